@@ -1,0 +1,2 @@
+//! Placeholder crate root.
+fn main() {}
