@@ -1,0 +1,331 @@
+//! The rules that look at one file at a time.
+
+use super::Finding;
+use super::source::{SourceFile, has_word};
+
+/// Macros that stand for work not done, or for debugging left behind.
+const LEFTOVER_MACROS: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+
+/// Words for work put off. Spelled in halves, because this file is held to the rule too.
+const LEFTOVER_WORDS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
+
+/// A test that waits for the clock is slow when it passes and flaky when the machine is busy.
+const SLEEPS: &[&str] = &["thread::sleep", "time::sleep"];
+
+/// A file that a rule lets off, and why.
+type Allowance = (&'static str, &'static str);
+
+/// Test files that may sleep.
+const MAY_SLEEP: &[Allowance] = &[];
+
+/// Files that may hold `unsafe` code. Each block says why it is sound (clippy asks for that), and here is why the
+/// file needs it at all.
+const MAY_BE_UNSAFE: &[Allowance] = &[];
+
+const RUST_LINES_MAX: usize = 1_200;
+const FILE_KIB_MAX: u64 = 300;
+const ARCHITECTURE_LINES_MAX: usize = 500;
+
+type Rule = fn(&SourceFile) -> Vec<Finding>;
+
+const RULES: &[Rule] = &[
+    leftover_macros,
+    ignored_tests,
+    leftover_words,
+    sleeping_tests,
+    module_docs,
+    long_rust_files,
+    whitespace,
+    large_files,
+    long_architecture,
+    inherited_lints,
+    unsafe_code,
+];
+
+/// Every finding of every rule in one file.
+pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
+    RULES.iter().flat_map(|rule| rule(file)).collect()
+}
+
+/// An allowance that nothing needs any more is a hole; it goes.
+pub(super) fn check_allowances(files: &[SourceFile]) -> Vec<Finding> {
+    let sleepers = unused(files, "MAY_SLEEP", MAY_SLEEP, |file| !sleeps(file).is_empty());
+    let unsafes = unused(files, "MAY_BE_UNSAFE", MAY_BE_UNSAFE, |file| !unsafe_lines(file).is_empty());
+    sleepers.into_iter().chain(unsafes).collect()
+}
+
+fn unused(
+    files: &[SourceFile],
+    list: &str,
+    allowances: &[Allowance],
+    needs: fn(&SourceFile) -> bool,
+) -> Vec<Finding> {
+    let is_needed = |path: &str| files.iter().any(|file| file.path == path && needs(file));
+    allowances
+        .iter()
+        .filter(|(path, _)| !is_needed(path))
+        .map(|(path, _)| Finding {
+            path: (*path).to_string(),
+            line: None,
+            what: format!("no longer needs its place in {list}; remove it there (xtask/src/tidy/rules.rs)"),
+        })
+        .collect()
+}
+
+fn is_allowed(file: &SourceFile, allowances: &[Allowance]) -> bool {
+    allowances.iter().any(|(path, _)| *path == file.path)
+}
+
+fn leftover_macros(file: &SourceFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    each_line(file, file.code_lines(), LEFTOVER_MACROS, |name| {
+        format!("`{name}` is left over; do the work, or return an error that says what is not supported")
+    })
+}
+
+fn ignored_tests(file: &SourceFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let ignored = file.code_lines().filter(|(_, line)| line.contains("#[ignore"));
+    ignored
+        .map(|(line, _)| {
+            Finding::at(file, line, "an ignored test proves nothing; mend it, make it fast, or remove it")
+        })
+        .collect()
+}
+
+fn leftover_words(file: &SourceFile) -> Vec<Finding> {
+    // Comments count, unlike in the other rules. In Markdown a code span may name the word.
+    let lines: Box<dyn Iterator<Item = (usize, &str)>> =
+        if file.is_markdown() { Box::new(file.code_lines()) } else { Box::new(file.text_lines()) };
+    each_line(file, lines, LEFTOVER_WORDS, |word| {
+        format!("`{word}` puts work off; do it now, or state the limit as a fact")
+    })
+}
+
+fn sleeps(file: &SourceFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    each_line(file, file.test_lines().into_iter(), SLEEPS, |call| {
+        format!("`{call}` in a test; wait for the event itself, or use the simulator's time")
+    })
+}
+
+fn sleeping_tests(file: &SourceFile) -> Vec<Finding> {
+    if is_allowed(file, MAY_SLEEP) { Vec::new() } else { sleeps(file) }
+}
+
+fn module_docs(file: &SourceFile) -> Vec<Finding> {
+    let parts: Vec<&str> = file.path.split('/').collect();
+    let is_source = matches!(parts[..], ["crates", _, "src", ..] | ["xtask", "src", ..]);
+    if is_source && file.is_rust() && !file.text.starts_with("//!") {
+        return vec![Finding::at(file, 1, "no module doc; open with `//!`: what this is and why it is so")];
+    }
+    Vec::new()
+}
+
+fn long_rust_files(file: &SourceFile) -> Vec<Finding> {
+    let lines = file.text.lines().count();
+    if file.is_rust() && lines > RUST_LINES_MAX {
+        let what = format!("{lines} lines, and {RUST_LINES_MAX} are the most; look for the two rooms in it");
+        return vec![Finding::at(file, RUST_LINES_MAX + 1, what)];
+    }
+    Vec::new()
+}
+
+fn whitespace(file: &SourceFile) -> Vec<Finding> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for (number, line) in file.text_lines() {
+        if line.contains('\t') {
+            findings.push(Finding::at(file, number, "a tab; indent with spaces, write `\\t` in a string"));
+        }
+        if line.ends_with(char::is_whitespace) {
+            findings.push(Finding::at(file, number, "whitespace at the end of the line; remove it"));
+        }
+    }
+    findings
+}
+
+fn large_files(file: &SourceFile) -> Vec<Finding> {
+    let kib = file.bytes.div_ceil(1024);
+    if kib > FILE_KIB_MAX {
+        let what = format!("{kib} KiB, and {FILE_KIB_MAX} are the most; generate it, or leave it out of git");
+        return vec![Finding::on(file, what)];
+    }
+    Vec::new()
+}
+
+fn long_architecture(file: &SourceFile) -> Vec<Finding> {
+    let lines = file.text.lines().count();
+    if file.path == "ARCHITECTURE.md" && lines > ARCHITECTURE_LINES_MAX {
+        let what = format!(
+            "{lines} lines, and {ARCHITECTURE_LINES_MAX} are the most; move detail to docs/ or to module docs"
+        );
+        return vec![Finding::at(file, ARCHITECTURE_LINES_MAX + 1, what)];
+    }
+    Vec::new()
+}
+
+fn inherited_lints(file: &SourceFile) -> Vec<Finding> {
+    let parts: Vec<&str> = file.path.split('/').collect();
+    if !matches!(parts[..], ["crates", _, "Cargo.toml"] | ["xtask", "Cargo.toml"]) {
+        return Vec::new();
+    }
+    let mut section = "";
+    for line in file.text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[lints]" && line.replace(' ', "") == "workspace=true" {
+            return Vec::new();
+        }
+    }
+    vec![Finding::on(file, "does not inherit the workspace's lints; add `[lints]` with `workspace = true`")]
+}
+
+fn unsafe_lines(file: &SourceFile) -> Vec<usize> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    file.code_lines().filter(|(_, line)| has_word(line, "unsafe")).map(|(number, _)| number).collect()
+}
+
+fn unsafe_code(file: &SourceFile) -> Vec<Finding> {
+    if is_allowed(file, MAY_BE_UNSAFE) {
+        return Vec::new();
+    }
+    let what = "`unsafe` here is not agreed on; do without, or name the file in MAY_BE_UNSAFE with the reason \
+                (xtask/src/tidy/rules.rs)";
+    unsafe_lines(file).into_iter().map(|line| Finding::at(file, line, what)).collect()
+}
+
+/// A finding for every line and word of the list on it.
+fn each_line<'a>(
+    file: &SourceFile,
+    lines: impl Iterator<Item = (usize, &'a str)>,
+    words: &[&str],
+    what: impl Fn(&str) -> String,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in lines {
+        for word in words.iter().filter(|word| has_word(line, word)) {
+            findings.push(Finding::at(file, number, what(word)));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines (0 for the whole file) that a rule finds fault with.
+    fn lines(rule: Rule, path: &str, text: &str) -> Vec<usize> {
+        rule(&SourceFile::new(path, text)).iter().map(|finding| finding.line.unwrap_or(0)).collect()
+    }
+
+    const NONE: [usize; 0] = [];
+    const LIB: &str = "crates/log/src/lib.rs";
+
+    #[test]
+    fn macros_left_over() {
+        let bad = "fn f() {\n    todo!()\n}\nfn g() {\n    unimplemented!(\"later\");\n    dbg!(1);\n}\n";
+        assert_eq!(lines(leftover_macros, LIB, bad), [2, 5, 6]);
+        assert_eq!(lines(leftover_macros, LIB, "// no todo!() here\nlet a = \"dbg!\";\n"), NONE);
+        assert_eq!(lines(leftover_macros, "README.md", "We never use todo! at all"), NONE);
+    }
+
+    #[test]
+    fn tests_ignored() {
+        assert_eq!(lines(ignored_tests, LIB, "#[test]\n#[ignore]\nfn a() {}\n"), [2]);
+        assert_eq!(lines(ignored_tests, LIB, "#[test]\n#[ignore = \"slow\"]\nfn a() {}\n"), [2]);
+        assert_eq!(lines(ignored_tests, LIB, "#[test]\nfn ignore() {}\n"), NONE);
+    }
+
+    #[test]
+    fn words_left_over() {
+        for word in LEFTOVER_WORDS {
+            assert_eq!(lines(leftover_words, LIB, &format!("//! A.\n// {word}: later\n")), [2]);
+            assert_eq!(lines(leftover_words, ".ci/run", &format!("# {word}\n")), [1]);
+            assert_eq!(lines(leftover_words, "docs/guide.md", &format!("{word} here, `{word}` not\n")), [1]);
+            assert_eq!(lines(leftover_words, "docs/guide.md", &format!("`{word}` is refused\n")), NONE);
+            assert_eq!(lines(leftover_words, ".ci/run", &format!("mktemp -d a.{word}{word}\n")), NONE);
+        }
+    }
+
+    #[test]
+    fn tests_sleeping() {
+        let call = "    std::thread::sleep(d);\n";
+        let in_module = format!("#[cfg(test)]\nmod tests {{\n{call}}}\n");
+        assert_eq!(lines(sleeping_tests, LIB, &in_module), [3]);
+        assert_eq!(lines(sleeping_tests, "tests/kill.rs", call), [1]);
+        assert_eq!(lines(sleeping_tests, "crates/log/tests/torn.rs", "tokio::time::sleep(d).await;\n"), [1]);
+        assert_eq!(lines(sleeping_tests, "crates/runtime/src/lib.rs", call), NONE);
+    }
+
+    #[test]
+    fn docs_missing() {
+        assert_eq!(lines(module_docs, LIB, "use std::fmt;\n"), [1]);
+        assert_eq!(lines(module_docs, "xtask/src/main.rs", "\n//! Late.\n"), [1]);
+        assert_eq!(lines(module_docs, LIB, "//! Log.\n"), NONE);
+        assert_eq!(lines(module_docs, "crates/log/tests/torn.rs", "use std::fmt;\n"), NONE);
+    }
+
+    #[test]
+    fn files_too_long() {
+        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_201)), [1_201]);
+        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_200)), NONE);
+        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(501)), [501]);
+        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(500)), NONE);
+        assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024 + 1)), [0]);
+        assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024)), NONE);
+    }
+
+    #[test]
+    fn whitespace_out_of_place() {
+        assert_eq!(lines(whitespace, LIB, "a\n\tb\nc \nd\r\n"), [2, 3, 4]);
+        assert_eq!(lines(whitespace, LIB, "a\n    b\n"), NONE);
+    }
+
+    #[test]
+    fn lints_not_inherited() {
+        let path = "crates/log/Cargo.toml";
+        assert_eq!(
+            lines(inherited_lints, path, "[package]\nname = \"a\"\n[dependencies]\nworkspace = true\n"),
+            [0]
+        );
+        assert_eq!(lines(inherited_lints, path, "[lints.rust]\nworkspace = true\n"), [0]);
+        assert_eq!(lines(inherited_lints, path, "[lints]\nworkspace = true\n"), NONE);
+        assert_eq!(lines(inherited_lints, "Cargo.toml", "[workspace]\n"), NONE);
+    }
+
+    #[test]
+    fn unsafe_not_agreed_on() {
+        assert_eq!(lines(unsafe_code, LIB, "fn f() {\n    unsafe { g() }\n}\n"), [2]);
+        assert_eq!(lines(unsafe_code, LIB, "// unsafe in words\n#![deny(unsafe_op_in_unsafe_fn)]\n"), NONE);
+    }
+
+    #[test]
+    fn allowances_without_need() {
+        let files = [SourceFile::new("a.rs", "unsafe { b() }"), SourceFile::new("c.rs", "d()")];
+        let allowances = [("a.rs", "it binds b"), ("c.rs", "it once did")];
+        let findings = unused(&files, "MAY_BE_UNSAFE", &allowances, |file| !unsafe_lines(file).is_empty());
+        assert_eq!(findings.iter().map(|finding| finding.path.as_str()).collect::<Vec<_>>(), ["c.rs"]);
+    }
+
+    #[test]
+    fn every_rule_runs() {
+        let findings = check(&SourceFile::new(LIB, "fn f() { todo!() }\t\n"));
+        let said: Vec<_> =
+            findings.iter().map(|finding| finding.what.split([',', ';']).next().unwrap()).collect();
+        let expected =
+            ["`todo!` is left over", "no module doc", "a tab", "whitespace at the end of the line"];
+        assert_eq!(said, expected);
+    }
+}
