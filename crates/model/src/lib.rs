@@ -1,1 +1,50 @@
-//! Placeholder crate root.
+//! The vocabulary of Ordain: what a key, a value, a transaction and its result are.
+//!
+//! Everything else depends on this crate and it depends on nothing of ours. It holds no thread, clock,
+//! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
+//! runs of one input log compute the same bytes.
+//!
+//! The way to read it: [`ids`] and [`key`] name things; [`value`] and [`cell`] are what a record holds;
+//! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
+//! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
+//! [`outcome`] is how their results travel back; [`serial`] and [`reference`] run plans one at a time and
+//! are the oracle for every engine.
+
+pub mod args;
+pub mod batch;
+pub mod cell;
+pub mod chunk;
+pub mod datum;
+pub mod digest;
+pub mod error;
+pub mod front;
+pub mod ids;
+pub mod key;
+pub mod outcome;
+pub mod plan;
+pub mod procedure;
+pub mod reference;
+pub mod serial;
+pub mod system;
+pub mod table;
+pub mod value;
+
+pub use args::{ArgIter, Args, ArgsBuilder};
+pub use batch::Batch;
+pub use cell::{Cell, CellMut, Journal};
+pub use chunk::{Call, Chunk, Txn};
+pub use datum::{Datum, Writer};
+pub use digest::Digest;
+pub use error::{Abort, PlanError};
+pub use front::Front;
+pub use ids::{
+    ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
+    SlotNo,
+};
+pub use key::{KeyHash, Position};
+pub use outcome::{OutcomeBatch, OutcomeStatus};
+pub use plan::{Access, Fragment, Planner};
+pub use procedure::{FragmentContext, Members, Procedure, Registry, ReplyContext, Target};
+pub use reference::ReferenceExecutor;
+pub use table::Table;
+pub use value::{HashValue, Value};

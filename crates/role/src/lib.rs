@@ -1,1 +1,140 @@
-//! Placeholder crate root.
+//! What a role is: a state machine with one entry point, and everything it can ask of the world.
+//!
+//! A role takes an [`Event`] and the time and appends [effects](Outbox) to an outbox. It owns no thread,
+//! clock, socket, file or random source. Two drivers run the very same roles: the runtime on real threads,
+//! sockets and files, and the simulator on virtual ones (DESIGN.md, idea 1).
+//!
+//! What a driver promises a role:
+//! - events of one role are handled one at a time; messages between two roles of one node arrive in order and
+//!   once; time never goes back;
+//! - a disk request is carried out in the order of its operations, requests of one role in the order in which
+//!   they were made, and each is answered by exactly one [`Event::Disk`];
+//! - what a [`DiskOp::Sync`] reported done survives a crash; what was only written may survive in part.
+
+pub mod bugs;
+pub mod disk;
+
+use ordain_model::Micros;
+
+pub use bugs::{Bug, Bugs};
+pub use disk::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
+
+/// A node of the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// Where a message goes: a role of a node. Roles learn the addresses of their peers when they are built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The node.
+    pub node: NodeId,
+    /// The role's number on that node.
+    pub role: u16,
+}
+
+/// The time at which an event is handled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Time since the node started; never goes back. For pacing.
+    pub elapsed: Micros,
+    /// Wall-clock time since the Unix epoch; may jump. For the time that transactions see.
+    pub wall: Micros,
+}
+
+/// A role's own name for a timer. Setting it again replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimerId(pub u32);
+
+/// What happens to a role.
+#[derive(Debug)]
+pub enum Event<M> {
+    /// The node has started; the first event of every role.
+    Start,
+    /// A message has arrived.
+    Message {
+        /// Who sent it.
+        from: Address,
+        /// The message.
+        message: M,
+    },
+    /// A timer has fired.
+    Timer(TimerId),
+    /// A disk request is done.
+    Disk(DiskDone),
+}
+
+/// The effects that a role asks for, in order.
+#[derive(Debug)]
+pub struct Outbox<M> {
+    /// Messages to other roles.
+    pub sends: Vec<(Address, M)>,
+    /// Timers to set: fire after this long, or never if `None`.
+    pub timers: Vec<(TimerId, Option<Micros>)>,
+    /// Disk work.
+    pub disk: Vec<DiskRequest>,
+    /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
+    pub halt: Option<String>,
+}
+
+impl<M> Default for Outbox<M> {
+    fn default() -> Self {
+        Outbox { sends: Vec::new(), timers: Vec::new(), disk: Vec::new(), halt: None }
+    }
+}
+
+impl<M> Outbox<M> {
+    /// Sends a message.
+    pub fn send(&mut self, to: Address, message: impl Into<M>) {
+        self.sends.push((to, message.into()));
+    }
+
+    /// Sets a timer to fire after `delay`.
+    pub fn set_timer(&mut self, timer: TimerId, delay: Micros) {
+        self.timers.push((timer, Some(delay)));
+    }
+
+    /// Cancels a timer.
+    pub fn cancel_timer(&mut self, timer: TimerId) {
+        self.timers.push((timer, None));
+    }
+
+    /// Asks for disk work.
+    pub fn disk(&mut self, request: DiskRequest) {
+        self.disk.push(request);
+    }
+
+    /// Stops the node: an invariant is broken. The first reason stands.
+    pub fn halt(&mut self, reason: impl Into<String>) {
+        self.halt.get_or_insert(reason.into());
+    }
+
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.timers.is_empty() && self.disk.is_empty() && self.halt.is_none()
+    }
+}
+
+/// A state machine of a protocol.
+pub trait Role: Send {
+    /// The messages it takes and sends.
+    type Message;
+
+    /// Handles one event.
+    fn handle(&mut self, now: Now, event: Event<Self::Message>, out: &mut Outbox<Self::Message>);
+
+    /// What the role is called in traces and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Checks the invariants that are too dear to check on every step; called by the simulator after each.
+    ///
+    /// # Errors
+    /// What is broken.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Numbers that an operator may want to see, by metric name (`_total` for counters).
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let _ = report;
+    }
+}

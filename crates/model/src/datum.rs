@@ -1,0 +1,270 @@
+//! What a fragment writes into its slot and a transaction answers: a small self-describing value.
+//!
+//! The encoding is protocol-neutral bytes, so that results are appended to one buffer, compared byte by byte
+//! with the reference executor's, and turned into RESP2 or RESP3 only where the connection is known.
+
+use crate::error::Abort;
+
+const NIL: u8 = 0;
+const INT: u8 = 1;
+const BULK: u8 = 2;
+const STATUS: u8 = 3;
+const ERROR: u8 = 4;
+const ARRAY: u8 = 5;
+const MAP: u8 = 6;
+const BOOL: u8 = 7;
+const DOUBLE: u8 = 8;
+const NIL_ARRAY: u8 = 9;
+const SET: u8 = 10;
+const POISON: u8 = 255;
+
+/// A decoded value. Composite values say how many items follow them in the same buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Datum<'a> {
+    /// No value.
+    Nil,
+    /// No array: what an EXEC answers whose WATCH failed.
+    NilArray,
+    /// A 64-bit integer.
+    Int(i64),
+    /// Binary-safe bytes.
+    Bulk(&'a [u8]),
+    /// A short status such as `OK`.
+    Status(&'a [u8]),
+    /// An error text that begins with its code.
+    Error(&'a [u8]),
+    /// This many items follow.
+    Array(u32),
+    /// This many pairs of items follow.
+    Map(u32),
+    /// This many distinct items follow.
+    Set(u32),
+    /// A truth value.
+    Bool(bool),
+    /// A floating point number.
+    Double(f64),
+    /// The fragment did not run, because one that it needs input from aborted.
+    Poison,
+}
+
+impl<'a> Datum<'a> {
+    /// Decodes the value at the start of `bytes` and returns what follows it.
+    ///
+    /// # Errors
+    /// `None` if the bytes are not an encoding; bytes written by [`Writer`] always are.
+    #[inline]
+    pub fn split(bytes: &'a [u8]) -> Option<(Datum<'a>, &'a [u8])> {
+        let (&tag, rest) = bytes.split_first()?;
+        let word = |rest: &'a [u8]| -> Option<(u32, &'a [u8])> {
+            let (head, tail) = rest.split_first_chunk::<4>()?;
+            Some((u32::from_le_bytes(*head), tail))
+        };
+        let text = |rest: &'a [u8]| -> Option<(&'a [u8], &'a [u8])> {
+            let (len, tail) = word(rest)?;
+            tail.split_at_checked(len as usize)
+        };
+        Some(match tag {
+            NIL => (Datum::Nil, rest),
+            NIL_ARRAY => (Datum::NilArray, rest),
+            INT => {
+                let (head, tail) = rest.split_first_chunk::<8>()?;
+                (Datum::Int(i64::from_le_bytes(*head)), tail)
+            }
+            BULK => text(rest).map(|(t, tail)| (Datum::Bulk(t), tail))?,
+            STATUS => text(rest).map(|(t, tail)| (Datum::Status(t), tail))?,
+            ERROR => text(rest).map(|(t, tail)| (Datum::Error(t), tail))?,
+            ARRAY => word(rest).map(|(n, tail)| (Datum::Array(n), tail))?,
+            MAP => word(rest).map(|(n, tail)| (Datum::Map(n), tail))?,
+            SET => word(rest).map(|(n, tail)| (Datum::Set(n), tail))?,
+            BOOL => {
+                let (&b, tail) = rest.split_first()?;
+                (Datum::Bool(b != 0), tail)
+            }
+            DOUBLE => {
+                let (head, tail) = rest.split_first_chunk::<8>()?;
+                (Datum::Double(f64::from_le_bytes(*head)), tail)
+            }
+            POISON => (Datum::Poison, rest),
+            _ => return None,
+        })
+    }
+
+    /// Decodes the first value of `bytes`; [`Datum::Nil`] if there is none.
+    #[inline]
+    pub fn first(bytes: &'a [u8]) -> Datum<'a> {
+        Datum::split(bytes).map_or(Datum::Nil, |(d, _)| d)
+    }
+
+    /// Splits a whole value off `bytes`, its items included.
+    pub fn split_whole(bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let (mut rest, mut pending) = (bytes, 1u64);
+        while pending > 0 {
+            let (datum, tail) = Datum::split(rest)?;
+            pending -= 1;
+            pending += match datum {
+                Datum::Array(n) | Datum::Set(n) => u64::from(n),
+                Datum::Map(n) => 2 * u64::from(n),
+                _ => 0,
+            };
+            rest = tail;
+        }
+        Some(bytes.split_at(bytes.len() - rest.len()))
+    }
+
+    /// The integer, if it is one.
+    pub fn as_int(self) -> Option<i64> {
+        match self {
+            Datum::Int(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a bulk or status, if it is one.
+    pub fn as_bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Datum::Bulk(b) | Datum::Status(b) => Some(b),
+            _ => None,
+        }
+    }
+}
+
+/// Appends values to a buffer.
+#[derive(Debug)]
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    /// [`Datum::Nil`].
+    #[inline]
+    pub fn nil(&mut self) {
+        self.0.push(NIL);
+    }
+
+    /// [`Datum::NilArray`].
+    pub fn nil_array(&mut self) {
+        self.0.push(NIL_ARRAY);
+    }
+
+    /// [`Datum::Int`].
+    #[inline]
+    pub fn int(&mut self, i: i64) {
+        self.0.push(INT);
+        self.0.extend_from_slice(&i.to_le_bytes());
+    }
+
+    /// [`Datum::Bulk`].
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.text(BULK, bytes);
+    }
+
+    /// [`Datum::Status`].
+    #[inline]
+    pub fn status(&mut self, text: &str) {
+        self.text(STATUS, text.as_bytes());
+    }
+
+    /// `OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.status("OK");
+    }
+
+    /// [`Datum::Error`]; the text begins with its code, as `ERR …` does.
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
+        self.text(ERROR, text.as_ref());
+    }
+
+    /// [`Datum::Array`]: write the items next.
+    pub fn array(&mut self, items: usize) {
+        self.word(ARRAY, items);
+    }
+
+    /// [`Datum::Map`]: write the keys and values next, alternately.
+    pub fn map(&mut self, pairs: usize) {
+        self.word(MAP, pairs);
+    }
+
+    /// [`Datum::Set`]: write the items next.
+    pub fn set(&mut self, items: usize) {
+        self.word(SET, items);
+    }
+
+    /// [`Datum::Bool`].
+    pub fn bool(&mut self, b: bool) {
+        self.0.extend_from_slice(&[BOOL, u8::from(b)]);
+    }
+
+    /// [`Datum::Double`].
+    pub fn double(&mut self, d: f64) {
+        self.0.push(DOUBLE);
+        self.0.extend_from_slice(&d.to_le_bytes());
+    }
+
+    /// [`Datum::Poison`].
+    pub fn poison(&mut self) {
+        self.0.push(POISON);
+    }
+
+    /// A value that is already encoded.
+    #[inline]
+    pub fn raw(&mut self, encoded: &[u8]) {
+        self.0.extend_from_slice(encoded);
+    }
+
+    /// The answer to an abort that carries no reply of its own.
+    pub fn abort(&mut self, abort: Abort) {
+        self.error(match abort {
+            Abort::Logic => "ERR transaction aborted by its own logic",
+            Abort::Conflict => "TXNABORT a record that the transaction read was changed by another: retry",
+            Abort::Restart => "TXNABORT the transaction's key set changed while it was being found: retry",
+            Abort::Panic => "ERR transaction aborted: the procedure failed with a panic; this is a bug in it",
+            Abort::Budget => "ERR transaction aborted: the procedure ran past its budget",
+        });
+    }
+
+    fn text(&mut self, tag: u8, bytes: &[u8]) {
+        self.word(tag, bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn word(&mut self, tag: u8, n: usize) {
+        let n = u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+        self.0.extend_from_slice(&[tag, n[0], n[1], n[2], n[3]]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut buffer = Vec::new();
+        let mut w = Writer(&mut buffer);
+        w.array(3);
+        w.int(-5);
+        w.map(1);
+        w.bulk(b"k");
+        w.double(0.5);
+        w.status("OK");
+        w.nil();
+        let (whole, rest) = Datum::split_whole(&buffer).unwrap();
+        assert_eq!(rest, [NIL]);
+        let mut at = whole;
+        let mut seen = Vec::new();
+        while let Some((datum, tail)) = Datum::split(at) {
+            seen.push(datum);
+            at = tail;
+        }
+        use Datum::{Array, Bulk, Double, Int, Map, Status};
+        assert_eq!(seen, [Array(3), Int(-5), Map(1), Bulk(b"k"), Double(0.5), Status(b"OK")]);
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused() {
+        for bytes in [&[INT, 1, 2][..], &[BULK, 9, 0, 0, 0, 1], &[77], &[], &[ARRAY, 1, 0, 0, 0]] {
+            assert!(Datum::split_whole(bytes).is_none(), "{bytes:?}");
+        }
+    }
+}

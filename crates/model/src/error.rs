@@ -1,0 +1,69 @@
+//! The two kinds of error a transaction can meet, kept apart by type.
+//!
+//! [`PlanError`] is bad input: refused before it is sequenced, with no effect. [`Abort`] is deterministic: a
+//! function of the state and the input, the same on every replica, part of the transaction's result. Local
+//! errors (this node cannot go on) are the roles' and drivers' own and never appear in a result.
+
+use std::borrow::Cow;
+
+/// Why a call was refused before it was sequenced. The text is the error a Redis client is shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(pub Cow<'static, str>);
+
+impl PlanError {
+    /// The error Redis gives for a wrong number of arguments.
+    pub fn arity(command: &str) -> PlanError {
+        PlanError(format!("ERR wrong number of arguments for '{command}' command").into())
+    }
+
+    /// An error with a fixed text, which begins with its code (`ERR …`).
+    pub const fn fixed(text: &'static str) -> PlanError {
+        PlanError(Cow::Borrowed(text))
+    }
+
+    /// `ERR syntax error`.
+    pub const SYNTAX: PlanError = PlanError::fixed("ERR syntax error");
+    /// `ERR value is not an integer or out of range`.
+    pub const NOT_INTEGER: PlanError = PlanError::fixed("ERR value is not an integer or out of range");
+}
+
+/// Why a transaction had no effect although it was sequenced (calvin.md, section 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Abort {
+    /// The transaction's own logic; its reply is what the failing fragment answered.
+    Logic,
+    /// Something that was read before is not as it was: WATCH, or an interactive transaction's validation.
+    Conflict,
+    /// The reconnaissance is out of date: run again with the fresh evidence in the reply (calvin.md, 4.7).
+    Restart,
+    /// The procedure panicked.
+    Panic,
+    /// The procedure ran past its budget of instructions, memory or fragments.
+    Budget,
+}
+
+impl Abort {
+    /// The wire code; see [`Abort::from_code`].
+    pub const fn code(self) -> u8 {
+        match self {
+            Abort::Logic => 1,
+            Abort::Conflict => 2,
+            Abort::Restart => 3,
+            Abort::Panic => 4,
+            Abort::Budget => 5,
+        }
+    }
+
+    /// The abort with this wire code, if there is one.
+    pub const fn from_code(code: u8) -> Option<Abort> {
+        Some(match code {
+            1 => Abort::Logic,
+            2 => Abort::Conflict,
+            3 => Abort::Restart,
+            4 => Abort::Panic,
+            5 => Abort::Budget,
+            _ => return None,
+        })
+    }
+}

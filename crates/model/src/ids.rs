@@ -1,0 +1,159 @@
+//! Identifiers and units, one type for each, so that the compiler keeps an epoch from becoming an index.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A Redis database number. It is part of the key; 0–15 are the clients', the highest are ours.
+    Db(u8)
+}
+id! {
+    /// A partition of the key space, 0..N. It numbers the partition's sequencer too (calvin.md, section 0).
+    PartitionId(u16)
+}
+id! {
+    /// One gateway of a node: the state that builds chunks for, and takes outcomes to, one event loop.
+    GatewayId(u16)
+}
+id! {
+    /// A gateway's running number for the chunks it submits.
+    ChunkNo(u64)
+}
+id! {
+    /// An epoch of the input sequence; the first batch is of epoch 1 (the Calvin paper, section 3.1).
+    Epoch(u64)
+}
+id! {
+    /// A client's session, within which request numbers identify requests. 0 means "no session".
+    SessionId(u64)
+}
+id! {
+    /// The number a client gives a request of its session; a retry carries the same number.
+    RequestNo(u64)
+}
+id! {
+    /// Names a procedure in the log. Never reused for another procedure.
+    ProcedureId(u16)
+}
+id! {
+    /// The number of a fragment inside its transaction, and of the slot that the fragment writes.
+    SlotNo(u32)
+}
+id! {
+    /// A point in or a length of time, microseconds.
+    Micros(u64)
+}
+id! {
+    /// Wall-clock time of a transaction, milliseconds since the Unix epoch; 0 means "no time".
+    Millis(u64)
+}
+
+impl Db {
+    /// Scripts by their SHA-1. No client can select this database or the next.
+    pub const SCRIPTS: Db = Db(255);
+    /// Function libraries by name, and functions by name.
+    pub const FUNCTIONS: Db = Db(254);
+    /// How many databases a client can select.
+    pub const COUNT: u8 = 16;
+}
+
+impl Micros {
+    /// `ms` milliseconds.
+    pub const fn from_millis(ms: u64) -> Micros {
+        Micros(ms * 1000)
+    }
+
+    /// This time plus `other`, saturating.
+    #[must_use]
+    pub const fn plus(self, other: Micros) -> Micros {
+        Micros(self.0.saturating_add(other.0))
+    }
+
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Micros) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whole milliseconds, rounded down.
+    pub const fn to_millis(self) -> Millis {
+        Millis(self.0 / 1000)
+    }
+}
+
+impl Epoch {
+    /// The epoch after this one.
+    #[must_use]
+    pub const fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}
+
+/// Global sequence number: a transaction's place in the serial order (calvin.md, section 0).
+///
+/// Packed as 38 bits of epoch, 8 bits of partition, 18 bits of index, so one integer compare orders any two
+/// transactions. [`Gsn::NONE`] is before all of them and stands for "no transaction".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gsn(pub u64);
+
+impl Gsn {
+    /// Before every transaction; the version of an absent record.
+    pub const NONE: Gsn = Gsn(0);
+    /// The most transactions that one batch may hold.
+    pub const MAX_BATCH: u32 = 1 << 18;
+
+    /// Packs the three parts. The index must be below [`Gsn::MAX_BATCH`] and the partition below 256.
+    pub const fn new(epoch: Epoch, partition: PartitionId, index: u32) -> Gsn {
+        debug_assert!(index < Gsn::MAX_BATCH && partition.0 < 256);
+        Gsn(epoch.0 << 26 | (partition.0 as u64) << 18 | index as u64)
+    }
+
+    /// The epoch part.
+    pub const fn epoch(self) -> Epoch {
+        Epoch(self.0 >> 26)
+    }
+
+    /// The partition part.
+    pub const fn partition(self) -> PartitionId {
+        PartitionId((self.0 >> 18) as u16 & 0xff)
+    }
+
+    /// The index part.
+    pub const fn index(self) -> u32 {
+        (self.0 & 0x3_ffff) as u32
+    }
+}
+
+impl fmt::Display for Gsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.epoch(), self.partition(), self.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gsn_orders_by_epoch_then_partition_then_index() {
+        let a = Gsn::new(Epoch(7), PartitionId(1), 9);
+        assert_eq!((a.epoch(), a.partition(), a.index()), (Epoch(7), PartitionId(1), 9));
+        assert!(a < Gsn::new(Epoch(7), PartitionId(2), 0));
+        assert!(a < Gsn::new(Epoch(8), PartitionId(0), 0));
+        assert!(Gsn::NONE < Gsn::new(Epoch(1), PartitionId(0), 0));
+        assert_eq!(a.to_string(), "7.1.9");
+    }
+}

@@ -1,0 +1,355 @@
+//! A transaction as a small dataflow over keyed fragments (DESIGN.md, idea 2).
+//!
+//! A plan is a list of fragments in an order that is topological for its data dependencies. Fragment *n*
+//! writes slot *n*; it may name earlier slots as inputs. Fragments of one key run in plan order. Everything an
+//! engine wants to know before it executes (read set, write set, read-only or not, can it abort) is read off
+//! the fragments; the code of a fragment is `(procedure, code)` and runs against one record.
+//!
+//! *Lent* fragments and *compute* fragments go together: a compute fragment has no key of its own, its members
+//! are the lent fragments among its inputs, and it runs once, with all their records in hand. That is how a
+//! script reads and writes several keys: read everything, one compute step, write everything back.
+
+use crate::args::{Arg, Args};
+use crate::error::PlanError;
+use crate::ids::{Db, ProcedureId, SlotNo};
+use crate::key::{KeyHash, MAX_KEY_LEN, MAX_KEYS};
+use crate::procedure::Registry;
+
+/// What a fragment does to what it names; decides the lock it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads one record under a shared lock.
+    Read,
+    /// Reads and writes one record under an exclusive lock: update, insert or delete.
+    Write,
+    /// Runs where its hash points, on its inputs and members alone; takes no lock itself.
+    Compute,
+    /// Reads the whole table: every shard answers its part, the slot is the array of the parts.
+    TableRead,
+    /// Writes the whole table.
+    TableWrite,
+}
+
+/// One step of a transaction. Offsets are into the transaction's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Hash of the key, or of the place where a compute fragment runs.
+    pub hash: KeyHash,
+    /// Where the arguments of the call that the fragment belongs to begin.
+    pub call_at: u32,
+    /// Where the key's argument stands, from the start of the call's arguments.
+    pub key_at: u32,
+    /// Where its inputs begin in the chunk's list of inputs.
+    pub(crate) inputs_at: u32,
+    pub(crate) inputs_len: u32,
+    /// The procedure whose code it runs.
+    pub procedure: ProcedureId,
+    /// Which of the procedure's fragments it is.
+    pub code: u16,
+    /// What it does to its record.
+    pub access: Access,
+    /// The database of its key.
+    pub db: Db,
+    /// Whether it may abort the transaction: every other participant must hear its verdict.
+    pub abortable: bool,
+    /// Whether its record is a member of a later compute fragment instead of being run on here.
+    pub lent: bool,
+}
+
+impl Fragment {
+    /// Whether the fragment names one record.
+    pub const fn is_keyed(&self) -> bool {
+        matches!(self.access, Access::Read | Access::Write)
+    }
+
+    /// Whether the fragment may change the state.
+    pub const fn writes(&self) -> bool {
+        matches!(self.access, Access::Write | Access::TableWrite)
+    }
+
+    /// Whether every shard takes part in it.
+    pub const fn is_table(&self) -> bool {
+        matches!(self.access, Access::TableRead | Access::TableWrite)
+    }
+}
+
+/// A call inside a transaction: which fragments are its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSpan {
+    /// The procedure called.
+    pub procedure: ProcedureId,
+    /// The database selected at that point.
+    pub db: Db,
+    /// Where its arguments begin in the transaction's.
+    pub call_at: u32,
+    /// Its first fragment, counted from the transaction's first.
+    pub first: u32,
+    /// How many fragments it has.
+    pub count: u32,
+}
+
+/// The vectors that plans are appended to; one set serves a whole chunk.
+#[derive(Clone, Debug, Default)]
+pub struct Plans {
+    /// Fragments of all transactions, one after the other.
+    pub fragments: Vec<Fragment>,
+    /// Input slots of all fragments.
+    pub inputs: Vec<SlotNo>,
+    /// Calls of composite transactions.
+    pub calls: Vec<CallSpan>,
+}
+
+impl Plans {
+    /// The slots that a fragment needs, counted from the transaction's first fragment.
+    pub fn inputs_of(&self, fragment: &Fragment) -> &[SlotNo] {
+        let at = fragment.inputs_at as usize;
+        &self.inputs[at..at + fragment.inputs_len as usize]
+    }
+}
+
+/// The most fragments that one transaction may have.
+pub const MAX_FRAGMENTS: usize = 4 * MAX_KEYS;
+
+/// Where a procedure writes its plan.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    plans: &'a mut Plans,
+    registry: &'a Registry,
+    /// Index in `plans.fragments` of the transaction's first fragment.
+    base: usize,
+    txn_args: Args<'a>,
+    procedure: ProcedureId,
+    db: Db,
+    call_at: u32,
+    keys: &'a mut usize,
+}
+
+impl<'a> Planner<'a> {
+    /// Plans a whole transaction: the call and whatever it calls. On an error the plan is left as it was.
+    ///
+    /// # Errors
+    /// The procedure's refusal, or a limit exceeded.
+    pub fn plan(
+        registry: &Registry,
+        procedure: ProcedureId,
+        db: Db,
+        args: Args<'_>,
+        plans: &mut Plans,
+    ) -> Result<(), PlanError> {
+        let marks = (plans.fragments.len(), plans.inputs.len(), plans.calls.len());
+        let mut keys = 0;
+        let mut planner = Planner {
+            base: marks.0,
+            registry,
+            txn_args: args,
+            procedure,
+            db,
+            call_at: 0,
+            keys: &mut keys,
+            plans,
+        };
+        let result = match registry.get(procedure) {
+            Some(code) => code.plan(args, &mut planner),
+            None => Err(PlanError(format!("ERR unknown procedure number {procedure}").into())),
+        };
+        if result.is_err() {
+            plans.fragments.truncate(marks.0);
+            plans.inputs.truncate(marks.1);
+            plans.calls.truncate(marks.2);
+        }
+        result
+    }
+
+    /// The database selected for this call.
+    pub fn db(&self) -> Db {
+        self.db
+    }
+
+    /// The procedures there are.
+    pub fn registry(&self) -> &'a Registry {
+        self.registry
+    }
+
+    /// Adds a fragment on a key that stands in this call's arguments.
+    ///
+    /// # Errors
+    /// Key too long, or too many keys.
+    #[inline]
+    pub fn key(&mut self, code: u16, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
+        self.key_in(self.db, code, access, key)
+    }
+
+    /// Adds a fragment on a key of another database.
+    ///
+    /// # Errors
+    /// Key too long, or too many keys.
+    #[inline]
+    pub fn key_in(&mut self, db: Db, code: u16, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
+        if key.bytes.len() > MAX_KEY_LEN {
+            return Err(PlanError::fixed("ERR key exceeds the limit of 64 KiB"));
+        }
+        *self.keys += 1;
+        if *self.keys > MAX_KEYS {
+            return Err(PlanError::fixed("ERR transaction exceeds the limit of 65536 keys"));
+        }
+        self.push(code, access, db, KeyHash::of(key.bytes), key.at)
+    }
+
+    /// Adds a fragment on a key whose record is lent to a later compute fragment.
+    ///
+    /// # Errors
+    /// Key too long, or too many keys.
+    pub fn lend(&mut self, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
+        let slot = self.key(0, access, key)?;
+        if let Some(fragment) = self.plans.fragments.last_mut() {
+            fragment.lent = true;
+        }
+        Ok(slot)
+    }
+
+    /// Adds a compute fragment that runs on the shard of `near`.
+    ///
+    /// # Errors
+    /// Too many fragments.
+    pub fn compute(&mut self, code: u16, near: KeyHash) -> Result<SlotNo, PlanError> {
+        self.push(code, Access::Compute, self.db, near, 0)
+    }
+
+    /// Adds a fragment over the whole table. `access` is [`Access::TableRead`] or [`Access::TableWrite`].
+    ///
+    /// # Errors
+    /// Too many fragments.
+    pub fn table(&mut self, code: u16, access: Access) -> Result<SlotNo, PlanError> {
+        self.push(code, access, self.db, KeyHash::default(), 0)
+    }
+
+    /// Names a slot as the next input of the fragment added last.
+    pub fn input(&mut self, slot: SlotNo) {
+        if let Some(fragment) = self.plans.fragments.last_mut() {
+            if fragment.inputs_len == 0 {
+                fragment.inputs_at = self.plans.inputs.len() as u32;
+            }
+            fragment.inputs_len += 1;
+            self.plans.inputs.push(slot);
+        }
+    }
+
+    /// Declares that the fragment added last may abort the transaction.
+    pub fn abortable(&mut self) {
+        if let Some(fragment) = self.plans.fragments.last_mut() {
+            fragment.abortable = true;
+        }
+    }
+
+    /// Plans a call that stands in an argument of this one, as [`encode_call`] wrote it.
+    ///
+    /// # Errors
+    /// A damaged encoding, an unknown procedure, or that procedure's refusal.
+    pub fn call(&mut self, item: Arg<'_>) -> Result<(), PlanError> {
+        const DAMAGED: PlanError = PlanError::fixed("ERR damaged call inside a transaction");
+        let (procedure, db, _) = decode_call(item.bytes).ok_or(DAMAGED)?;
+        if self.call_at != 0 {
+            return Err(PlanError::fixed("ERR calls inside a transaction cannot be nested"));
+        }
+        let call_at = item.at + CALL_OFFSET;
+        let args = nested_args(self.txn_args, call_at);
+        let code = self.registry.get(procedure).ok_or(DAMAGED)?;
+        let first = self.plans.fragments.len() - self.base;
+        let mut inner = Planner {
+            plans: self.plans,
+            registry: self.registry,
+            base: self.base,
+            txn_args: self.txn_args,
+            procedure,
+            db,
+            call_at,
+            keys: self.keys,
+        };
+        code.plan(args, &mut inner)?;
+        let count = (self.plans.fragments.len() - self.base - first) as u32;
+        self.plans.calls.push(CallSpan { procedure, db, call_at, first: first as u32, count });
+        Ok(())
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        code: u16,
+        access: Access,
+        db: Db,
+        hash: KeyHash,
+        key_at: u32,
+    ) -> Result<SlotNo, PlanError> {
+        let slot = self.plans.fragments.len() - self.base;
+        if slot >= MAX_FRAGMENTS {
+            return Err(PlanError::fixed("ERR transaction has too many steps"));
+        }
+        self.plans.fragments.push(Fragment {
+            hash,
+            call_at: self.call_at,
+            key_at,
+            inputs_at: 0,
+            inputs_len: 0,
+            procedure: self.procedure,
+            code,
+            access,
+            db,
+            abortable: false,
+            lent: false,
+        });
+        Ok(SlotNo(slot as u32))
+    }
+}
+
+/// From an argument's offset to the arguments of the call encoded in it: length prefix, procedure, database.
+const CALL_OFFSET: u32 = 4 + 3;
+
+/// Encodes a call as an argument of another.
+pub fn encode_call(procedure: ProcedureId, db: Db, args: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(args.len() + 3);
+    out.extend_from_slice(&procedure.0.to_le_bytes());
+    out.push(db.0);
+    out.extend_from_slice(args);
+    out
+}
+
+/// Decodes a call; `None` for damaged bytes.
+pub fn decode_call(bytes: &[u8]) -> Option<(ProcedureId, Db, Args<'_>)> {
+    let (head, args) = bytes.split_first_chunk::<3>()?;
+    Some((ProcedureId(u16::from_le_bytes([head[0], head[1]])), Db(head[2]), Args::parse(args)?))
+}
+
+/// The arguments of the call at `call_at` of a transaction: 0 for the transaction's own.
+#[inline]
+pub fn nested_args(txn_args: Args<'_>, call_at: u32) -> Args<'_> {
+    let bytes = txn_args.encoded();
+    if call_at == 0 {
+        return txn_args;
+    }
+    let start = call_at as usize;
+    let prefix = start - CALL_OFFSET as usize;
+    let len = bytes[prefix..].first_chunk::<4>().map_or(0, |n| u32::from_le_bytes(*n) as usize);
+    Args::trusted(&bytes[start..(prefix + 4 + len).min(bytes.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fragment_is_forty_bytes_at_most() {
+        assert!(size_of::<Fragment>() <= 40, "{}", size_of::<Fragment>());
+    }
+
+    #[test]
+    fn a_call_survives_nesting() {
+        let inner = encode_call(ProcedureId(9), Db(3), &crate::args::encode(&["a", "b"]));
+        let outer = crate::args::encode(&[&b"x"[..], &inner]);
+        let outer = Args::parse(&outer).unwrap();
+        let item = outer.iter().nth(1).unwrap();
+        let (procedure, db, args) = decode_call(item.bytes).unwrap();
+        assert_eq!((procedure, db), (ProcedureId(9), Db(3)));
+        assert_eq!(nested_args(outer, item.at + CALL_OFFSET), args);
+        assert!(decode_call(&inner[..inner.len() - 1]).is_none());
+    }
+}

@@ -1,0 +1,391 @@
+//! Procedures: how arguments become a plan, and the code of its fragments.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::args::{Arg, ArgIter, Args};
+use crate::cell::{Cell, CellMut};
+use crate::datum::{Datum, Writer};
+use crate::error::{Abort, PlanError};
+use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
+use crate::plan::{CallSpan, Planner, nested_args};
+use crate::table::Table;
+
+/// A kind of transaction. Everything it does is a function of its arguments, the records its fragments name,
+/// the transaction's time and seed: no clock, no randomness, no iteration order of a hash map.
+pub trait Procedure: Send + Sync {
+    /// Appends the fragments that these arguments ask for.
+    ///
+    /// # Errors
+    /// Bad arguments; nothing is sequenced then.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError>;
+
+    /// Runs one fragment and writes its slot.
+    ///
+    /// # Errors
+    /// Only a fragment declared abortable may return one; what it wrote to its slot is the reply.
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort>;
+
+    /// Composes the reply of a call from its slots. The default is the call's first slot.
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(0));
+    }
+
+    /// Composes the reply of a transaction that aborted; `slot` is the fragment that decided it. The default
+    /// is what that fragment answered, or a text that says why.
+    fn abort_reply(&self, abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match cx.slots.slot(slot) {
+            [] => Writer(out).abort(abort),
+            answer => out.extend_from_slice(answer),
+        }
+    }
+
+    /// Whether the caller may not know the keys: then the gateway asks [`Procedure::reconnoitre`] before it
+    /// plans (calvin.md, section 4.7).
+    fn is_dependent(&self) -> bool {
+        false
+    }
+
+    /// Turns a caller's arguments and what is known so far into either more records to read or the
+    /// arguments of the real transaction, evidence included.
+    ///
+    /// # Errors
+    /// Bad arguments.
+    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+        let _ = known;
+        Ok(Reconnaissance::Ready(args.encoded().to_vec()))
+    }
+}
+
+/// A record as the reconnaissance saw it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// The record's database.
+    pub db: Db,
+    /// The record's key.
+    pub key: Vec<u8>,
+    /// Which transaction wrote it last; [`Gsn::NONE`] for an absent record.
+    pub version: Gsn,
+    /// What it held.
+    pub cell: Cell,
+}
+
+/// The next step of finding a transaction's keys.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconnaissance {
+    /// Read these records and ask again.
+    Read(Vec<(Db, Vec<u8>)>),
+    /// Submit the transaction with these arguments.
+    Ready(Vec<u8>),
+}
+
+/// Slots of one transaction.
+pub trait Slots {
+    /// What a fragment wrote; empty if it has not run.
+    fn slot(&self, slot: SlotNo) -> &[u8];
+}
+
+impl Slots for Vec<Vec<u8>> {
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        self.get(slot.0 as usize).map_or(&[], |s| s)
+    }
+}
+
+/// The inputs of a fragment, in the order in which its plan named them.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Where slots are found.
+    pub slots: &'a dyn Slots,
+    /// Which slots are inputs.
+    pub list: &'a [SlotNo],
+}
+
+impl<'a> Inputs<'a> {
+    /// No inputs.
+    pub fn none() -> Inputs<'static> {
+        struct Empty;
+        impl Slots for Empty {
+            fn slot(&self, _: SlotNo) -> &[u8] {
+                &[]
+            }
+        }
+        Inputs { slots: &Empty, list: &[] }
+    }
+
+    /// Input `i`, encoded; empty if there is none.
+    #[inline]
+    pub fn raw(&self, i: usize) -> &'a [u8] {
+        self.list.get(i).map_or(&[], |s| self.slots.slot(*s))
+    }
+
+    /// Input `i`, its first value decoded.
+    pub fn get(&self, i: usize) -> Datum<'a> {
+        Datum::first(self.raw(i))
+    }
+
+    /// How many inputs there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+impl fmt::Debug for Inputs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inputs").field("list", &self.list).finish_non_exhaustive()
+    }
+}
+
+/// The records in the hands of a compute fragment.
+pub trait Members {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The member with this key, if it was declared.
+    fn find(&self, db: Db, key: &[u8]) -> Option<usize>;
+    /// The record, as the transaction sees it (an expired one is absent).
+    fn cell(&self, member: usize) -> &Cell;
+    /// The version of the record.
+    fn version(&self, member: usize) -> Gsn;
+    /// The record for change, noting inverses in the members' own journal; `None` if it was declared
+    /// read-only.
+    fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>>;
+    /// Undoes every change made since the compute fragment began.
+    fn roll_back(&mut self);
+}
+
+/// What a fragment works on.
+pub enum Target<'a> {
+    /// One record, shared.
+    Read(&'a Cell),
+    /// One record, exclusive.
+    Write(CellMut<'a>),
+    /// The whole table of a shard.
+    Table(&'a mut dyn Table),
+    /// The members of a compute fragment.
+    Compute(&'a mut dyn Members),
+}
+
+impl fmt::Debug for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Target::Read(_) => "Read",
+            Target::Write(_) => "Write",
+            Target::Table(_) => "Table",
+            Target::Compute(_) => "Compute",
+        })
+    }
+}
+
+/// State that a procedure keeps on each shard between transactions, such as a script interpreter with its
+/// compiled scripts. Caches only: nothing in it may show in a result.
+#[derive(Default)]
+pub struct Locals {
+    entries: Vec<Box<dyn Any + Send>>,
+}
+
+impl Locals {
+    /// The state of type `T`, made by `init` at first use.
+    pub fn get<T: Send + 'static>(&mut self, init: impl FnOnce() -> T) -> &mut T {
+        let at = match self.entries.iter().position(|e| e.is::<T>()) {
+            Some(at) => at,
+            None => {
+                self.entries.push(Box::new(init()));
+                self.entries.len() - 1
+            }
+        };
+        self.entries[at].downcast_mut::<T>().expect("the position was found by this very type")
+    }
+}
+
+impl fmt::Debug for Locals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locals").field("entries", &self.entries.len()).finish()
+    }
+}
+
+/// Everything a fragment may look at.
+#[derive(Debug)]
+pub struct FragmentContext<'a> {
+    /// The arguments of the fragment's call.
+    pub args: Args<'a>,
+    /// The database of the fragment's key, or of its call if it has none.
+    pub db: Db,
+    /// The fragment's key and where it stands in the arguments; empty if it has none.
+    pub key: Arg<'a>,
+    /// The transaction's time: that of its batch.
+    pub now: Millis,
+    /// The transaction's own seed: the only source of randomness.
+    pub seed: u64,
+    /// The transaction that last wrote the record; [`Gsn::NONE`] if it is absent.
+    pub version: Gsn,
+    /// What earlier fragments answered.
+    pub inputs: Inputs<'a>,
+    /// What the fragment works on.
+    pub target: Target<'a>,
+    /// The procedures' state on this shard.
+    pub locals: &'a mut Locals,
+    /// The procedures there are.
+    pub registry: &'a Registry,
+    /// Where the slot is written.
+    pub out: &'a mut Vec<u8>,
+}
+
+impl FragmentContext<'_> {
+    /// Writes the slot.
+    #[inline]
+    pub fn writer(&mut self) -> Writer<'_> {
+        Writer(self.out)
+    }
+
+    /// The arguments after the fragment's key.
+    #[inline]
+    pub fn rest(&self) -> ArgIter<'_> {
+        self.args.from_offset(self.key.at + 4 + self.key.bytes.len() as u32)
+    }
+
+    /// The record, as the transaction sees it.
+    ///
+    /// # Panics
+    /// If the fragment has no record: a mistake of the procedure's plan.
+    #[inline]
+    pub fn cell(&self) -> &Cell {
+        match &self.target {
+            Target::Read(cell) => cell,
+            Target::Write(cell) => cell,
+            Target::Table(_) | Target::Compute(_) => panic!("the fragment's plan gave it no record"),
+        }
+    }
+
+    /// The record, for change.
+    ///
+    /// # Panics
+    /// If the fragment was not planned with [`crate::Access::Write`]: a mistake of the procedure's plan.
+    #[inline]
+    pub fn cell_mut(&mut self) -> CellMut<'_> {
+        match &mut self.target {
+            Target::Write(cell) => cell.reborrow(),
+            _ => panic!("the fragment's plan gave it no record to write"),
+        }
+    }
+}
+
+/// What a reply is composed from.
+#[derive(Clone, Copy)]
+pub struct ReplyContext<'a> {
+    /// The arguments of the transaction.
+    pub txn_args: Args<'a>,
+    /// Where this call's arguments begin in them.
+    pub call_at: u32,
+    /// The database of the call.
+    pub db: Db,
+    /// The slots of the transaction.
+    pub slots: &'a dyn Slots,
+    /// The call's first fragment.
+    pub first: u32,
+    /// How many fragments the call has.
+    pub count: u32,
+    /// The calls inside this one; for composite transactions only.
+    pub calls: &'a [CallSpan],
+    /// The procedures there are.
+    pub registry: &'a Registry,
+}
+
+impl<'a> ReplyContext<'a> {
+    /// The arguments of the call.
+    pub fn args(&self) -> Args<'a> {
+        nested_args(self.txn_args, self.call_at)
+    }
+
+    /// Slot `i` of the call's own.
+    #[inline]
+    pub fn slot(&self, i: u32) -> &'a [u8] {
+        self.slots.slot(SlotNo(self.first + i))
+    }
+
+    /// Composes the reply of a call inside this one.
+    pub fn call_reply(&self, call: &CallSpan, out: &mut Vec<u8>) {
+        let inner = ReplyContext {
+            call_at: call.call_at,
+            db: call.db,
+            first: call.first,
+            count: call.count,
+            calls: &[],
+            ..*self
+        };
+        if let Some(procedure) = self.registry.get(call.procedure) {
+            procedure.reply(&inner, out);
+        }
+    }
+}
+
+impl fmt::Debug for ReplyContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyContext")
+            .field("first", &self.first)
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The procedures of a node, by number and by name. Fixed before anything is planned.
+#[derive(Clone, Default)]
+pub struct Registry {
+    by_id: Vec<Option<(&'static str, Arc<dyn Procedure>)>>,
+    by_name: BTreeMap<&'static str, ProcedureId>,
+}
+
+impl Registry {
+    /// Adds a procedure under a number that no other has ever had.
+    ///
+    /// # Panics
+    /// If the number or the name is taken: a mistake in the program.
+    pub fn register(&mut self, id: ProcedureId, name: &'static str, procedure: Arc<dyn Procedure>) {
+        let at = id.0 as usize;
+        if self.by_id.len() <= at {
+            self.by_id.resize_with(at + 1, || None);
+        }
+        assert!(self.by_id[at].is_none(), "procedure number {id} is taken twice");
+        assert!(self.by_name.insert(name, id).is_none(), "procedure name {name} is taken twice");
+        self.by_id[at] = Some((name, procedure));
+    }
+
+    /// The procedure with this number.
+    #[inline]
+    pub fn get(&self, id: ProcedureId) -> Option<&dyn Procedure> {
+        match self.by_id.get(id.0 as usize) {
+            Some(Some((_, procedure))) => Some(&**procedure),
+            _ => None,
+        }
+    }
+
+    /// The number of the procedure with this name.
+    pub fn find(&self, name: &str) -> Option<ProcedureId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The name of a procedure.
+    pub fn name(&self, id: ProcedureId) -> Option<&'static str> {
+        self.by_id.get(id.0 as usize)?.as_ref().map(|(name, _)| *name)
+    }
+
+    /// The names and numbers there are, in order of name.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, ProcedureId)> {
+        self.by_name.iter().map(|(n, i)| (*n, *i))
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.by_name.keys()).finish()
+    }
+}

@@ -1,0 +1,389 @@
+//! The reference executor: the transactions of a log one at a time, single-threaded, on a plain ordered map.
+//!
+//! It is the oracle (calvin.md, `ref_exec`). It shares the plans and the fragments' code with the engines and
+//! nothing else: no locks, no shards, no batching, no journal. It restores whole records when a transaction
+//! aborts, which no engine could afford.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use crate::args::Args;
+use crate::batch::Batch;
+use crate::cell::{Cell, CellMut, Journal};
+use crate::chunk::{Chunk, Txn};
+use crate::datum::Writer;
+use crate::digest::Digest;
+use crate::error::Abort;
+use crate::ids::{Db, Gsn, Millis, SlotNo};
+use crate::key::{KeyHash, Position};
+use crate::outcome::OutcomeStatus;
+use crate::plan::{Access, Fragment, nested_args};
+use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
+use crate::serial::{key_of, seed_of};
+use crate::table::Table;
+use crate::value::record_hash;
+
+type Key = (Position, Db, Vec<u8>);
+
+#[derive(Clone, Debug)]
+struct Record {
+    cell: Cell,
+    version: Gsn,
+}
+
+/// What a transaction came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Result {
+    /// Its place in the order.
+    pub gsn: Gsn,
+    /// Whether it took effect.
+    pub status: OutcomeStatus,
+    /// Its reply, encoded as a [`crate::Datum`].
+    pub reply: Vec<u8>,
+}
+
+/// A state and the means to run transactions on it.
+#[derive(Debug)]
+pub struct ReferenceExecutor {
+    registry: Arc<Registry>,
+    map: BTreeMap<Key, Record>,
+    locals: Locals,
+}
+
+impl ReferenceExecutor {
+    /// The empty state.
+    pub fn new(registry: Arc<Registry>) -> ReferenceExecutor {
+        ReferenceExecutor { registry, map: BTreeMap::new(), locals: Locals::default() }
+    }
+
+    /// Runs a batch in order; one result a transaction.
+    pub fn run(&mut self, batch: &Batch) -> Vec<Result> {
+        batch.txns().map(|(gsn, chunk, txn)| self.run_txn(gsn, batch.now, chunk, txn)).collect()
+    }
+
+    /// The digest of the state.
+    pub fn digest(&self) -> Digest {
+        let mut digest = Digest::default();
+        for ((_, db, key), record) in &self.map {
+            if let Some(value) = &record.cell.value {
+                digest.add(record_hash(*db, key, value, record.cell.expires_at));
+            }
+        }
+        digest
+    }
+
+    /// Every record, in canonical order: database, key, content.
+    pub fn records(&self) -> impl Iterator<Item = (Db, &[u8], &Cell)> {
+        self.map.iter().map(|((_, db, key), record)| (*db, &**key, &record.cell))
+    }
+
+    /// Runs one transaction.
+    pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
+        let before = self.images(chunk, txn);
+        let registry = self.registry.clone();
+        let args = chunk.args(txn);
+        let fragments = chunk.fragments(txn);
+        let mut slots: Vec<Vec<u8>> = Vec::with_capacity(fragments.len());
+        let mut poisoned: Vec<bool> = Vec::with_capacity(fragments.len());
+        let mut failure: Option<(SlotNo, Abort)> = None;
+        for (n, fragment) in fragments.iter().enumerate() {
+            let inputs = chunk.plans().inputs_of(fragment);
+            if inputs.iter().any(|s| poisoned[s.0 as usize]) {
+                slots.push(Vec::new());
+                poisoned.push(true);
+                continue;
+            }
+            if fragment.lent {
+                slots.push(Vec::new());
+                poisoned.push(false);
+                continue;
+            }
+            let mut out = Vec::new();
+            let step =
+                Step { registry: &registry, gsn, now, args, fragments, fragment, inputs, slots: &slots };
+            let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, &mut out)));
+            let result = match result {
+                Ok(result) => result,
+                Err(_) if fragment.abortable => {
+                    out.clear();
+                    Err(Abort::Panic)
+                }
+                Err(panic) => resume_unwind(panic),
+            };
+            if fragment.is_table() {
+                let part = std::mem::take(&mut out);
+                Writer(&mut out).array(1);
+                out.extend_from_slice(&part);
+            }
+            slots.push(out);
+            poisoned.push(result.is_err());
+            if let (Err(abort), None) = (result, failure) {
+                failure = Some((SlotNo(n as u32), abort));
+            }
+        }
+        let cx = ReplyContext {
+            txn_args: args,
+            call_at: 0,
+            db: txn.call.db,
+            slots: &slots,
+            first: 0,
+            count: fragments.len() as u32,
+            calls: chunk.calls(txn),
+            registry: &registry,
+        };
+        let mut reply = Vec::new();
+        let procedure = registry.get(txn.call.procedure).expect("planned, so registered");
+        let status = match failure {
+            None => {
+                procedure.reply(&cx, &mut reply);
+                OutcomeStatus::Committed
+            }
+            Some((slot, abort)) => {
+                procedure.abort_reply(abort, slot, &cx, &mut reply);
+                self.restore(before);
+                OutcomeStatus::Aborted(abort)
+            }
+        };
+        Result { gsn, status, reply }
+    }
+
+    fn run_fragment(&mut self, step: &Step<'_>, out: &mut Vec<u8>) -> std::result::Result<(), Abort> {
+        let Step { registry, gsn, now, fragment, .. } = *step;
+        let key = key_of(step.args, fragment);
+        let mut cx = FragmentContext {
+            args: nested_args(step.args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now,
+            seed: seed_of(gsn),
+            version: Gsn::NONE,
+            inputs: Inputs { slots: step.slots, list: step.inputs },
+            target: Target::Read(&Cell::ABSENT),
+            locals: &mut self.locals,
+            registry,
+            out,
+        };
+        let code = registry.get(fragment.procedure).expect("planned, so registered");
+        match fragment.access {
+            Access::Read => {
+                if let Some(record) = self.map.get(&map_key(fragment, key.bytes)) {
+                    cx.target = Target::Read(record.cell.at(now));
+                    cx.version = if record.cell.is_live(now) { record.version } else { Gsn::NONE };
+                }
+                code.run(fragment.code, &mut cx)
+            }
+            Access::Write => {
+                let at = map_key(fragment, key.bytes);
+                let mut record = take(&mut self.map, &at, now);
+                let mut changed = false;
+                cx.version = record.version;
+                cx.target = Target::Write(CellMut::new(&mut record.cell, &mut changed, None));
+                let result = code.run(fragment.code, &mut cx);
+                drop(cx);
+                put(&mut self.map, at, record, changed, gsn);
+                result
+            }
+            Access::TableRead | Access::TableWrite => {
+                let mut table = MapTable { map: &mut self.map, gsn };
+                cx.target = Target::Table(&mut table);
+                code.run(fragment.code, &mut cx)
+            }
+            Access::Compute => {
+                let mut members = Hand::default();
+                for slot in step.inputs {
+                    let lent = &step.fragments[slot.0 as usize];
+                    if lent.lent {
+                        let at = map_key(lent, key_of(step.args, lent).bytes);
+                        let writable = lent.access == Access::Write;
+                        let record = if writable {
+                            take(&mut self.map, &at, now)
+                        } else {
+                            let record = self.map.get(&at).filter(|r| r.cell.is_live(now));
+                            record.cloned().unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
+                        };
+                        members.held.push(Held { at, record, changed: false, writable });
+                    }
+                }
+                cx.target = Target::Compute(&mut members);
+                let result = code.run(fragment.code, &mut cx);
+                drop(cx);
+                for Held { at, record, changed, writable } in members.held {
+                    if writable {
+                        put(&mut self.map, at, record, changed, gsn);
+                    }
+                }
+                result
+            }
+        }
+    }
+
+    fn images(&self, chunk: &Chunk, txn: &Txn) -> Before {
+        if !txn.abortable || txn.read_only {
+            return Before::Nothing;
+        }
+        if txn.table {
+            return Before::Map(self.map.clone());
+        }
+        let keys = chunk.fragments(txn).iter().filter(|f| f.access == Access::Write);
+        Before::Records(
+            keys.map(|f| {
+                let at = map_key(f, key_of(chunk.args(txn), f).bytes);
+                let record = self.map.get(&at).cloned();
+                (at, record)
+            })
+            .collect(),
+        )
+    }
+
+    fn restore(&mut self, before: Before) {
+        match before {
+            Before::Nothing => {}
+            Before::Map(map) => self.map = map,
+            Before::Records(records) => {
+                for (at, record) in records {
+                    match record {
+                        Some(record) => self.map.insert(at, record),
+                        None => self.map.remove(&at),
+                    };
+                }
+            }
+        }
+    }
+}
+
+enum Before {
+    Nothing,
+    Records(Vec<(Key, Option<Record>)>),
+    Map(BTreeMap<Key, Record>),
+}
+
+struct Step<'a> {
+    registry: &'a Registry,
+    gsn: Gsn,
+    now: Millis,
+    args: Args<'a>,
+    fragments: &'a [Fragment],
+    fragment: &'a Fragment,
+    inputs: &'a [SlotNo],
+    slots: &'a Vec<Vec<u8>>,
+}
+
+fn map_key(fragment: &Fragment, key: &[u8]) -> Key {
+    (fragment.hash.position(), fragment.db, key.to_vec())
+}
+
+/// Takes a record out to be written; one whose time has come is gone for good.
+fn take(map: &mut BTreeMap<Key, Record>, at: &Key, now: Millis) -> Record {
+    map.remove(at)
+        .filter(|record| record.cell.is_live(now))
+        .unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
+}
+
+fn put(map: &mut BTreeMap<Key, Record>, at: Key, mut record: Record, changed: bool, gsn: Gsn) {
+    if record.cell.value.is_some() {
+        if changed {
+            record.version = gsn;
+        }
+        map.insert(at, record);
+    }
+}
+
+#[derive(Default)]
+struct Hand {
+    held: Vec<Held>,
+    journal: Journal,
+}
+
+struct Held {
+    at: Key,
+    record: Record,
+    changed: bool,
+    writable: bool,
+}
+
+impl Members for Hand {
+    fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    fn find(&self, db: Db, key: &[u8]) -> Option<usize> {
+        self.held.iter().position(|h| h.at.1 == db && h.at.2 == key)
+    }
+
+    fn cell(&self, member: usize) -> &Cell {
+        &self.held[member].record.cell
+    }
+
+    fn version(&self, member: usize) -> Gsn {
+        self.held[member].record.version
+    }
+
+    fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>> {
+        let Hand { held, journal } = self;
+        let Held { record, changed, writable, .. } = &mut held[member];
+        writable.then(|| CellMut::new(&mut record.cell, changed, Some((journal, member as u32))))
+    }
+
+    fn roll_back(&mut self) {
+        let Hand { held, journal } = self;
+        journal.roll_back(0, |member, undo| undo(&mut held[member as usize].record.cell));
+        held.iter_mut().for_each(|h| h.changed = false);
+    }
+}
+
+struct MapTable<'a> {
+    map: &'a mut BTreeMap<Key, Record>,
+    gsn: Gsn,
+}
+
+impl Table for MapTable<'_> {
+    fn len(&self, db: Db) -> u64 {
+        self.map.keys().filter(|(_, d, _)| *d == db).count() as u64
+    }
+
+    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
+        for ((position, d, key), record) in self.map.range((from, Db(0), Vec::new())..) {
+            if *d == db && !visit(*position, key, &record.cell) {
+                return;
+            }
+        }
+    }
+
+    fn clear(&mut self, db: Option<Db>) {
+        self.map.retain(|(_, d, _), _| match db {
+            Some(db) => *d != db,
+            None => d.0 >= Db::COUNT,
+        });
+    }
+
+    fn swap(&mut self, a: Db, b: Db) {
+        if a == b {
+            return;
+        }
+        for ((position, db, key), mut record) in std::mem::take(self.map) {
+            let moved = if db == a {
+                b
+            } else if db == b {
+                a
+            } else {
+                db
+            };
+            if moved != db {
+                record.version = self.gsn;
+            }
+            self.map.insert((position, moved, key), record);
+        }
+    }
+
+    fn expire(&mut self, now: Millis, slots: std::ops::Range<usize>) -> u64 {
+        let before = self.map.len();
+        self.map.retain(|(p, _, _), r| !slots.contains(&p.slot()) || !r.cell.is_expired(now));
+        (before - self.map.len()) as u64
+    }
+}
+
+/// The place of a key: what the reference executor orders its map by.
+pub fn place(key: &[u8]) -> Position {
+    KeyHash::of(key).position()
+}

@@ -1,0 +1,207 @@
+//! Runs one plan at a time, alone, on records that are in hand: how a script's calls are executed against its
+//! declared keys, and an interactive transaction's commands against its snapshot.
+
+use crate::args::{Arg, Args};
+use crate::cell::{Cell, CellMut};
+use crate::error::{Abort, PlanError};
+use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
+use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
+use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
+
+/// Why a call inside a transaction did not run. It had no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The arguments were refused.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    /// It touches a key that is not in hand.
+    #[error("key was not declared")]
+    Undeclared,
+    /// It writes a key that was declared read-only, or writes in a read-only script.
+    #[error("write to a read-only key")]
+    ReadOnly,
+    /// It is over the whole table, or runs a script of its own.
+    #[error("this command cannot run inside a transaction's code")]
+    NotAllowed,
+    /// It aborted.
+    #[error("aborted")]
+    Abort(Abort),
+}
+
+/// The records that a plan may touch.
+pub trait Hand {
+    /// A record for reading, as the transaction sees it, and its version; `None` if it is not in hand.
+    fn read(&self, db: Db, key: &[u8]) -> Option<(&Cell, Gsn)>;
+    /// A record for writing; `None` if it may not be written. Asked only for records that can be read.
+    fn write(&mut self, db: Db, key: &[u8]) -> Option<CellMut<'_>>;
+}
+
+impl Hand for dyn Members + '_ {
+    fn read(&self, db: Db, key: &[u8]) -> Option<(&Cell, Gsn)> {
+        self.find(db, key).map(|i| (self.cell(i), self.version(i)))
+    }
+
+    fn write(&mut self, db: Db, key: &[u8]) -> Option<CellMut<'_>> {
+        self.find(db, key).and_then(|i| self.cell_mut(i))
+    }
+}
+
+/// Vectors used again from call to call.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    plans: Plans,
+    slots: SlotBuffer,
+}
+
+/// What a call sees besides the records.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The procedures there are.
+    pub registry: &'a Registry,
+    /// The time of the transaction.
+    pub now: Millis,
+    /// A seed for this call alone.
+    pub seed: u64,
+    /// Whether writing is refused altogether.
+    pub read_only: bool,
+}
+
+/// Plans and runs a call on the records in hand and appends its reply. Every key is checked before the first
+/// fragment runs.
+///
+/// # Errors
+/// [`CallError`]; nothing was changed then, except by [`CallError::Abort`]: the caller rolls back.
+#[allow(clippy::too_many_arguments)]
+pub fn call(
+    surroundings: Surroundings<'_>,
+    hand: &mut (impl Hand + ?Sized),
+    scratch: &mut Scratch,
+    procedure: ProcedureId,
+    db: Db,
+    args: Args<'_>,
+    locals: &mut Locals,
+    out: &mut Vec<u8>,
+) -> Result<(), CallError> {
+    let Surroundings { registry, now, seed, read_only } = surroundings;
+    let Scratch { plans, slots } = scratch;
+    plans.fragments.clear();
+    plans.inputs.clear();
+    plans.calls.clear();
+    slots.clear();
+    Planner::plan(registry, procedure, db, args, plans)?;
+    for fragment in &plans.fragments {
+        if !fragment.is_keyed() || fragment.lent {
+            return Err(CallError::NotAllowed);
+        }
+        let key = key_of(args, fragment);
+        if hand.read(fragment.db, key.bytes).is_none() {
+            return Err(CallError::Undeclared);
+        }
+        if fragment.access == Access::Write && (read_only || hand.write(fragment.db, key.bytes).is_none()) {
+            return Err(CallError::ReadOnly);
+        }
+    }
+    for fragment in &plans.fragments {
+        let key = key_of(args, fragment);
+        let code = registry.get(fragment.procedure).ok_or(CallError::NotAllowed)?;
+        let mut slot = slots.take();
+        let version = hand.read(fragment.db, key.bytes).map_or(Gsn::NONE, |(_, version)| version);
+        let target = if fragment.access == Access::Write {
+            hand.write(fragment.db, key.bytes).map(Target::Write).ok_or(CallError::ReadOnly)?
+        } else {
+            hand.read(fragment.db, key.bytes)
+                .map(|(cell, _)| Target::Read(cell))
+                .ok_or(CallError::Undeclared)?
+        };
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now,
+            seed,
+            version,
+            inputs: Inputs { slots, list: plans.inputs_of(fragment) },
+            target,
+            locals,
+            registry,
+            out: &mut slot,
+        };
+        let result = code.run(fragment.code, &mut cx);
+        drop(cx);
+        slots.put(slot);
+        result.map_err(CallError::Abort)?;
+    }
+    let cx = ReplyContext {
+        txn_args: args,
+        call_at: 0,
+        db,
+        slots,
+        first: 0,
+        count: plans.fragments.len() as u32,
+        calls: &plans.calls,
+        registry,
+    };
+    if let Some(code) = registry.get(procedure) {
+        code.reply(&cx, out);
+    }
+    Ok(())
+}
+
+/// The key of a fragment and where it stands in its call's arguments; empty if the fragment has none.
+#[inline]
+pub fn key_of<'a>(txn_args: Args<'a>, fragment: &Fragment) -> Arg<'a> {
+    if !fragment.is_keyed() {
+        return Arg { bytes: &[], at: 0 };
+    }
+    nested_args(txn_args, fragment.call_at)
+        .from_offset(fragment.key_at)
+        .next()
+        .unwrap_or(Arg { bytes: &[], at: 0 })
+}
+
+/// The seed of a transaction: well mixed, a function of its sequence number alone.
+pub const fn seed_of(gsn: Gsn) -> u64 {
+    // The finalizer of SplitMix64.
+    let mut z = gsn.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Slots whose buffers are kept.
+#[derive(Debug, Default)]
+struct SlotBuffer {
+    slots: Vec<Vec<u8>>,
+    used: usize,
+}
+
+impl SlotBuffer {
+    fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        match self.slots.get_mut(self.used) {
+            Some(slot) => {
+                let mut slot = std::mem::take(slot);
+                slot.clear();
+                slot
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn put(&mut self, slot: Vec<u8>) {
+        match self.slots.get_mut(self.used) {
+            Some(place) => *place = slot,
+            None => self.slots.push(slot),
+        }
+        self.used += 1;
+    }
+}
+
+impl Slots for SlotBuffer {
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        self.slots[..self.used].get(slot.0 as usize).map_or(&[], |s| s)
+    }
+}

@@ -1,0 +1,348 @@
+//! Procedures that the database itself needs: reads with evidence, validated commits, composite
+//! transactions and the expiry sweep.
+//!
+//! They are ordinary procedures. WATCH, interactive transactions and reconnaissance are all built on two of
+//! them: [`READ`] says what a record holds and which transaction wrote it, and evidence fragments check that
+//! this is still so (calvin.md, section 4.7).
+
+use std::sync::Arc;
+
+use crate::args::{Arg, ArgIter, Args, ArgsBuilder};
+use crate::cell::Cell;
+use crate::datum::{Datum, Writer};
+use crate::error::{Abort, PlanError};
+use crate::ids::{Db, Gsn, ProcedureId, SlotNo};
+use crate::key::SLOTS;
+use crate::plan::{Access, Planner, encode_call};
+use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
+
+/// Reads records with their versions. Arguments: database and key, alternately.
+pub const READ: ProcedureId = ProcedureId(1);
+/// Checks evidence, then writes whole records. See [`commit_args`].
+pub const COMMIT: ProcedureId = ProcedureId(2);
+/// Checks evidence, then runs calls in order. See [`multi_args`].
+pub const MULTI: ProcedureId = ProcedureId(3);
+/// Removes records whose time has come from some slots. Arguments: first slot, slot after the last.
+pub const EXPIRE: ProcedureId = ProcedureId(4);
+/// Answers how many records each database has: an array of integers. No arguments.
+pub const LENGTHS: ProcedureId = ProcedureId(5);
+
+/// Adds the system's procedures.
+pub fn register(registry: &mut Registry) {
+    registry.register(READ, "ordain.read", Arc::new(Read));
+    registry.register(COMMIT, "ordain.commit", Arc::new(Commit));
+    registry.register(MULTI, "ordain.multi", Arc::new(Multi));
+    registry.register(EXPIRE, "ordain.expire", Arc::new(Expire));
+    registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
+}
+
+const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
+
+/// Writes the arguments of [`READ`].
+pub fn read_args<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, args: &mut ArgsBuilder<'_>) {
+    for (db, key) in keys {
+        args.push(&[db.0]).push(key);
+    }
+}
+
+/// Reads the reply of [`READ`], record by record; `None` for damaged bytes.
+pub fn read_reply<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, reply: &[u8]) -> Option<Vec<Evidence>> {
+    let (Datum::Array(_), mut rest) = Datum::split(reply)? else { return None };
+    let mut evidence = Vec::new();
+    for (db, key) in keys {
+        let (version, cell, tail) = split_image(rest)?;
+        evidence.push(Evidence { db, key: key.to_vec(), version, cell });
+        rest = tail;
+    }
+    Some(evidence)
+}
+
+/// Writes a record's version and content as two values.
+fn write_image(version: Gsn, cell: &Cell, out: &mut Vec<u8>) {
+    let mut image = Vec::new();
+    cell.encode(&mut image);
+    let mut w = Writer(out);
+    w.int(version.0 as i64);
+    w.bulk(&image);
+}
+
+fn split_image(bytes: &[u8]) -> Option<(Gsn, Cell, &[u8])> {
+    let (Datum::Int(version), rest) = Datum::split(bytes)? else { return None };
+    let (Datum::Bulk(image), rest) = Datum::split(rest)? else { return None };
+    let (cell, _) = Cell::decode(image)?;
+    Some((Gsn(version as u64), cell, rest))
+}
+
+struct Read;
+
+impl Procedure for Read {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        while let Some(db) = items.next() {
+            let key = items.next().ok_or(DAMAGED)?;
+            planner.key_in(db_of(db)?, 0, Access::Read, key)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if let Target::Read(cell) = &cx.target {
+            write_image(cx.version, cell, cx.out);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).array(2 * cx.count as usize);
+        for i in 0..cx.count {
+            out.extend_from_slice(cx.slot(i));
+        }
+    }
+}
+
+fn db_of(arg: Arg<'_>) -> Result<Db, PlanError> {
+    match arg.bytes {
+        [db] => Ok(Db(*db)),
+        _ => Err(DAMAGED),
+    }
+}
+
+/// Writes evidence as arguments: how many, then database, key and version of each.
+pub fn evidence_args<'e>(
+    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    args: &mut ArgsBuilder<'_>,
+) {
+    args.push(&(evidence.len() as u32).to_le_bytes());
+    for (db, key, version) in evidence {
+        args.push(&[db.0]).push(key).push(&version.0.to_le_bytes());
+    }
+}
+
+/// Plans the fragments that check evidence written by [`evidence_args`]: abortable reads with `code`.
+///
+/// # Errors
+/// Damaged arguments, or a limit exceeded.
+pub fn plan_evidence(
+    planner: &mut Planner<'_>,
+    items: &mut ArgIter<'_>,
+    code: u16,
+) -> Result<u32, PlanError> {
+    let count = items.next().and_then(|n| n.bytes.try_into().ok()).map(u32::from_le_bytes).ok_or(DAMAGED)?;
+    for _ in 0..count {
+        let db = db_of(items.next().ok_or(DAMAGED)?)?;
+        let key = items.next().ok_or(DAMAGED)?;
+        if items.next().is_none_or(|v| v.bytes.len() != 8) {
+            return Err(DAMAGED);
+        }
+        planner.key_in(db, code, Access::Read, key)?;
+        planner.abortable();
+    }
+    Ok(count)
+}
+
+/// Runs an evidence fragment: the record must still be as the transaction that is named wrote it. The slot
+/// is the fresh image either way, so that a restart has something to go on from.
+///
+/// # Errors
+/// `otherwise`, if the record has changed.
+pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<(), Abort> {
+    let expected = cx.rest().next().and_then(|v| v.bytes.try_into().ok()).map(u64::from_le_bytes);
+    let version = cx.version;
+    if let Target::Read(cell) = &cx.target {
+        write_image(version, cell, cx.out);
+    }
+    if expected == Some(version.0) { Ok(()) } else { Err(otherwise) }
+}
+
+/// Writes the fresh images of the `count` evidence fragments from `first` on: the reply of a restart.
+pub fn restart_reply(cx: &ReplyContext<'_>, first: u32, count: u32, out: &mut Vec<u8>) {
+    Writer(out).array(2 * count as usize);
+    for i in first..first + count {
+        out.extend_from_slice(cx.slot(i));
+    }
+}
+
+/// Writes the arguments of [`COMMIT`]: evidence, then database, key and new content of each record written.
+pub fn commit_args<'e>(
+    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    writes: impl IntoIterator<Item = (Db, &'e [u8], &'e Cell)>,
+    args: &mut ArgsBuilder<'_>,
+) {
+    evidence_args(evidence, args);
+    let mut image = Vec::new();
+    for (db, key, cell) in writes {
+        image.clear();
+        cell.encode(&mut image);
+        args.push(&[db.0]).push(key).push(&image);
+    }
+}
+
+struct Commit;
+
+impl Commit {
+    const CHECK: u16 = 0;
+    const WRITE: u16 = 1;
+}
+
+impl Procedure for Commit {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        plan_evidence(planner, &mut items, Commit::CHECK)?;
+        while let Some(db) = items.next() {
+            let key = items.next().ok_or(DAMAGED)?;
+            let image = items.next().ok_or(DAMAGED)?;
+            if !matches!(Cell::decode(image.bytes), Some((_, []))) {
+                return Err(DAMAGED);
+            }
+            planner.key_in(db_of(db)?, Commit::WRITE, Access::Write, key)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == Commit::CHECK {
+            return check_evidence(cx, Abort::Conflict);
+        }
+        if let Some((cell, _)) = Cell::decode(cx.rest().bytes()) {
+            cx.cell_mut().replace(cell);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
+    }
+
+    fn abort_reply(&self, abort: Abort, _slot: SlotNo, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).abort(abort);
+    }
+}
+
+/// Writes the arguments of [`MULTI`]: the evidence of WATCH, then the calls, each made by [`encode_call`].
+pub fn multi_args<'e>(
+    watched: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    calls: impl IntoIterator<Item = (ProcedureId, Db, &'e [u8])>,
+    args: &mut ArgsBuilder<'_>,
+) {
+    evidence_args(watched, args);
+    for (procedure, db, call) in calls {
+        args.push(&encode_call(procedure, db, call));
+    }
+}
+
+struct Multi;
+
+impl Procedure for Multi {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        plan_evidence(planner, &mut items, 0)?;
+        items.try_for_each(|item| planner.call(item))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        check_evidence(cx, Abort::Conflict)
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).array(cx.calls.len());
+        cx.calls.iter().for_each(|call| cx.call_reply(call, out));
+    }
+
+    fn abort_reply(&self, abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match (abort, cx.slots.slot(slot)) {
+            (Abort::Conflict, _) => Writer(out).nil_array(),
+            (_, []) => Writer(out).abort(abort),
+            (_, answer) => out.extend_from_slice(answer),
+        }
+    }
+}
+
+struct Expire;
+
+impl Procedure for Expire {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        slots_of(args).ok_or(DAMAGED)?;
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let slots = slots_of(cx.args).unwrap_or(0..0);
+        let removed = match &mut cx.target {
+            Target::Table(table) => table.expire(cx.now, slots),
+            _ => 0,
+        };
+        cx.writer().int(removed as i64);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(sum_parts(cx.slot(0)));
+    }
+}
+
+fn slots_of(args: Args<'_>) -> Option<std::ops::Range<usize>> {
+    let number = |i| std::str::from_utf8(args.get(i)?).ok()?.parse::<usize>().ok();
+    let (first, end) = (number(0)?, number(1)?);
+    (args.len() == 2 && first <= end && end <= SLOTS).then_some(first..end)
+}
+
+/// The sum of the integers that shards answered to a table fragment.
+pub fn sum_parts(slot: &[u8]) -> i64 {
+    let Some((Datum::Array(n), mut rest)) = Datum::split(slot) else { return 0 };
+    let mut sum = 0i64;
+    for _ in 0..n {
+        let Some((Datum::Int(part), tail)) = Datum::split(rest) else { break };
+        sum = sum.wrapping_add(part);
+        rest = tail;
+    }
+    sum
+}
+
+/// Walks the parts that shards answered to a table fragment, in shard order, each a whole value.
+pub fn parts(slot: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (n, mut rest) = match Datum::split(slot) {
+        Some((Datum::Array(n), rest)) => (n, rest),
+        _ => (0, &[][..]),
+    };
+    (0..n).map_while(move |_| {
+        let (whole, tail) = Datum::split_whole(rest)?;
+        rest = tail;
+        Some(whole)
+    })
+}
+
+struct Lengths;
+
+impl Procedure for Lengths {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut lengths = [0i64; Db::COUNT as usize];
+        if let Target::Table(table) = &cx.target {
+            for (db, length) in lengths.iter_mut().enumerate() {
+                *length = table.len(Db(db as u8)) as i64;
+            }
+        }
+        let mut w = cx.writer();
+        w.array(lengths.len());
+        lengths.iter().for_each(|n| w.int(*n));
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let mut totals = [0i64; Db::COUNT as usize];
+        for part in parts(cx.slot(0)) {
+            let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { continue };
+            for total in &mut totals {
+                let Some((Datum::Int(n), tail)) = Datum::split(rest) else { break };
+                *total += n;
+                rest = tail;
+            }
+        }
+        let mut w = Writer(out);
+        w.array(totals.len());
+        totals.iter().for_each(|n| w.int(*n));
+    }
+}

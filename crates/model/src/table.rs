@@ -1,0 +1,25 @@
+//! What a fragment that touches no single key may do: the whole table of one shard, or of the oracle.
+
+use crate::cell::Cell;
+use crate::ids::{Db, Millis};
+use crate::key::Position;
+
+/// Records in canonical order. A shard implements it for its slots; results are combined so that the number
+/// of shards does not show.
+pub trait Table {
+    /// How many records a database has, expired ones that nothing has removed yet included.
+    fn len(&self, db: Db) -> u64;
+
+    /// Visits the records of `db` at `from` or later, in canonical order (position, then key bytes), until
+    /// `visit` says to stop with `false`.
+    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool);
+
+    /// Removes every record of a database, or of all that clients can select.
+    fn clear(&mut self, db: Option<Db>);
+
+    /// Exchanges the contents of two databases.
+    fn swap(&mut self, a: Db, b: Db);
+
+    /// Removes the records of the given slots whose time has come by `now`; returns how many.
+    fn expire(&mut self, now: Millis, slots: std::ops::Range<usize>) -> u64;
+}

@@ -1,0 +1,343 @@
+//! Values: strings and hashes, with room for more kinds.
+//!
+//! A hash keeps the digest of its content as it changes, so that writing one field of a million costs one
+//! field. It iterates in an order that is a function of the operations applied: insertion order while small,
+//! hash order once large (and it stays large, so that the order never depends on a detour).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Bytes.
+    String(Vec<u8>),
+    /// Fields and their values. Shared so that a reader on another shard can be lent it for nothing; the
+    /// holder of the exclusive lock is the only owner and changes it in place.
+    Hash(Arc<HashValue>),
+}
+
+impl Value {
+    /// The name TYPE answers.
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Value::String(_) => "string",
+            Value::Hash(_) => "hash",
+        }
+    }
+
+    /// A hash of the content, for the digest of the state.
+    pub fn content_hash(&self) -> u128 {
+        match self {
+            Value::String(bytes) => xxh3_128(bytes),
+            // The constant tells an empty-sum hash from a string.
+            Value::Hash(hash) => hash.content.wrapping_add(0x6861_7368),
+        }
+    }
+
+    /// Appends an encoding of the value, order and representation included.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let text = |out: &mut Vec<u8>, bytes: &[u8]| {
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            out.extend_from_slice(bytes);
+        };
+        match self {
+            Value::String(bytes) => {
+                out.push(1);
+                text(out, bytes);
+            }
+            Value::Hash(hash) => {
+                out.push(if matches!(hash.fields, Fields::Small(_)) { 2 } else { 3 });
+                out.extend_from_slice(&(hash.len() as u32).to_le_bytes());
+                for (field, value) in hash.iter() {
+                    text(out, field);
+                    text(out, value);
+                }
+            }
+        }
+    }
+
+    /// Decodes the value at the start of `bytes` and returns what follows; `None` for damaged bytes.
+    pub fn decode(bytes: &[u8]) -> Option<(Value, &[u8])> {
+        fn word(bytes: &[u8]) -> Option<(u32, &[u8])> {
+            let (head, tail) = bytes.split_first_chunk::<4>()?;
+            Some((u32::from_le_bytes(*head), tail))
+        }
+        fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+            let (len, tail) = word(bytes)?;
+            tail.split_at_checked(len as usize)
+        }
+        let (&tag, rest) = bytes.split_first()?;
+        match tag {
+            1 => text(rest).map(|(t, tail)| (Value::String(t.to_vec()), tail)),
+            2 | 3 => {
+                let (n, mut rest) = word(rest)?;
+                let mut hash = HashValue::default();
+                if tag == 3 {
+                    hash.grow();
+                }
+                for _ in 0..n {
+                    let (field, tail) = text(rest)?;
+                    let (value, tail) = text(tail)?;
+                    hash.set(field, value);
+                    rest = tail;
+                }
+                Some((Value::Hash(Arc::new(hash)), rest))
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of memory that the value holds beside itself, roughly.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Value::String(bytes) => bytes.capacity(),
+            Value::Hash(hash) => {
+                size_of::<HashValue>() + hash.iter().map(|(f, v)| f.len() + v.len() + 48).sum::<usize>()
+            }
+        }
+    }
+}
+
+type Entry = (Box<[u8]>, Box<[u8]>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Fields {
+    Small(Vec<Entry>),
+    /// By the hash of the field; equal hashes share a bucket in insertion order.
+    Large(BTreeMap<u64, SmallVec<[Entry; 1]>>),
+}
+
+/// A map from field to value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HashValue {
+    fields: Fields,
+    len: usize,
+    /// Wrapping sum over the fields of a hash of (field, value).
+    content: u128,
+}
+
+impl Default for HashValue {
+    fn default() -> Self {
+        HashValue { fields: Fields::Small(Vec::new()), len: 0, content: 0 }
+    }
+}
+
+impl HashValue {
+    /// The most fields that are kept in insertion order and answered by one HSCAN.
+    pub const SMALL_MAX: usize = 128;
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none; the database deletes a hash that becomes empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the fields are still in insertion order.
+    pub fn is_small(&self) -> bool {
+        matches!(self.fields, Fields::Small(_))
+    }
+
+    /// The value of a field.
+    pub fn get(&self, field: &[u8]) -> Option<&[u8]> {
+        let found = match &self.fields {
+            Fields::Small(entries) => entries.iter().find(|(f, _)| **f == *field),
+            Fields::Large(map) => map.get(&xxh3_64(field))?.iter().find(|(f, _)| **f == *field),
+        };
+        found.map(|(_, v)| &**v)
+    }
+
+    /// Sets a field and returns what it held.
+    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Option<Box<[u8]>> {
+        self.content = self.content.wrapping_add(entry_hash(field, value));
+        if self.len >= Self::SMALL_MAX && self.is_small() && self.get(field).is_none() {
+            self.grow();
+        }
+        let old = match &mut self.fields {
+            Fields::Small(entries) => put(entries, field, value),
+            Fields::Large(map) => {
+                let bucket = map.entry(xxh3_64(field)).or_default();
+                match bucket.iter_mut().find(|(f, _)| **f == *field) {
+                    Some((_, v)) => Some(std::mem::replace(v, value.into())),
+                    None => {
+                        bucket.push((field.into(), value.into()));
+                        None
+                    }
+                }
+            }
+        };
+        match &old {
+            Some(old) => self.content = self.content.wrapping_sub(entry_hash(field, old)),
+            None => self.len += 1,
+        }
+        old
+    }
+
+    /// Removes a field and returns what it held.
+    pub fn remove(&mut self, field: &[u8]) -> Option<Box<[u8]>> {
+        let (_, value) = match &mut self.fields {
+            Fields::Small(entries) => {
+                let i = entries.iter().position(|(f, _)| **f == *field)?;
+                entries.remove(i)
+            }
+            Fields::Large(map) => {
+                let hash = xxh3_64(field);
+                let bucket = map.get_mut(&hash)?;
+                let i = bucket.iter().position(|(f, _)| **f == *field)?;
+                let entry = bucket.remove(i);
+                if bucket.is_empty() {
+                    map.remove(&hash);
+                }
+                entry
+            }
+        };
+        self.len -= 1;
+        self.content = self.content.wrapping_sub(entry_hash(field, &value));
+        Some(value)
+    }
+
+    /// Walks the fields in the value's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let (small, large) = match &self.fields {
+            Fields::Small(entries) => (Some(entries), None),
+            Fields::Large(map) => (None, Some(map)),
+        };
+        small
+            .into_iter()
+            .flatten()
+            .chain(large.into_iter().flat_map(|map| map.values().flatten()))
+            .map(|(f, v)| (&**f, &**v))
+    }
+
+    /// Visits about `count` fields from `cursor` on and returns the cursor to go on from, 0 when done. A
+    /// field that is there from the first call (cursor 0) to the last is visited at least once.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
+        match &self.fields {
+            Fields::Small(entries) => {
+                // A cursor of a hash that has shrunk since: whatever is left is visited again.
+                entries.iter().for_each(|(f, v)| visit(f, v));
+                0
+            }
+            Fields::Large(map) => {
+                let mut seen = 0;
+                for (&hash, bucket) in map.range(cursor..) {
+                    if seen >= count {
+                        return hash;
+                    }
+                    bucket.iter().for_each(|(f, v)| visit(f, v));
+                    seen += bucket.len();
+                }
+                0
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        if let Fields::Small(entries) = &mut self.fields {
+            let mut map: BTreeMap<u64, SmallVec<[Entry; 1]>> = BTreeMap::new();
+            for entry in entries.drain(..) {
+                map.entry(xxh3_64(&entry.0)).or_default().push(entry);
+            }
+            self.fields = Fields::Large(map);
+        }
+    }
+}
+
+fn put(entries: &mut Vec<Entry>, field: &[u8], value: &[u8]) -> Option<Box<[u8]>> {
+    match entries.iter_mut().find(|(f, _)| **f == *field) {
+        Some((_, v)) => Some(std::mem::replace(v, value.into())),
+        None => {
+            entries.push((field.into(), value.into()));
+            None
+        }
+    }
+}
+
+fn entry_hash(field: &[u8], value: &[u8]) -> u128 {
+    combine(xxh3_128(field), xxh3_128(value), 0, 0)
+}
+
+/// The contribution of one record to the digest of a state.
+pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::Millis) -> u128 {
+    combine(xxh3_128(key), value.content_hash(), expires_at.0, db.0)
+}
+
+fn combine(a: u128, b: u128, c: u64, d: u8) -> u128 {
+    let mut bytes = [0u8; 41];
+    bytes[..16].copy_from_slice(&a.to_le_bytes());
+    bytes[16..32].copy_from_slice(&b.to_le_bytes());
+    bytes[32..40].copy_from_slice(&c.to_le_bytes());
+    bytes[40] = d;
+    xxh3_128(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(n: u32) -> HashValue {
+        let mut hash = HashValue::default();
+        for i in 0..n {
+            hash.set(format!("f{i}").as_bytes(), b"v");
+        }
+        hash
+    }
+
+    #[test]
+    fn the_content_digest_depends_on_the_content_alone() {
+        let mut a = filled(300);
+        let b = filled(300);
+        a.set(b"x", b"1");
+        a.set(b"x", b"2");
+        a.remove(b"x");
+        assert_eq!(a.content, b.content);
+        assert_eq!(a.len(), 300);
+        a.remove(b"f7");
+        assert_ne!(a.content, b.content);
+    }
+
+    #[test]
+    fn a_scan_visits_every_field_that_stays() {
+        for n in [5, 1000] {
+            let mut hash = filled(n);
+            let (mut cursor, mut seen, mut rounds) = (0, std::collections::BTreeSet::new(), 0);
+            loop {
+                cursor = hash.scan(cursor, 10, |f, _| {
+                    seen.insert(f.to_vec());
+                });
+                rounds += 1;
+                hash.remove(format!("f{}", n - 1 - rounds % 2).as_bytes());
+                hash.set(format!("new{rounds}").as_bytes(), b"");
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert!((0..n - 2).all(|i| seen.contains(format!("f{i}").as_bytes())));
+        }
+    }
+
+    #[test]
+    fn an_image_restores_order_and_representation() {
+        for n in [3, 200] {
+            let value = Value::Hash(Arc::new(filled(n)));
+            let mut bytes = Vec::new();
+            value.encode(&mut bytes);
+            let (back, rest) = Value::decode(&bytes).unwrap();
+            assert!(rest.is_empty());
+            assert_eq!(back, value);
+            assert!(Value::decode(&bytes[..bytes.len() - 1]).is_none());
+        }
+    }
+
+    #[test]
+    fn a_value_fits_three_words() {
+        assert_eq!(size_of::<Option<Value>>(), 24);
+    }
+}

@@ -1,0 +1,58 @@
+//! Bugs that tests plant, to prove that the checkers would find them (STYLE.md, 16).
+//!
+//! A role is built with a set of them, empty everywhere but in the simulator's own tests. Each is one line at
+//! the place where the real mistake would be made.
+
+/// A mistake that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Bug {
+    /// A batch is handed to execution before it is durable.
+    DispatchBeforeDurable,
+    /// The log says that a batch is durable without having synced it.
+    SkipSync,
+    /// Every so often a shard grants a lock although somebody is ahead in the queue.
+    GrantLockEarly,
+    /// Every so often a shard skips one transaction of a batch.
+    SkipTransaction,
+    /// An aborted transaction keeps one of its writes.
+    KeepAbortedWrite,
+    /// A retried request is sequenced again.
+    ForgetSession,
+    /// A transaction that aborted on one shard commits on another.
+    IgnoreRemoteVote,
+}
+
+impl Bug {
+    /// All of them, with the names by which a command line plants them.
+    pub const ALL: [(Bug, &'static str); 7] = [
+        (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
+        (Bug::SkipSync, "skip-sync"),
+        (Bug::GrantLockEarly, "grant-lock-early"),
+        (Bug::SkipTransaction, "skip-transaction"),
+        (Bug::KeepAbortedWrite, "keep-aborted-write"),
+        (Bug::ForgetSession, "forget-session"),
+        (Bug::IgnoreRemoteVote, "ignore-remote-vote"),
+    ];
+}
+
+/// A set of planted bugs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bugs(u32);
+
+impl Bugs {
+    /// None: what everything but a test of the checkers runs with.
+    pub const NONE: Bugs = Bugs(0);
+
+    /// This set and one more.
+    #[must_use]
+    pub const fn with(self, bug: Bug) -> Bugs {
+        Bugs(self.0 | 1 << bug as u32)
+    }
+
+    /// Whether a bug is planted.
+    #[inline]
+    pub const fn has(self, bug: Bug) -> bool {
+        self.0 & (1 << bug as u32) != 0
+    }
+}

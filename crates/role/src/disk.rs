@@ -1,0 +1,136 @@
+//! What a role can ask of a disk, and what a driver promises to do.
+//!
+//! Files live in one flat directory a node. A role writes whole requests: a short list of operations that are
+//! carried out in order and answered once, so that "write, then sync" is one request and group commit one
+//! fsync.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One operation on a file of the node's directory.
+#[derive(Clone, Debug)]
+pub enum DiskOp {
+    /// Creates a file, which must not exist, and reserves `len` bytes that read as zero.
+    Create {
+        /// Its name.
+        file: String,
+        /// How many bytes to reserve.
+        len: u64,
+    },
+    /// Writes parts one after the other, from `offset` on.
+    Write {
+        /// The file.
+        file: String,
+        /// Where to begin.
+        offset: u64,
+        /// What to write.
+        data: Vec<Bytes>,
+    },
+    /// Makes everything written to the file durable.
+    Sync {
+        /// The file.
+        file: String,
+    },
+    /// Makes creations and removals of files durable.
+    SyncDirectory,
+    /// Cuts the file to `len` bytes, or extends it with zeros.
+    SetLen {
+        /// The file.
+        file: String,
+        /// Its new length.
+        len: u64,
+    },
+    /// Removes a file.
+    Remove {
+        /// The file.
+        file: String,
+    },
+}
+
+/// Bytes to write, owned or shared with whoever made them.
+#[derive(Clone)]
+pub enum Bytes {
+    /// The request's own.
+    Owned(Vec<u8>),
+    /// Somebody's, who keeps them unchanged.
+    Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::Shared(bytes) => (**bytes).as_ref(),
+        }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.as_ref().len())
+    }
+}
+
+/// Operations to carry out in order. They stop at the first that fails.
+#[derive(Clone, Debug)]
+pub struct DiskRequest {
+    /// Comes back in [`DiskDone`].
+    pub token: u64,
+    /// What to do.
+    pub ops: Vec<DiskOp>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskDone {
+    /// The request's.
+    pub token: u64,
+    /// Whether all of it was done.
+    pub result: Result<(), DiskError>,
+}
+
+/// Why a disk operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiskError {
+    /// No space: what was asked may be asked again once there is some.
+    #[error("no space left on the disk that holds {file}: free some, or trim the log")]
+    Full {
+        /// The file.
+        file: String,
+    },
+    /// Writing is not permitted.
+    #[error("cannot write {file}: the directory or file is read-only")]
+    ReadOnly {
+        /// The file.
+        file: String,
+    },
+    /// Anything else.
+    #[error("disk error on {file}: {reason}")]
+    Io {
+        /// The file.
+        file: String,
+        /// What the system says.
+        reason: String,
+    },
+}
+
+/// Synchronous access to the same directory, for recovery before any role runs and for tools.
+pub trait Directory {
+    /// The files there are and their lengths, in order of name.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError>;
+
+    /// Reads up to `len` bytes from `offset` on; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`DiskError`], also when there is no such file.
+    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError>;
+
+    /// Carries out one operation.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError>;
+}
