@@ -30,7 +30,7 @@ pub mod table;
 pub mod value;
 
 pub use args::{ArgIter, Args, ArgsBuilder};
-pub use batch::Batch;
+pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use chunk::{Call, Chunk, Txn};
 pub use datum::{Datum, Writer};

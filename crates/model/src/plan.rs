@@ -52,6 +52,8 @@ pub struct Fragment {
     pub db: Db,
     /// Whether it may abort the transaction: every other participant must hear its verdict.
     pub abortable: bool,
+    /// Whether the reply does without its slot, so that no other shard need be told.
+    pub silent: bool,
     /// Whether its record is a member of a later compute fragment instead of being run on here.
     pub lent: bool,
 }
@@ -203,6 +205,7 @@ impl<'a> Planner<'a> {
         let slot = self.key(0, access, key)?;
         if let Some(fragment) = self.plans.fragments.last_mut() {
             fragment.lent = true;
+            fragment.silent = true;
         }
         Ok(slot)
     }
@@ -238,6 +241,13 @@ impl<'a> Planner<'a> {
     pub fn abortable(&mut self) {
         if let Some(fragment) = self.plans.fragments.last_mut() {
             fragment.abortable = true;
+        }
+    }
+
+    /// Declares that the reply does without the slot of the fragment added last.
+    pub fn silent(&mut self) {
+        if let Some(fragment) = self.plans.fragments.last_mut() {
+            fragment.silent = true;
         }
     }
 
@@ -295,6 +305,7 @@ impl<'a> Planner<'a> {
             access,
             db,
             abortable: false,
+            silent: false,
             lent: false,
         });
         Ok(SlotNo(slot as u32))

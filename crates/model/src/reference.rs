@@ -16,7 +16,7 @@ use crate::datum::Writer;
 use crate::digest::Digest;
 use crate::error::Abort;
 use crate::ids::{Db, Gsn, Millis, SlotNo};
-use crate::key::{KeyHash, Position};
+use crate::key::Position;
 use crate::outcome::OutcomeStatus;
 use crate::plan::{Access, Fragment, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
@@ -64,13 +64,7 @@ impl ReferenceExecutor {
 
     /// The digest of the state.
     pub fn digest(&self) -> Digest {
-        let mut digest = Digest::default();
-        for ((_, db, key), record) in &self.map {
-            if let Some(value) = &record.cell.value {
-                digest.add(record_hash(*db, key, value, record.cell.expires_at));
-            }
-        }
-        digest
+        digest_of(&self.map)
     }
 
     /// Every record, in canonical order: database, key, content.
@@ -180,7 +174,6 @@ impl ReferenceExecutor {
                 cx.version = record.version;
                 cx.target = Target::Write(CellMut::new(&mut record.cell, &mut changed, None));
                 let result = code.run(fragment.code, &mut cx);
-                drop(cx);
                 put(&mut self.map, at, record, changed, gsn);
                 result
             }
@@ -207,7 +200,6 @@ impl ReferenceExecutor {
                 }
                 cx.target = Target::Compute(&mut members);
                 let result = code.run(fragment.code, &mut cx);
-                drop(cx);
                 for Held { at, record, changed, writable } in members.held {
                     if writable {
                         put(&mut self.map, at, record, changed, gsn);
@@ -332,6 +324,16 @@ impl Members for Hand {
     }
 }
 
+fn digest_of(map: &BTreeMap<Key, Record>) -> Digest {
+    let mut digest = Digest::default();
+    for ((_, db, key), record) in map {
+        if let Some(value) = &record.cell.value {
+            digest.add(record_hash(*db, key, value, record.cell.expires_at));
+        }
+    }
+    digest
+}
+
 struct MapTable<'a> {
     map: &'a mut BTreeMap<Key, Record>,
     gsn: Gsn,
@@ -340,6 +342,10 @@ struct MapTable<'a> {
 impl Table for MapTable<'_> {
     fn len(&self, db: Db) -> u64 {
         self.map.keys().filter(|(_, d, _)| *d == db).count() as u64
+    }
+
+    fn digest(&self) -> Digest {
+        digest_of(self.map)
     }
 
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
@@ -381,9 +387,4 @@ impl Table for MapTable<'_> {
         self.map.retain(|(p, _, _), r| !slots.contains(&p.slot()) || !r.cell.is_expired(now));
         (before - self.map.len()) as u64
     }
-}
-
-/// The place of a key: what the reference executor orders its map by.
-pub fn place(key: &[u8]) -> Position {
-    KeyHash::of(key).position()
 }

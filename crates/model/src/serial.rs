@@ -127,7 +127,6 @@ pub fn call(
             out: &mut slot,
         };
         let result = code.run(fragment.code, &mut cx);
-        drop(cx);
         slots.put(slot);
         result.map_err(CallError::Abort)?;
     }

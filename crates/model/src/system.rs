@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::args::{Arg, ArgIter, Args, ArgsBuilder};
 use crate::cell::Cell;
 use crate::datum::{Datum, Writer};
+use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, ProcedureId, SlotNo};
 use crate::key::SLOTS;
@@ -24,6 +25,8 @@ pub const COMMIT: ProcedureId = ProcedureId(2);
 pub const MULTI: ProcedureId = ProcedureId(3);
 /// Removes records whose time has come from some slots. Arguments: first slot, slot after the last.
 pub const EXPIRE: ProcedureId = ProcedureId(4);
+/// Answers the digest of the whole state as 40 hexadecimal digits. No arguments.
+pub const DIGEST: ProcedureId = ProcedureId(6);
 /// Answers how many records each database has: an array of integers. No arguments.
 pub const LENGTHS: ProcedureId = ProcedureId(5);
 
@@ -34,6 +37,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(MULTI, "ordain.multi", Arc::new(Multi));
     registry.register(EXPIRE, "ordain.expire", Arc::new(Expire));
     registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
+    registry.register(DIGEST, "ordain.digest", Arc::new(StateDigest));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -149,6 +153,9 @@ pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<
     let expected = cx.rest().next().and_then(|v| v.bytes.try_into().ok()).map(u64::from_le_bytes);
     let version = cx.version;
     if let Target::Read(cell) = &cx.target {
+        let mut w = Writer(cx.out);
+        w.int(i64::from(cx.db.0));
+        w.bulk(cx.key.bytes);
         write_image(version, cell, cx.out);
     }
     if expected == Some(version.0) { Ok(()) } else { Err(otherwise) }
@@ -156,10 +163,24 @@ pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<
 
 /// Writes the fresh images of the `count` evidence fragments from `first` on: the reply of a restart.
 pub fn restart_reply(cx: &ReplyContext<'_>, first: u32, count: u32, out: &mut Vec<u8>) {
-    Writer(out).array(2 * count as usize);
+    Writer(out).array(4 * count as usize);
     for i in first..first + count {
         out.extend_from_slice(cx.slot(i));
     }
+}
+
+/// Reads what [`restart_reply`] wrote; `None` for damaged bytes.
+pub fn restart_evidence(reply: &[u8]) -> Option<Vec<Evidence>> {
+    let (Datum::Array(n), mut rest) = Datum::split(reply)? else { return None };
+    let mut evidence = Vec::new();
+    for _ in 0..n / 4 {
+        let (Datum::Int(db), tail) = Datum::split(rest)? else { return None };
+        let (Datum::Bulk(key), tail) = Datum::split(tail)? else { return None };
+        let (version, cell, tail) = split_image(tail)?;
+        evidence.push(Evidence { db: Db(u8::try_from(db).ok()?), key: key.to_vec(), version, cell });
+        rest = tail;
+    }
+    Some(evidence)
 }
 
 /// Writes the arguments of [`COMMIT`]: evidence, then database, key and new content of each record written.
@@ -344,5 +365,34 @@ impl Procedure for Lengths {
         let mut w = Writer(out);
         w.array(totals.len());
         totals.iter().for_each(|n| w.int(*n));
+    }
+}
+
+struct StateDigest;
+
+impl Procedure for StateDigest {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if let Target::Table(table) = &cx.target {
+            let digest = table.digest();
+            let mut bytes = digest.sum.to_le_bytes().to_vec();
+            bytes.extend_from_slice(&digest.records.to_le_bytes());
+            Writer(cx.out).bulk(&bytes);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let mut total = Digest::default();
+        for part in parts(cx.slot(0)) {
+            let Datum::Bulk(bytes) = Datum::first(part) else { continue };
+            let Some((sum, records)) = bytes.split_first_chunk::<16>() else { continue };
+            let records = records.first_chunk::<4>().map_or(0, |n| u32::from_le_bytes(*n));
+            total = total.plus(Digest { sum: u128::from_le_bytes(*sum), records });
+        }
+        Writer(out).status(&total.to_string());
     }
 }

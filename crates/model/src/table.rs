@@ -1,6 +1,7 @@
 //! What a fragment that touches no single key may do: the whole table of one shard, or of the oracle.
 
 use crate::cell::Cell;
+use crate::digest::Digest;
 use crate::ids::{Db, Millis};
 use crate::key::Position;
 
@@ -9,6 +10,9 @@ use crate::key::Position;
 pub trait Table {
     /// How many records a database has, expired ones that nothing has removed yet included.
     fn len(&self, db: Db) -> u64;
+
+    /// The digest of the shard's whole state, our own databases included.
+    fn digest(&self) -> Digest;
 
     /// Visits the records of `db` at `from` or later, in canonical order (position, then key bytes), until
     /// `visit` says to stop with `false`.
