@@ -2,12 +2,27 @@
 //!
 //! One gateway serves one event loop. It plans what clients ask for, gathers it into the chunk that the engine
 //! behind it will order, and remembers who asked. It knows no protocol and no engine.
+//!
+//! Transactions whose keys are not known in advance are found out here (OLLP, the Calvin paper, section
+//! 3.2.1): the gateway reads what the procedure asks for in transactions of their own, submits the real
+//! transaction with what it read as evidence, and starts over with fresh evidence when that is found stale.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::procedure::{Evidence, Reconnaissance};
 use ordain_model::{
-    ArgsBuilder, Call, Chunk, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry,
+    Abort, Call, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry, RequestNo,
+    Writer, system,
 };
+
+/// How often a transaction is started over because its reconnaissance was stale, before its client is told to
+/// retry (calvin.md, section 6, `ollp_max`).
+pub const MAX_RESTARTS: u8 = 10;
+
+/// The largest request number that a session may use: the rest of the 64 bits counts restarts.
+pub const MAX_REQUEST: u64 = (1 << 56) - 1;
 
 /// The caller's own name for a request; comes back with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +46,49 @@ pub struct Finished<'a> {
 pub struct Gateway {
     id: GatewayId,
     registry: Arc<Registry>,
+    building: Chunk,
+    /// Who waits for each transaction of `building`, by index.
+    tickets: Vec<Ticket>,
+    /// Chunks submitted and not finished, by consecutive number from `oldest` on.
+    submitted: VecDeque<Submitted>,
+    oldest: ChunkNo,
+    outstanding: usize,
+    /// Requests that take several transactions, by the one they wait for now.
+    dependents: BTreeMap<(ChunkNo, u32), Dependent>,
+}
+
+#[derive(Debug)]
+struct Submitted {
+    tickets: Vec<Ticket>,
+    left: usize,
+}
+
+/// A request whose keys have to be found first.
+#[derive(Debug)]
+struct Dependent {
+    ticket: Ticket,
+    call: Call,
+    args: Vec<u8>,
+    known: Vec<Evidence>,
+    /// What is being read; empty while the real transaction runs.
+    wanted: Vec<(Db, Vec<u8>)>,
+    restarts: u8,
 }
 
 impl Gateway {
     /// A gateway with nothing outstanding.
     pub fn new(id: GatewayId, registry: Arc<Registry>) -> Gateway {
-        Gateway { id, registry }
+        let oldest = ChunkNo(0);
+        Gateway {
+            id,
+            registry,
+            building: Chunk::new(id, oldest),
+            tickets: Vec::new(),
+            submitted: VecDeque::new(),
+            oldest,
+            outstanding: 0,
+            dependents: BTreeMap::new(),
+        }
     }
 
     /// The procedures there are.
@@ -44,32 +96,153 @@ impl Gateway {
         &self.registry
     }
 
-    /// Adds a request to the chunk being built.
+    /// Adds a request to the chunk being built. A session's request numbers must not exceed [`MAX_REQUEST`].
     ///
     /// # Errors
     /// The arguments were refused; nothing was submitted and no answer will come.
+    #[inline]
     pub fn submit(
         &mut self,
         ticket: Ticket,
-        call: Call,
+        mut call: Call,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<(), PlanError> {
-        let _ = (ticket, call, write_args, self.id);
-        Err(PlanError::fixed("ERR gateway under construction"))
+        if let Some((_, request)) = &mut call.session {
+            if request.0 > MAX_REQUEST {
+                return Err(PlanError::fixed("ERR request number exceeds 2^56 - 1"));
+            }
+            request.0 <<= 8;
+        }
+        if self.registry.get(call.procedure).is_some_and(|p| p.is_dependent()) {
+            let mut args = Vec::new();
+            write_args(&mut ArgsBuilder::new(&mut args));
+            let dependent =
+                Dependent { ticket, call, args, known: Vec::new(), wanted: Vec::new(), restarts: 0 };
+            self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
+        } else {
+            self.building.push(&self.registry, call, write_args)?;
+            self.tickets.push(ticket);
+        }
+        self.outstanding += 1;
+        Ok(())
     }
 
     /// How many requests are submitted and not finished.
     pub fn outstanding(&self) -> usize {
-        0
+        self.outstanding
+    }
+
+    /// How many transactions the chunk being built holds, and their bytes.
+    pub fn building(&self) -> (usize, usize) {
+        (self.tickets.len(), self.building.bytes())
     }
 
     /// Closes the chunk being built, if anything is in it.
     pub fn flush(&mut self) -> Option<Arc<Chunk>> {
-        None
+        if self.tickets.is_empty() {
+            return None;
+        }
+        let next = ChunkNo(self.building.number.0 + 1);
+        let chunk = std::mem::replace(&mut self.building, Chunk::new(self.id, next));
+        let tickets = std::mem::take(&mut self.tickets);
+        self.submitted.push_back(Submitted { left: tickets.len(), tickets });
+        Some(Arc::new(chunk))
     }
 
-    /// Takes outcomes and reports each request that they finish.
-    pub fn take_outcomes(&mut self, batch: &OutcomeBatch, done: impl FnMut(Finished<'_>)) {
-        let _ = (batch, done);
+    /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
+    /// restarted, or it came twice) is ignored.
+    pub fn take_outcomes(&mut self, batch: &OutcomeBatch, mut done: impl FnMut(Finished<'_>)) {
+        for outcome in &batch.outcomes {
+            let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
+            let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
+            let Some(&ticket) = submitted.tickets.get(outcome.index as usize) else { continue };
+            submitted.left -= 1;
+            let reply = batch.reply(outcome);
+            let dependent = match self.dependents.is_empty() {
+                true => None,
+                false => self.dependents.remove(&(outcome.chunk, outcome.index)),
+            };
+            let finished = Finished { ticket, status: outcome.status, gsn: outcome.gsn, reply };
+            match dependent {
+                None => {
+                    self.outstanding -= 1;
+                    done(finished);
+                }
+                Some(dependent) => self.take_step(dependent, finished, &mut done),
+            }
+        }
+        while self.submitted.front().is_some_and(|s| s.left == 0) {
+            self.submitted.pop_front();
+            self.oldest.0 += 1;
+        }
+    }
+
+    /// A transaction of a dependent request has ended: the request goes on or is finished.
+    fn take_step(&mut self, mut dependent: Dependent, step: Finished<'_>, done: &mut impl FnMut(Finished<'_>)) {
+        let reading = !dependent.wanted.is_empty();
+        let fresh = match step.status {
+            OutcomeStatus::Committed if reading => {
+                let wanted = std::mem::take(&mut dependent.wanted);
+                system::read_reply(wanted.iter().map(|(db, key)| (*db, &**key)), step.reply)
+            }
+            OutcomeStatus::Aborted(Abort::Restart) if dependent.restarts < MAX_RESTARTS => {
+                dependent.restarts += 1;
+                if let Some((_, request)) = &mut dependent.call.session {
+                    *request = RequestNo(request.0 + 1);
+                }
+                system::restart_evidence(step.reply)
+            }
+            _ => None,
+        };
+        let Some(fresh) = fresh else {
+            self.outstanding -= 1;
+            let mut reply = Vec::new();
+            if step.status == OutcomeStatus::Aborted(Abort::Restart) {
+                Writer(&mut reply).abort(Abort::Restart);
+            } else {
+                reply.extend_from_slice(step.reply);
+            }
+            return done(Finished { reply: &reply, ..step });
+        };
+        for evidence in fresh {
+            match dependent.known.iter_mut().find(|k| k.db == evidence.db && k.key == evidence.key) {
+                Some(known) => *known = evidence,
+                None => dependent.known.push(evidence),
+            }
+        }
+        if let Err((ticket, refusal)) = self.go_on(dependent) {
+            self.outstanding -= 1;
+            let mut reply = Vec::new();
+            Writer(&mut reply).error(refusal.0.as_bytes());
+            let status = OutcomeStatus::Aborted(Abort::Logic);
+            done(Finished { ticket, status, gsn: step.gsn, reply: &reply });
+        }
+    }
+
+    /// Submits whatever the dependent request needs next.
+    fn go_on(&mut self, mut dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
+        let ticket = dependent.ticket;
+        let refuse = |refusal| (ticket, refusal);
+        let registry = self.registry.clone();
+        let damaged = || (ticket, PlanError::fixed("ERR damaged arguments"));
+        let procedure = registry.get(dependent.call.procedure).ok_or_else(damaged)?;
+        let args = Args::parse(&dependent.args).ok_or_else(damaged)?;
+        match procedure.reconnoitre(args, &dependent.known).map_err(refuse)? {
+            Reconnaissance::Read(keys) => {
+                let call = Call::new(system::READ, dependent.call.db);
+                let reads = keys.iter().map(|(db, key)| (*db, &**key));
+                self.building.push(&registry, call, |args| system::read_args(reads, args)).map_err(refuse)?;
+                dependent.wanted = keys;
+            }
+            Reconnaissance::Ready(args) => {
+                let args = Args::parse(&args).ok_or_else(damaged)?;
+                let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+                self.building.push(&registry, dependent.call, write).map_err(refuse)?;
+            }
+        }
+        self.tickets.push(ticket);
+        let index = self.tickets.len() as u32 - 1;
+        self.dependents.insert((self.building.number, index), dependent);
+        Ok(())
     }
 }
