@@ -1,1 +1,22 @@
-//! Placeholder crate root.
+//! The Redis commands: a table of what clients may say, and the procedures behind it.
+//!
+//! Every data command is an [`ordain_model::Procedure`] of its own: it is planned at the front door, ordered
+//! and executed by whatever engine runs, and answers with a [`ordain_model::Datum`] that is turned into RESP2
+//! or RESP3 where the connection is known. Nothing here knows a socket, a clock or an engine.
+//!
+//! [`table`] is the way in: [`lookup`] finds a command, [`check_arity`] refuses a wrong number of words, and
+//! the command's [`Action`] says which procedure to submit or that the session answers itself. [`ids`] are the
+//! procedures' numbers in the log.
+
+pub mod ids;
+pub mod script;
+pub mod table;
+
+use ordain_model::Registry;
+
+pub use table::{Action, Command, Flags, SessionCommand, all, check_arity, lookup};
+
+/// Adds the procedures behind all commands.
+pub fn register(registry: &mut Registry) {
+    script::register(registry);
+}

@@ -1,0 +1,277 @@
+//! The command table: what a client may say, what COMMAND INFO shows of it, and who answers.
+//!
+//! A command is either a procedure, which becomes a transaction, or belongs to the connection's session, which
+//! answers it from its own state or turns it into procedures of other names. The table is constant data;
+//! finding a name costs one hash of at most sixteen bytes and one comparison.
+
+mod entries;
+
+use ordain_model::{ArgsBuilder, PlanError, ProcedureId};
+
+use entries::COMMANDS;
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// How many words it takes, its name included; negative: that many at least.
+    pub arity: i16,
+    /// What COMMAND INFO shows.
+    pub flags: Flags,
+    /// Where the first key stands, counted from the name; 0 if there is none to be found this way.
+    pub first_key: i16,
+    /// Where the last key stands; negative: counted from the end.
+    pub last_key: i16,
+    /// From one key to the next.
+    pub step: i16,
+    /// The group COMMAND DOCS shows.
+    pub group: &'static str,
+    /// One line on what it does.
+    pub summary: &'static str,
+    /// Who answers it.
+    pub action: Action,
+}
+
+/// Who answers a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Action {
+    /// A transaction.
+    Procedure {
+        /// Which.
+        id: ProcedureId,
+        /// Writes the procedure's arguments from the client's, the command's name left out.
+        encode: fn(args: &[&[u8]], &mut ArgsBuilder<'_>),
+    },
+    /// The session of the connection.
+    Session(SessionCommand),
+}
+
+/// The commands that a session answers itself. It parses their subcommands too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SessionCommand {
+    Ping,
+    Echo,
+    Hello,
+    Auth,
+    Quit,
+    Reset,
+    Select,
+    Client,
+    Command,
+    Info,
+    Config,
+    Time,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    TxnBegin,
+    TxnCommit,
+    TxnAbort,
+    Debug,
+    Script,
+    Function,
+    Save,
+    BgSave,
+    LastSave,
+    SlowLog,
+    Latency,
+}
+
+/// The flags of a command, as COMMAND INFO names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(u32);
+
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
+        impl Flags {
+            $($(#[$doc])* pub const $name: Flags = Flags(1 << $bit);)*
+            const NAMES: &'static [(Flags, &'static str)] = &[$((Flags::$name, $text)),*];
+        }
+    };
+}
+
+flags! {
+    /// May change the state.
+    WRITE = 0, "write";
+    /// Does not change the state.
+    READONLY = 1, "readonly";
+    /// Is refused when memory is short.
+    DENYOOM = 2, "denyoom";
+    /// Is for administrators.
+    ADMIN = 3, "admin";
+    /// Cannot be called by a script.
+    NOSCRIPT = 4, "noscript";
+    /// Is allowed while the database loads.
+    LOADING = 5, "loading";
+    /// Is allowed on a stale replica.
+    STALE = 6, "stale";
+    /// Is not shown by MONITOR.
+    SKIP_MONITOR = 7, "skip_monitor";
+    /// Is not noted in the slow log.
+    SKIP_SLOWLOG = 8, "skip_slowlog";
+    /// Takes constant or logarithmic time.
+    FAST = 9, "fast";
+    /// Is allowed before AUTH.
+    NO_AUTH = 10, "no_auth";
+    /// Cannot stand inside MULTI.
+    NO_MULTI = 11, "no_multi";
+    /// May be called without keys although it takes some.
+    NO_MANDATORY_KEYS = 12, "no_mandatory_keys";
+    /// Its keys are not where `first_key` says.
+    MOVABLEKEYS = 13, "movablekeys";
+    /// Is allowed while a script runs too long.
+    ALLOW_BUSY = 14, "allow_busy";
+    /// Is refused while a replica loads.
+    NO_ASYNC_LOADING = 15, "no_async_loading";
+}
+
+impl Flags {
+    /// None of them.
+    pub const NONE: Flags = Flags(0);
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, more: Flags) -> Flags {
+        Flags(self.0 | more.0)
+    }
+
+    /// Whether all of `other` are set.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The names of those that are set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Flags::NAMES.iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| *name)
+    }
+}
+
+/// How many places the index has: a power of two, sparse enough for short probes.
+const PLACES: usize = 1024;
+const EMPTY: u8 = u8::MAX;
+static INDEX: [u8; PLACES] = index();
+
+const fn index() -> [u8; PLACES] {
+    assert!(COMMANDS.len() < EMPTY as usize);
+    let mut index = [EMPTY; PLACES];
+    let mut i = 0;
+    while i < COMMANDS.len() {
+        let mut at = place(COMMANDS[i].name.as_bytes());
+        while index[at] != EMPTY {
+            at = (at + 1) % PLACES;
+        }
+        index[at] = i as u8;
+        i += 1;
+    }
+    index
+}
+
+/// Where a name's probe begins, whatever its case: the names are told apart by their length and up to eight
+/// bytes from each end.
+const fn place(name: &[u8]) -> usize {
+    const CASE: u64 = 0x2020_2020_2020_2020;
+    let take = if name.len() < 8 { name.len() } else { 8 };
+    let (mut head, mut tail, mut i) = (0u64, 0u64, 0);
+    while i < take {
+        head = head << 8 | name[i] as u64;
+        tail = tail << 8 | name[name.len() - 1 - i] as u64;
+        i += 1;
+    }
+    let mixed = (head | CASE).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (tail | CASE).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
+        ^ name.len() as u64;
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
+}
+
+/// The command with this name, in any case.
+#[inline]
+pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+    let mut at = place(name);
+    while INDEX[at] != EMPTY {
+        let command = &COMMANDS[INDEX[at] as usize];
+        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(command);
+        }
+        at = (at + 1) % PLACES;
+    }
+    None
+}
+
+/// All commands.
+pub fn all() -> &'static [Command] {
+    COMMANDS
+}
+
+/// Whether a command may be called with this many words, its name included.
+///
+/// # Errors
+/// The error Redis gives.
+#[inline]
+pub fn check_arity(command: &Command, argc: usize) -> Result<(), PlanError> {
+    let wanted = usize::from(command.arity.unsigned_abs());
+    if argc == wanted || (command.arity < 0 && argc > wanted) {
+        return Ok(());
+    }
+    Err(PlanError::arity(command.name))
+}
+
+/// The usual way of writing arguments: as they are.
+fn encode_all(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    for arg in args {
+        builder.push(arg);
+    }
+}
+
+/// GETSET is a SET that answers the old value.
+fn encode_getset(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    encode_all(args, builder);
+    builder.push(b"GET");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_in_any_case() {
+        for command in all() {
+            assert_eq!(command.name, command.name.to_ascii_lowercase());
+            for name in [command.name.to_string(), command.name.to_ascii_uppercase()] {
+                assert_eq!(lookup(name.as_bytes()).map(|c| c.name), Some(command.name));
+            }
+        }
+        for unknown in ["", "g", "getx", "lpush", "a-name-that-is-longer-than-any-command"] {
+            assert!(lookup(unknown.as_bytes()).is_none(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn the_longest_probe_is_short() {
+        let occupied: Vec<bool> = INDEX.iter().map(|&i| i != EMPTY).collect();
+        let longest = occupied.split(|o| !o).map(<[bool]>::len).max();
+        assert!(longest.is_some_and(|n| n <= 4), "{longest:?}");
+    }
+
+    #[test]
+    fn arity_is_exact_or_a_minimum() {
+        let get = lookup(b"get").unwrap();
+        assert!(check_arity(get, 2).is_ok());
+        assert_eq!(
+            check_arity(get, 3).unwrap_err().to_string(),
+            "ERR wrong number of arguments for 'get' command"
+        );
+        let set = lookup(b"set").unwrap();
+        assert!(check_arity(set, 2).is_err());
+        assert!(check_arity(set, 3).is_ok() && check_arity(set, 9).is_ok());
+    }
+
+    #[test]
+    fn flags_are_named_as_redis_names_them() {
+        let names: Vec<_> = lookup(b"get").unwrap().flags.names().collect();
+        assert_eq!(names, ["readonly", "fast"]);
+    }
+}
