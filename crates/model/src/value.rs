@@ -91,13 +91,11 @@ impl Value {
         }
     }
 
-    /// Bytes of memory that the value holds beside itself, roughly.
+    /// Bytes of memory that the value holds beside itself, roughly; at no cost, whatever the size.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Value::String(bytes) => bytes.capacity(),
-            Value::Hash(hash) => {
-                size_of::<HashValue>() + hash.iter().map(|(f, v)| f.len() + v.len() + 48).sum::<usize>()
-            }
+            Value::Hash(hash) => size_of::<HashValue>() + hash.bytes + 48 * hash.len,
         }
     }
 }
@@ -116,13 +114,15 @@ enum Fields {
 pub struct HashValue {
     fields: Fields,
     len: usize,
+    /// Sum of the lengths of all fields and values.
+    bytes: usize,
     /// Wrapping sum over the fields of a hash of (field, value).
     content: u128,
 }
 
 impl Default for HashValue {
     fn default() -> Self {
-        HashValue { fields: Fields::Small(Vec::new()), len: 0, content: 0 }
+        HashValue { fields: Fields::Small(Vec::new()), len: 0, bytes: 0, content: 0 }
     }
 }
 
@@ -173,9 +173,16 @@ impl HashValue {
                 }
             }
         };
+        self.bytes += value.len();
         match &old {
-            Some(old) => self.content = self.content.wrapping_sub(entry_hash(field, old)),
-            None => self.len += 1,
+            Some(old) => {
+                self.bytes -= old.len();
+                self.content = self.content.wrapping_sub(entry_hash(field, old));
+            }
+            None => {
+                self.bytes += field.len();
+                self.len += 1;
+            }
         }
         old
     }
@@ -199,6 +206,7 @@ impl HashValue {
             }
         };
         self.len -= 1;
+        self.bytes -= field.len() + value.len();
         self.content = self.content.wrapping_sub(entry_hash(field, &value));
         Some(value)
     }
@@ -299,8 +307,11 @@ mod tests {
         a.remove(b"x");
         assert_eq!(a.content, b.content);
         assert_eq!(a.len(), 300);
+        let texts = |h: &HashValue| h.iter().map(|(f, v)| f.len() + v.len()).sum::<usize>();
+        assert_eq!((a.bytes, b.bytes), (texts(&a), texts(&a)));
         a.remove(b"f7");
         assert_ne!(a.content, b.content);
+        assert_eq!(a.bytes, texts(&a));
     }
 
     #[test]
