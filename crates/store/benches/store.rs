@@ -1,0 +1,168 @@
+//! What a record costs in time and memory, at a million records of a 16-byte key and a 100-byte value.
+//!
+//! Every operation goes to a key drawn from the whole key space, so that each step misses the caches as it does
+//! in a server. The resident memory of a record is printed first.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use mimalloc::MiMalloc;
+use ordain_model::key::SLOTS;
+use ordain_model::{CellMut, Db, Gsn, KeyHash, Value};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+const RECORDS: u64 = 1_000_000;
+/// How many operations a batch of the sequencer may bring to a shard.
+const BATCH: usize = 1024;
+const DB: Db = Db(0);
+
+fn key(i: u64) -> [u8; 16] {
+    let mut key = *b"key:000000000000";
+    let mut rest = i;
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// Keys drawn at random: the same sequence in every run.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Keys with their hashes, as the front door hands them over.
+    fn keys(&mut self, n: usize) -> Vec<([u8; 16], KeyHash)> {
+        let keys = (0..n).map(|_| key(self.next() % RECORDS));
+        keys.map(|key| (key, KeyHash::of(&key))).collect()
+    }
+}
+
+fn set(store: &mut MemoryStore, id: RecordId, version: u64, byte: u8) {
+    store.edit(id, Gsn(version), |cell, changed| {
+        CellMut::new(cell, changed, None).put(Value::String(vec![byte; 100]));
+    });
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the bench measures the process, which only the system can tell"
+)]
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+fn filled() -> MemoryStore {
+    let mut store = MemoryStore::new(0..SLOTS);
+    for i in 0..RECORDS {
+        let key = key(i);
+        let id = store.find_or_reserve(DB, &key, KeyHash::of(&key));
+        set(&mut store, id, 1, i as u8);
+    }
+    store
+}
+
+fn benches(c: &mut Criterion) {
+    let before = resident_bytes();
+    let mut store = filled();
+    let resident = (resident_bytes() - before) / RECORDS;
+    let memory = store.memory();
+    println!("{resident} bytes resident a record; accounted: {} of {memory:?}", memory.total() / RECORDS);
+
+    let mut draw = Draw(1);
+    let mut group = c.benchmark_group("one million records");
+    group.throughput(Throughput::Elements(BATCH as u64));
+
+    group.bench_function("find", |b| {
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| keys.iter().filter(|(key, hash)| store.find(DB, key, *hash).is_some()).count(),
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("find, prefetched 16 ahead", |b| {
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                let mut found = 0;
+                for group in keys.chunks(16) {
+                    group.iter().for_each(|(_, hash)| store.prefetch(*hash));
+                    found += group.iter().filter(|(key, hash)| store.find(DB, key, *hash).is_some()).count();
+                }
+                found
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("find an absent key", |b| {
+        b.iter_batched_ref(
+            || {
+                let keys = (0..BATCH).map(|_| key(RECORDS + draw.next() % RECORDS));
+                keys.map(|key| (key, KeyHash::of(&key))).collect::<Vec<_>>()
+            },
+            |keys| keys.iter().filter(|(key, hash)| store.find(DB, key, *hash).is_some()).count(),
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("get: find and copy the value", |b| {
+        let mut out = Vec::with_capacity(BATCH * 100);
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                out.clear();
+                for (key, hash) in keys {
+                    if let Some(id) = store.find(DB, key, *hash) {
+                        out.extend_from_slice(store.cell(id).string().unwrap_or_default());
+                    }
+                }
+                black_box(out.len())
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("set: find, replace the value, keep the digest", |b| {
+        let mut version = 1;
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                for (key, hash) in keys {
+                    version += 1;
+                    let id = store.find_or_reserve(DB, key, *hash);
+                    set(&mut store, id, version, version as u8);
+                }
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("delete and insert again", |b| {
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                for (key, hash) in keys {
+                    let id = store.find_or_reserve(DB, key, *hash);
+                    store.edit(id, Gsn(1), |cell, changed| CellMut::new(cell, changed, None).delete());
+                    store.release_if_absent(id);
+                    let id = store.find_or_reserve(DB, key, *hash);
+                    set(&mut store, id, 1, 1);
+                }
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(all, benches);
+criterion_main!(all);

@@ -1,0 +1,260 @@
+//! The index of one slot: from the tag of a key's hash to the records that may hold the key.
+//!
+//! Open addressing with linear probing, in which the home of a tag is monotone in the tag and entries are
+//! kept sorted. That buys three things at once:
+//!
+//! - a lookup reads one or two neighbouring cache lines and stops at the first larger tag, hit or miss;
+//! - the entries stand in the canonical order of the key space, so SCAN and the expiry sweep walk an array
+//!   from any position instead of sorting;
+//! - growing is one sequential pass that never touches a record, so the table can grow by a quarter rather
+//!   than double, and stay dense. A slot is 1/1024 of the data: the pass is short.
+//!
+//! An entry is one word, the tag above the record's number. Equal tags are adjacent; whoever asks tells them
+//! apart by the records' keys.
+
+use crate::RecordId;
+
+/// No entry; larger than every entry, since [`RecordId`] never reaches `u32::MAX`.
+const EMPTY: u64 = u64::MAX;
+const MIN_BUCKETS: u32 = 6;
+
+/// Entries in order of tag.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// `buckets` places, then the places of the entries that were pushed past the last bucket. Entries are
+    /// strictly increasing, none stands before its home, and between its home and it no place is empty.
+    places: Vec<u64>,
+    buckets: u32,
+    len: u32,
+}
+
+const fn pack(tag: u32, id: RecordId) -> u64 {
+    (tag as u64) << 32 | id.0 as u64
+}
+
+const fn tag_of(entry: u64) -> u32 {
+    (entry >> 32) as u32
+}
+
+const fn id_of(entry: u64) -> RecordId {
+    RecordId(entry as u32)
+}
+
+impl Index {
+    /// Bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<u64>()
+    }
+
+    /// The first record of this tag that `is` recognizes.
+    #[inline]
+    pub(crate) fn find(&self, tag: u32, mut is: impl FnMut(RecordId) -> bool) -> Option<RecordId> {
+        let first = pack(tag, RecordId(0));
+        for &entry in self.places.get(self.home(tag)..)? {
+            if entry >= first {
+                if entry == EMPTY || tag_of(entry) != tag {
+                    return None;
+                }
+                if is(id_of(entry)) {
+                    return Some(id_of(entry));
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds an entry that is not there.
+    pub(crate) fn insert(&mut self, tag: u32, id: RecordId) {
+        if self.len >= capacity_of(self.buckets) {
+            self.rebuild_for(self.len + 1 + self.len / 4);
+        }
+        let new = pack(tag, id);
+        let home = self.home(tag);
+        let at = self.places[home..].iter().position(|&e| e > new).map_or(self.places.len(), |n| home + n);
+        match self.places[at..].iter().position(|&e| e == EMPTY) {
+            Some(n) => self.places.copy_within(at..at + n, at + 1),
+            None => {
+                if self.places.len() == self.places.capacity() {
+                    self.places.reserve_exact(MIN_BUCKETS as usize);
+                }
+                let end = self.places.len();
+                self.places.push(EMPTY);
+                self.places.copy_within(at..end, at + 1);
+            }
+        }
+        self.places[at] = new;
+        self.len += 1;
+    }
+
+    /// Removes an entry, if it is there.
+    pub(crate) fn remove(&mut self, tag: u32, id: RecordId) {
+        let gone = pack(tag, id);
+        let home = self.home(tag);
+        let Some(n) = self.places.get(home..).and_then(|p| p.iter().position(|&e| e >= gone)) else { return };
+        let at = home + n;
+        if self.places[at] != gone {
+            return;
+        }
+        let mut end = at + 1;
+        while end < self.places.len()
+            && self.places[end] != EMPTY
+            && self.home(tag_of(self.places[end])) < end
+        {
+            end += 1;
+        }
+        self.places.copy_within(at + 1..end, at);
+        self.places[end - 1] = EMPTY;
+        self.len -= 1;
+        self.shrink();
+    }
+
+    /// Keeps the entries whose records `keep` says yes to, asked in order of tag. Without any, no memory is held.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(RecordId) -> bool) {
+        let before = self.len;
+        for place in &mut self.places {
+            if *place != EMPTY && !keep(id_of(*place)) {
+                *place = EMPTY;
+                self.len -= 1;
+            }
+        }
+        if self.len != before || self.len == 0 {
+            self.rebuild_for(self.len);
+        }
+    }
+
+    /// The entries of this tag and of larger ones, in order.
+    pub(crate) fn entries_from(&self, tag: u32) -> impl Iterator<Item = (u32, RecordId)> {
+        // Nothing stands before its home, and homes are monotone: nothing wanted is skipped.
+        let places = self.places.get(self.home(tag)..).unwrap_or_default();
+        let wanted = places.iter().filter(move |&&e| e != EMPTY && tag_of(e) >= tag);
+        wanted.map(|&e| (tag_of(e), id_of(e)))
+    }
+
+    #[inline]
+    fn home(&self, tag: u32) -> usize {
+        ((tag as u64 * self.buckets as u64) >> 32) as usize
+    }
+
+    /// Gives memory back once most of it is idle.
+    fn shrink(&mut self) {
+        if self.buckets > MIN_BUCKETS && self.len < capacity_of(self.buckets) / 4 {
+            self.rebuild_for(self.len + self.len / 4);
+        }
+    }
+
+    /// Puts every entry where it belongs among as many buckets as `len` entries need.
+    fn rebuild_for(&mut self, len: u32) {
+        let old = std::mem::take(&mut self.places);
+        self.buckets = if len == 0 { 0 } else { buckets_for(len) };
+        if len == 0 {
+            return;
+        }
+        self.places.reserve_exact(self.buckets as usize + MIN_BUCKETS as usize);
+        for entry in old.into_iter().filter(|&e| e != EMPTY) {
+            let home = self.home(tag_of(entry));
+            if self.places.len() < home {
+                self.places.resize(home, EMPTY);
+            }
+            self.places.push(entry);
+        }
+        if self.places.len() < self.buckets as usize {
+            self.places.resize(self.buckets as usize, EMPTY);
+        }
+    }
+
+    #[cfg(test)]
+    fn check(&self) {
+        assert!(self.places.len() >= self.buckets as usize);
+        let entries: Vec<u64> = self.places.iter().copied().filter(|&e| e != EMPTY).collect();
+        assert_eq!(entries.len(), self.len as usize);
+        assert!(entries.is_sorted_by(|a, b| a < b));
+        for (at, &entry) in self.places.iter().enumerate().filter(|(_, e)| **e != EMPTY) {
+            let home = self.home(tag_of(entry));
+            assert!(home <= at && self.places[home..at].iter().all(|&e| e != EMPTY));
+        }
+    }
+}
+
+/// The most entries for so many buckets: four fifths. Past that, runs become long.
+const fn capacity_of(buckets: u32) -> u32 {
+    buckets - buckets.div_ceil(5)
+}
+
+const fn buckets_for(len: u32) -> u32 {
+    let buckets = len + len.div_ceil(4) + 1;
+    if buckets < MIN_BUCKETS { MIN_BUCKETS } else { buckets }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Tags that crowd both ends and collide, among tags that spread.
+    fn tags() -> impl Strategy<Value = u32> {
+        prop_oneof![0..4u32, u32::MAX - 3..=u32::MAX, any::<u32>()]
+    }
+
+    proptest! {
+        #[test]
+        fn an_index_is_an_ordered_set(
+            steps in prop::collection::vec((tags(), 0..4u32, any::<bool>()), 0..400),
+            from in tags(),
+        ) {
+            let (mut index, mut model) = (Index::default(), BTreeSet::new());
+            for (tag, id, insert) in steps {
+                let there = index.find(tag, |found| found == RecordId(id)).is_some();
+                prop_assert_eq!(there, model.contains(&(tag, id)));
+                if insert && !there {
+                    index.insert(tag, RecordId(id));
+                    model.insert((tag, id));
+                } else if !insert {
+                    index.remove(tag, RecordId(id));
+                    model.remove(&(tag, id));
+                }
+                index.check();
+            }
+            let tail: Vec<_> = index.entries_from(from).map(|(tag, id)| (tag, id.0)).collect();
+            let expected: Vec<_> = model.range((from, 0)..).copied().collect();
+            prop_assert_eq!(tail, expected);
+
+            index.retain(|id| id.0 != 1);
+            model.retain(|(_, id)| *id != 1);
+            index.check();
+            prop_assert!(index.entries_from(0).map(|(tag, id)| (tag, id.0)).eq(model));
+        }
+    }
+
+    #[test]
+    fn an_empty_index_holds_no_memory_and_gets_back_there() {
+        let mut index = Index::default();
+        assert_eq!(index.bytes(), 0);
+        assert_eq!(index.find(7, |_| true), None);
+        for i in 0..1000 {
+            index.insert(i * 4_294_967, RecordId(i));
+        }
+        let full = index.bytes();
+        assert!(full < 1000 * 13, "{full} bytes for 1000 entries");
+        for i in 0..1000 {
+            index.remove(i * 4_294_967, RecordId(i));
+        }
+        assert!(index.bytes() < 200, "{} bytes for none", index.bytes());
+        index.insert(1, RecordId(1));
+        index.retain(|_| false);
+        assert_eq!(index.bytes(), 0);
+    }
+
+    #[test]
+    fn equal_tags_without_end_are_legal() {
+        let mut index = Index::default();
+        for i in 0..500 {
+            index.insert(u32::MAX, RecordId(i));
+        }
+        index.check();
+        assert_eq!(index.find(u32::MAX, |id| id.0 == 499), Some(RecordId(499)));
+        assert_eq!(index.find(u32::MAX - 1, |_| true), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! The store in memory.
+
+use std::ops::Range;
+
+use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Position, Table};
+
+use crate::index::Index;
+use crate::slab::{Record, Slab};
+use crate::table::TableMut;
+use crate::totals::{Share, Totals};
+use crate::{Memory, RecordId, RecordStore};
+
+/// Records in memory: a slab of cache lines, and an index a slot.
+#[derive(Debug)]
+pub struct MemoryStore {
+    pub(crate) slots: Range<usize>,
+    pub(crate) indexes: Vec<Index>,
+    pub(crate) slab: Slab,
+    pub(crate) totals: Totals,
+}
+
+/// A record as [`MemoryStore::visit`] shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Where it stands in the canonical order.
+    pub position: Position,
+    /// Its database.
+    pub db: Db,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its content.
+    pub cell: &'a Cell,
+    /// Who wrote the content.
+    pub version: Gsn,
+}
+
+impl MemoryStore {
+    /// An empty store that owns these slots.
+    pub fn new(slots: Range<usize>) -> MemoryStore {
+        MemoryStore {
+            indexes: (0..slots.len()).map(|_| Index::default()).collect(),
+            slab: Slab::default(),
+            totals: Totals::new(&slots),
+            slots,
+        }
+    }
+
+    /// The slots it owns.
+    pub fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    /// Shows the records at `from` or later in canonical order (position, then database, then key), until
+    /// `visit` says to stop with `false`.
+    pub fn visit<'a>(&'a self, from: Position, mut visit: impl FnMut(Entry<'a>) -> bool) {
+        // Records of one position: a key in several databases, or keys whose hashes agree.
+        let mut equals: Vec<&Record> = Vec::new();
+        let first = from.slot().max(self.slots.start);
+        for slot in first..self.slots.end {
+            let tag = if slot == from.slot() { from.tag() } else { 0 };
+            let mut entries = self.indexes[slot - self.slots.start].entries_from(tag).peekable();
+            while let Some((tag, id)) = entries.next() {
+                equals.push(self.slab.get(id));
+                if entries.peek().is_some_and(|(next, _)| *next == tag) {
+                    continue;
+                }
+                equals.sort_unstable_by_key(|record| (record.db(), record.key()));
+                let position = Position(Position::of_slot(slot).0 | u64::from(tag));
+                for record in equals.drain(..).filter(|record| record.cell.value.is_some()) {
+                    let Record { cell, version, .. } = record;
+                    let (db, key) = (record.db(), record.key());
+                    if !visit(Entry { position, db, key, cell, version: *version }) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The digest computed from the records themselves, to check the one that is kept.
+    pub fn recompute_digest(&self) -> Digest {
+        let mut totals = Totals::new(&self.slots);
+        for record in self.slab.records() {
+            totals.exchange(record, None, Share::of(record));
+        }
+        totals.digest()
+    }
+
+    #[inline]
+    fn index_of(&self, hash: KeyHash) -> usize {
+        debug_assert!(self.slots.contains(&hash.slot()), "a key of another shard");
+        hash.slot().wrapping_sub(self.slots.start)
+    }
+
+    /// Frees the place of a record that nothing needs. Its index entry must be gone or going.
+    pub(crate) fn free(slab: &mut Slab, totals: &mut Totals, id: RecordId) {
+        totals.key_bytes -= slab.get(id).key_heap_bytes() as u64;
+        slab.free(id);
+    }
+}
+
+/// A change in progress: settles the totals when it ends, by return or by panic.
+struct Change<'a> {
+    record: &'a mut Record,
+    totals: &'a mut Totals,
+    before: Option<Share>,
+    version: Gsn,
+    changed: bool,
+}
+
+impl Drop for Change<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.changed {
+            let after = Share::of(self.record);
+            debug_assert!(after.is_some() || self.record.cell == Cell::ABSENT, "an absent record expires");
+            self.record.version = if after.is_some() { self.version } else { Gsn::NONE };
+            self.totals.exchange(self.record, self.before, after);
+        }
+    }
+}
+
+impl RecordStore for MemoryStore {
+    #[inline]
+    fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<RecordId> {
+        self.indexes[self.index_of(hash)].find(hash.tag(), |id| self.slab.get(id).is(db, key))
+    }
+
+    #[inline]
+    fn find_or_reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId {
+        match self.find(db, key, hash) {
+            Some(id) => id,
+            None => self.reserve(db, key, hash),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, hash: KeyHash) {
+        let _ = hash;
+    }
+
+    #[inline]
+    fn release_if_absent(&mut self, id: RecordId) {
+        let record = self.slab.get(id);
+        if record.cell.value.is_none() && !record.is_vacant() && record.lock() == 0 {
+            let hash = record.hash();
+            let index = self.index_of(hash);
+            let index = &mut self.indexes[index];
+            let before = index.bytes();
+            index.remove(hash.tag(), id);
+            self.totals.index_resized(before, index.bytes());
+            Self::free(&mut self.slab, &mut self.totals, id);
+        }
+    }
+
+    #[inline]
+    fn key(&self, id: RecordId) -> (Db, &[u8]) {
+        let record = self.slab.get(id);
+        (record.db(), record.key())
+    }
+
+    #[inline]
+    fn cell(&self, id: RecordId) -> &Cell {
+        &self.slab.get(id).cell
+    }
+
+    #[inline]
+    fn version(&self, id: RecordId) -> Gsn {
+        self.slab.get(id).version
+    }
+
+    #[inline]
+    fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R {
+        let record = self.slab.get_mut(id);
+        let before = Share::of(record);
+        let mut state = Change { record, totals: &mut self.totals, before, version, changed: false };
+        let Change { record, changed, .. } = &mut state;
+        change(&mut record.cell, changed)
+    }
+
+    fn take(&mut self, id: RecordId) -> (Cell, Gsn) {
+        let version = self.version(id);
+        let cell = self.edit(id, Gsn::NONE, |cell, changed| {
+            *changed = cell.value.is_some();
+            std::mem::take(cell)
+        });
+        (cell, version)
+    }
+
+    fn put_back(&mut self, id: RecordId, cell: Cell, version: Gsn) {
+        self.edit(id, version, |place, changed| {
+            *place = cell;
+            *changed = true;
+        });
+    }
+
+    #[inline]
+    fn lock(&self, id: RecordId) -> u32 {
+        self.slab.get(id).lock()
+    }
+
+    #[inline]
+    fn set_lock(&mut self, id: RecordId, word: u32) {
+        self.slab.get_mut(id).set_lock(word);
+    }
+
+    fn table(&mut self, version: Gsn) -> impl Table {
+        TableMut { store: self, version }
+    }
+
+    fn digest(&self) -> Digest {
+        self.totals.digest()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory {
+            records: self.slab.bytes() as u64,
+            indexes: self.totals.index_bytes,
+            keys: self.totals.key_bytes,
+            values: self.totals.value_bytes,
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Adds a placeholder for a key that has no record.
+    fn reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId {
+        debug_assert_eq!(hash, KeyHash::of(key));
+        let id = self.slab.add(db, key);
+        self.totals.key_bytes += self.slab.get(id).key_heap_bytes() as u64;
+        let index = self.index_of(hash);
+        let index = &mut self.indexes[index];
+        let before = index.bytes();
+        index.insert(hash.tag(), id);
+        self.totals.index_resized(before, index.bytes());
+        id
+    }
+}

@@ -1,0 +1,229 @@
+//! Where records lie: one cache line each, in chunks that never move.
+//!
+//! The line holds all that finding, locking and reading a record needs, except the bytes of the value and of
+//! a long key: key, lock word, version and the cell's header (calvin.md, section 9). A chunk is filled as it
+//! is needed and never copied, so adding a record costs the same at a thousand and at a hundred million.
+
+use ordain_model::{Cell, Db, Gsn, KeyHash};
+
+use crate::RecordId;
+
+/// The longest key that lies in the record's own line.
+pub(crate) const SHORT_KEY: usize = 16;
+const CHUNK_BITS: u32 = 12;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// A record, a placeholder for an absent one, or a vacant place.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Record {
+    /// Its content; absent in a placeholder.
+    pub(crate) cell: Cell,
+    /// Who wrote the content; [`Gsn::NONE`] if it is absent.
+    pub(crate) version: Gsn,
+    head: Head,
+}
+
+/// Lock word and name. They share an enum because a `Box` next to an inline alternative would cost a word
+/// for the discriminant alone. One byte is left, for a mark that older versions of the record are kept in a
+/// side table (paxflow.md, section 4.7): few records have any at a time.
+#[derive(Debug)]
+enum Head {
+    Vacant { next: Option<RecordId> },
+    Short { lock: u32, db: Db, len: u8, key: [u8; SHORT_KEY] },
+    Long { lock: u32, db: Db, key: Box<[u8]> },
+}
+
+const _: () = assert!(size_of::<Record>() == 64 && size_of::<Head>() == 24);
+
+const STALE: &str = "a record's id is not used after the record was released";
+
+impl Record {
+    fn new(db: Db, key: &[u8]) -> Record {
+        let head = if key.len() <= SHORT_KEY {
+            let mut bytes = [0; SHORT_KEY];
+            bytes[..key.len()].copy_from_slice(key);
+            Head::Short { lock: 0, db, len: key.len() as u8, key: bytes }
+        } else {
+            Head::Long { lock: 0, db, key: key.into() }
+        };
+        Record { cell: Cell::ABSENT, version: Gsn::NONE, head }
+    }
+
+    /// Whether this is the record of that key.
+    #[inline]
+    pub(crate) fn is(&self, db: Db, key: &[u8]) -> bool {
+        match &self.head {
+            Head::Short { db: d, len, key: k, .. } => *d == db && k.get(..*len as usize) == Some(key),
+            Head::Long { db: d, key: k, .. } => *d == db && **k == *key,
+            Head::Vacant { .. } => false,
+        }
+    }
+
+    pub(crate) fn is_vacant(&self) -> bool {
+        matches!(self.head, Head::Vacant { .. })
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        match &self.head {
+            Head::Short { len, key, .. } => &key[..*len as usize],
+            Head::Long { key, .. } => key,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn db(&self) -> Db {
+        match &self.head {
+            Head::Short { db, .. } | Head::Long { db, .. } => *db,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    pub(crate) fn rename(&mut self, to: Db) {
+        match &mut self.head {
+            Head::Short { db, .. } | Head::Long { db, .. } => *db = to,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> u32 {
+        match &self.head {
+            Head::Short { lock, .. } | Head::Long { lock, .. } => *lock,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_lock(&mut self, word: u32) {
+        match &mut self.head {
+            Head::Short { lock, .. } | Head::Long { lock, .. } => *lock = word,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    /// Hashes the key anew: it is not kept, and asked for only when a record goes or its expiry changes.
+    pub(crate) fn hash(&self) -> KeyHash {
+        KeyHash::of(self.key())
+    }
+
+    /// Bytes that the key holds beside the record.
+    #[inline]
+    pub(crate) fn key_heap_bytes(&self) -> usize {
+        match &self.head {
+            Head::Long { key, .. } => key.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// All records of a store, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Slab {
+    /// All but the last hold `CHUNK` records.
+    chunks: Vec<Vec<Record>>,
+    /// The vacant place that was vacated last.
+    vacant: Option<RecordId>,
+}
+
+impl Slab {
+    #[inline]
+    pub(crate) fn get(&self, id: RecordId) -> &Record {
+        &self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: RecordId) -> &mut Record {
+        &mut self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK]
+    }
+
+    /// Makes a placeholder.
+    ///
+    /// # Panics
+    /// At 2^32 - 1 records, which would take 256 GiB for their lines alone.
+    pub(crate) fn add(&mut self, db: Db, key: &[u8]) -> RecordId {
+        let record = Record::new(db, key);
+        if let Some(id) = self.vacant {
+            let place = self.get_mut(id);
+            let Head::Vacant { next } = place.head else { unreachable!("the list holds vacant places only") };
+            *place = record;
+            self.vacant = next;
+            return id;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
+        let id = number * CHUNK + chunk.len();
+        chunk.push(record);
+        let id = u32::try_from(id).ok().filter(|&id| id < u32::MAX);
+        RecordId(id.expect("a shard's memory does not hold 2^32 records"))
+    }
+
+    /// Vacates a record's place.
+    pub(crate) fn free(&mut self, id: RecordId) {
+        let next = self.vacant.replace(id);
+        *self.get_mut(id) = Record { cell: Cell::ABSENT, version: Gsn::NONE, head: Head::Vacant { next } };
+    }
+
+    /// All places that are not vacant.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.chunks.iter().flatten().filter(|record| !record.is_vacant())
+    }
+
+    /// Bytes of memory held, those of keys and values beside the records excluded.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK * size_of::<Record>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_others_stay() {
+        let mut slab = Slab::default();
+        let ids: Vec<RecordId> = (0..3 * CHUNK).map(|i| slab.add(Db(0), &i.to_le_bytes())).collect();
+        let bytes = slab.bytes();
+        for &id in ids.iter().step_by(2) {
+            slab.free(id);
+            assert!(slab.get(id).is_vacant() && !slab.get(id).is(Db(0), &[]));
+        }
+        for i in 0..3 * CHUNK / 2 {
+            slab.add(Db(1), format!("a key that is too long to lie in the line {i}").as_bytes());
+        }
+        assert_eq!(slab.bytes(), bytes);
+        assert_eq!(slab.records().filter(|r| r.db() == Db(0)).count(), 3 * CHUNK / 2);
+        assert!(slab.get(ids[1]).is(Db(0), &1usize.to_le_bytes()));
+    }
+
+    #[test]
+    fn keys_of_every_length_are_kept_whole() {
+        let mut slab = Slab::default();
+        for len in [0, 1, SHORT_KEY - 1, SHORT_KEY, SHORT_KEY + 1, 5000] {
+            let key = vec![7; len];
+            let id = slab.add(Db(3), &key);
+            let record = slab.get(id);
+            assert_eq!(record.key(), key);
+            assert!(record.is(Db(3), &key) && !record.is(Db(2), &key));
+            assert!(!record.is(Db(3), &[&key[..], b"\0"].concat()));
+            assert_eq!(record.key_heap_bytes(), if len > SHORT_KEY { len } else { 0 });
+        }
+    }
+
+    #[test]
+    fn the_lock_word_and_the_name_do_not_disturb_each_other() {
+        let mut slab = Slab::default();
+        for key in [&b"short"[..], b"longer than sixteen bytes"] {
+            let id = slab.add(Db(1), key);
+            slab.get_mut(id).set_lock(u32::MAX);
+            slab.get_mut(id).rename(Db(9));
+            let record = slab.get(id);
+            assert_eq!((record.lock(), record.db(), record.key()), (u32::MAX, Db(9), key));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The operations over all records at once.
+//!
+//! A lock word is set for a name: whoever waits behind such an operation waits for the record of that name,
+//! whatever it will hold. So an operation may empty a record whose lock word is in use, or move the content
+//! to another, but never release or rename it.
+
+use std::ops::Range;
+
+use ordain_model::{Cell, Db, Digest, Gsn, Millis, Position, Table};
+
+use crate::memory::MemoryStore;
+use crate::totals::{Share, Size};
+use crate::{RecordId, RecordStore};
+
+/// A store as a table. Content that is moved gets `version`.
+#[derive(Debug)]
+pub(crate) struct TableMut<'a> {
+    pub(crate) store: &'a mut MemoryStore,
+    pub(crate) version: Gsn,
+}
+
+impl Table for TableMut<'_> {
+    fn len(&self, db: Db) -> u64 {
+        self.store.totals.records(db)
+    }
+
+    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
+        self.store.visit(from, |entry| entry.db != db || visit(entry.position, entry.key, entry.cell));
+    }
+
+    fn digest(&self) -> Digest {
+        self.store.digest()
+    }
+
+    fn clear(&mut self, db: Option<Db>) {
+        let goes = |of: Db| db.map_or(of.0 < Db::COUNT, |db| of == db);
+        let MemoryStore { indexes, slab, totals, .. } = &mut *self.store;
+        for (slot, index) in indexes.iter_mut().enumerate() {
+            let before = index.bytes();
+            index.retain(|id| {
+                let record = slab.get_mut(id);
+                if !goes(record.db()) {
+                    return true;
+                }
+                if let Some(size) = Size::of(record) {
+                    totals.clear_one(slot, size);
+                    record.cell = Cell::ABSENT;
+                    record.version = Gsn::NONE;
+                }
+                let stays = record.lock() != 0;
+                if !stays {
+                    MemoryStore::free(slab, totals, id);
+                }
+                stays
+            });
+            totals.index_resized(before, index.bytes());
+        }
+        (0..=u8::MAX).map(Db).filter(|db| goes(*db)).for_each(|db| totals.cleared(db));
+    }
+
+    fn swap(&mut self, a: Db, b: Db) {
+        if a == b || self.len(a) + self.len(b) == 0 {
+            return;
+        }
+        for slot in 0..self.store.indexes.len() {
+            let both = self.store.indexes[slot].entries_from(0);
+            let both = both.filter(|(_, id)| [a, b].contains(&self.store.slab.get(*id).db()));
+            let both: Vec<(u32, RecordId)> = both.collect();
+            for &(tag, id) in &both {
+                self.swap_one(slot, tag, id, a, b);
+            }
+            for (_, id) in both {
+                self.store.release_if_absent(id);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
+        let MemoryStore { slots: owned, indexes, slab, totals } = &mut *self.store;
+        let mut removed = 0;
+        for slot in slots.start.max(owned.start)..slots.end.min(owned.end) {
+            let slot = slot - owned.start;
+            if totals.expiring(slot) == 0 {
+                continue;
+            }
+            let index = &mut indexes[slot];
+            let before = index.bytes();
+            index.retain(|id| {
+                let record = slab.get_mut(id);
+                if !record.cell.is_expired(now) {
+                    return true;
+                }
+                removed += 1;
+                totals.exchange(record, Share::of(record), None);
+                record.cell = Cell::ABSENT;
+                record.version = Gsn::NONE;
+                let stays = record.lock() != 0;
+                if !stays {
+                    MemoryStore::free(slab, totals, id);
+                }
+                stays
+            });
+            totals.index_resized(before, index.bytes());
+        }
+        removed
+    }
+}
+
+impl TableMut<'_> {
+    /// Gives the content of a record of one database to the other, and the other's to it.
+    fn swap_one(&mut self, slot: usize, tag: u32, id: RecordId, a: Db, b: Db) {
+        let store = &mut *self.store;
+        let record = store.slab.get(id);
+        let here = record.db();
+        let there = if here == a { b } else { a };
+        let other = store.indexes[slot].find(tag, |id| store.slab.get(id).is(there, record.key()));
+        match other {
+            Some(other) => {
+                // A pair is seen from both sides, and exchanged once.
+                if here == a {
+                    let (mine, _) = store.take(id);
+                    let (theirs, _) = store.take(other);
+                    store.put_back(id, theirs, self.version);
+                    store.put_back(other, mine, self.version);
+                }
+            }
+            None if record.cell.value.is_none() => {}
+            None if record.lock() == 0 => {
+                let (cell, _) = store.take(id);
+                store.slab.get_mut(id).rename(there);
+                store.put_back(id, cell, self.version);
+            }
+            None => {
+                let key = record.key().to_vec();
+                let hash = record.hash();
+                let (cell, _) = store.take(id);
+                let other = store.find_or_reserve(there, &key, hash);
+                store.put_back(other, cell, self.version);
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The store against a plain ordered map that does what the reference executor's does.
+
+use std::collections::BTreeMap;
+
+use ordain_model::key::SLOTS;
+use ordain_model::value::record_hash;
+use ordain_model::{Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
+use proptest::prelude::*;
+
+/// Few keys, so that steps meet: short and long ones, pairs that share a slot (all begin in slots 2 to 71)
+/// and two pairs whose positions are equal, which no shard count and no order of insertion may show.
+const KEYS: [&str; 8] = [
+    "k6461322",
+    "k7969762",
+    "k5386877",
+    "k6314673",
+    "",
+    "sixteen bytes 16",
+    "a key that does not fit into a record's line",
+    "another one that does not fit into a record's line",
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put { db: u8, key: usize, value: Vec<u8>, expires_at: u64 },
+    Field { db: u8, key: usize, field: u8, value: Vec<u8> },
+    Delete { db: u8, key: usize },
+    Look { db: u8, key: usize },
+    Lock { db: u8, key: usize },
+    Unlock,
+    Lend { db: u8, key: usize, changed: bool },
+    Undo { db: u8, key: usize },
+    Clear { db: Option<u8> },
+    Swap { a: u8, b: u8 },
+    Expire { now: u64, from: usize },
+    Scan { db: u8, after: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let db = || prop_oneof![0..3u8, Just(255)];
+    let key = || 0..KEYS.len();
+    let text = || prop::collection::vec(any::<u8>(), 0..40);
+    prop_oneof![
+        6 => (db(), key(), text(), 0..4u64)
+            .prop_map(|(db, key, value, expires_at)| Step::Put { db, key, value, expires_at }),
+        3 => (db(), key(), 0..3u8, text()).prop_map(|(db, key, field, value)| Step::Field { db, key, field, value }),
+        3 => (db(), key()).prop_map(|(db, key)| Step::Delete { db, key }),
+        2 => (db(), key()).prop_map(|(db, key)| Step::Look { db, key }),
+        2 => (db(), key()).prop_map(|(db, key)| Step::Lock { db, key }),
+        1 => Just(Step::Unlock),
+        1 => (db(), key(), any::<bool>()).prop_map(|(db, key, changed)| Step::Lend { db, key, changed }),
+        1 => (db(), key()).prop_map(|(db, key)| Step::Undo { db, key }),
+        1 => prop::option::of(db()).prop_map(|db| Step::Clear { db }),
+        1 => (0..3u8, 0..3u8).prop_map(|(a, b)| Step::Swap { a, b }),
+        1 => (0..4u64, 0..SLOTS).prop_map(|(now, from)| Step::Expire { now, from }),
+        1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
+    ]
+}
+
+type Place = (Position, Db, Vec<u8>);
+
+/// The store, the map it is held against, and the ids that are held across steps.
+struct Pair {
+    store: MemoryStore,
+    map: BTreeMap<Place, (Cell, Gsn)>,
+    locked: Vec<(RecordId, Db, usize)>,
+    gsn: Gsn,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { store: MemoryStore::new(0..SLOTS), map: BTreeMap::new(), locked: Vec::new(), gsn: Gsn::NONE }
+    }
+
+    fn hash(key: usize) -> KeyHash {
+        KeyHash::of(KEYS[key].as_bytes())
+    }
+
+    fn place(db: Db, key: usize) -> Place {
+        (Pair::hash(key).position(), db, KEYS[key].into())
+    }
+
+    fn reserve(&mut self, db: Db, key: usize) -> RecordId {
+        self.store.find_or_reserve(db, KEYS[key].as_bytes(), Pair::hash(key))
+    }
+
+    fn edit(&mut self, db: u8, key: usize, change: impl Fn(&mut CellMut<'_>)) {
+        let (db, gsn) = (Db(db), self.gsn);
+        let id = self.reserve(db, key);
+        self.store.edit(id, gsn, |cell, changed| change(&mut CellMut::new(cell, changed, None)));
+        self.store.release_if_absent(id);
+
+        let place = Pair::place(db, key);
+        let (mut cell, mut version) = self.map.remove(&place).unwrap_or((Cell::ABSENT, Gsn::NONE));
+        let mut changed = false;
+        change(&mut CellMut::new(&mut cell, &mut changed, None));
+        if changed {
+            version = gsn;
+        }
+        if cell.value.is_some() {
+            self.map.insert(place, (cell, version));
+        }
+    }
+
+    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
+        self.gsn = Gsn(self.gsn.0 + 1);
+        let gsn = self.gsn;
+        match step {
+            Step::Put { db, key, value, expires_at } => self.edit(db, key, |cell| {
+                cell.put(Value::String(value.clone()));
+                if expires_at != 0 {
+                    cell.set_expiry(Millis(expires_at));
+                }
+            }),
+            Step::Field { db, key, field, value } => self.edit(db, key, |cell| {
+                if cell.string().is_none() {
+                    cell.set_field(&[field], &value);
+                }
+            }),
+            Step::Delete { db, key } => self.edit(db, key, |cell| {
+                if cell.value.is_some() {
+                    cell.delete();
+                }
+            }),
+            Step::Look { db, key } => self.look(Db(db), key)?,
+            Step::Lock { db, key } => {
+                let id = self.reserve(Db(db), key);
+                self.store.set_lock(id, gsn.0 as u32);
+                self.locked.retain(|(held, ..)| *held != id);
+                self.locked.push((id, Db(db), key));
+            }
+            Step::Unlock => {
+                for (id, ..) in std::mem::take(&mut self.locked) {
+                    self.store.set_lock(id, 0);
+                    self.store.release_if_absent(id);
+                }
+            }
+            Step::Lend { db, key, changed } => {
+                let id = self.reserve(Db(db), key);
+                let (cell, version) = self.store.take(id);
+                prop_assert_eq!(self.store.cell(id), &Cell::ABSENT);
+                prop_assert_eq!(self.store.digest(), self.store.recompute_digest());
+                self.store.put_back(id, cell, if changed { gsn } else { version });
+                self.store.release_if_absent(id);
+                if let (true, Some(record)) = (changed, self.map.get_mut(&Pair::place(Db(db), key))) {
+                    record.1 = gsn;
+                }
+            }
+            Step::Undo { db, key } => {
+                let id = self.reserve(Db(db), key);
+                let (before, version) = (self.store.cell(id).clone(), self.store.version(id));
+                self.store.edit(id, gsn, |cell, changed| {
+                    CellMut::new(cell, changed, None).put(Value::String(b"not to stay".to_vec()));
+                });
+                prop_assert_eq!(self.store.version(id), gsn);
+                self.store.edit(id, version, |cell, changed| {
+                    *cell = before;
+                    *changed = true;
+                });
+                self.store.release_if_absent(id);
+            }
+            Step::Clear { db } => {
+                self.store.table(gsn).clear(db.map(Db));
+                self.map.retain(|(_, d, _), _| db.map_or(d.0 >= Db::COUNT, |db| d.0 != db));
+            }
+            Step::Swap { a, b } => {
+                let (a, b) = (Db(a), Db(b));
+                self.store.table(gsn).swap(a, b);
+                if a != b {
+                    for ((position, db, key), (cell, version)) in std::mem::take(&mut self.map) {
+                        let to = if db == a {
+                            b
+                        } else if db == b {
+                            a
+                        } else {
+                            db
+                        };
+                        let version = if to == db { version } else { gsn };
+                        self.map.insert((position, to, key), (cell, version));
+                    }
+                }
+            }
+            Step::Expire { now, from } => {
+                let removed = self.store.table(gsn).expire(Millis(now), from..SLOTS);
+                let before = self.map.len();
+                self.map.retain(|(p, ..), (cell, _)| p.slot() < from || !cell.is_expired(Millis(now)));
+                prop_assert_eq!(removed, (before - self.map.len()) as u64);
+            }
+            Step::Scan { db, after } => {
+                let (db, from) = (Db(db), Pair::hash(after).position().next());
+                let mut seen = Vec::new();
+                self.store.table(gsn).scan(db, from, &mut |position, key, cell| {
+                    seen.push(((position, db, key.to_vec()), cell.clone()));
+                    seen.len() < 2
+                });
+                let expected = self.map.range((from, Db(0), Vec::new())..).filter(|((_, d, _), _)| *d == db);
+                let expected = expected.take(2).map(|(place, (cell, _))| (place.clone(), cell.clone()));
+                prop_assert!(seen.into_iter().eq(expected));
+            }
+        }
+        self.check()
+    }
+
+    fn look(&self, db: Db, key: usize) -> Result<(), TestCaseError> {
+        let found = self.store.find(db, KEYS[key].as_bytes(), Pair::hash(key));
+        let found = found.map(|id| (self.store.cell(id).clone(), self.store.version(id)));
+        let found = found.filter(|(cell, _)| cell.value.is_some());
+        prop_assert_eq!(found.as_ref(), self.map.get(&Pair::place(db, key)));
+        Ok(())
+    }
+
+    /// Everything that can be asked of both.
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        let mut records = Vec::new();
+        self.store.visit(Position(0), |entry| {
+            records
+                .push(((entry.position, entry.db, entry.key.to_vec()), (entry.cell.clone(), entry.version)));
+            true
+        });
+        prop_assert!(records.iter().map(|(p, r)| (p, r)).eq(&self.map));
+        let mut digest = Digest::default();
+        for ((_, db, key), (cell, _)) in &self.map {
+            let value = cell.value.as_ref().unwrap();
+            digest.add(record_hash(*db, key, value, cell.expires_at));
+        }
+        prop_assert_eq!(self.store.digest(), digest);
+        prop_assert_eq!(self.store.recompute_digest(), digest);
+        for db in [0, 1, 2, 255].map(Db) {
+            let len = self.map.keys().filter(|(_, d, _)| *d == db).count() as u64;
+            prop_assert_eq!(self.store.table(Gsn::NONE).len(db), len);
+        }
+        let values = self.map.values().map(|(cell, _)| cell.value.as_ref().unwrap().heap_bytes() as u64);
+        prop_assert_eq!(self.store.memory().values, values.sum::<u64>());
+        for &(id, db, key) in &self.locked {
+            prop_assert_eq!(self.store.key(id), (db, KEYS[key].as_bytes()));
+            prop_assert_ne!(self.store.lock(id), 0);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_is_an_ordered_map(steps in prop::collection::vec(step(), 1..80)) {
+        let mut pair = Pair::new();
+        for step in steps {
+            pair.apply(step)?;
+        }
+        // Nothing is left behind once all is unlocked and cleared.
+        pair.apply(Step::Unlock)?;
+        for db in [0, 1, 2, 255] {
+            pair.apply(Step::Clear { db: Some(db) })?;
+        }
+        let memory = pair.store.memory();
+        prop_assert_eq!((memory.indexes, memory.keys, memory.values), (0, 0, 0));
+        for key in 0..KEYS.len() {
+            for db in [0, 1, 2, 255].map(Db) {
+                prop_assert_eq!(pair.store.find(db, KEYS[key].as_bytes(), Pair::hash(key)), None);
+            }
+        }
+    }
+}
+
+fn put(store: &mut MemoryStore, db: Db, key: &[u8], value: &[u8]) -> RecordId {
+    let id = store.find_or_reserve(db, key, KeyHash::of(key));
+    store.edit(id, Gsn(1), |cell, changed| {
+        CellMut::new(cell, changed, None).put(Value::String(value.to_vec()));
+    });
+    id
+}
+
+#[test]
+fn the_pairs_of_equal_position_are_such() {
+    for pair in KEYS[..4].chunks(2) {
+        assert_eq!(KeyHash::of(pair[0].as_bytes()).position(), KeyHash::of(pair[1].as_bytes()).position());
+    }
+}
+
+#[test]
+fn a_placeholder_shows_nowhere() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let key = b"absent";
+    let id = store.find_or_reserve(Db(0), key, KeyHash::of(key));
+    assert_eq!(store.find(Db(0), key, KeyHash::of(key)), Some(id));
+    assert_eq!((store.cell(id), store.version(id)), (&Cell::ABSENT, Gsn::NONE));
+    store.visit(Position(0), |entry| panic!("{entry:?}"));
+    assert_eq!(store.digest(), Digest::default());
+    assert_eq!(store.table(Gsn(1)).len(Db(0)), 0);
+
+    store.set_lock(id, 7);
+    store.release_if_absent(id);
+    assert_eq!(store.find(Db(0), key, KeyHash::of(key)), Some(id), "its lock word is in use");
+    store.set_lock(id, 0);
+    store.release_if_absent(id);
+    assert_eq!(store.find(Db(0), key, KeyHash::of(key)), None);
+}
+
+#[test]
+fn a_number_is_used_again_with_nothing_of_the_old_record() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let old = put(&mut store, Db(0), b"old", b"value");
+    store.release_if_absent(old);
+    assert!(store.find(Db(0), b"old", KeyHash::of(b"old")).is_some(), "it has content");
+    store.edit(old, Gsn(2), |cell, changed| CellMut::new(cell, changed, None).delete());
+    store.release_if_absent(old);
+    store.release_if_absent(old);
+
+    let new = store.find_or_reserve(Db(1), b"new", KeyHash::of(b"new"));
+    assert_eq!(new, old);
+    assert_eq!(store.key(new), (Db(1), &b"new"[..]));
+    assert_eq!((store.cell(new), store.version(new), store.lock(new)), (&Cell::ABSENT, Gsn::NONE, 0));
+    assert_eq!(store.find(Db(0), b"old", KeyHash::of(b"old")), None);
+    let other = store.find_or_reserve(Db(1), b"other", KeyHash::of(b"other"));
+    assert_ne!(other, new);
+}
+
+#[test]
+fn a_panic_inside_a_change_leaves_the_sums_right() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let id = put(&mut store, Db(0), b"key", b"before");
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        store.edit(id, Gsn(9), |cell, changed| {
+            CellMut::new(cell, changed, None).put(Value::String(b"half done".to_vec()));
+            panic!("a procedure's mistake");
+        })
+    }));
+    assert!(result.is_err());
+    assert_eq!(store.digest(), store.recompute_digest());
+    assert_eq!(store.version(id), Gsn(9));
+}
+
+#[test]
+fn a_change_that_changes_nothing_keeps_the_version() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let id = put(&mut store, Db(0), b"key", b"value");
+    assert_eq!(store.edit(id, Gsn(9), |cell, _| cell.string().map(<[u8]>::len)), Some(5));
+    assert_eq!(store.version(id), Gsn(1));
+}
+
+#[test]
+fn the_number_of_shards_does_not_show() {
+    let keys: Vec<Vec<u8>> = (0..5000).map(|i| format!("key {i}").into_bytes()).collect();
+    let fill = |slots: std::ops::Range<usize>| {
+        let mut store = MemoryStore::new(slots.clone());
+        for key in keys.iter().filter(|key| slots.contains(&KeyHash::of(key).slot())) {
+            put(&mut store, Db(0), key, key);
+        }
+        store
+    };
+    let walk = |store: &MemoryStore| {
+        let mut seen = Vec::new();
+        store.visit(Position(0), |entry| {
+            seen.push(entry.key.to_vec());
+            true
+        });
+        seen
+    };
+    let one = fill(0..SLOTS);
+    let parts = [fill(0..300), fill(300..301), fill(301..SLOTS)];
+    assert_eq!(walk(&one), parts.iter().flat_map(walk).collect::<Vec<_>>());
+    assert_eq!(one.digest(), parts.iter().fold(Digest::default(), |sum, part| sum.plus(part.digest())));
+    let mut sorted = keys.clone();
+    sorted.sort_by_key(|key| KeyHash::of(key).position());
+    assert_eq!(walk(&one), sorted);
+}
+
+#[test]
+fn a_lock_word_stays_with_its_name_when_databases_are_swapped() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let key = b"waited for";
+    let id = put(&mut store, Db(0), key, b"value");
+    store.set_lock(id, 5);
+    store.table(Gsn(8)).swap(Db(0), Db(1));
+    assert_eq!((store.key(id), store.lock(id)), ((Db(0), &key[..]), 5));
+    assert_eq!(store.cell(id), &Cell::ABSENT);
+    let moved = store.find(Db(1), key, KeyHash::of(key)).expect("the content is in the other database");
+    assert_eq!((store.cell(moved).string(), store.lock(moved)), (Some(&b"value"[..]), 0));
+    store.table(Gsn(9)).swap(Db(0), Db(1));
+    assert_eq!((store.cell(id).string(), store.version(id)), (Some(&b"value"[..]), Gsn(9)));
+    assert_eq!(store.find(Db(1), key, KeyHash::of(key)), None, "an emptied record is not kept");
+}
+
+#[test]
+fn memory_grows_and_shrinks_with_the_records() {
+    let mut store = MemoryStore::new(0..SLOTS);
+    let key = |i: u32| format!("a key of more than sixteen bytes {i}").into_bytes();
+    for i in 0..10_000 {
+        put(&mut store, Db(0), &key(i), &[0; 100]);
+    }
+    let full = store.memory();
+    assert_eq!(full.values, 1_000_000);
+    assert!(full.keys >= 330_000 && full.indexes >= 80_000 && full.records >= 640_000);
+    assert_eq!(full.total(), full.values + full.keys + full.indexes + full.records);
+    store.table(Gsn(2)).clear(Some(Db(0)));
+    assert_eq!(store.memory(), ordain_store::Memory { records: full.records, ..Default::default() });
+}
