@@ -1,0 +1,7 @@
+//! RESP as bytes: requests in, replies out. No state of the connection beyond a half-read command.
+
+pub mod reply;
+pub mod request;
+
+pub use reply::{Protocol, encode};
+pub use request::{ProtocolError, Refusal, RequestLimits, RequestParser, Step};

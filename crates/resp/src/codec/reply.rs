@@ -1,0 +1,238 @@
+//! Replies: protocol-neutral [`Datum`] bytes into RESP2 or RESP3.
+//!
+//! Both encodings are prefix codes with a count in front of composites, so a reply of any depth is translated
+//! in one pass without recursion.
+
+use ordain_model::Datum;
+
+/// The protocol version that a connection has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// What every client starts with.
+    #[default]
+    Resp2,
+    /// What HELLO 3 asks for.
+    Resp3,
+}
+
+impl Protocol {
+    /// Its number, as HELLO takes it.
+    pub const fn number(self) -> i64 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}
+
+/// Appends a reply. Bytes that are no encoding become an error: the client is owed one reply either way.
+#[inline]
+pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
+    let mark = out.len();
+    let (mut rest, mut owed) = (reply, 1u64);
+    while owed > 0 {
+        let Some((datum, tail)) = Datum::split(rest) else {
+            out.truncate(mark);
+            return line(b'-', b"ERR the reply is damaged; this is a bug", out);
+        };
+        owed -= 1;
+        owed += one(protocol, datum, out);
+        rest = tail;
+    }
+}
+
+/// Appends one value; says how many items of it are to follow.
+#[inline]
+fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
+    let is_3 = protocol == Protocol::Resp3;
+    match datum {
+        Datum::Bulk(bytes) => {
+            number(b'$', bytes.len() as i64, out);
+            out.reserve(bytes.len() + 2);
+            out.extend_from_slice(bytes);
+            out.extend_from_slice(b"\r\n");
+        }
+        Datum::Status(b"OK") => out.extend_from_slice(b"+OK\r\n"),
+        Datum::Int(i) => number(b':', i, out),
+        Datum::Nil if is_3 => out.extend_from_slice(b"_\r\n"),
+        Datum::Nil => out.extend_from_slice(b"$-1\r\n"),
+        Datum::NilArray if is_3 => out.extend_from_slice(b"_\r\n"),
+        Datum::NilArray => out.extend_from_slice(b"*-1\r\n"),
+        Datum::Status(text) => line(b'+', text, out),
+        Datum::Error(text) => line(b'-', text, out),
+        Datum::Array(n) => {
+            number(b'*', i64::from(n), out);
+            return u64::from(n);
+        }
+        Datum::Map(n) => {
+            let (tag, shown) = if is_3 { (b'%', i64::from(n)) } else { (b'*', 2 * i64::from(n)) };
+            number(tag, shown, out);
+            return 2 * u64::from(n);
+        }
+        Datum::Set(n) => {
+            number(if is_3 { b'~' } else { b'*' }, i64::from(n), out);
+            return u64::from(n);
+        }
+        Datum::Bool(b) if is_3 => out.extend_from_slice(if b { b"#t\r\n" } else { b"#f\r\n" }),
+        Datum::Bool(b) => number(b':', i64::from(b), out),
+        Datum::Double(d) => {
+            let text = double(d);
+            if is_3 {
+                line(b',', text.as_bytes(), out);
+            } else {
+                number(b'$', text.len() as i64, out);
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        Datum::Poison => line(b'-', b"ERR a step of the transaction did not run; this is a bug", out),
+    }
+    0
+}
+
+/// Appends an error text.
+pub fn error(text: &[u8], out: &mut Vec<u8>) {
+    line(b'-', text, out);
+}
+
+/// A line must not hold line ends: what a script puts into an error could forge a reply otherwise.
+fn line(tag: u8, text: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    out.extend(text.iter().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b }));
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn number(tag: u8, n: i64, out: &mut Vec<u8>) {
+    if let Ok(digit @ 0..=9) = u8::try_from(n) {
+        return out.extend_from_slice(&[tag, b'0' + digit, b'\r', b'\n']);
+    }
+    // Tag, sign, nineteen digits, line end.
+    let mut buffer = [0u8; 23];
+    let mut at = buffer.len() - 2;
+    buffer[at..].copy_from_slice(b"\r\n");
+    let mut left = n.unsigned_abs();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    if n < 0 {
+        at -= 1;
+        buffer[at] = b'-';
+    }
+    at -= 1;
+    buffer[at] = tag;
+    out.extend_from_slice(&buffer[at..]);
+}
+
+/// The shortest text that reads back as the same number, laid out as Redis lays it out (`fpconv_dtoa`).
+pub fn double(d: f64) -> String {
+    if d.is_nan() {
+        return "nan".into();
+    }
+    if d.is_infinite() {
+        return if d > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    // The digits without a point, and the power of ten of the last of them.
+    let scientific = format!("{:e}", d.abs());
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let digits = mantissa.replace('.', "");
+    let leading: i32 = exponent.parse().unwrap_or(0);
+    let count = digits.len() as i32;
+    let last = leading - (count - 1);
+    let sign = if d.is_sign_negative() { "-" } else { "" };
+    if last >= 0 && leading < count + 7 {
+        return format!("{sign}{digits}{}", "0".repeat(last as usize));
+    }
+    if last < 0 && (last > -7 || leading.abs() < 4) {
+        let whole = count + last;
+        return if whole <= 0 {
+            format!("{sign}0.{}{digits}", "0".repeat(-whole as usize))
+        } else {
+            let (whole, fraction) = digits.split_at(whole as usize);
+            format!("{sign}{whole}.{fraction}")
+        };
+    }
+    format!("{sign}{mantissa}e{}{}", if leading < 0 { '-' } else { '+' }, leading.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ordain_model::Writer;
+
+    fn both(write: impl Fn(&mut Writer<'_>)) -> (String, String) {
+        let mut datum = Vec::new();
+        write(&mut Writer(&mut datum));
+        let [two, three] = [Protocol::Resp2, Protocol::Resp3].map(|protocol| {
+            let mut out = Vec::new();
+            encode(protocol, &datum, &mut out);
+            String::from_utf8(out).unwrap()
+        });
+        (two, three)
+    }
+
+    #[test]
+    fn each_kind_in_each_protocol() {
+        type Case<'a> = (&'a dyn Fn(&mut Writer<'_>), &'a str, &'a str);
+        let cases: &[Case<'_>] = &[
+            (&|w| w.nil(), "$-1\r\n", "_\r\n"),
+            (&|w| w.nil_array(), "*-1\r\n", "_\r\n"),
+            (&|w| w.int(7), ":7\r\n", ":7\r\n"),
+            (&|w| w.int(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (&|w| w.bulk(b"a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"),
+            (&|w| w.ok(), "+OK\r\n", "+OK\r\n"),
+            (&|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
+            (&|w| w.bool(true), ":1\r\n", "#t\r\n"),
+            (&|w| w.double(0.5), "$3\r\n0.5\r\n", ",0.5\r\n"),
+        ];
+        for (write, two, three) in cases {
+            assert_eq!(both(write), ((*two).to_string(), (*three).to_string()));
+        }
+        let nested = both(|w| {
+            w.map(1);
+            w.bulk(b"k");
+            w.set(2);
+            w.int(1);
+            w.nil();
+        });
+        assert_eq!(nested.0, "*2\r\n$1\r\nk\r\n*2\r\n:1\r\n$-1\r\n");
+        assert_eq!(nested.1, "%1\r\n$1\r\nk\r\n~2\r\n:1\r\n_\r\n");
+    }
+
+    #[test]
+    fn numbers_print_as_redis_prints_them() {
+        for (d, text) in [
+            (3.0, "3"),
+            (3.14, "3.14"),
+            (-0.1, "-0.1"),
+            (0.0, "0"),
+            (1e7, "10000000"),
+            (1e21, "1e+21"),
+            (123456.75, "123456.75"),
+            (0.001, "0.001"),
+            (1.5e300, "1.5e+300"),
+            (1e-7, "1e-7"),
+            (-1.25e-9, "-1.25e-9"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ] {
+            assert_eq!(double(d), text);
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_still_make_one_reply() {
+        let mut out = b"+OK\r\n".to_vec();
+        let mut datum = Vec::new();
+        Writer(&mut datum).array(2);
+        Writer(&mut datum).int(1);
+        encode(Protocol::Resp2, &datum, &mut out);
+        assert_eq!(out, b"+OK\r\n-ERR the reply is damaged; this is a bug\r\n");
+    }
+}
