@@ -13,8 +13,8 @@ use std::sync::Arc;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::procedure::{Evidence, Reconnaissance};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry, RequestNo,
-    Writer, system,
+    Abort, Call, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry,
+    RequestNo, Writer, system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -23,6 +23,10 @@ pub const MAX_RESTARTS: u8 = 10;
 
 /// The largest request number that a session may use: the rest of the 64 bits counts restarts.
 pub const MAX_REQUEST: u64 = (1 << 56) - 1;
+
+/// A chunk is closed at this many transactions or bytes, and another begun.
+const MAX_CHUNK: usize = 1 << 13;
+const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The caller's own name for a request; comes back with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +51,8 @@ pub struct Gateway {
     id: GatewayId,
     registry: Arc<Registry>,
     building: Chunk,
+    /// Chunks that were full before they were asked for.
+    closed: VecDeque<Arc<Chunk>>,
     /// Who waits for each transaction of `building`, by index.
     tickets: Vec<Ticket>,
     /// Chunks submitted and not finished, by consecutive number from `oldest` on.
@@ -83,6 +89,7 @@ impl Gateway {
             id,
             registry,
             building: Chunk::new(id, oldest),
+            closed: VecDeque::new(),
             tickets: Vec::new(),
             submitted: VecDeque::new(),
             oldest,
@@ -122,6 +129,7 @@ impl Gateway {
         } else {
             self.building.push(&self.registry, call, write_args)?;
             self.tickets.push(ticket);
+            self.close_if_full();
         }
         self.outstanding += 1;
         Ok(())
@@ -132,21 +140,26 @@ impl Gateway {
         self.outstanding
     }
 
-    /// How many transactions the chunk being built holds, and their bytes.
-    pub fn building(&self) -> (usize, usize) {
-        (self.tickets.len(), self.building.bytes())
+    /// The next chunk to submit, if anything was asked for since the last; call it until there is none.
+    pub fn flush(&mut self) -> Option<Arc<Chunk>> {
+        if self.closed.is_empty() && !self.tickets.is_empty() {
+            self.close();
+        }
+        self.closed.pop_front()
     }
 
-    /// Closes the chunk being built, if anything is in it.
-    pub fn flush(&mut self) -> Option<Arc<Chunk>> {
-        if self.tickets.is_empty() {
-            return None;
+    fn close_if_full(&mut self) {
+        if self.tickets.len() >= MAX_CHUNK || self.building.bytes() >= MAX_CHUNK_BYTES {
+            self.close();
         }
+    }
+
+    fn close(&mut self) {
         let next = ChunkNo(self.building.number.0 + 1);
         let chunk = std::mem::replace(&mut self.building, Chunk::new(self.id, next));
         let tickets = std::mem::take(&mut self.tickets);
         self.submitted.push_back(Submitted { left: tickets.len(), tickets });
-        Some(Arc::new(chunk))
+        self.closed.push_back(Arc::new(chunk));
     }
 
     /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
@@ -178,7 +191,12 @@ impl Gateway {
     }
 
     /// A transaction of a dependent request has ended: the request goes on or is finished.
-    fn take_step(&mut self, mut dependent: Dependent, step: Finished<'_>, done: &mut impl FnMut(Finished<'_>)) {
+    fn take_step(
+        &mut self,
+        mut dependent: Dependent,
+        step: Finished<'_>,
+        done: &mut impl FnMut(Finished<'_>),
+    ) {
         let reading = !dependent.wanted.is_empty();
         let fresh = match step.status {
             OutcomeStatus::Committed if reading => {
@@ -243,6 +261,7 @@ impl Gateway {
         self.tickets.push(ticket);
         let index = self.tickets.len() as u32 - 1;
         self.dependents.insert((self.building.number, index), dependent);
+        self.close_if_full();
         Ok(())
     }
 }

@@ -101,6 +101,11 @@ impl Journal {
         self.changes.clear();
     }
 
+    /// Forgets the newest change: a mistake that a test plants.
+    pub fn forget_last(&mut self) {
+        self.changes.pop();
+    }
+
     /// Undoes the changes made since `mark`, newest first. `apply` is given the tag of a cell and what to do
     /// to it.
     pub fn roll_back(&mut self, mark: usize, mut apply: impl FnMut(u32, &mut dyn FnMut(&mut Cell))) {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::args::{Args, ArgsBuilder};
 use crate::error::PlanError;
-use crate::ids::{ChunkNo, Db, GatewayId, ProcedureId, RequestNo, SessionId};
+use crate::ids::{ChunkNo, Db, GatewayId, Gsn, ProcedureId, RequestNo, SessionId};
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans};
 use crate::procedure::Registry;
 
@@ -80,6 +80,9 @@ pub enum ChunkError {
     },
 }
 
+/// The most bytes of arguments that one transaction may have.
+pub const MAX_TXN_BYTES: usize = 512 << 20;
+
 const HEAD: usize = 12;
 const HAS_SESSION: u8 = 1;
 
@@ -113,8 +116,12 @@ impl Chunk {
         }
         let args = blob.len();
         write_args(&mut ArgsBuilder::new(blob));
-        let len = (blob.len() - start - 4) as u32;
-        blob[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        let len = blob.len() - start - 4;
+        if len > MAX_TXN_BYTES || index >= Gsn::MAX_BATCH {
+            blob.truncate(start);
+            return Err(PlanError::fixed("ERR transaction exceeds the limit of 512 MiB of arguments"));
+        }
+        blob[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
         match self.admit(registry, call, index, args..self.logged.len()) {
             Ok(true) => {
                 // A read has no effect to recover, so it does not reach the log.
@@ -172,8 +179,16 @@ impl Chunk {
         let first_call = self.plans.calls.len();
         let view = Args::trusted(&self.logged[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
-        let (mut writes, mut abortable, mut table) = (false, false, false);
+        let (mut writes, mut abortable, mut table, mut table_written) = (false, false, false, false);
         for fragment in &self.plans.fragments[first..] {
+            if table_written && fragment.abortable {
+                self.plans.fragments.truncate(first);
+                self.plans.calls.truncate(first_call);
+                return Err(PlanError::fixed(
+                    "ERR a step that may abort cannot follow a write of the whole table",
+                ));
+            }
+            table_written |= fragment.access == Access::TableWrite;
             writes |= fragment.writes();
             abortable |= fragment.abortable;
             table |= fragment.is_table();
@@ -242,11 +257,6 @@ impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
         &self.logged
     }
-}
-
-/// Whether a fragment's lock on its record is exclusive.
-pub const fn is_exclusive(access: Access) -> bool {
-    matches!(access, Access::Write | Access::TableWrite)
 }
 
 fn parse_head(blob: &[u8], at: usize) -> Option<(Call, u32, Range<usize>)> {

@@ -1,1 +1,23 @@
-//! Placeholder crate root.
+//! The sequencing layer: what the deterministic engines have in common before anything executes (the Calvin
+//! paper, section 3.1).
+//!
+//! ```text
+//!  gateways ──Submit──▶ Sequencer ──Append──▶ InputLog ──Sealed──▶ every shard of the engine
+//!                          ▲   ▲                 │                      │
+//!                          │   └────Logged───────┘                      │
+//!                          └──────────────────Applied───────────────────┘
+//! ```
+//!
+//! The [`Sequencer`] orders: it gathers chunks into batches, one an epoch, and leaves out what was sequenced
+//! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
+//! knows what the engine behind them does with a batch, except that it says when it is done.
+
+mod input_log;
+mod message;
+mod sequencer;
+mod sessions;
+
+pub use input_log::{InputLog, LogSettings, RESERVE};
+pub use message::{Message, Sequencing};
+pub use sequencer::{Sequencer, Settings};
+pub use sessions::Sessions;

@@ -1,0 +1,1027 @@
+//! The shard: order, locks, execution (calvin.md, sections 4.2 to 4.6).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ordain_model::cell::CellMut;
+use ordain_model::key::{SLOTS, shard_of_slot};
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::{Inputs, Locals, Slots, Target};
+use ordain_model::serial::{key_of, seed_of};
+use ordain_model::{
+    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
+    Micros, OutcomeBatch, OutcomeStatus, Registry, ReplyContext, SlotNo, Txn,
+};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+use ordain_sequencer::Sequencing;
+use ordain_store::{RecordId, RecordStore};
+
+use super::Message;
+use super::locks::Locks;
+use super::members::{Held, Members};
+use super::messages::{Item, ShardMessage};
+use super::sessions::{self, Sessions};
+use super::state::{Active, Lent, Routes, TableSlot, borrower, owner};
+
+/// Where a shard's peers are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The shards of the partition on this node, in order; a shard's place in it is its number.
+    pub shards: Vec<Address>,
+    /// The sequencer.
+    pub sequencer: Address,
+    /// The gateways of this node.
+    pub gateways: BTreeMap<GatewayId, Address>,
+}
+
+/// How a shard is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
+    pub window: usize,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { window: 2000, bugs: Bugs::NONE }
+    }
+}
+
+/// One core's share of a partition: its part of the order, its locks, its records.
+#[derive(Debug)]
+pub struct Shard<S> {
+    number: usize,
+    settings: Settings,
+    places: Places,
+    registry: Arc<Registry>,
+    store: S,
+    locals: Locals,
+    locks: Locks,
+    /// Batches not yet started to the end, and where in the first of them the order stands.
+    stream: VecDeque<Arc<Batch>>,
+    cursor: (usize, usize),
+    /// Batches not yet applied, in order: how many transactions of each are unfinished here, and whether all of
+    /// it has been started.
+    unapplied: VecDeque<(Epoch, usize, bool)>,
+    applied: Epoch,
+    /// The transaction started last.
+    started: Gsn,
+    /// Transactions under way, by number; vacant places are in `vacant`.
+    active: Vec<Option<Box<Active>>>,
+    vacant: Vec<u32>,
+    by_gsn: BTreeMap<Gsn, u32>,
+    /// How many of them are unfinished here; the others wait for a reply slot only.
+    unfinished: usize,
+    /// Transactions that hold all their locks and may go on.
+    ready: VecDeque<u32>,
+    /// The whole-table transaction under way: nothing else starts before it is done here.
+    barrier: Option<u32>,
+    /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
+    early: BTreeMap<Gsn, Vec<Early>>,
+    sessions: Sessions,
+    outcomes: Vec<OutcomeBatch>,
+    letters: Vec<ShardMessage>,
+    /// The state of a transaction that has not had to wait.
+    scratch: Option<Box<Active>>,
+    swept: usize,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    committed: u64,
+    aborted: u64,
+    parked: u64,
+    waited_for_lock: u64,
+}
+
+/// Something that came before its transaction's turn, with its bytes taken along.
+#[derive(Debug)]
+struct Early {
+    from: usize,
+    item: Item,
+    bytes: Vec<u8>,
+}
+
+/// Why a transaction cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Everything of it that belongs here is done.
+    Done,
+    /// Something has to arrive first.
+    Blocked,
+}
+
+impl<S: RecordStore> Shard<S> {
+    /// A shard with the records of `store`.
+    pub fn new(
+        number: usize,
+        places: Places,
+        settings: Settings,
+        registry: Arc<Registry>,
+        store: S,
+    ) -> Shard<S> {
+        let letters =
+            (0..places.shards.len()).map(|_| ShardMessage { from: number, ..Default::default() }).collect();
+        Shard {
+            number,
+            settings,
+            places,
+            registry,
+            store,
+            locals: Locals::default(),
+            locks: Locks::default(),
+            stream: VecDeque::new(),
+            cursor: (0, 0),
+            unapplied: VecDeque::new(),
+            applied: Epoch(0),
+            started: Gsn::NONE,
+            active: Vec::new(),
+            vacant: Vec::new(),
+            by_gsn: BTreeMap::new(),
+            unfinished: 0,
+            ready: VecDeque::new(),
+            barrier: None,
+            early: BTreeMap::new(),
+            sessions: Sessions::default(),
+            outcomes: Vec::new(),
+            letters,
+            scratch: None,
+            swept: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The digest of the shard's state.
+    pub fn digest(&self) -> Digest {
+        self.store.digest()
+    }
+
+    /// Where its peers are.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Its number among the shards.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The records.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The largest epoch of which, and of all before it, everything is executed here.
+    pub fn applied(&self) -> Epoch {
+        self.applied
+    }
+
+    fn shards(&self) -> usize {
+        self.places.shards.len()
+    }
+
+    fn owns(&self, fragment: &Fragment) -> bool {
+        owner(fragment, self.shards()).is_none_or(|shard| shard == self.number)
+    }
+
+    // ---- the order -------------------------------------------------------------------------------------
+
+    fn take_batch(&mut self, batch: Arc<Batch>) {
+        for lookup in &batch.lookups {
+            if shard_of_slot(sessions::slot_of(lookup.session), self.shards()) == self.number {
+                let at = outcomes_of(&mut self.outcomes, lookup.gateway);
+                if !self.sessions.answer(lookup, &mut self.outcomes[at]) {
+                    self.sessions.wait(*lookup);
+                }
+            }
+        }
+        self.unapplied.push_back((batch.epoch, 0, false));
+        self.stream.push_back(batch);
+    }
+
+    /// Starts transactions in order for as long as nothing forbids it, and goes on with those that can.
+    fn run(&mut self) {
+        loop {
+            while let Some(txn) = self.ready.pop_front() {
+                self.resume(txn);
+            }
+            if !self.start_next() && self.ready.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Starts transactions until one has to wait at the head of the order; says whether it did any.
+    fn start_next(&mut self) -> bool {
+        let mut any = false;
+        while let Some(batch) = self.stream.front().cloned() {
+            while let Some(placed) = batch.chunks.get(self.cursor.0) {
+                while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
+                    if !placed.is_skipped(txn.index) {
+                        let full = self.by_gsn.len() >= self.settings.window;
+                        if self.barrier.is_some() || full || (txn.table && self.unfinished > 0) {
+                            return any;
+                        }
+                        self.start(&batch, placed.base, &placed.chunk, self.cursor.1);
+                        any = true;
+                    }
+                    self.cursor.1 += 1;
+                    if !self.ready.is_empty() {
+                        return true;
+                    }
+                }
+                self.cursor = (self.cursor.0 + 1, 0);
+            }
+            self.cursor = (0, 0);
+            self.stream.pop_front();
+            if let Some(entry) = self.unapplied.iter_mut().find(|entry| entry.0 == batch.epoch) {
+                entry.2 = true;
+            }
+        }
+        any
+    }
+
+    /// A transaction's turn has come: it asks for its locks, and runs if it has them (calvin.md, 4.2).
+    fn start(&mut self, batch: &Batch, base: u32, chunk: &Arc<Chunk>, at: usize) {
+        let txn = &chunk.txns()[at];
+        let gsn = batch.gsn(base, txn);
+        self.started = gsn;
+        if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
+            return;
+        }
+        let mut active = self.scratch.take().unwrap_or_default();
+        if self.shards() > 1 {
+            active.routes = Routes::of(chunk, txn, self.shards());
+            let me = 1 << self.number;
+            if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
+                self.scratch = Some(active);
+                return;
+            }
+            active.reset(gsn, batch.now, chunk, at);
+            if txn.abortable && active.routes.judges & me != 0 {
+                active.votes_missing = active.routes.voters & !me;
+            }
+        } else {
+            active.reset(gsn, batch.now, chunk, at);
+        }
+        if self.locks.len() > 0 && !self.locks_are_free(&active) {
+            self.counts.waited_for_lock += 1;
+            let number = self.park(active);
+            self.take_early(number);
+            return;
+        }
+        if self.early.is_empty() || !self.early.contains_key(&gsn) {
+            if self.advance(&mut active) == Progress::Done && self.finish_here(&mut active) {
+                self.scratch = Some(active);
+                return;
+            }
+            self.park(active);
+        } else {
+            let number = self.park(active);
+            self.take_early(number);
+            self.ready.push_back(number);
+        }
+    }
+
+    fn locks_are_free(&self, active: &Active) -> bool {
+        let chunk = &active.chunk;
+        let txn = &chunk.txns()[active.at];
+        let args = chunk.args(txn);
+        chunk.fragments(txn).iter().filter(|f| f.is_keyed() && self.owns(f)).all(|fragment| {
+            let key = key_of(args, fragment).bytes;
+            self.store.find(fragment.db, key, fragment.hash).is_none_or(|record| {
+                self.locks.is_free(&self.store, record, fragment.access == Access::Write)
+            })
+        })
+    }
+
+    /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
+    fn park(&mut self, mut active: Box<Active>) -> u32 {
+        self.counts.parked += 1;
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() as u32 - 1
+        });
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        if !active.done_here {
+            self.unfinished += 1;
+            self.count_unfinished(active.gsn.epoch(), 1);
+            if txn.table {
+                self.barrier = Some(number);
+            }
+            self.request_locks(number, &mut active, txn);
+        }
+        self.by_gsn.insert(active.gsn, number);
+        self.active[number as usize] = Some(active);
+        number
+    }
+
+    fn request_locks(&mut self, number: u32, active: &mut Active, txn: &Txn) {
+        // What it has changed already was free when it was: the queue's word takes the place of the pin.
+        for (record, _) in &active.touched {
+            if self.store.lock(*record) == PINNED {
+                self.store.set_lock(*record, 0);
+            }
+        }
+        let chunk = active.chunk.clone();
+        let args = chunk.args(txn);
+        let mut wanted: Vec<(RecordId, bool)> = Vec::new();
+        for fragment in chunk.fragments(txn) {
+            if fragment.is_keyed() && self.owns(fragment) {
+                let key = key_of(args, fragment).bytes;
+                let record = self.store.find_or_reserve(fragment.db, key, fragment.hash);
+                wanted.push((record, fragment.access == Access::Write));
+            }
+        }
+        // One request a key, exclusive if any of its fragments writes.
+        wanted.sort_unstable();
+        for (i, (record, exclusive)) in wanted.iter().enumerate() {
+            if wanted.get(i + 1).is_some_and(|next| next.0 == *record) {
+                continue;
+            }
+            let early = self.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
+            active.locks.push(*record);
+            if !self.locks.request(&mut self.store, *record, number, *exclusive, early) {
+                active.locks_left += 1;
+            }
+        }
+    }
+
+    fn count_unfinished(&mut self, epoch: Epoch, change: isize) {
+        if let Some(entry) = self.unapplied.iter_mut().find(|entry| entry.0 == epoch) {
+            entry.1 = entry.1.wrapping_add_signed(change);
+        }
+    }
+
+    /// Goes on with a parked transaction that has its locks.
+    fn resume(&mut self, number: u32) {
+        let Some(mut active) = self.active[number as usize].take() else { return };
+        let mut over = active.done_here && self.finish_here(&mut active);
+        if !active.done_here && active.locks_left == 0 && self.advance(&mut active) == Progress::Done {
+            self.unfinished -= 1;
+            self.count_unfinished(active.gsn.epoch(), -1);
+            if self.barrier == Some(number) {
+                self.barrier = None;
+            }
+            let active_mut: &mut [Option<Box<Active>>] = &mut self.active;
+            let ready = &mut self.ready;
+            for record in active.locks.drain(..) {
+                self.locks.release(&mut self.store, record, number, |granted| {
+                    if let Some(other) = &mut active_mut[granted as usize] {
+                        other.locks_left -= 1;
+                        if other.locks_left == 0 {
+                            ready.push_back(granted);
+                        }
+                    }
+                });
+            }
+            over = self.finish_here(&mut active);
+        }
+        if over {
+            self.by_gsn.remove(&active.gsn);
+            self.vacant.push(number);
+            self.scratch = Some(active);
+        } else {
+            self.active[number as usize] = Some(active);
+        }
+    }
+
+    // ---- execution -------------------------------------------------------------------------------------
+
+    /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
+    fn advance(&mut self, active: &mut Active) -> Progress {
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        while let Some(fragment) = fragments.get(active.next) {
+            let n = active.next;
+            if self.owns(fragment) {
+                if !active.lent_out.is_empty()
+                    && !(fragment.lent && borrower(&chunk, fragments, n) == active.lent_to)
+                {
+                    return Progress::Blocked;
+                }
+                if !self.run_fragment(active, &chunk, txn, n) {
+                    return Progress::Blocked;
+                }
+            }
+            active.next += 1;
+        }
+        if !active.lent_out.is_empty() {
+            return Progress::Blocked;
+        }
+        if txn.abortable {
+            self.vote(active);
+            if active.votes_missing != 0 {
+                return Progress::Blocked;
+            }
+            self.judge(active);
+        }
+        Progress::Done
+    }
+
+    /// Runs one fragment; says no if it has to wait.
+    fn run_fragment(&mut self, active: &mut Active, chunk: &Arc<Chunk>, txn: &Txn, n: usize) -> bool {
+        let fragments = chunk.fragments(txn);
+        let fragment = &fragments[n];
+        let inputs = chunk.plans().inputs_of(fragment);
+        let slot = SlotNo(n as u32);
+        let mut poisoned = false;
+        for input in inputs {
+            let source = &fragments[input.0 as usize];
+            if source.lent {
+                let here = self.owns(source);
+                if !here && !active.borrowed.iter().any(|(s, ..)| s == input) {
+                    return false;
+                }
+            } else if active.slots.is_missing(*input) {
+                return false;
+            } else {
+                poisoned |= active.slots.is_poisoned(*input);
+            }
+        }
+        if fragment.lent {
+            self.lend(active, chunk, txn, n);
+            return true;
+        }
+        if fragment.access == Access::TableWrite && txn.abortable {
+            // What is done to a whole table is not undone: it waits until nothing can abort any more. The plan
+            // has no check after it.
+            self.vote(active);
+            if active.votes_missing != 0 {
+                return false;
+            }
+            poisoned |= active.failure.is_some();
+        }
+        let mut arena = if inputs.is_empty() { active.slots.take_arena() } else { Vec::new() };
+        let at = arena.len();
+        let result = if fragment.access == Access::Compute {
+            self.compute(active, chunk, txn, n, poisoned, &mut arena)
+        } else if poisoned {
+            Ok(())
+        } else {
+            self.execute(active, chunk, txn, n, &mut arena)
+        };
+        if let Err(abort) = result {
+            if abort == Abort::Panic {
+                arena.truncate(at);
+            }
+            Active::fail(&mut active.failure, (slot, abort));
+            Active::fail(&mut active.own_failure, (slot, abort));
+        }
+        let bad = poisoned || result.is_err();
+        if inputs.is_empty() {
+            active.slots.put_arena(arena, slot, at, bad);
+        } else {
+            active.slots.fill(slot, &arena, bad);
+        }
+        if fragment.is_table() {
+            self.answer_table(active, slot);
+        } else if self.shards() > 1 {
+            self.serve(active, slot, bad);
+        }
+        true
+    }
+
+    /// Runs a fragment that reads or writes one record or the table.
+    fn execute(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        n: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Abort> {
+        let fragment = &chunk.fragments(txn)[n];
+        let args = chunk.args(txn);
+        let key = key_of(args, fragment);
+        let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
+        let (gsn, now) = (active.gsn, active.now);
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now,
+            seed: seed_of(gsn),
+            version: Gsn::NONE,
+            inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
+            target: Target::Read(&Cell::ABSENT),
+            locals: &mut self.locals,
+            registry: &self.registry,
+            out,
+        };
+        match fragment.access {
+            Access::Write => {
+                let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
+                if self.store.cell(record).is_live(now) {
+                    cx.version = self.store.version(record);
+                }
+                let tag = txn.abortable.then(|| touch(&mut self.store, &mut active.touched, record));
+                let journal = &mut active.journal;
+                let result = self.store.edit(record, gsn, |cell, changed| {
+                    let mut cell = CellMut::new(cell, changed, tag.map(|tag| (journal, tag)));
+                    if cell.is_expired(now) {
+                        cell.delete();
+                    }
+                    let mut cx = FragmentContext { target: Target::Write(cell), ..cx };
+                    guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+                });
+                self.store.release_if_absent(record);
+                result
+            }
+            Access::TableRead | Access::TableWrite => {
+                let mut table = self.store.table(gsn);
+                cx.target = Target::Table(&mut table);
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }
+            Access::Read | Access::Compute => {
+                if let Some(record) = self.store.find(fragment.db, key.bytes, fragment.hash) {
+                    let cell = self.store.cell(record);
+                    if cell.is_live(now) {
+                        cx.target = Target::Read(cell);
+                        cx.version = self.store.version(record);
+                    }
+                }
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }
+        }
+    }
+
+    /// Runs a compute fragment on its members, or only returns them if it must not run.
+    fn compute(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        n: usize,
+        poisoned: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Abort> {
+        let fragment = &chunk.fragments(txn)[n];
+        let here = (self.number, self.shards());
+        let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
+        let mut result = Ok(());
+        if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
+            let mut cx = FragmentContext {
+                args: nested_args(chunk.args(txn), fragment.call_at),
+                db: fragment.db,
+                key: key_of(chunk.args(txn), fragment),
+                now: active.now,
+                seed: seed_of(active.gsn),
+                version: Gsn::NONE,
+                inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
+                target: Target::Compute(&mut members),
+                locals: &mut self.locals,
+                registry: &self.registry,
+                out,
+            };
+            result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
+            if result.is_err() {
+                ordain_model::Members::roll_back(&mut members);
+            }
+        }
+        for held in members.held {
+            if held.owner == self.number {
+                let lent = &chunk.fragments(txn)[held.slot.0 as usize];
+                self.put_home(active, lent, held);
+            } else if held.writable {
+                let Held { slot, cell, changed, owner, .. } = held;
+                self.letters[owner].items.push((active.gsn, Item::Return { slot, cell, changed }));
+            }
+        }
+        result
+    }
+
+    /// Puts a record that this shard owns back where it was taken from.
+    fn put_home(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
+        let Held { db, key, cell, version, changed, before, .. } = held;
+        let known = self.store.find(db, key, lent.hash);
+        if known.is_none() && !changed {
+            return;
+        }
+        let record = self.store.find_or_reserve(db, key, lent.hash);
+        match before {
+            Some(before) if changed => {
+                self.store.put_back(record, before, version);
+                let tag = touch(&mut self.store, &mut active.touched, record);
+                let journal = &mut active.journal;
+                self.store.edit(record, active.gsn, |old, changed| {
+                    CellMut::new(old, changed, Some((journal, tag))).replace(cell);
+                });
+            }
+            _ => self.store.put_back(record, cell, if changed { active.gsn } else { version }),
+        }
+        self.store.release_if_absent(record);
+    }
+
+    /// A lent fragment's turn: its record goes to the shard that computes, unless that is this one.
+    fn lend(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, n: usize) {
+        let fragments = chunk.fragments(txn);
+        let fragment = &fragments[n];
+        let compute = borrower(chunk, fragments, n);
+        let to = compute.and_then(|c| owner(&fragments[c], self.shards())).unwrap_or(self.number);
+        if to == self.number {
+            return;
+        }
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let record = self.store.find(fragment.db, key, fragment.hash);
+        let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
+        let slot = SlotNo(n as u32);
+        let (cell, version) = if fragment.access == Access::Write {
+            let (cell, version) = match (live, record) {
+                (Some(record), _) => self.store.take(record),
+                (None, Some(record)) => {
+                    self.store.take(record);
+                    self.store.release_if_absent(record);
+                    (Cell::ABSENT, Gsn::NONE)
+                }
+                (None, None) => (Cell::ABSENT, Gsn::NONE),
+            };
+            let before = txn.abortable.then(|| cell.clone());
+            active.lent_out.push(Lent { slot, version, before });
+            active.lent_to = compute;
+            (cell, version)
+        } else {
+            live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
+                (self.store.cell(record).clone(), self.store.version(record))
+            })
+        };
+        self.letters[to].items.push((active.gsn, Item::Lend { slot, cell, version }));
+    }
+
+    /// Sends a slot to those who need it (phase 3).
+    fn serve(&mut self, active: &Active, slot: SlotNo, poisoned: bool) {
+        let mut readers = active.routes.readers[slot.0 as usize] & !(1 << self.number);
+        while readers != 0 {
+            let to = readers.trailing_zeros() as usize;
+            readers &= readers - 1;
+            let letter = &mut self.letters[to];
+            let at = letter.bytes.len() as u32;
+            let bytes = active.slots.slot(slot);
+            letter.bytes.extend_from_slice(bytes);
+            letter.items.push((active.gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
+        }
+    }
+
+    /// Sends this shard's part of a whole-table slot to the collector, or keeps it if that is this one.
+    fn answer_table(&mut self, active: &mut Active, slot: SlotNo) {
+        let part = active.slots.slot(slot).to_vec();
+        active.slots.unfill(slot);
+        if self.shards() > 1 {
+            self.serve_bytes(active, slot, &part);
+            if active.routes.readers[slot.0 as usize] & (1 << self.number) == 0 {
+                return;
+            }
+        }
+        take_part(active, slot, self.number, self.places.shards.len(), part);
+    }
+
+    fn serve_bytes(&mut self, active: &Active, slot: SlotNo, bytes: &[u8]) {
+        let mut readers = active.routes.readers[slot.0 as usize] & !(1 << self.number);
+        while readers != 0 {
+            let to = readers.trailing_zeros() as usize;
+            readers &= readers - 1;
+            let letter = &mut self.letters[to];
+            let at = letter.bytes.len() as u32;
+            letter.bytes.extend_from_slice(bytes);
+            letter
+                .items
+                .push((active.gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned: false }));
+        }
+    }
+
+    /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
+    fn vote(&mut self, active: &mut Active) {
+        if active.voted || self.shards() == 1 {
+            return;
+        }
+        active.voted = true;
+        let me = 1 << self.number;
+        if active.routes.voters & me == 0 {
+            return;
+        }
+        let mut judges = active.routes.judges & !me;
+        while judges != 0 {
+            let to = judges.trailing_zeros() as usize;
+            judges &= judges - 1;
+            self.letters[to].items.push((active.gsn, Item::Vote(active.own_failure)));
+        }
+    }
+
+    /// Every verdict is known: what was changed here stays, or is undone.
+    fn judge(&mut self, active: &mut Active) {
+        if active.failure.is_some()
+            && !(self.settings.bugs.has(Bug::IgnoreRemoteVote) && active.own_failure.is_none())
+        {
+            if self.settings.bugs.has(Bug::KeepAbortedWrite) {
+                active.journal.forget_last();
+            }
+            let Active { journal, touched, .. } = active;
+            let store = &mut self.store;
+            journal.roll_back(0, |tag, undo| {
+                let (record, version) = touched[tag as usize];
+                store.edit(record, version, |cell, changed| {
+                    undo(cell);
+                    *changed = true;
+                });
+            });
+        }
+        for (record, _) in active.touched.drain(..) {
+            if self.store.lock(record) == PINNED {
+                self.store.set_lock(record, 0);
+            }
+            self.store.release_if_absent(record);
+        }
+        active.journal.clear();
+    }
+
+    /// The fragments here are done. If this shard composes the reply and can, it does; says whether nothing is
+    /// left to do.
+    fn finish_here(&mut self, active: &mut Active) -> bool {
+        active.done_here = true;
+        if self.shards() > 1 && active.routes.collector != self.number {
+            return true;
+        }
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        if self.shards() > 1
+            && (0..fragments.len()).any(|n| !fragments[n].silent && active.slots.is_missing(SlotNo(n as u32)))
+        {
+            return false;
+        }
+        let Some(procedure) = self.registry.get(txn.call.procedure) else { return true };
+        let cx = ReplyContext {
+            txn_args: chunk.args(txn),
+            call_at: 0,
+            db: txn.call.db,
+            slots: &active.slots,
+            first: 0,
+            count: fragments.len() as u32,
+            calls: chunk.calls(txn),
+            registry: &self.registry,
+        };
+        let status = match active.failure {
+            None => OutcomeStatus::Committed,
+            Some((_, abort)) => OutcomeStatus::Aborted(abort),
+        };
+        let write = |reply: &mut Vec<u8>| match active.failure {
+            None => procedure.reply(&cx, reply),
+            Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
+        };
+        match status {
+            OutcomeStatus::Committed => self.counts.committed += 1,
+            _ => self.counts.aborted += 1,
+        }
+        let at = outcomes_of(&mut self.outcomes, chunk.gateway);
+        let outcomes = &mut self.outcomes[at];
+        outcomes.push(chunk.number, txn.index, active.gsn, status, write);
+        if let Some(session) = txn.call.session
+            && !txn.read_only
+        {
+            let reply = outcomes.outcomes.last().map_or(&[][..], |outcome| outcomes.reply(outcome)).to_vec();
+            for lookup in self.sessions.note(session, active.gsn, status, &reply) {
+                let at = outcomes_of(&mut self.outcomes, lookup.gateway);
+                if !self.sessions.answer(&lookup, &mut self.outcomes[at]) {
+                    self.sessions.wait(lookup);
+                }
+            }
+        }
+        true
+    }
+
+    // ---- messages --------------------------------------------------------------------------------------
+
+    fn take_letter(&mut self, letter: ShardMessage, out: &mut Outbox<Message>) {
+        let ShardMessage { from, items, bytes } = letter;
+        for (gsn, item) in items {
+            match self.by_gsn.get(&gsn) {
+                Some(&number) => {
+                    self.take_item(number, from, item, &bytes);
+                    self.ready.push_back(number);
+                }
+                None if gsn > self.started => {
+                    let bytes = match &item {
+                        Item::Slot { at, len, .. } => bytes[*at as usize..(*at + *len) as usize].to_vec(),
+                        _ => Vec::new(),
+                    };
+                    let item = match item {
+                        Item::Slot { slot, len, poisoned, .. } => Item::Slot { slot, at: 0, len, poisoned },
+                        other => other,
+                    };
+                    self.early.entry(gsn).or_default().push(Early { from, item, bytes });
+                }
+                None => out.halt(format!(
+                    "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
+                    self.number
+                )),
+            }
+        }
+    }
+
+    fn take_early(&mut self, number: u32) {
+        let Some(gsn) = self.active[number as usize].as_ref().map(|active| active.gsn) else { return };
+        for Early { from, item, bytes } in self.early.remove(&gsn).unwrap_or_default() {
+            self.take_item(number, from, item, &bytes);
+        }
+    }
+
+    fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
+        let Some(mut active) = self.active[number as usize].take() else { return };
+        match item {
+            Item::Slot { slot, at, len, poisoned } => {
+                let bytes = &bytes[at as usize..(at + len) as usize];
+                let chunk = active.chunk.clone();
+                let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
+                if fragment.is_table() {
+                    take_part(&mut active, slot, from, self.places.shards.len(), bytes.to_vec());
+                } else {
+                    active.slots.fill(slot, bytes, poisoned);
+                }
+            }
+            Item::Vote(verdict) => {
+                active.votes_missing &= !(1 << from);
+                if let Some(failure) = verdict {
+                    Active::fail(&mut active.failure, failure);
+                }
+            }
+            Item::Lend { slot, cell, version } => active.borrowed.push((slot, cell, version)),
+            Item::Return { slot, cell, changed } => self.take_back(&mut active, slot, cell, changed),
+        }
+        self.active[number as usize] = Some(active);
+    }
+
+    /// A record that was lent for writing has come back.
+    fn take_back(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
+        let Some(at) = active.lent_out.iter().position(|lent| lent.slot == slot) else { return };
+        let Lent { version, before, .. } = active.lent_out.swap_remove(at);
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let db = fragment.db;
+        let (writable, owner) = (true, self.number);
+        self.put_home(
+            active,
+            fragment,
+            Held { db, key, slot, cell, version, changed, writable, owner, before },
+        );
+    }
+
+    // ---- the end of a step -------------------------------------------------------------------------------
+
+    fn send(&mut self, out: &mut Outbox<Message>) {
+        for (to, letter) in self.letters.iter_mut().enumerate() {
+            if !letter.items.is_empty() {
+                let letter =
+                    std::mem::replace(letter, ShardMessage { from: self.number, ..Default::default() });
+                out.send(self.places.shards[to], Message::Engine(letter));
+            }
+        }
+        for outcomes in self.outcomes.drain(..) {
+            if let Some(gateway) = self.places.gateways.get(&outcomes.gateway) {
+                out.send(*gateway, Front::Outcomes(outcomes));
+            }
+        }
+        let before = self.applied;
+        while let Some((epoch, 0, true)) = self.unapplied.front() {
+            self.applied = *epoch;
+            self.unapplied.pop_front();
+        }
+        if self.applied > before {
+            out.send(self.places.sequencer, Sequencing::Applied { epoch: self.applied });
+        }
+    }
+
+    /// Looks whether records of the next slots have outlived their time. That is only looking: removing them is
+    /// a transaction like any other, so that every replica does it at the same point.
+    fn look_for_expired(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let (first, end) = (0..SLOTS).fold((SLOTS, 0), |(first, end), slot| {
+            let mine = shard_of_slot(slot, self.shards()) == self.number;
+            if mine { (first.min(slot), end.max(slot + 1)) } else { (first, end) }
+        });
+        if first >= end {
+            return;
+        }
+        let from = first + self.swept % (end - first);
+        let slots = from..(from + SLOTS_A_SWEEP).min(end);
+        self.swept = slots.end - first;
+        if self.store.has_expired(now.wall.to_millis(), slots.clone()) {
+            out.send(self.places.sequencer, Sequencing::Expired { slots });
+        }
+    }
+}
+
+/// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
+/// place until the verdict.
+const PINNED: u32 = u32::MAX;
+/// How many slots are looked at in one go, and covered by one expiry transaction.
+const SLOTS_A_SWEEP: usize = 32;
+/// How often a shard looks for records that have outlived their time: all slots within about three seconds.
+const SWEEP_EVERY: Micros = Micros::from_millis(100);
+const SWEEP: TimerId = TimerId(1);
+
+/// Notes that an abortable transaction changes a record, and keeps the record's place; answers the journal tag.
+fn touch(store: &mut impl RecordStore, touched: &mut Vec<(RecordId, Gsn)>, record: RecordId) -> u32 {
+    if let Some(at) = touched.iter().position(|(r, _)| *r == record) {
+        return at as u32;
+    }
+    if store.lock(record) == 0 {
+        store.set_lock(record, PINNED);
+    }
+    touched.push((record, store.version(record)));
+    touched.len() as u32 - 1
+}
+
+/// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of
+/// any other fragment is a bug of ours and stops the node (qstore.md, section 4.11).
+#[inline]
+fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
+    if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
+}
+
+/// Adds a shard's part of a whole-table slot, and fills the slot with the last.
+fn take_part(active: &mut Active, slot: SlotNo, shard: usize, shards: usize, part: Vec<u8>) {
+    let at = active.tables.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
+        active.tables.push(TableSlot { slot, parts: vec![None; shards] });
+        active.tables.len() - 1
+    });
+    active.tables[at].parts[shard] = Some(part);
+    if let Some(bytes) = active.tables[at].assemble() {
+        active.slots.fill(slot, &bytes, false);
+        active.tables.swap_remove(at);
+    }
+}
+
+fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
+    outcomes.iter().position(|o| o.gateway == gateway).unwrap_or_else(|| {
+        outcomes.push(OutcomeBatch::new(gateway));
+        outcomes.len() - 1
+    })
+}
+
+impl<S: RecordStore + Send> Role for Shard<S> {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        match event {
+            Event::Start => out.set_timer(SWEEP, SWEEP_EVERY),
+            Event::Timer(_) => {
+                self.look_for_expired(now, out);
+                out.set_timer(SWEEP, SWEEP_EVERY);
+                return;
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
+                self.take_batch(batch)
+            }
+            Event::Message { message: Message::Engine(letter), .. } => self.take_letter(letter, out),
+            Event::Message { .. } | Event::Disk(_) => {
+                out.halt(format!("shard {} was sent a message that is not for it", self.number));
+            }
+        }
+        self.run();
+        self.send(out);
+    }
+
+    fn name(&self) -> &'static str {
+        "shard"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let held = self.active.iter().flatten().filter(|active| !active.done_here).count();
+        if held != self.unfinished {
+            return Err(format!(
+                "shard {}: {} unfinished transactions, {held} counted",
+                self.number, self.unfinished
+            ));
+        }
+        if self.unfinished == 0 && self.locks.len() != 0 {
+            return Err(format!("shard {}: idle with {} records locked", self.number, self.locks.len()));
+        }
+        if self.by_gsn.is_empty() && self.stream.is_empty() && !self.early.is_empty() {
+            let gsn = self.early.keys().next().copied().unwrap_or_default();
+            if gsn <= self.started {
+                return Err(format!("shard {}: something was never consumed, of {gsn}", self.number));
+            }
+        }
+        Ok(())
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_committed_total", self.counts.committed as f64);
+        report("ordain_shard_aborted_total", self.counts.aborted as f64);
+        report("ordain_shard_parked_total", self.counts.parked as f64);
+        report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
+        report("ordain_shard_in_flight", self.by_gsn.len() as f64);
+        report("ordain_shard_locked_records", self.locks.len() as f64);
+        report("ordain_shard_applied_epoch", self.applied.0 as f64);
+        let memory = self.store.memory();
+        report("ordain_store_memory_bytes", memory.total() as f64);
+        report("ordain_store_records", f64::from(self.store.digest().records));
+    }
+}

@@ -1,0 +1,246 @@
+//! The state of one transaction on one shard.
+
+use std::sync::Arc;
+
+use ordain_model::cell::Journal;
+use ordain_model::key::shard_of_slot;
+use ordain_model::procedure::Slots;
+use ordain_model::{Abort, Access, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn, Writer};
+use ordain_store::RecordId;
+
+use super::sessions;
+
+/// A set of shards, one bit each.
+pub(crate) type ShardSet = u64;
+
+/// Who takes part in a transaction and who needs what of it; a function of the plan and the number of shards.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Routes {
+    /// Shards that own a fragment.
+    pub(crate) participants: ShardSet,
+    /// Shards that own an abortable fragment.
+    pub(crate) voters: ShardSet,
+    /// Shards that must know the verdict: those that write, and the collector.
+    pub(crate) judges: ShardSet,
+    /// The shard that composes the reply (calvin.md, sections 4.5 and 4.6).
+    pub(crate) collector: usize,
+    /// Per fragment, who needs its slot, or the record it lends.
+    pub(crate) readers: Vec<ShardSet>,
+}
+
+/// The shard that owns a fragment; `None` for a fragment of all shards.
+#[inline]
+pub(crate) fn owner(fragment: &Fragment, shards: usize) -> Option<usize> {
+    (!fragment.is_table()).then(|| shard_of_slot(fragment.hash.slot(), shards))
+}
+
+impl Routes {
+    /// Analyses a transaction (phase 1).
+    pub(crate) fn of(chunk: &Chunk, txn: &Txn, shards: usize) -> Routes {
+        let all: ShardSet = if shards >= 64 { !0 } else { (1 << shards) - 1 };
+        let fragments = chunk.fragments(txn);
+        let set = |fragment: &Fragment| owner(fragment, shards).map_or(all, |shard| 1 << shard);
+        let collector = match txn.call.session {
+            Some((session, _)) => shard_of_slot(sessions::slot_of(session), shards),
+            None => fragments.first().and_then(|f| owner(f, shards)).unwrap_or(0),
+        };
+        let mut routes = Routes { collector, judges: 1 << collector, ..Routes::default() };
+        routes.readers.reserve(fragments.len());
+        for fragment in fragments {
+            let owners = set(fragment);
+            routes.participants |= owners;
+            routes.readers.push(if fragment.silent { 0 } else { 1 << collector });
+            if fragment.abortable {
+                routes.voters |= owners;
+            }
+            if fragment.writes() {
+                routes.judges |= owners;
+            }
+            for slot in chunk.plans().inputs_of(fragment) {
+                routes.readers[slot.0 as usize] |= owners;
+            }
+        }
+        routes
+    }
+}
+
+/// What a slot holds so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Missing,
+    Filled { at: u32, len: u32 },
+    Poisoned { at: u32, len: u32 },
+}
+
+/// The slots of a transaction, as far as this shard knows them.
+#[derive(Debug, Default)]
+pub(crate) struct SlotTable {
+    states: Vec<SlotState>,
+    arena: Vec<u8>,
+}
+
+impl SlotTable {
+    pub(crate) fn reset(&mut self, fragments: usize) {
+        self.states.clear();
+        self.states.resize(fragments, SlotState::Missing);
+        self.arena.clear();
+    }
+
+    pub(crate) fn is_missing(&self, slot: SlotNo) -> bool {
+        self.states[slot.0 as usize] == SlotState::Missing
+    }
+
+    pub(crate) fn is_poisoned(&self, slot: SlotNo) -> bool {
+        matches!(self.states[slot.0 as usize], SlotState::Poisoned { .. })
+    }
+
+    pub(crate) fn fill(&mut self, slot: SlotNo, bytes: &[u8], poisoned: bool) {
+        let at = self.arena.len() as u32;
+        self.arena.extend_from_slice(bytes);
+        self.close(slot, at, poisoned);
+    }
+
+    /// Empties a slot again.
+    pub(crate) fn unfill(&mut self, slot: SlotNo) {
+        self.states[slot.0 as usize] = SlotState::Missing;
+    }
+
+    /// Lends the arena for a slot to be appended in place; [`SlotTable::put_arena`] ends that.
+    #[inline]
+    pub(crate) fn take_arena(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.arena)
+    }
+
+    #[inline]
+    pub(crate) fn put_arena(&mut self, arena: Vec<u8>, slot: SlotNo, at: usize, poisoned: bool) {
+        self.arena = arena;
+        self.close(slot, at as u32, poisoned);
+    }
+
+    #[inline]
+    fn close(&mut self, slot: SlotNo, at: u32, poisoned: bool) {
+        let len = self.arena.len() as u32 - at;
+        self.states[slot.0 as usize] =
+            if poisoned { SlotState::Poisoned { at, len } } else { SlotState::Filled { at, len } };
+    }
+}
+
+impl Slots for SlotTable {
+    #[inline]
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        match self.states.get(slot.0 as usize) {
+            Some(SlotState::Filled { at, len } | SlotState::Poisoned { at, len }) => {
+                &self.arena[*at as usize..(*at + *len) as usize]
+            }
+            _ => &[],
+        }
+    }
+}
+
+/// The parts of a whole-table fragment's slot, by shard, until all are there.
+#[derive(Debug)]
+pub(crate) struct TableSlot {
+    pub(crate) slot: SlotNo,
+    pub(crate) parts: Vec<Option<Vec<u8>>>,
+}
+
+impl TableSlot {
+    /// The slot, once every shard has answered: the array of the parts.
+    pub(crate) fn assemble(&self) -> Option<Vec<u8>> {
+        let parts: Option<Vec<&Vec<u8>>> = self.parts.iter().map(Option::as_ref).collect();
+        let parts = parts?;
+        let mut slot = Vec::new();
+        Writer(&mut slot).array(parts.len());
+        parts.iter().for_each(|part| slot.extend_from_slice(part));
+        Some(slot)
+    }
+}
+
+/// A record that was lent for writing.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pub(crate) slot: SlotNo,
+    pub(crate) version: Gsn,
+    /// Its content, if the transaction may yet abort.
+    pub(crate) before: Option<Cell>,
+}
+
+/// A transaction on this shard, from its turn in the order to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Active {
+    pub(crate) gsn: Gsn,
+    pub(crate) now: Millis,
+    pub(crate) chunk: Arc<Chunk>,
+    /// Its position among the chunk's transactions.
+    pub(crate) at: usize,
+    pub(crate) routes: Routes,
+    /// The fragment to look at next.
+    pub(crate) next: usize,
+    pub(crate) slots: SlotTable,
+    pub(crate) tables: Vec<TableSlot>,
+    /// Inverses of what was changed here, while the transaction may yet abort.
+    pub(crate) journal: Journal,
+    /// Records changed here while it may yet abort, with their versions before; the journal's tags.
+    pub(crate) touched: Vec<(RecordId, Gsn)>,
+    /// Records lent to it by other shards, by lent fragment.
+    pub(crate) borrowed: Vec<(SlotNo, Cell, Gsn)>,
+    /// Records lent for writing and not back yet, by lent fragment.
+    pub(crate) lent_out: Vec<Lent>,
+    /// The compute fragment that they are lent to.
+    pub(crate) lent_to: Option<usize>,
+    /// Whose verdict is missing.
+    pub(crate) votes_missing: ShardSet,
+    pub(crate) voted: bool,
+    /// The first failure heard of, by fragment.
+    pub(crate) failure: Option<(SlotNo, Abort)>,
+    /// The first failure of this shard's own fragments.
+    pub(crate) own_failure: Option<(SlotNo, Abort)>,
+    pub(crate) locks: Vec<RecordId>,
+    pub(crate) locks_left: usize,
+    /// Its fragments here are done and its locks released; only the reply is missing.
+    pub(crate) done_here: bool,
+}
+
+impl Active {
+    /// Makes the state ready for another transaction, keeping its buffers.
+    pub(crate) fn reset(&mut self, gsn: Gsn, now: Millis, chunk: &Arc<Chunk>, at: usize) {
+        let fragments = chunk.fragments(&chunk.txns()[at]).len();
+        self.gsn = gsn;
+        self.now = now;
+        if !Arc::ptr_eq(&self.chunk, chunk) {
+            self.chunk = chunk.clone();
+        }
+        self.at = at;
+        self.next = 0;
+        self.slots.reset(fragments);
+        self.tables.clear();
+        self.journal.clear();
+        self.touched.clear();
+        self.borrowed.clear();
+        self.lent_out.clear();
+        self.lent_to = None;
+        self.votes_missing = 0;
+        self.voted = false;
+        self.failure = None;
+        self.own_failure = None;
+        self.locks.clear();
+        self.locks_left = 0;
+        self.done_here = false;
+    }
+
+    /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.
+    pub(crate) fn fail(failure: &mut Option<(SlotNo, Abort)>, new: (SlotNo, Abort)) {
+        if failure.is_none_or(|(slot, _)| new.0 < slot) {
+            *failure = Some(new);
+        }
+    }
+}
+
+/// The compute fragment that a lent fragment is a member of.
+pub(crate) fn borrower(chunk: &Chunk, fragments: &[Fragment], lent: usize) -> Option<usize> {
+    let lent_slot = SlotNo(lent as u32);
+    fragments[lent + 1..]
+        .iter()
+        .position(|f| f.access == Access::Compute && chunk.plans().inputs_of(f).contains(&lent_slot))
+        .map(|i| lent + 1 + i)
+}

@@ -1,0 +1,384 @@
+//! The sequencer: decides the order (calvin.md, section 4.1).
+//!
+//! Epochs are adaptive. A batch closes as soon as the pipeline can take it: the log has the batch before, and
+//! the shards are not too far behind. Whatever arrives meanwhile gathers into the next one. So a lone client
+//! waits for nobody, and under load batches grow to just the size at which fsync and execution keep up.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ordain_model::{
+    Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
+    OutcomeStatus, PartitionId, Placed, Registry, Txn, Writer, system,
+};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+
+use crate::message::{Message, Sequencing};
+use crate::sessions::Sessions;
+
+/// The gateway of the transactions that the database itself submits; nobody waits for their outcomes.
+const HOUSE: GatewayId = GatewayId(u16::MAX);
+
+/// How the sequencer is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The partition whose sequencer this is.
+    pub partition: PartitionId,
+    /// Most transactions in a batch (calvin.md, section 6, `batch_cap`).
+    pub batch_cap: u32,
+    /// How many epochs the slowest shard may be behind before no new batch is closed (`lag_max`).
+    pub lag_max: u64,
+    /// How long an open batch waits for more before it closes although the pipeline is ready.
+    pub linger: Micros,
+    /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
+    pub backlog_max: usize,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            partition: PartitionId(0),
+            batch_cap: Gsn::MAX_BATCH,
+            lag_max: 4,
+            linger: Micros(0),
+            backlog_max: 1 << 18,
+            bugs: Bugs::NONE,
+        }
+    }
+}
+
+/// Collects requests and closes epochs.
+#[derive(Debug)]
+pub struct Sequencer<X> {
+    settings: Settings,
+    registry: Arc<Registry>,
+    log: Address,
+    gateways: BTreeMap<GatewayId, Address>,
+    /// Chunks in order of arrival, not yet in a batch.
+    waiting: VecDeque<Arc<Chunk>>,
+    waiting_txns: usize,
+    /// The epoch sealed last.
+    epoch: Epoch,
+    /// Its time; the time of a batch is never smaller than that of the one before.
+    now: Millis,
+    /// The batch that the log has not made durable yet.
+    in_log: Option<Arc<Batch>>,
+    /// What each shard has applied; the pipeline's window counts from the smallest.
+    applied: BTreeMap<Address, Epoch>,
+    sessions: Sessions,
+    /// The disk is full: only reads are sequenced.
+    full: bool,
+    /// The timer that closes a lingering batch is set.
+    lingering: bool,
+    house: u64,
+    /// Slots whose sweep is waiting, so that each is asked for once.
+    sweeps: BTreeSet<usize>,
+    counts: Counts,
+    marker: std::marker::PhantomData<fn() -> X>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    batches: u64,
+    txns: u64,
+    busy: u64,
+    refused: u64,
+    duplicates: u64,
+}
+
+const LINGER: TimerId = TimerId(1);
+
+impl<X> Sequencer<X> {
+    /// A sequencer whose last sealed epoch is `epoch`, before which every batch was [noted](Self::replay).
+    pub fn new(
+        settings: Settings,
+        registry: Arc<Registry>,
+        log: Address,
+        shards: &[Address],
+        gateways: BTreeMap<GatewayId, Address>,
+    ) -> Sequencer<X> {
+        Sequencer {
+            settings,
+            registry,
+            log,
+            gateways,
+            waiting: VecDeque::new(),
+            waiting_txns: 0,
+            epoch: Epoch(0),
+            now: Millis(0),
+            in_log: None,
+            applied: shards.iter().map(|s| (*s, Epoch(0))).collect(),
+            sessions: Sessions::default(),
+            full: false,
+            lingering: false,
+            house: 0,
+            sweeps: BTreeSet::new(),
+            counts: Counts::default(),
+            marker: std::marker::PhantomData,
+        }
+    }
+
+    /// Takes note of a batch that the log held at start.
+    pub fn replay(&mut self, batch: &Batch) {
+        self.sessions.note(batch);
+        self.now = self.now.max(batch.now);
+    }
+
+    /// Says where to go on after replay: the first batch gets an epoch after `epoch`, which must be at least as
+    /// large as any that was ever handed out.
+    pub fn resume_after(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.applied.values_mut().for_each(|applied| *applied = epoch);
+    }
+
+    fn submit(&mut self, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+        if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
+            self.counts.busy += chunk.txns().len() as u64;
+            self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
+            return;
+        }
+        self.waiting_txns += chunk.txns().len();
+        self.waiting.push_back(chunk);
+    }
+
+    /// Answers the transactions of a chunk that `which` names without executing them.
+    fn answer_all(
+        &self,
+        chunk: &Chunk,
+        status: OutcomeStatus,
+        which: impl Fn(&Txn) -> bool,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(gateway) = self.gateways.get(&chunk.gateway) else { return };
+        let mut outcomes = OutcomeBatch::new(chunk.gateway);
+        for txn in chunk.txns().iter().filter(|txn| which(txn)) {
+            outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |reply| match status {
+                OutcomeStatus::Busy => {
+                    Writer(reply).error("BUSY too many transactions are waiting: retry later")
+                }
+                _ => refusal(reply),
+            });
+        }
+        if !outcomes.is_empty() {
+            out.send(*gateway, Front::Outcomes(outcomes));
+        }
+    }
+
+    /// Closes the open batch if the pipeline can take it.
+    fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let slowest = self.applied.values().min().copied().unwrap_or(self.epoch);
+        let lag = self.epoch.0.saturating_sub(slowest.0);
+        if self.waiting.is_empty() || self.in_log.is_some() || lag >= self.settings.lag_max {
+            return;
+        }
+        let enough = self.waiting_txns >= self.settings.batch_cap as usize;
+        if self.settings.linger.0 > 0 && !enough {
+            if !self.lingering {
+                self.lingering = true;
+                out.set_timer(LINGER, self.settings.linger);
+            }
+            return;
+        }
+        self.close(now, out);
+    }
+
+    fn close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        self.now = self.now.max(now.wall.to_millis());
+        let mut batch = Batch {
+            epoch: self.epoch.next(),
+            partition: self.settings.partition,
+            now: self.now,
+            total: 0,
+            chunks: Vec::new(),
+            lookups: Vec::new(),
+        };
+        let mut repeated = BTreeSet::new();
+        while let Some(chunk) = self.waiting.front() {
+            let end = batch.total + chunk.span();
+            if end > Gsn::MAX_BATCH || (batch.total > 0 && end > self.settings.batch_cap) {
+                break;
+            }
+            let Some(chunk) = self.waiting.pop_front() else { break };
+            self.waiting_txns -= chunk.txns().len();
+            let mut skipped = Vec::new();
+            for txn in chunk.txns() {
+                if let Some(lookup) = self.lookup(&chunk, txn, &mut repeated) {
+                    batch.lookups.push(lookup);
+                    skipped.push(txn.index);
+                } else if self.full && !txn.read_only {
+                    skipped.push(txn.index);
+                }
+            }
+            if self.full {
+                self.refuse_writes(&chunk, out);
+            }
+            batch.chunks.push(Placed { base: batch.total, chunk, skipped });
+            batch.total = end;
+        }
+        self.sweeps.clear();
+        self.counts.batches += 1;
+        self.counts.txns += u64::from(batch.total);
+        self.counts.duplicates += batch.lookups.len() as u64;
+        self.append(batch, out);
+    }
+
+    fn append(&mut self, batch: Batch, out: &mut Outbox<Message<X>>) {
+        let batch = Arc::new(batch);
+        self.epoch = batch.epoch;
+        self.in_log = Some(batch.clone());
+        out.send(self.log, Sequencing::Append(batch));
+    }
+
+    /// The batch in the log is durable: from now on its requests are known.
+    fn logged(&mut self, epoch: Epoch) {
+        if let Some(batch) = self.in_log.take_if(|batch| batch.epoch == epoch) {
+            self.sessions.note(&batch);
+        }
+    }
+
+    /// A request that was sequenced before, here or earlier in this very batch, is looked up instead.
+    fn lookup(
+        &mut self,
+        chunk: &Chunk,
+        txn: &Txn,
+        repeated: &mut BTreeSet<(ordain_model::SessionId, ordain_model::RequestNo)>,
+    ) -> Option<Lookup> {
+        let (session, request) = txn.call.session?;
+        if txn.read_only || self.settings.bugs.has(Bug::ForgetSession) {
+            return None;
+        }
+        let known = self.sessions.is_known(session, request) || !repeated.insert((session, request));
+        let Chunk { gateway, number, .. } = *chunk;
+        known.then_some(Lookup { session, request, gateway, chunk: number, index: txn.index })
+    }
+
+    fn refuse_writes(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) {
+        self.counts.refused += chunk.txns().iter().filter(|t| !t.read_only).count() as u64;
+        self.answer_all(chunk, OutcomeStatus::Refused, |txn| !txn.read_only, out);
+    }
+
+    /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
+    fn rejected(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
+        self.full = true;
+        if !batch.has_writes() {
+            // Not even a mark fits on the disk, and the epochs that need none are used up.
+            self.in_log = None;
+            batch.chunks.iter().for_each(|placed| {
+                self.answer_all(
+                    &placed.chunk,
+                    OutcomeStatus::Refused,
+                    |txn| !placed.is_skipped(txn.index),
+                    out,
+                );
+            });
+            return;
+        }
+        let mut reads = batch.clone();
+        reads.epoch = self.epoch.next();
+        for placed in &mut reads.chunks {
+            let chunk = placed.chunk.clone();
+            let already = std::mem::take(&mut placed.skipped);
+            let writes = |txn: &Txn| !txn.read_only && already.binary_search(&txn.index).is_err();
+            self.counts.refused += chunk.txns().iter().filter(|t| writes(t)).count() as u64;
+            self.answer_all(&chunk, OutcomeStatus::Refused, writes, out);
+            placed.skipped = chunk
+                .txns()
+                .iter()
+                .filter(|txn| !txn.read_only || already.binary_search(&txn.index).is_ok())
+                .map(|txn| txn.index)
+                .collect();
+        }
+        let (known, lost): (Vec<_>, Vec<_>) =
+            reads.lookups.iter().partition(|l| self.sessions.is_known(l.session, l.request));
+        reads.lookups = known;
+        for lookup in lost {
+            let Some(gateway) = self.gateways.get(&lookup.gateway) else { continue };
+            let mut outcomes = OutcomeBatch::new(lookup.gateway);
+            outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, refusal);
+            out.send(*gateway, Front::Outcomes(outcomes));
+        }
+        self.append(reads, out);
+    }
+
+    /// Submits the sweep of slots that hold records whose time has come.
+    fn sweep(&mut self, slots: std::ops::Range<usize>) {
+        if !self.sweeps.insert(slots.start) || self.full {
+            return;
+        }
+        self.house += 1;
+        let mut chunk = Chunk::new(HOUSE, ChunkNo(self.house));
+        let pushed = chunk.push(&self.registry, Call::new(system::EXPIRE, Db(0)), |args| {
+            args.push_int(slots.start as i64).push_int(slots.end as i64);
+        });
+        if pushed.is_ok() {
+            self.waiting_txns += 1;
+            self.waiting.push_back(Arc::new(chunk));
+        }
+    }
+}
+
+impl<X: Send> Role for Sequencer<X> {
+    type Message = Message<X>;
+
+    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+        match event {
+            Event::Message { from, message } => match message {
+                Message::Front(Front::Submit(chunk)) => self.submit(chunk, out),
+                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(epoch),
+                Message::Sequencing(Sequencing::Applied { epoch }) => {
+                    if let Some(applied) = self.applied.get_mut(&from) {
+                        *applied = (*applied).max(epoch);
+                    }
+                }
+                Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(&batch, out),
+                Message::Sequencing(Sequencing::Writable) => self.full = false,
+                Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
+                other => out.halt(format!(
+                    "the sequencer was sent a message that is not for it: {}",
+                    name_of(&other)
+                )),
+            },
+            Event::Timer(LINGER) => {
+                self.lingering = false;
+                let ready = self.in_log.is_none() && !self.waiting.is_empty();
+                if ready {
+                    self.close(now, out);
+                }
+            }
+            Event::Start | Event::Timer(_) | Event::Disk(_) => {}
+        }
+        self.try_close(now, out);
+    }
+
+    fn name(&self) -> &'static str {
+        "sequencer"
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_sequencer_epoch", self.epoch.0 as f64);
+        report("ordain_sequencer_batches_total", self.counts.batches as f64);
+        report("ordain_sequencer_transactions_total", self.counts.txns as f64);
+        report("ordain_sequencer_busy_total", self.counts.busy as f64);
+        report("ordain_sequencer_refused_total", self.counts.refused as f64);
+        report("ordain_sequencer_duplicates_total", self.counts.duplicates as f64);
+        report("ordain_sequencer_waiting", self.waiting_txns as f64);
+    }
+}
+
+fn refusal(reply: &mut Vec<u8>) {
+    Writer(reply)
+        .error("MISCONF the log's disk is full: writes are refused until there is space; retry later");
+}
+
+fn name_of<X>(message: &Message<X>) -> &'static str {
+    match message {
+        Message::Front(Front::Submit(_)) => "submit",
+        Message::Front(Front::Outcomes(_)) => "outcomes",
+        Message::Sequencing(Sequencing::Append(_)) => "append",
+        Message::Sequencing(Sequencing::Sealed(_)) => "sealed",
+        Message::Sequencing(_) => "sequencing",
+        Message::Engine(_) => "engine",
+    }
+}
