@@ -1,1 +1,39 @@
-//! Placeholder crate root.
+//! The input log: what is durable, in which bytes, and what a crash may take away.
+//!
+//! Entries are opaque bytes with an epoch; this crate does not know what a transaction is. It has no file,
+//! clock or thread either: [`LogWriter`] is a state machine that asks for [`ordain_role::DiskRequest`]s and is
+//! told how they ended, and recovery reads a [`ordain_role::Directory`].
+//!
+//! The one promise: **an epoch that [`Progress::Durable`] has named is found again, unchanged and in order, by
+//! every later [`LogWriter::open`]; what cannot be shown to be so is refused, with the file and the offset.** A
+//! crash may cut only what was written and not yet synced. How the bytes make that decidable is in
+//! `docs/log-format.md`.
+//!
+//! The way to read it: `format` is the bytes; `walk` reads and judges a whole log and changes nothing;
+//! `recovery` acts on that judgement and makes a writer; `writer` is the group commit; `tools` is what the
+//! command line needs; [`memory`] is a directory that forgets what was not synced, for tests and the simulator.
+
+mod config;
+mod format;
+pub mod memory;
+mod recovery;
+mod tools;
+mod walk;
+mod writer;
+
+pub use config::{Durability, LogConfig, LogError};
+pub use format::{Kind, MAX_IDENTITY, VERSION};
+pub use memory::MemoryDirectory;
+pub use recovery::{Entry, Recovered};
+pub use tools::{Report, inspect, trim, verify};
+pub use walk::{EntryInfo, Item, SegmentInfo, Torn};
+pub use writer::{AppendError, LogStats, LogWriter, Pending, Progress};
+
+use ordain_role::{Directory, DiskDone, DiskRequest};
+
+/// Carries out a request on a directory, operation by operation, as every driver does: it stops at the first
+/// that fails.
+pub fn carry_out(directory: &mut dyn Directory, request: &DiskRequest) -> DiskDone {
+    let result = request.ops.iter().try_for_each(|op| directory.apply(op));
+    DiskDone { token: request.token, result }
+}

@@ -1,0 +1,172 @@
+//! From what a crash left to a writer: cut the torn tail, make what was read durable, go on.
+
+use std::collections::VecDeque;
+
+use ordain_model::Epoch;
+use ordain_role::{Bytes, Directory, DiskError, DiskOp};
+
+use crate::carry_out;
+use crate::config::{LogConfig, LogError};
+use crate::format::{HEAD, Kind, LINK, SegmentHeader, file_name};
+use crate::walk::{Item, Torn, Walk, walk};
+use crate::writer::{Current, LogWriter, Progress, zeros};
+
+/// An entry of a log that is being opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its term.
+    pub term: u32,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+/// What was found when a log was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// There was no log; there is one now.
+    pub created: bool,
+    /// Epoch of the last entry before the first segment, which a checkpoint must cover; 0 if nothing was trimmed.
+    pub starts_after: Epoch,
+    /// Epoch of the last entry.
+    pub last_epoch: Epoch,
+    /// Entries.
+    pub entries: u64,
+    /// Their payload bytes.
+    pub payload_bytes: u64,
+    /// The torn tail that was cut, for the operator's log.
+    pub torn: Option<Torn>,
+    /// Segments that were removed with the tail, or were begun and never used.
+    pub removed: Vec<String>,
+}
+
+impl LogWriter {
+    /// Opens the log of a directory, or makes one, and shows every entry in order to `visit`.
+    ///
+    /// All checks come before the first change. When this returns, every entry that was shown is durable, whatever
+    /// became of the process that wrote it; so nothing that follows from the entries may leave the node before. If
+    /// the disk is full, it may return a log that [is full](LogWriter::is_full).
+    ///
+    /// # Errors
+    /// [`LogError`]; see there. If it is the disk's, opening again is safe.
+    pub fn open(
+        directory: &mut dyn Directory,
+        config: LogConfig,
+        mut visit: impl FnMut(Entry) -> Result<(), String>,
+    ) -> Result<(LogWriter, Recovered), LogError> {
+        config.check()?;
+        let walk = walk(directory, Some(&config.identity), &mut |item| match item {
+            Item::Entry(info, payload) if info.kind == Kind::Data => {
+                visit(Entry { epoch: info.epoch, term: info.term, payload })
+            }
+            Item::Entry(..) | Item::Segment(_) => Ok(()),
+        })?;
+        if walk.segments.is_empty() && config.expect_existing {
+            return Err(LogError::Absent);
+        }
+        // From the end on, so that what is left after a crash in between is a log.
+        for file in walk.leftover.iter().rev() {
+            directory.apply(&DiskOp::Remove { file: file.clone() })?;
+            directory.apply(&DiskOp::SyncDirectory)?;
+        }
+        let mut recovered = Recovered {
+            created: walk.segments.is_empty(),
+            starts_after: walk.segments.first().map_or(Epoch(0), SegmentHeader::previous_epoch),
+            last_epoch: walk.last_epoch,
+            entries: walk.entries,
+            payload_bytes: walk.payload_bytes,
+            torn: walk.torn.clone(),
+            removed: walk.leftover.clone(),
+        };
+        recovered.removed.sort();
+        let current = match walk.segments.last() {
+            None => Current::empty(create(directory, &config)?),
+            Some(header) => {
+                make_durable(directory, header, &walk)?;
+                Current {
+                    header: header.clone(),
+                    position: walk.position,
+                    synced: walk.position,
+                    has_data: walk.has_data,
+                }
+            }
+        };
+        let is_marked = walk.last_kind == Some(Kind::Mark) && walk.synced + HEAD == walk.position;
+        let mut older: VecDeque<Epoch> = walk.segments.iter().map(|header| header.first_epoch).collect();
+        older.pop_back();
+        let mut writer = LogWriter::new(config, current, older, walk.chain, walk.last_epoch, is_marked);
+        if walk.last_kind.is_some() && !is_marked {
+            // From here on damage to anything that was shown is damage, not a torn tail.
+            writer.force_mark();
+            while let Some(request) = writer.next_request() {
+                let done = carry_out(directory, &request);
+                if let (Some(Progress::Failed { .. }), Err(error)) = (writer.done(&done), done.result) {
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok((writer, recovered))
+    }
+}
+
+fn create(directory: &mut dyn Directory, config: &LogConfig) -> Result<SegmentHeader, DiskError> {
+    let header = SegmentHeader {
+        first_epoch: Epoch(1),
+        len: config.segment_len(0),
+        chain: 0,
+        synced_before: true,
+        identity: config.identity.clone(),
+    };
+    let file = file_name(header.first_epoch);
+    directory.apply(&DiskOp::Create { file: file.clone(), len: header.len })?;
+    let data = vec![Bytes::Owned(header.encode())];
+    directory.apply(&DiskOp::Write { file: file.clone(), offset: 0, data })?;
+    directory.apply(&DiskOp::Sync { file })?;
+    directory.apply(&DiskOp::SyncDirectory)?;
+    Ok(header)
+}
+
+/// Makes the last segment what the walk said it is, and everything that the walk has shown durable.
+///
+/// What was read may never have reached the disk: it may have been written and not synced, or a sync may have failed
+/// and the system forgotten that there was anything to write. So whatever no entry vouches for is written again.
+fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Walk) -> Result<(), DiskError> {
+    const PIECE: u64 = 1 << 20;
+    let file = file_name(header.first_epoch);
+    let write = |offset, data| DiskOp::Write { file: file.clone(), offset, data };
+    if let Some(torn) = &walk.torn
+        && torn.bytes > 0
+    {
+        directory.apply(&write(torn.offset, zeros(torn.bytes)))?;
+    }
+    let mut at = walk.synced;
+    while at < walk.position {
+        let len = PIECE.min(walk.position - at);
+        let bytes = directory.read(&file, at, len as usize)?;
+        directory.apply(&write(at, vec![Bytes::Owned(bytes)]))?;
+        at += len;
+    }
+    if !walk.has_data {
+        directory.apply(&write(0, vec![Bytes::Owned(header.encode())]))?;
+    }
+    // Where an entry follows, the link to its segment was synced before.
+    if walk.last_kind.is_none()
+        && let (Some(offset), [.., before, _]) = (walk.link, walk.segments.as_slice())
+    {
+        let file = file_name(before.first_epoch);
+        let bytes = directory.read(&file, offset, LINK as usize)?;
+        let data = vec![Bytes::Owned(bytes)];
+        directory.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
+        directory.apply(&DiskOp::Sync { file })?;
+    }
+    let mut following = None;
+    for segment in walk.segments.iter().rev() {
+        if following.is_some_and(|following: &SegmentHeader| following.synced_before) {
+            break;
+        }
+        directory.apply(&DiskOp::Sync { file: file_name(segment.first_epoch) })?;
+        following = Some(segment);
+    }
+    directory.apply(&DiskOp::SyncDirectory)
+}

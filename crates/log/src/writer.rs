@@ -1,0 +1,546 @@
+//! The group commit: what was appended while one request was under way goes out with the next.
+//!
+//! One request is in flight at a time, and each does one of a few things ([`Work`]), chosen so that after a full
+//! disk the very same request can be made again: it writes the same bytes to the same place. Only creating a file
+//! cannot be repeated, so it is a request of its own. That is why a batch never spans two segments.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ordain_model::Epoch;
+use ordain_role::{Bug, Bytes, DiskDone, DiskError, DiskOp, DiskRequest};
+
+use crate::config::{Durability, LogConfig};
+use crate::format::{EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding};
+
+/// How a request ended, for whoever waits for entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything up to this epoch is durable. It may be the epoch that was named before.
+    Durable(Epoch),
+    /// The disk is full. What was not durable is still pending, nothing of it may be acknowledged, and nothing is
+    /// asked of the disk (but to remove trimmed segments) until [`LogWriter::retry`].
+    Full {
+        /// The file that found no space.
+        file: String,
+    },
+    /// The disk failed. What has reached it is unknown, so the node must stop; recovery will find out.
+    Failed {
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// Why an entry was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// Epochs only grow.
+    #[error("epoch {epoch} was appended to the log after epoch {last}")]
+    Order {
+        /// The entry's.
+        epoch: Epoch,
+        /// The largest that was appended, durable or not.
+        last: Epoch,
+    },
+    /// The log has failed.
+    #[error("the log has failed and takes no more entries: {0}")]
+    Failed(String),
+}
+
+/// An entry that was appended and is not durable.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its term.
+    pub term: u32,
+    /// Its payload, in parts.
+    pub parts: Vec<Bytes>,
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStats {
+    /// Segment files.
+    pub segments: usize,
+    /// Entries that wait or are under way.
+    pub pending_entries: usize,
+    /// Their payload bytes.
+    pub pending_bytes: u64,
+    /// Offset in the last segment.
+    pub position: u64,
+}
+
+#[derive(Debug)]
+struct Queued {
+    /// `None` for a mark.
+    epoch: Option<Epoch>,
+    term: u32,
+    len: u64,
+    parts: Vec<Bytes>,
+}
+
+/// The segment that is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Current {
+    pub header: SegmentHeader,
+    /// Where the next entry goes.
+    pub position: u64,
+    /// Up to where everything is known to be synced.
+    pub synced: u64,
+    /// Whether it has a data entry.
+    pub has_data: bool,
+}
+
+impl Current {
+    /// A segment in which nothing has been written but its header.
+    pub fn empty(header: SegmentHeader) -> Current {
+        Current { header, position: HEADER, synced: HEADER, has_data: false }
+    }
+
+    pub fn file(&self) -> String {
+        file_name(self.header.first_epoch)
+    }
+
+    fn fits(&self, size: u64) -> bool {
+        self.position + size + LINK <= self.header.len
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Debug)]
+enum Work {
+    /// Write the first `count` queued entries, up to offset `end`.
+    Group { count: usize, end: u64, chain: u32, last: Epoch, has_data: bool },
+    /// Create the file of the next segment.
+    Create(SegmentHeader),
+    /// Remove what a failed creation may have left.
+    Clear(SegmentHeader),
+    /// Write the next segment's header; once it is durable, link the current one to it.
+    Link(SegmentHeader),
+    /// Make the current segment, which has no data, longer.
+    Grow(SegmentHeader),
+    /// Write zeros from the position to here, over entries that were given up.
+    Zero(u64),
+    /// Remove the oldest segment.
+    Trim,
+}
+
+/// The writing end of a log.
+#[derive(Debug)]
+pub struct LogWriter {
+    config: LogConfig,
+    current: Current,
+    chain: u32,
+    /// Of the last entry on disk.
+    last_epoch: Epoch,
+    /// The largest that was appended.
+    appended: Epoch,
+    durable: Epoch,
+    queue: VecDeque<Queued>,
+    pending_bytes: u64,
+    in_flight: Option<Work>,
+    /// What has to be done before anything else.
+    next: Option<Work>,
+    /// Up to where attempts that did not succeed may have written.
+    dirty: u64,
+    full: bool,
+    /// The last entry on disk is a mark.
+    marked: bool,
+    failed: Option<String>,
+    token: u64,
+    /// First epochs of the segments before the current one.
+    older: VecDeque<Epoch>,
+    trim_before: Epoch,
+    trim_blocked: bool,
+}
+
+impl LogWriter {
+    pub(crate) fn new(
+        config: LogConfig,
+        current: Current,
+        older: VecDeque<Epoch>,
+        chain: u32,
+        last_epoch: Epoch,
+        marked: bool,
+    ) -> LogWriter {
+        LogWriter {
+            config,
+            dirty: current.position,
+            current,
+            chain,
+            last_epoch,
+            appended: last_epoch,
+            durable: last_epoch,
+            queue: VecDeque::new(),
+            pending_bytes: 0,
+            in_flight: None,
+            next: None,
+            full: false,
+            marked,
+            failed: None,
+            token: 0,
+            older,
+            trim_before: Epoch(0),
+            trim_blocked: false,
+        }
+    }
+
+    /// Queues an entry. Its epoch must be larger than any that was appended before; there may be gaps. Nothing is copied: the parts are kept until the entry is durable.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the entry was not taken.
+    pub fn append(&mut self, epoch: Epoch, term: u32, parts: Vec<Bytes>) -> Result<(), AppendError> {
+        if let Some(reason) = &self.failed {
+            return Err(AppendError::Failed(reason.clone()));
+        }
+        if epoch <= self.appended {
+            return Err(AppendError::Order { epoch, last: self.appended });
+        }
+        self.appended = epoch;
+        // Shared, so that a request that has to be made again costs no copy.
+        let share = |part| match part {
+            Bytes::Owned(bytes) => Bytes::Shared(Arc::new(bytes)),
+            shared @ Bytes::Shared(_) => shared,
+        };
+        let parts: Vec<Bytes> = parts.into_iter().map(share).collect();
+        let len = parts.iter().map(|part| part.as_ref().len() as u64).sum();
+        self.pending_bytes += len;
+        self.queue.push_back(Queued { epoch: Some(epoch), term, len, parts });
+        Ok(())
+    }
+
+    /// Queues the word that everything before it is durable, as each later entry says too. It lets recovery refuse
+    /// damage to the last batch rather than take it for a torn one; worth it when the log goes idle and at a clean
+    /// stop. Nothing is queued if the last thing in the log is a mark or there is nothing new.
+    pub fn mark(&mut self) {
+        let says_nothing = match self.queue.back() {
+            Some(last) => last.epoch.is_none(),
+            None => self.marked || self.current.position == HEADER,
+        };
+        if !says_nothing && self.config.durability == Durability::Fsync {
+            self.force_mark();
+        }
+    }
+
+    /// As [`LogWriter::mark`], in every mode and on top of a mark.
+    pub(crate) fn force_mark(&mut self) {
+        self.queue.push_back(Queued { epoch: None, term: 0, len: 0, parts: Vec::new() });
+    }
+
+    /// Asks for the removal of the segments that hold nothing but epochs before `epoch`. The current one stays.
+    pub fn truncate_before(&mut self, epoch: Epoch) {
+        self.trim_before = self.trim_before.max(epoch);
+    }
+
+    /// The next request, if there is something to do and none is in flight. Whoever takes it carries it out and
+    /// brings the answer to [`LogWriter::done`].
+    pub fn next_request(&mut self) -> Option<DiskRequest> {
+        if self.in_flight.is_some() || self.failed.is_some() {
+            return None;
+        }
+        let (work, ops) = self.choose()?;
+        self.in_flight = Some(work);
+        self.token += 1;
+        Some(DiskRequest { token: self.token, ops })
+    }
+
+    fn choose(&mut self) -> Option<(Work, Vec<DiskOp>)> {
+        let next_first = self.older.get(1).copied().unwrap_or(self.current.header.first_epoch);
+        if !self.trim_blocked
+            && next_first <= self.trim_before
+            && let Some(oldest) = self.older.front()
+        {
+            let ops = vec![DiskOp::Remove { file: file_name(*oldest) }, DiskOp::SyncDirectory];
+            return Some((Work::Trim, ops));
+        }
+        if self.full {
+            return None;
+        }
+        if let Some(work) = self.next.take() {
+            let ops = self.ops_of(&work);
+            return Some((work, ops));
+        }
+        let size = entry_size(self.queue.front()?.len);
+        if self.current.fits(size) {
+            return Some(self.gather());
+        }
+        let work = if self.current.has_data {
+            Work::Create(SegmentHeader {
+                first_epoch: self.last_epoch.next(),
+                len: self.config.segment_len(size),
+                chain: self.chain,
+                synced_before: self.config.durability == Durability::Fsync,
+                identity: self.config.identity.clone(),
+            })
+        } else {
+            // Nothing is in it, so it can become long enough; its successor would have the same name.
+            let len = self.config.segment_len(self.current.position - HEADER + size);
+            Work::Grow(SegmentHeader { len, ..self.current.header.clone() })
+        };
+        let ops = self.ops_of(&work);
+        Some((work, ops))
+    }
+
+    /// Everything queued that fits into the current segment.
+    fn gather(&self) -> (Work, Vec<DiskOp>) {
+        let (mut end, mut chain, mut last) = (self.current.position, self.chain, self.last_epoch);
+        let (mut count, mut has_data) = (0, self.current.has_data);
+        let seed = self.current.header.seed();
+        let mut data = Vec::new();
+        for queued in &self.queue {
+            let size = entry_size(queued.len);
+            // A mark vouches for what was synced before its own request.
+            let begins_a_request = queued.epoch.is_none();
+            if end + size + LINK > self.current.header.len || begins_a_request && count > 0 {
+                break;
+            }
+            last = queued.epoch.unwrap_or(last);
+            has_data |= queued.epoch.is_some();
+            let head = EntryHead {
+                crc: 0,
+                previous: chain,
+                len: queued.len,
+                epoch: last,
+                term: queued.term,
+                kind: if queued.epoch.is_some() { Kind::Data } else { Kind::Mark },
+                offset: end,
+                synced: self.current.synced,
+            };
+            chain = encode_entry(head, seed, &queued.parts, &mut data);
+            end += size;
+            count += 1;
+        }
+        let file = self.current.file();
+        let mut ops = vec![DiskOp::Write { file: file.clone(), offset: self.current.position, data }];
+        if self.syncs() {
+            ops.push(DiskOp::Sync { file });
+        }
+        (Work::Group { count, end, chain, last, has_data }, ops)
+    }
+
+    /// Whether entries are synced at all.
+    fn syncs(&self) -> bool {
+        self.config.durability == Durability::Fsync && !self.config.bugs.has(Bug::SkipSync)
+    }
+
+    fn ops_of(&self, work: &Work) -> Vec<DiskOp> {
+        let write = |file: &str, offset, data| DiskOp::Write { file: file.to_owned(), offset, data };
+        let header_of = |header: &SegmentHeader| vec![Bytes::Owned(header.encode())];
+        let file = self.current.file();
+        match work {
+            // Both are made where they are chosen.
+            Work::Group { .. } | Work::Trim => Vec::new(),
+            Work::Create(next) => {
+                vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
+            }
+            Work::Clear(next) => vec![DiskOp::Remove { file: file_name(next.first_epoch) }],
+            Work::Link(next) => {
+                let name = file_name(next.first_epoch);
+                let head = EntryHead {
+                    crc: 0,
+                    previous: self.chain,
+                    len: 8,
+                    epoch: self.last_epoch,
+                    term: 0,
+                    kind: Kind::Link,
+                    offset: self.current.position,
+                    synced: self.current.synced,
+                };
+                let target = [Bytes::Owned(next.first_epoch.0.to_le_bytes().to_vec())];
+                let mut link = Vec::new();
+                encode_entry(head, self.current.header.seed(), &target, &mut link);
+                // The header and the name are synced in every mode: it costs little, and recovery knows then that a
+                // damaged header is damage.
+                let mut ops = vec![
+                    write(&name, 0, header_of(next)),
+                    DiskOp::Sync { file: name },
+                    DiskOp::SyncDirectory,
+                    write(&file, self.current.position, link),
+                ];
+                if self.syncs() {
+                    ops.push(DiskOp::Sync { file });
+                }
+                ops
+            }
+            Work::Grow(header) => vec![
+                DiskOp::SetLen { file: file.clone(), len: header.len },
+                write(&file, 0, header_of(header)),
+                DiskOp::Sync { file },
+            ],
+            Work::Zero(end) => vec![
+                write(&file, self.current.position, zeros(end - self.current.position)),
+                DiskOp::Sync { file },
+            ],
+        }
+    }
+
+    /// Takes the answer to a request. `None` if it is not the answer that the log waits for.
+    pub fn done(&mut self, done: &DiskDone) -> Option<Progress> {
+        if done.token != self.token {
+            return None;
+        }
+        let work = self.in_flight.take()?;
+        Some(match (&done.result, work) {
+            (Ok(()), work) => {
+                self.succeed(work);
+                Progress::Durable(self.durable)
+            }
+            // Whether the file was there is what we do not know. If it still is, creating it will fail.
+            (Err(DiskError::Io { .. }), Work::Clear(next)) => {
+                self.next = Some(Work::Create(next));
+                Progress::Durable(self.durable)
+            }
+            // Old segments do no harm; whether this one is gone is unknown, so no further one is touched.
+            (Err(DiskError::Full { .. }), Work::Trim) => {
+                self.trim_blocked = true;
+                Progress::Durable(self.durable)
+            }
+            (Err(DiskError::Full { file }), work) => {
+                self.full = true;
+                self.next = match work {
+                    Work::Group { end, .. } => {
+                        self.dirty = self.dirty.max(end);
+                        None
+                    }
+                    Work::Create(next) => Some(Work::Clear(next)),
+                    again => Some(again),
+                };
+                Progress::Full { file: file.clone() }
+            }
+            (Err(error), _) => {
+                let reason = error.to_string();
+                self.failed = Some(reason.clone());
+                Progress::Failed { reason }
+            }
+        })
+    }
+
+    fn succeed(&mut self, work: Work) {
+        match work {
+            Work::Group { count, end, chain, last, has_data } => {
+                let bytes: u64 = self
+                    .queue
+                    .drain(..count)
+                    .map(|queued| {
+                        self.marked = queued.epoch.is_none();
+                        queued.len
+                    })
+                    .sum();
+                self.pending_bytes -= bytes;
+                (self.chain, self.last_epoch, self.durable) = (chain, last, last);
+                (self.current.position, self.current.has_data) = (end, has_data);
+                self.dirty = self.dirty.max(end);
+                if self.config.durability == Durability::Fsync {
+                    self.current.synced = end;
+                }
+            }
+            Work::Create(next) => self.next = Some(Work::Link(next)),
+            Work::Clear(next) => self.next = Some(Work::Create(next)),
+            Work::Link(next) => {
+                self.older.push_back(self.current.header.first_epoch);
+                self.current = Current::empty(next);
+                self.dirty = HEADER;
+            }
+            Work::Grow(header) => self.current.header = header,
+            Work::Zero(_) => self.dirty = self.current.position,
+            Work::Trim => {
+                self.older.pop_front();
+            }
+        }
+    }
+
+    /// After [`Progress::Full`]: there may be space now.
+    pub fn retry(&mut self) {
+        self.full = false;
+    }
+
+    /// After [`Progress::Full`]: hands back all entries that are not durable, for their clients to be told, and
+    /// forgets them, so that their epochs can be used again. What they have left on the disk is overwritten before
+    /// anything else is written; until the log [is idle](LogWriter::is_idle), a crash may still bring some back.
+    ///
+    /// Nothing is given back while a request is in flight or the disk is not full.
+    pub fn give_up(&mut self) -> Vec<Pending> {
+        if !self.full || self.in_flight.is_some() {
+            return Vec::new();
+        }
+        if self.dirty > self.current.position {
+            self.next = Some(Work::Zero(self.dirty));
+        }
+        self.full = false;
+        self.appended = self.last_epoch;
+        self.pending_bytes = 0;
+        let pending = |queued: Queued| {
+            queued.epoch.map(|epoch| Pending { epoch, term: queued.term, parts: queued.parts })
+        };
+        self.queue.drain(..).filter_map(pending).collect()
+    }
+
+    /// Whether the disk was full at the last attempt.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Why the log has failed, if it has.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Everything up to this epoch is durable.
+    pub fn durable(&self) -> Epoch {
+        self.durable
+    }
+
+    /// The largest epoch that was appended, durable or not.
+    pub fn appended(&self) -> Epoch {
+        self.appended
+    }
+
+    /// Whether nothing is queued or under way.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_none() && self.next.is_none()
+    }
+
+    /// Numbers for metrics.
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            segments: self.older.len() + 1,
+            pending_entries: self.queue.len(),
+            pending_bytes: self.pending_bytes,
+            position: self.current.position,
+        }
+    }
+}
+
+/// Appends an entry to `data`: head, payload, padding. Returns its checksum.
+fn encode_entry(head: EntryHead, seed: u32, parts: &[Bytes], data: &mut Vec<Bytes>) -> u32 {
+    let padding = padding(head.len);
+    let mut crc = crc32c::crc32c_append(seed, &head.encode()[4..]);
+    for part in parts {
+        crc = crc32c::crc32c_append(crc, part.as_ref());
+    }
+    crc = crc32c::crc32c_append(crc, padding);
+    let head = EntryHead { crc, ..head };
+    data.push(Bytes::Owned(head.encode().to_vec()));
+    data.extend(parts.iter().cloned());
+    if !padding.is_empty() {
+        data.push(Bytes::Owned(padding.to_vec()));
+    }
+    crc
+}
+
+/// Parts that are `len` zeros.
+pub(crate) fn zeros(len: u64) -> Vec<Bytes> {
+    const PIECE: u64 = 1 << 16;
+    let piece = Arc::new(vec![0; len.min(PIECE) as usize]);
+    let mut parts = Vec::new();
+    let mut left = len;
+    while left >= PIECE {
+        parts.push(Bytes::Shared(piece.clone()));
+        left -= PIECE;
+    }
+    if left > 0 {
+        parts.push(Bytes::Owned(vec![0; left as usize]));
+    }
+    parts
+}

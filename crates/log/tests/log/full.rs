@@ -1,0 +1,215 @@
+//! A disk that is full or read-only, entries of any size, and the removal of what is no longer needed.
+
+use crate::support::*;
+use ordain_log::{
+    AppendError, Durability, LogConfig, LogError, LogWriter, MemoryDirectory, Progress, trim, verify,
+};
+use ordain_model::Epoch;
+use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp};
+
+#[test]
+fn entries_come_back_in_order_over_many_segments() {
+    for durability in [Durability::Fsync, Durability::Os] {
+        let config = LogConfig { durability, ..config() };
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, recovered, _) = open(&mut disk, config.clone()).unwrap();
+        assert!(recovered.created);
+        let mut written = Entries::new();
+        for (epoch, len) in (1..200).map(|i| (i * 3, i * 7 % 300)).chain([(900, 0), (901, 20_000), (902, 1)])
+        {
+            written.push((epoch, payload(epoch, len)));
+            append(&mut writer, epoch, &written[written.len() - 1].1);
+            if epoch % 2 == 0 {
+                assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(epoch))));
+            }
+        }
+        writer.mark();
+        settle(&mut disk, &mut writer);
+        assert!(writer.is_idle() && writer.stats().segments > 10 && writer.stats().pending_bytes == 0);
+        let report = verify(&disk, None).unwrap();
+        assert_eq!((report.entries, report.last_epoch, report.torn), (202, Epoch(902), None));
+        assert_eq!(report.segments, writer.stats().segments);
+        for _ in 0..3 {
+            let (_, recovered, found) = open(&mut disk, config.clone()).unwrap();
+            assert_eq!(found, written);
+            assert_eq!((recovered.created, recovered.torn), (false, None));
+        }
+    }
+}
+
+#[test]
+fn a_huge_first_entry_makes_the_empty_segment_grow() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    append(&mut writer, 1, &payload(1, 1 << 20));
+    append(&mut writer, 2, &payload(2, 10));
+    assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(2))));
+    let (_, _, found) = open(&mut disk, config()).unwrap();
+    assert_eq!(found, [(1, payload(1, 1 << 20)), (2, payload(2, 10))]);
+}
+
+#[test]
+fn what_is_appended_meanwhile_goes_out_with_one_sync() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, LogConfig { segment_bytes: 1 << 16, ..config() }).unwrap();
+    append(&mut writer, 1, b"first");
+    let first = writer.next_request().unwrap();
+    for epoch in 2..50 {
+        append(&mut writer, epoch, b"meanwhile");
+        assert!(writer.next_request().is_none(), "one request at a time");
+    }
+    assert_eq!(writer.done(&DiskDone { token: first.token + 1, result: Ok(()) }), None);
+    let done = ordain_log::carry_out(&mut disk, &first);
+    assert_eq!(writer.done(&done), Some(Progress::Durable(Epoch(1))));
+    assert_eq!(writer.done(&done), None, "an answer counts once");
+    let second = writer.next_request().unwrap();
+    assert!(matches!(second.ops.as_slice(), [DiskOp::Write { .. }, DiskOp::Sync { .. }]));
+    let done = ordain_log::carry_out(&mut disk, &second);
+    assert_eq!(writer.done(&done), Some(Progress::Durable(Epoch(49))));
+    assert!(writer.next_request().is_none());
+    let order = writer.append(Epoch(49), 0, Vec::new());
+    assert_eq!(order, Err(AppendError::Order { epoch: Epoch(49), last: Epoch(49) }));
+}
+
+/// Appends until done; when the disk is full, retries, or gives up some and goes on. Returns what must be found.
+fn through_full(
+    disk: &mut MemoryDirectory,
+    writer: &mut LogWriter,
+    random: &mut Random,
+    full_at: u64,
+) -> Entries {
+    let mut kept = Entries::new();
+    disk.set_full_from(Some(disk.ops() + full_at));
+    for epoch in 1..40 {
+        if random.below(10) == 0 {
+            writer.truncate_before(Epoch(1));
+        }
+        kept.push((epoch, payload(epoch, random.below(900))));
+        append(writer, epoch, &kept[kept.len() - 1].1);
+        if random.below(2) == 0 {
+            settle(disk, writer);
+        }
+        if writer.is_full() {
+            assert!(writer.durable() < Epoch(epoch));
+            match random.below(4) {
+                // Still full.
+                0 => writer.retry(),
+                1 => {
+                    let lost = writer.give_up();
+                    assert_eq!(lost.last().map(|pending| pending.epoch), Some(Epoch(epoch)));
+                    assert!(lost.iter().all(|pending| pending.epoch > writer.durable() && pending.term == 7));
+                    kept.truncate(kept.len() - lost.len());
+                    settle(disk, writer);
+                    disk.set_full_from(None);
+                    writer.retry();
+                    settle(disk, writer);
+                    disk.set_full_from(Some(disk.ops() + random.below(12)));
+                }
+                2 => {
+                    disk.set_full_from(None);
+                    writer.retry();
+                    settle(disk, writer);
+                    assert!(!writer.is_full());
+                    disk.set_full_from(Some(disk.ops() + random.below(12)));
+                }
+                _ => {}
+            }
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_disk_full_at_every_operation_loses_nothing_and_keeps_nothing_given_up() {
+    for full_at in 0..60 {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            let mut disk = MemoryDirectory::new();
+            let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+            let kept = through_full(&mut disk, &mut writer, &mut random, full_at);
+            let durable = writer.durable();
+            let crash = seed % 2 == 0;
+            if crash {
+                disk.crash(|| random.next());
+            } else {
+                disk.set_full_from(None);
+                writer.retry();
+                settle(&mut disk, &mut writer);
+                assert_eq!(writer.durable(), Epoch(kept.last().map_or(0, |entry| entry.0)));
+            }
+            disk.set_full_from(None);
+            let (_, _, found) = open(&mut disk, config())
+                .unwrap_or_else(|why| panic!("full at {full_at}, seed {seed}: {why}"));
+            if crash {
+                // Entries that had just been given up may come back; those before must be there.
+                let sure: Vec<_> = kept.iter().filter(|entry| entry.0 <= durable.0).collect();
+                assert!(
+                    found.iter().zip(&sure).all(|(found, sure)| found == *sure) && found.len() >= sure.len()
+                );
+            } else {
+                assert_eq!(found, kept, "full at {full_at}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_opens_and_reads_on_a_full_disk() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    append(&mut writer, 1, &payload(1, 1300));
+    settle(&mut disk, &mut writer);
+    disk.set_capacity(Some(2048));
+    append(&mut writer, 2, &payload(2, 1300));
+    let full = settle(&mut disk, &mut writer);
+    assert_eq!(full, Some(Progress::Full { file: "log-0000000000000002.seg".into() }));
+    let (mut writer, _, found) = open(&mut disk, config()).unwrap();
+    assert_eq!(found, [(1, payload(1, 1300))]);
+    append(&mut writer, 2, &payload(2, 1300));
+    assert!(matches!(settle(&mut disk, &mut writer), Some(Progress::Full { .. })));
+    disk.set_capacity(None);
+    writer.retry();
+    assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(2))));
+}
+
+#[test]
+fn a_read_only_directory_is_refused() {
+    let mut disk = MemoryDirectory::new();
+    disk.set_read_only(true);
+    let refused = open(&mut disk, config()).err();
+    assert!(matches!(refused, Some(LogError::Disk(DiskError::ReadOnly { .. }))), "{refused:?}");
+    disk.set_read_only(false);
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    disk.set_read_only(true);
+    append(&mut writer, 1, b"x");
+    assert!(matches!(settle(&mut disk, &mut writer), Some(Progress::Failed { .. })));
+    assert!(verify(&disk, None).is_ok(), "looking needs no permission to write");
+}
+
+#[test]
+fn old_segments_are_removed_whole() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    for epoch in 1..=60 {
+        append(&mut writer, epoch, &payload(epoch, 300));
+        settle(&mut disk, &mut writer);
+    }
+    let segments = writer.stats().segments;
+    writer.truncate_before(Epoch(30));
+    settle(&mut disk, &mut writer);
+    assert!(writer.stats().segments < segments);
+    let (_, recovered, found) = open(&mut disk, config()).unwrap();
+    let first = found[0].0;
+    assert!(first <= 30 && first > 20, "{first}");
+    assert_eq!(recovered.starts_after, Epoch(first - 1));
+    assert_eq!(found.last().map(|entry| entry.0), Some(60));
+
+    // The tool does the same to a log at rest, and leaves the last segment.
+    let removed = trim(&mut disk, None, Epoch(1000)).unwrap();
+    assert!(!removed.is_empty());
+    assert_eq!(disk.list().unwrap().len(), 1);
+    let (mut writer, recovered, found) = open(&mut disk, config()).unwrap();
+    assert_eq!((recovered.last_epoch, found.last().map(|entry| entry.0)), (Epoch(60), Some(60)));
+    writer.append(Epoch(61), 0, vec![Bytes::Owned(b"goes on".to_vec())]).unwrap();
+    assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(61))));
+}
