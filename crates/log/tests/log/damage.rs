@@ -9,7 +9,7 @@ use ordain_role::{Directory, DiskOp};
 /// A log of three segments; the entries of each group; all of it synced.
 fn written() -> (MemoryDirectory, Vec<Entries>) {
     let mut disk = MemoryDirectory::new();
-    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    let (mut writer, _, _) = open(&mut disk, config()).expect("a new log opens");
     let mut groups = Vec::new();
     let mut epoch = 0;
     for size in [2, 1, 3, 1, 2, 3, 1, 3] {
@@ -27,7 +27,7 @@ fn written() -> (MemoryDirectory, Vec<Entries>) {
 }
 
 fn files(disk: &MemoryDirectory) -> Vec<String> {
-    disk.list().unwrap().into_iter().map(|(file, _)| file).collect()
+    disk.list().expect("it lists").into_iter().map(|(file, _)| file).collect()
 }
 
 /// Opens a damaged log: entries that were written, with all but the last group among them, or a refusal that names the
