@@ -1,0 +1,105 @@
+//! What all threads of a node share: whether to go on, and why not.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::lane::Party;
+
+/// How far a node is. It only ever advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// It works.
+    Running,
+    /// Edges finish what was begun and begin nothing new.
+    Draining,
+    /// Loops end.
+    Stopping,
+}
+
+/// The switch of a node.
+#[derive(Debug)]
+pub(crate) struct Control {
+    phase: AtomicU8,
+    /// Why the node halts; the first reason stands.
+    halted: Mutex<Option<String>>,
+    /// Loops with edges that have not finished.
+    undrained: AtomicUsize,
+    /// Loops that have not ended.
+    alive: AtomicUsize,
+    /// All threads, to wake them when the phase changes.
+    parties: Vec<Arc<Party>>,
+}
+
+impl Control {
+    /// For a node of so many loops and these threads.
+    pub(crate) fn new(loops: usize, parties: Vec<Arc<Party>>) -> Control {
+        Control {
+            phase: AtomicU8::new(Phase::Running as u8),
+            halted: Mutex::new(None),
+            undrained: AtomicUsize::new(loops),
+            alive: AtomicUsize::new(loops),
+            parties,
+        }
+    }
+
+    /// How far the node is.
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopping,
+        }
+    }
+
+    /// Advances the phase, and makes sure that every thread sees it.
+    pub(crate) fn advance(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.wake_all();
+    }
+
+    /// Stops the node at once, for a reason.
+    pub(crate) fn halt(&self, reason: String) {
+        tracing::error!(%reason, "the node halts");
+        self.reason().get_or_insert(reason);
+        self.advance(Phase::Stopping);
+    }
+
+    /// Why the node halted, if it did.
+    pub(crate) fn halt_reason(&self) -> Option<String> {
+        self.reason().clone()
+    }
+
+    /// Whether the node has halted.
+    pub(crate) fn is_halted(&self) -> bool {
+        self.phase() == Phase::Stopping && self.reason().is_some()
+    }
+
+    fn reason(&self) -> MutexGuard<'_, Option<String>> {
+        // Nobody panics while holding it; if someone did, the reason would be as good as it was.
+        self.halted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A loop's edges have finished. When all have, the loops end.
+    pub(crate) fn loop_drained(&self) {
+        if self.undrained.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.advance(Phase::Stopping);
+        }
+    }
+
+    /// A loop has ended; nothing comes from it any more.
+    pub(crate) fn loop_ended(&self) {
+        if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.wake_all();
+        }
+    }
+
+    /// Whether all loops have ended.
+    pub(crate) fn loops_have_ended(&self) -> bool {
+        self.alive.load(Ordering::Acquire) == 0
+    }
+
+    fn wake_all(&self) {
+        self.parties.iter().for_each(|party| party.wake());
+    }
+}

@@ -1,0 +1,493 @@
+//! One event loop: a thread that runs its roles and edges, and carries out what they ask for.
+//!
+//! A turn: look at the sockets (or sleep, if there is nothing to do) → edges take what is ready → roles handle
+//! what has arrived, up to a bound so that sockets and timers are not kept waiting → timers → edges send the
+//! answers that were gathered.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use ordain_model::Micros;
+use ordain_role::{Address, DiskRequest, Event, Now, Outbox, Role};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock::Clock;
+use crate::control::{Control, Phase};
+use crate::disk::{DiskPort, no_disk};
+use crate::edge::{Edge, Tokens, Turn};
+use crate::lane::{Inlet, Outlet, Party};
+use crate::poller::Poller;
+use crate::timers::Timers;
+
+/// How many events roles handle in one turn at most.
+const BURST: usize = 256;
+/// How long roles may run in one turn of a loop that has sockets to serve; one event may overrun it.
+const BURST_TIME: Micros = Micros(500);
+/// How many messages a turn takes from each other loop, so that none of them is starved.
+const INTAKE: usize = 64;
+/// How old a snapshot may get while a loop works.
+const SNAPSHOT_AGE: Micros = Micros::from_millis(100);
+
+/// What a loop looked like a moment ago: at most 100 ms, plus the turn that was under way.
+#[derive(Clone, Debug, Default)]
+pub struct LoopSnapshot {
+    /// The loop's name.
+    pub name: String,
+    /// Processor time that its thread has used.
+    pub cpu: Duration,
+    /// Turns made.
+    pub turns: u64,
+    /// How often it went to sleep.
+    pub sleeps: u64,
+    /// Messages sent to other loops.
+    pub sent: u64,
+    /// Its roles and edges.
+    pub roles: Vec<RoleSnapshot>,
+}
+
+/// A role's part of a [`LoopSnapshot`].
+#[derive(Clone, Debug, Default)]
+pub struct RoleSnapshot {
+    /// Its number on the node.
+    pub role: u16,
+    /// What it is called.
+    pub name: &'static str,
+    /// Events handled.
+    pub events: u64,
+    /// What it reports of itself, by metric name.
+    pub gauges: Vec<(&'static str, f64)>,
+}
+
+/// A role or an edge.
+pub(crate) enum Actor<M> {
+    Role(Box<dyn Role<Message = M>>),
+    Edge(Box<dyn Edge<Message = M>>),
+}
+
+impl<M> Actor<M> {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
+        match self {
+            Actor::Role(role) => role.handle(now, event, out),
+            Actor::Edge(edge) => edge.handle(now, event, out),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Actor::Role(role) => role.name(),
+            Actor::Edge(edge) => edge.name(),
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        match self {
+            Actor::Role(role) => role.gauges(report),
+            Actor::Edge(edge) => edge.gauges(report),
+        }
+    }
+}
+
+/// An actor's place on a loop.
+pub(crate) struct Seat<M> {
+    pub(crate) address: Address,
+    pub(crate) actor: Actor<M>,
+    /// Events handled.
+    pub(crate) events: u64,
+}
+
+/// Where the role of a number sits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) on_loop: usize,
+    pub(crate) seat: usize,
+}
+
+/// A message on its way to another loop.
+pub(crate) struct Envelope<M> {
+    from: Address,
+    seat: usize,
+    message: M,
+}
+
+/// Carries out what actors ask for.
+pub(crate) struct Effects<M> {
+    /// The number of this loop.
+    pub(crate) index: usize,
+    /// By role number.
+    pub(crate) routes: Arc<[Option<Route>]>,
+    /// To each loop of the node; none to this one.
+    pub(crate) outlets: Vec<Option<Outlet<Envelope<M>>>>,
+    pub(crate) disk: Option<DiskPort>,
+    pub(crate) control: Arc<Control>,
+    /// What has happened to the actors of this loop, by seat, in order.
+    pub(crate) inbox: VecDeque<(usize, Event<M>)>,
+    pub(crate) timers: Timers,
+    /// Messages sent to other loops.
+    pub(crate) sent: u64,
+    /// An actor of this loop has stopped the node: nothing is handled any more.
+    pub(crate) halted: bool,
+}
+
+impl<M> Effects<M> {
+    /// Carries out what the actor at a seat asks for, and leaves the outbox empty.
+    fn carry_out(&mut self, seat: usize, actor: &Seat<M>, now: Now, out: &mut Outbox<M>) {
+        if let Some(reason) = out.halt.take() {
+            return self.halt(format!("{}: {reason}", actor.actor.name()));
+        }
+        let mut left_the_loop = false;
+        for (to, message) in out.sends.drain(..) {
+            let here = to.node == actor.address.node;
+            let route = self.routes.get(usize::from(to.role)).copied().flatten().filter(|_| here);
+            let Some(route) = route else {
+                let name = actor.actor.name();
+                return self.halt(format!("{name} sent a message to {to:?}, which does not exist"));
+            };
+            match self.outlets[route.on_loop].as_mut() {
+                None => {
+                    debug_assert_eq!(route.on_loop, self.index, "every other loop has an outlet");
+                    self.inbox.push_back((route.seat, Event::Message { from: actor.address, message }));
+                }
+                Some(outlet) => {
+                    outlet.send(Envelope { from: actor.address, seat: route.seat, message });
+                    self.sent += 1;
+                    left_the_loop = true;
+                }
+            }
+        }
+        if left_the_loop {
+            // At once, not at the end of the turn: a message is a batch, and whoever waits for it may start.
+            self.announce();
+        }
+        for (timer, delay) in out.timers.drain(..) {
+            self.timers.set((seat, timer), delay.map(|delay| now.elapsed.plus(delay)));
+        }
+        if !out.disk.is_empty() {
+            self.submit(seat, out.disk.drain(..));
+        }
+    }
+
+    fn submit(&mut self, seat: usize, requests: impl Iterator<Item = DiskRequest>) {
+        for request in requests {
+            let done = match &mut self.disk {
+                Some(disk) => disk.submit(seat, request),
+                None => Some(no_disk(&request)),
+            };
+            self.inbox.extend(done.map(|done| (seat, Event::Disk(done))));
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.announce();
+        }
+    }
+
+    fn halt(&mut self, reason: String) {
+        self.halted = true;
+        self.control.halt(reason);
+    }
+
+    fn announce(&mut self) {
+        self.outlets.iter_mut().flatten().for_each(Outlet::announce);
+    }
+
+    /// Whether whatever could not be handed over yet will wake this loop when it can.
+    fn may_sleep(&self) -> bool {
+        self.outlets.iter().flatten().all(Outlet::may_sleep)
+            && self.disk.as_ref().is_none_or(DiskPort::may_sleep)
+    }
+
+    fn awake(&self) {
+        self.outlets.iter().flatten().for_each(Outlet::awake);
+        self.disk.iter().for_each(DiskPort::awake);
+    }
+}
+
+/// The times that pace a loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How long to look for work before sleeping.
+    pub(crate) spin: Micros,
+    /// How long edges may take to finish what was begun.
+    pub(crate) drain: Micros,
+}
+
+/// A loop, as its thread owns it.
+pub(crate) struct EventLoop<M> {
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) pace: Pace,
+    pub(crate) poller: Poller,
+    pub(crate) me: Arc<Party>,
+    pub(crate) control: Arc<Control>,
+    /// Roles first, then edges.
+    pub(crate) seats: Vec<Seat<M>>,
+    pub(crate) first_edge: usize,
+    pub(crate) inlets: Vec<Inlet<Envelope<M>>>,
+    pub(crate) effects: Effects<M>,
+    pub(crate) snapshot: Arc<Mutex<LoopSnapshot>>,
+    pub(crate) state: State<M>,
+}
+
+/// What a loop keeps from turn to turn.
+pub(crate) struct State<M> {
+    now: Now,
+    /// Empty between calls of actors; here to keep its memory.
+    out: Outbox<M>,
+    /// The seat whose actor was called last: the one to name if it panics.
+    acting: usize,
+    /// The phase that this loop has acted upon.
+    phase: Phase,
+    /// While edges finish: when they must have.
+    drain_by: Option<Micros>,
+    /// An edge wants another turn at once.
+    again: bool,
+    /// When there last was something to do.
+    busy_at: Micros,
+    turns: u64,
+    sleeps: u64,
+    snapshot_at: Micros,
+    /// Something was handled since the last snapshot.
+    changed: bool,
+}
+
+impl<M> Default for State<M> {
+    fn default() -> Self {
+        State {
+            now: Now::default(),
+            out: Outbox::default(),
+            acting: 0,
+            phase: Phase::Running,
+            drain_by: None,
+            again: false,
+            busy_at: Micros(0),
+            turns: 0,
+            sleeps: 0,
+            snapshot_at: Micros(0),
+            changed: true,
+        }
+    }
+}
+
+impl<M> fmt::Debug for EventLoop<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoop").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<M> EventLoop<M> {
+    /// Runs until the node stops.
+    pub(crate) fn run(&mut self) {
+        self.state.now = self.clock.now();
+        for seat in 0..self.seats.len() {
+            self.handle(seat, Event::Start);
+        }
+        while !self.effects.halted && self.obey() {
+            self.rest();
+            self.state.now = self.clock.now();
+            self.state.turns += 1;
+            self.serve_edges();
+            self.intake();
+            self.run_roles();
+            self.fire_timers();
+            self.call_edges(|edge, now, out| edge.flush(now, out));
+            self.effects.announce();
+            self.report();
+        }
+        self.report_now();
+        if let Some(disk) = self.effects.disk.as_mut().filter(|_| !self.control.is_halted()) {
+            disk.close();
+        }
+    }
+
+    /// Who was being called when it panicked.
+    pub(crate) fn acting(&self) -> &'static str {
+        self.seats.get(self.state.acting).map_or("an empty loop", |seat| seat.actor.name())
+    }
+
+    /// Does what the phase asks for, and says whether to go on.
+    fn obey(&mut self) -> bool {
+        let phase = self.control.phase();
+        if phase == Phase::Draining && self.state.phase < phase {
+            self.state.phase = phase;
+            self.state.drain_by = Some(self.state.now.elapsed.plus(self.pace.drain));
+            self.call_edges(|edge, now, out| edge.stop(now, out));
+        }
+        if let Some(by) = self.state.drain_by {
+            let late = self.state.now.elapsed >= by;
+            let drained = self.edges().all(|edge| edge.drained());
+            if drained || late {
+                if !drained {
+                    tracing::warn!(name = self.name, "stopping although not everything begun is finished");
+                }
+                self.state.drain_by = None;
+                self.control.loop_drained();
+            }
+        }
+        self.control.phase() != Phase::Stopping
+    }
+
+    fn edges(&self) -> impl Iterator<Item = &dyn Edge<Message = M>> {
+        self.seats.iter().filter_map(|seat| match &seat.actor {
+            Actor::Edge(edge) => Some(&**edge),
+            Actor::Role(_) => None,
+        })
+    }
+
+    fn has_edges(&self) -> bool {
+        self.first_edge < self.seats.len()
+    }
+
+    /// Looks at the sockets; sleeps first if there is nothing to do.
+    fn rest(&mut self) {
+        let now = self.state.now.elapsed;
+        let due = self.effects.timers.next_due();
+        let busy = self.state.again
+            || !self.effects.inbox.is_empty()
+            || due.is_some_and(|at| at <= now)
+            || !self.nothing_arrived();
+        if busy {
+            self.state.busy_at = now;
+        }
+        if busy || now.since(self.state.busy_at) < self.pace.spin {
+            if self.has_edges() {
+                self.poller.look();
+            } else if !busy {
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let phase = self.state.phase;
+        if self.me.bell().listen(|| self.nothing_arrived() && self.control.phase() == phase)
+            && self.effects.may_sleep()
+        {
+            self.state.sleeps += 1;
+            let report = self.state.changed.then(|| self.state.snapshot_at.plus(SNAPSHOT_AGE));
+            match [due, self.state.drain_by, report].into_iter().flatten().min() {
+                Some(until) => self.poller.wait_until(now, until),
+                None => self.poller.wait_forever(),
+            }
+        } else if self.has_edges() {
+            self.poller.look();
+        }
+        self.me.bell().ignore();
+        self.effects.awake();
+    }
+
+    fn nothing_arrived(&self) -> bool {
+        self.inlets.iter().all(Inlet::is_empty) && self.effects.disk.as_ref().is_none_or(DiskPort::is_empty)
+    }
+
+    fn serve_edges(&mut self) {
+        let State { now, out, acting, changed, .. } = &mut self.state;
+        for event in self.poller.sockets() {
+            let seat = self.first_edge + Tokens::edge_of(event.token());
+            if let Some(place) = self.seats.get_mut(seat)
+                && let Actor::Edge(edge) = &mut place.actor
+            {
+                *acting = seat;
+                *changed = true;
+                place.events += 1;
+                edge.ready(event, *now, out);
+                self.effects.carry_out(seat, place, *now, out);
+            }
+        }
+        let mut again = false;
+        self.call_edges(|edge, now, out| again |= edge.turn(now, out) == Turn::Again);
+        self.state.again = again;
+    }
+
+    fn call_edges(&mut self, mut call: impl FnMut(&mut dyn Edge<Message = M>, Now, &mut Outbox<M>)) {
+        let State { now, out, acting, .. } = &mut self.state;
+        for (seat, place) in self.seats.iter_mut().enumerate().skip(self.first_edge) {
+            if let Actor::Edge(edge) = &mut place.actor {
+                *acting = seat;
+                call(&mut **edge, *now, out);
+                self.effects.carry_out(seat, place, *now, out);
+            }
+        }
+    }
+
+    /// Takes what other loops and the disk have sent.
+    fn intake(&mut self) {
+        let inbox = &mut self.effects.inbox;
+        if inbox.len() < BURST {
+            for inlet in &mut self.inlets {
+                inlet.take(INTAKE, |Envelope { from, seat, message }| {
+                    inbox.push_back((seat, Event::Message { from, message }));
+                });
+            }
+        }
+        if let Some(disk) = &mut self.effects.disk {
+            disk.answers(|answer| inbox.push_back((answer.seat, Event::Disk(answer.done))));
+        }
+    }
+
+    fn run_roles(&mut self) {
+        let until = self.state.now.elapsed.plus(BURST_TIME);
+        for _ in 0..BURST {
+            let Some((seat, event)) = self.effects.inbox.pop_front() else { break };
+            self.handle(seat, event);
+            if self.effects.halted {
+                break;
+            }
+            self.state.now = self.clock.since(self.state.now);
+            if self.has_edges() && self.state.now.elapsed >= until {
+                break;
+            }
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        let pass = self.effects.timers.next_no();
+        while !self.effects.halted
+            && let Some((seat, timer)) = self.effects.timers.pop(self.state.now.elapsed, pass)
+        {
+            self.handle(seat, Event::Timer(timer));
+        }
+    }
+
+    fn handle(&mut self, seat: usize, event: Event<M>) {
+        let State { now, out, acting, changed, .. } = &mut self.state;
+        let place = &mut self.seats[seat];
+        *acting = seat;
+        *changed = true;
+        place.events += 1;
+        place.actor.handle(*now, event, out);
+        if !out.is_empty() {
+            self.effects.carry_out(seat, place, *now, out);
+        }
+    }
+
+    /// Refreshes the snapshot if it is old.
+    fn report(&mut self) {
+        if self.state.changed && self.state.now.elapsed.since(self.state.snapshot_at) >= SNAPSHOT_AGE {
+            self.report_now();
+        }
+    }
+
+    fn report_now(&mut self) {
+        // A reader holds it for a moment: next turn, then. Nobody panics while holding it, and if someone
+        // did, what is in it gets overwritten whole.
+        let mut snapshot = match self.snapshot.try_lock() {
+            Ok(snapshot) => snapshot,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        snapshot.cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+        snapshot.turns = self.state.turns;
+        snapshot.sleeps = self.state.sleeps;
+        snapshot.sent = self.effects.sent;
+        snapshot.roles.resize_with(self.seats.len(), RoleSnapshot::default);
+        for (role, seat) in snapshot.roles.iter_mut().zip(&self.seats) {
+            role.role = seat.address.role;
+            role.name = seat.actor.name();
+            role.events = seat.events;
+            role.gauges.clear();
+            seat.actor.gauges(&mut |name, value| role.gauges.push((name, value)));
+        }
+        drop(snapshot);
+        self.state.snapshot_at = self.state.now.elapsed;
+        self.state.changed = false;
+    }
+}

@@ -1,0 +1,382 @@
+//! Starting a node's threads, and stopping them.
+
+use std::any::Any;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use core_affinity::CoreId;
+use ordain_role::{Address, NodeId, Role};
+
+use crate::clock::{Clock, micros};
+use crate::control::{Control, Phase};
+use crate::disk::{Disk, DiskPort, DiskThread};
+use crate::edge::{Edge, Tokens};
+use crate::lane::{Inlet, Outlet, Party, lane};
+use crate::loops::{Actor, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
+use crate::poller::Poller;
+use crate::timers::Timers;
+
+/// What sits on one loop. Role numbers are the node's: no two roles or edges have the same.
+pub struct LoopSpec<M> {
+    /// The name of its thread, and of the loop in metrics.
+    pub name: String,
+    /// Its roles.
+    pub roles: Vec<(u16, Box<dyn Role<Message = M>>)>,
+    /// Its edges.
+    pub edges: Vec<(u16, Box<dyn Edge<Message = M>>)>,
+    /// The core to run on, if on a certain one.
+    pub core: Option<usize>,
+}
+
+impl<M> LoopSpec<M> {
+    /// A loop with nothing on it.
+    pub fn new(name: impl Into<String>) -> LoopSpec<M> {
+        LoopSpec { name: name.into(), roles: Vec::new(), edges: Vec::new(), core: None }
+    }
+
+    /// The same loop with one more role.
+    #[must_use]
+    pub fn role(mut self, number: u16, role: impl Role<Message = M> + 'static) -> LoopSpec<M> {
+        self.roles.push((number, Box::new(role)));
+        self
+    }
+
+    /// The same loop with one more edge.
+    #[must_use]
+    pub fn edge(mut self, number: u16, edge: impl Edge<Message = M> + 'static) -> LoopSpec<M> {
+        self.edges.push((number, Box::new(edge)));
+        self
+    }
+}
+
+impl<M> fmt::Debug for LoopSpec<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopSpec").field("name", &self.name).field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+/// How a node runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Which node of the cluster it is: the node in its roles' addresses.
+    pub node: NodeId,
+    /// How long an idle loop looks for work before it sleeps. It pays where a core is free to do so: not with
+    /// a single loop, and not on two cores or fewer, where the default is not to.
+    pub spin: Duration,
+    /// How long a stop waits for edges to finish what was begun.
+    pub drain: Duration,
+    /// How many messages a ring between two loops holds.
+    pub ring: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let spin = if cores > 2 { Duration::from_micros(20) } else { Duration::ZERO };
+        Options { node: NodeId(0), spin, drain: Duration::from_secs(10), ring: 1024 }
+    }
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is nothing to run.
+    #[error("a node needs at least one loop")]
+    NoLoops,
+    /// A mistake in the wiring.
+    #[error("two roles of a node have the number {0}")]
+    DuplicateRole(u16),
+    /// An edge cannot have what it needs, such as its address.
+    #[error("cannot start {edge}: {reason}")]
+    Edge {
+        /// Which one.
+        edge: &'static str,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// The system refuses threads or file descriptors.
+    #[error("cannot start the event loops: {0}; raise the limits of threads and open files")]
+    System(#[from] io::Error),
+}
+
+/// Why a node ended other than by being asked to: an invariant is broken, or there was a panic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node stopped: {reason}")]
+pub struct Stopped {
+    /// What was found.
+    pub reason: String,
+}
+
+/// Starts nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Runtime;
+
+impl Runtime {
+    /// Starts a node: its loops, and its disk thread if it has a disk.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start<M: Send + 'static>(
+        options: Options,
+        mut disk: Option<Disk>,
+        loops: Vec<LoopSpec<M>>,
+    ) -> Result<Running, StartError> {
+        let routes = routes(&loops)?;
+        let pollers: Vec<(Poller, Arc<Party>)> =
+            loops.iter().map(|_| Poller::new()).collect::<io::Result<_>>()?;
+        let (disk_poller, disk_party) = Poller::new()?;
+        let loop_parties: Vec<Arc<Party>> = pollers.iter().map(|(_, party)| party.clone()).collect();
+        let all = loop_parties.iter().chain([&disk_party]).cloned().collect();
+        let control = Arc::new(Control::new(loops.len(), all));
+        // On two loops or more a spinning one may be about to hear from another; alone it would only burn.
+        let spin = if loops.len() > 1 { options.spin } else { Duration::ZERO };
+        let pace = Pace { spin: micros(spin), drain: micros(options.drain) };
+        let clock = Clock::start();
+        let ring = options.ring.max(1);
+        let mut running =
+            Running { control: control.clone(), threads: Vec::new(), snapshots: Arc::default() };
+
+        let mut disk_ports = Vec::new();
+        let mut built = Vec::new();
+        let parts = loops.into_iter().zip(pollers).zip(mesh(&loop_parties, ring));
+        for (index, ((spec, (poller, me)), ends)) in parts.enumerate() {
+            let core = spec.core;
+            let (seats, first_edge) = seats(options.node, spec.roles, spec.edges, &poller)?;
+            let port = disk.as_mut().map(|disk| {
+                let (jobs, inbound) = lane(ring, &me, &disk_party);
+                let (outbound, answers) = lane(ring, &disk_party, &me);
+                disk_ports.push((inbound, outbound));
+                DiskPort::new(disk.handle(), jobs, answers, seats.len())
+            });
+            let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
+            let effects = Effects {
+                index,
+                routes: routes.clone(),
+                outlets: ends.outlets,
+                disk: port,
+                control: control.clone(),
+                inbox: VecDeque::new(),
+                timers: Timers::default(),
+                sent: 0,
+                halted: false,
+            };
+            let event_loop = EventLoop {
+                name: spec.name,
+                clock,
+                pace,
+                poller,
+                me,
+                control: control.clone(),
+                seats,
+                first_edge,
+                inlets: ends.inlets,
+                effects,
+                snapshot: Arc::new(Mutex::new(snapshot)),
+                state: State::default(),
+            };
+            built.push((core, event_loop));
+        }
+
+        running.snapshots = built.iter().map(|(_, event_loop)| event_loop.snapshot.clone()).collect();
+        if let Some(mut disk) = disk {
+            let thread = DiskThread {
+                poller: disk_poller,
+                me: disk_party,
+                control: control.clone(),
+                directory: disk.handle(),
+                ports: disk_ports,
+            };
+            running.adopt(spawn_disk(thread, control))?;
+        }
+        for (core, event_loop) in built {
+            running.adopt(spawn_loop(core, event_loop))?;
+        }
+        Ok(running)
+    }
+}
+
+/// Where each role sits, by number.
+fn routes<M>(loops: &[LoopSpec<M>]) -> Result<Arc<[Option<Route>]>, StartError> {
+    if loops.is_empty() {
+        return Err(StartError::NoLoops);
+    }
+    let mut taken = BTreeSet::new();
+    let mut routes = Vec::new();
+    for (on_loop, spec) in loops.iter().enumerate() {
+        let numbers = spec.roles.iter().map(|(n, _)| *n).chain(spec.edges.iter().map(|(n, _)| *n));
+        for (seat, number) in numbers.enumerate() {
+            if !taken.insert(number) {
+                return Err(StartError::DuplicateRole(number));
+            }
+            let number = usize::from(number);
+            if routes.len() <= number {
+                routes.resize(number + 1, None);
+            }
+            routes[number] = Some(Route { on_loop, seat });
+        }
+    }
+    Ok(routes.into())
+}
+
+/// One loop's ends of its lanes to and from all others.
+struct Ends<T> {
+    /// By target; none to itself.
+    outlets: Vec<Option<Outlet<T>>>,
+    inlets: Vec<Inlet<T>>,
+}
+
+/// Makes a lane for every ordered pair of loops.
+fn mesh<T>(parties: &[Arc<Party>], ring: usize) -> Vec<Ends<T>> {
+    let mut ends: Vec<Ends<T>> =
+        parties.iter().map(|_| Ends { outlets: Vec::new(), inlets: Vec::new() }).collect();
+    for (from, source) in parties.iter().enumerate() {
+        for (to, target) in parties.iter().enumerate() {
+            let outlet = (from != to).then(|| {
+                let (outlet, inlet) = lane(ring, source, target);
+                ends[to].inlets.push(inlet);
+                outlet
+            });
+            ends[from].outlets.push(outlet);
+        }
+    }
+    ends
+}
+
+/// Puts roles and edges on a loop, and lets edges register their sockets.
+fn seats<M>(
+    node: NodeId,
+    roles: Vec<(u16, Box<dyn Role<Message = M>>)>,
+    edges: Vec<(u16, Box<dyn Edge<Message = M>>)>,
+    poller: &Poller,
+) -> Result<(Vec<Seat<M>>, usize), StartError> {
+    let first_edge = roles.len();
+    let seat = |role, actor| Seat { address: Address { node, role }, actor, events: 0 };
+    let mut seats: Vec<Seat<M>> =
+        roles.into_iter().map(|(number, role)| seat(number, Actor::Role(role))).collect();
+    for (i, (number, mut edge)) in edges.into_iter().enumerate() {
+        let registry = poller.registry().try_clone()?;
+        edge.register(registry, Tokens::new(i))
+            .map_err(|reason| StartError::Edge { edge: edge.name(), reason })?;
+        seats.push(seat(number, Actor::Edge(edge)));
+    }
+    Ok((seats, first_edge))
+}
+
+fn spawn_loop<M: Send + 'static>(
+    core: Option<usize>,
+    mut event_loop: EventLoop<M>,
+) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(event_loop.name.clone()).spawn(move || {
+        if let Some(id) = core
+            && !core_affinity::set_for_current(CoreId { id })
+        {
+            tracing::warn!(name = event_loop.name, core = id, "cannot pin the loop to its core");
+        }
+        let control = event_loop.control.clone();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
+            let (name, role) = (&event_loop.name, event_loop.acting());
+            control.halt(format!("{role} on loop {name} panicked: {}", said(&*panic)));
+        }
+        control.loop_ended();
+    })
+}
+
+fn spawn_disk(mut disk: DiskThread, control: Arc<Control>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("disk".to_owned()).spawn(move || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| disk.run())) {
+            control.halt(format!("the disk thread panicked: {}", said(&*panic)));
+        }
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+}
+
+type Snapshots = Arc<[Arc<Mutex<LoopSnapshot>>]>;
+
+/// A node that runs. Dropping it stops it without draining.
+#[derive(Debug)]
+pub struct Running {
+    control: Arc<Control>,
+    threads: Vec<JoinHandle<()>>,
+    snapshots: Snapshots,
+}
+
+impl Running {
+    /// Waits until the node has ended, by [`Handle::stop`] or by itself.
+    ///
+    /// # Errors
+    /// Why it ended by itself.
+    pub fn wait(mut self) -> Result<(), Stopped> {
+        self.join();
+        self.control.halt_reason().map_or(Ok(()), |reason| Err(Stopped { reason }))
+    }
+
+    /// Lets edges finish what was begun, ends the loops, completes their disk requests, and waits for all that.
+    ///
+    /// # Errors
+    /// Why the node ended by itself meanwhile.
+    pub fn stop(self) -> Result<(), Stopped> {
+        self.handle().stop();
+        self.wait()
+    }
+
+    /// A way to reach the node from other threads.
+    pub fn handle(&self) -> Handle {
+        Handle { control: self.control.clone(), snapshots: self.snapshots.clone() }
+    }
+
+    /// Takes in a thread; if there is none, dropping the node stops those that have started.
+    fn adopt(&mut self, thread: io::Result<JoinHandle<()>>) -> io::Result<()> {
+        self.threads
+            .push(thread.inspect_err(|error| self.control.halt(format!("cannot start a thread: {error}")))?);
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // What a thread may panic with has been caught inside; a role whose drop panics ends here.
+            if let Err(panic) = thread.join() {
+                self.control.halt(format!("a thread panicked while ending: {}", said(&*panic)));
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.control.advance(Phase::Stopping);
+            self.join();
+        }
+    }
+}
+
+/// Reaches a running node from any thread: to stop it, and to look at it.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    control: Arc<Control>,
+    snapshots: Snapshots,
+}
+
+impl Handle {
+    /// Asks the node to stop as [`Running::stop`] does, without waiting.
+    pub fn stop(&self) {
+        self.control.advance(Phase::Draining);
+    }
+
+    /// Shows what each loop looked like a moment ago.
+    pub fn inspect(&self, mut look: impl FnMut(&LoopSnapshot)) {
+        for snapshot in self.snapshots.iter() {
+            // A poisoned one was being shown to a closure that panicked: it is as good as it was.
+            look(&snapshot.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
