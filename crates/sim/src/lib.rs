@@ -1,1 +1,40 @@
-//! Placeholder crate root.
+//! The simulator: whole clusters on one thread, in virtual time, from one seed.
+//!
+//! It drives the very roles that the runtime drives (DESIGN.md, idea 1), with everything around them that can
+//! go wrong going wrong: late, lost, doubled and reordered messages, partitions, slow and full disks, clocks
+//! that drift and jump, and the loss of power between any two disk operations. It knows the roles' trait and
+//! no engine.
+//!
+//! A run goes: faults while clients ask; then everything is healed and all that is outstanding must end
+//! within a bound ([`Simulator::transition_to_liveness`]); then every node loses power once more and must
+//! come back; then the checkers compare what the clients saw with a serial execution of the durable log.
+//! [`run_seed`] does all of that and the same seed does the same, to the byte of its event trace.
+//!
+//! The way to read it: [`system`] is what is driven; [`simulator`] is the driver, [`faults`] what it does to
+//! the system; [`workload`] is what clients ask for; [`history`] is what they saw and [`mod@check`] what is
+//! demanded of it; [`mod@run`] puts it together.
+
+pub mod check;
+mod client;
+mod clock;
+pub mod faults;
+pub mod history;
+mod node;
+pub mod random;
+pub mod run;
+mod serve;
+pub mod simulator;
+pub mod system;
+#[cfg(test)]
+mod tests;
+pub mod trace;
+pub mod workload;
+
+pub use check::{Violation, ViolationKind};
+pub use faults::{Fault, Faults};
+pub use history::History;
+pub use random::Random;
+pub use run::{Config, Report, run_seed};
+pub use simulator::{Counts, Simulator};
+pub use system::{FrontDoor, Roles, System};
+pub use workload::{Mix, Workload};

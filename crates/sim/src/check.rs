@@ -1,0 +1,315 @@
+//! The checkers: is what the clients saw what a serial execution of the durable log would have shown them?
+//!
+//! Each looks at the [`History`] and at the log and nothing else. [`check`] runs them all and reports the first
+//! violation; what one checker may take for granted is what the ones before it have established.
+//!
+//! | checker | holds the system to |
+//! |---|---|
+//! | [`order`] | the log is one sequence without gaps in meaning: ascending, replicas of it alike |
+//! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
+//! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does |
+//! | [`strict`] | what was answered before another was asked stands before it in the serial order |
+//! | [`conserved`] | what every transaction conserves is conserved in every answer |
+
+pub mod conserved;
+pub mod order;
+pub mod serial;
+pub mod sessions;
+pub mod strict;
+
+use std::fmt;
+use std::sync::Arc;
+
+use ordain_model::{Batch, Digest, Gsn, ProcedureId, Registry};
+use ordain_role::NodeId;
+
+use crate::history::{History, RequestId};
+
+/// What kind of promise was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ViolationKind {
+    /// The log is not one ascending sequence, or its replicas differ.
+    LogOrder,
+    /// A request of a session took effect twice.
+    EffectTwice,
+    /// Two answers to one request differ.
+    AnswersDiffer,
+    /// An acknowledged transaction is not in the durable log.
+    AcknowledgedLost,
+    /// The log holds another transaction where an acknowledged one stands.
+    WrongPlace,
+    /// The log holds a transaction more often than it was asked for, or one that was refused.
+    Phantom,
+    /// An answer is not that of the serial execution.
+    WrongAnswer,
+    /// A node's state is not that of the serial execution.
+    WrongState,
+    /// A request answered earlier stands later in the serial order than one asked afterwards.
+    RealTime,
+    /// A conserved quantity was seen to change.
+    NotConserved,
+    /// A role found one of its invariants broken.
+    Invariant,
+    /// A role stopped its node.
+    Halted,
+    /// A role panicked.
+    Panicked,
+    /// A node could not be started from what is on its disk, or its log could not be read.
+    Recovery,
+    /// With everything healed, requests were not finished within the bound.
+    Stuck,
+}
+
+impl ViolationKind {
+    /// The name by which reports call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ViolationKind::LogOrder => "log-order",
+            ViolationKind::EffectTwice => "effect-twice",
+            ViolationKind::AnswersDiffer => "answers-differ",
+            ViolationKind::AcknowledgedLost => "acknowledged-lost",
+            ViolationKind::WrongPlace => "wrong-place",
+            ViolationKind::Phantom => "phantom",
+            ViolationKind::WrongAnswer => "wrong-answer",
+            ViolationKind::WrongState => "wrong-state",
+            ViolationKind::RealTime => "real-time",
+            ViolationKind::NotConserved => "not-conserved",
+            ViolationKind::Invariant => "invariant",
+            ViolationKind::Halted => "halted",
+            ViolationKind::Panicked => "panicked",
+            ViolationKind::Recovery => "recovery",
+            ViolationKind::Stuck => "stuck",
+        }
+    }
+
+    /// Whether something did not happen that should have, as opposed to something wrong that did.
+    pub const fn is_liveness(self) -> bool {
+        matches!(self, ViolationKind::Stuck)
+    }
+}
+
+/// A broken promise, and where to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub kind: ViolationKind,
+    /// What was found, in words.
+    pub message: String,
+    /// The places in the serial order that it is about.
+    pub gsns: Vec<Gsn>,
+    /// The requests that it is about.
+    pub requests: Vec<RequestId>,
+}
+
+impl Violation {
+    /// A violation that is about no transaction in particular yet.
+    pub fn new(kind: ViolationKind, message: impl Into<String>) -> Violation {
+        Violation { kind, message: message.into(), gsns: Vec::new(), requests: Vec::new() }
+    }
+
+    /// Adds a place in the serial order.
+    #[must_use]
+    pub fn at(mut self, gsn: Gsn) -> Violation {
+        self.gsns.push(gsn);
+        self
+    }
+
+    /// Adds a request.
+    #[must_use]
+    pub fn of(mut self, request: RequestId) -> Violation {
+        self.requests.push(request);
+        self
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.name(), self.message)?;
+        for gsn in &self.gsns {
+            write!(f, " [gsn {gsn}]")?;
+        }
+        for request in &self.requests {
+            write!(f, " [request {}]", request.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run leaves behind to be checked.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// The procedures there are.
+    pub registry: &'a Arc<Registry>,
+    /// The durable log of each node.
+    pub logs: &'a [(NodeId, Vec<Batch>)],
+    /// What the clients saw.
+    pub history: &'a History,
+    /// The digest of each node's state after the whole log, where it is known.
+    pub digests: &'a [(NodeId, Digest)],
+    /// Procedures whose reply must always be this.
+    pub conserved: &'a [(ProcedureId, Vec<u8>)],
+    /// Whether the system promises real-time order.
+    pub strict: bool,
+}
+
+/// Runs all checkers. Returns the digest of the serial execution.
+///
+/// # Errors
+/// The first violation.
+pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
+    let log = order::merge(evidence.logs)?;
+    sessions::check(&log, evidence.history)?;
+    let digest = serial::check(evidence.registry, &log, evidence.history, evidence.digests)?;
+    if evidence.strict {
+        strict::check(evidence.history)?;
+    }
+    conserved::check(evidence.history, evidence.conserved)?;
+    Ok(digest)
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    //! Hand-made logs and histories.
+
+    use super::*;
+    use crate::workload::procedures as p;
+    use ordain_model::args::{Args, encode};
+    use ordain_model::{
+        Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, OutcomeStatus, PartitionId, Placed,
+        ReferenceExecutor, RequestNo, SessionId, system,
+    };
+
+    pub(crate) fn registry() -> Arc<Registry> {
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        p::register(&mut registry);
+        Arc::new(registry)
+    }
+
+    pub(crate) type Ask<'a> = (ProcedureId, Db, &'a [&'a str], Option<(u64, u64)>);
+
+    fn call_of(ask: &Ask<'_>, shift: u32) -> Call {
+        let session = ask.3.map(|(s, r)| (SessionId(s), RequestNo(r << shift)));
+        Call { procedure: ask.0, db: ask.1, session }
+    }
+
+    pub(crate) fn batch(registry: &Registry, epoch: u64, asks: &[Ask<'_>]) -> Batch {
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(epoch));
+        for ask in asks {
+            let call = call_of(ask, sessions::ATTEMPT_BITS);
+            let push = |out: &mut ordain_model::ArgsBuilder<'_>| {
+                ask.2.iter().for_each(|arg| _ = out.push(arg.as_bytes()));
+            };
+            chunk.push(registry, call, push).unwrap();
+        }
+        let total = chunk.span();
+        Batch {
+            epoch: Epoch(epoch),
+            partition: PartitionId(0),
+            now: Millis(1_000 + epoch),
+            total,
+            chunks: vec![Placed::whole(0, Arc::new(chunk))],
+            lookups: Vec::new(),
+        }
+    }
+
+    /// A history in which each transaction of the batches was asked and answered before the next, rightly;
+    /// and the batches as they are logged.
+    pub(crate) fn good(registry: &Arc<Registry>, batches: &[Batch]) -> (Vec<Batch>, History) {
+        let mut history = History::default();
+        let mut reference = ReferenceExecutor::new(registry.clone());
+        let mut logged = Vec::new();
+        for batch in batches {
+            for (gsn, chunk, txn) in batch.txns() {
+                let result = reference.run_txn(gsn, batch.now, chunk, txn);
+                let mut call = txn.call;
+                if let Some((_, request)) = &mut call.session {
+                    request.0 >>= sessions::ATTEMPT_BITS;
+                }
+                let id = history.sent(Micros(gsn.0), call, chunk.args(txn).encoded().to_vec());
+                history.answered(id, result.status, gsn, &result.reply);
+            }
+            if batch.has_writes() {
+                let mut entry = batch.encode_head();
+                batch.logged().for_each(|placed| entry.extend_from_slice(placed.chunk.logged()));
+                logged.push(Batch::decode(registry, &entry).unwrap());
+            }
+        }
+        (logged, history)
+    }
+
+    /// The history with one answer changed.
+    pub(crate) fn tampered(history: &History, request: usize, change: impl FnOnce(&mut Request)) -> History {
+        let mut changed = History::default();
+        let mut change = Some(change);
+        let mut events: Vec<(u64, usize, Option<usize>)> = Vec::new();
+        let mut requests: Vec<Request> = history.requests().map(|(_, r)| r.clone()).collect();
+        if let Some(change) = change.take() {
+            change(&mut requests[request]);
+        }
+        for (i, r) in requests.iter().enumerate() {
+            events.push((r.moment.0, i, None));
+            events.extend(r.answers.iter().enumerate().map(|(n, a)| (a.moment.0, i, Some(n))));
+        }
+        events.sort_unstable();
+        let mut ids = std::collections::BTreeMap::new();
+        for (_, i, answer) in events {
+            let r = &requests[i];
+            match answer {
+                None => _ = ids.insert(i, changed.sent(r.at, r.call, r.args.clone())),
+                Some(n) => {
+                    let a = &r.answers[n];
+                    changed.answered(ids[&i], a.status, a.gsn, &a.reply);
+                }
+            }
+        }
+        changed
+    }
+
+    pub(crate) use crate::history::{Answer, Moment, Request};
+
+    pub(crate) fn reply_int(n: i64) -> Vec<u8> {
+        let mut reply = Vec::new();
+        ordain_model::Writer(&mut reply).int(n);
+        reply
+    }
+
+    pub(crate) fn run(
+        registry: &Arc<Registry>,
+        log: &[Batch],
+        history: &History,
+    ) -> Result<Digest, ViolationKind> {
+        let logs = [(NodeId(0), log.to_vec())];
+        let conserved = [(p::AUDIT, reply_int(0))];
+        let evidence =
+            Evidence { registry, logs: &logs, history, digests: &[], conserved: &conserved, strict: true };
+        check(&evidence).map_err(|violation| violation.kind)
+    }
+
+    #[test]
+    fn a_right_history_passes_and_its_digest_is_the_reference_s() {
+        let registry = registry();
+        let batches = [
+            batch(&registry, 1, &[(p::TRANSFER, p::ACCOUNTS, &["a", "b", "30"], Some((1, 1)))]),
+            batch(&registry, 2, &[(p::AUDIT, p::ACCOUNTS, &["a", "b"], None)]),
+            batch(
+                &registry,
+                3,
+                &[
+                    (p::GET, p::ACCOUNTS, &["a", "b"], None),
+                    (p::TRANSFER, p::ACCOUNTS, &["a", "b", "90"], Some((1, 2))),
+                    (p::PANIC, p::CELLS, &["3", "x"], None),
+                    (p::AUDIT, p::ACCOUNTS, &["b", "a"], None),
+                ],
+            ),
+        ];
+        let (log, history) = good(&registry, &batches);
+        assert_eq!(log.len(), 2, "the batch of reads is not logged");
+        let mut reference = ReferenceExecutor::new(registry.clone());
+        log.iter().for_each(|b| _ = reference.run(b));
+        assert_eq!(run(&registry, &log, &history), Ok(reference.digest()));
+        assert!(Args::parse(&encode(&["x"])).is_some());
+        let statuses: Vec<_> = history.answers().map(|(_, _, a)| a.status).collect();
+        assert!(statuses.iter().any(|s| matches!(s, OutcomeStatus::Aborted(ordain_model::Abort::Panic))));
+    }
+}

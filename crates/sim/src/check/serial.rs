@@ -1,0 +1,336 @@
+//! Serial equivalence (calvin.md, section 8, oracle 1): the reference executor runs the durable log one
+//! transaction at a time, and every acknowledged answer must be the one that it gives.
+//!
+//! Transactions that only read are not logged but have a place in the order like all others: the ones that
+//! were answered are run at their places, between the logged ones. The time that such a transaction saw is
+//! that of its batch; where its batch held reads alone and so is not in the log, it is taken to be that of the
+//! last logged batch before it, so a workload's reads must not depend on the time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::reference::Result as Expected;
+use ordain_model::{
+    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, ProcedureId,
+    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
+};
+use ordain_role::NodeId;
+
+use super::sessions::clients_number;
+use super::{Violation, ViolationKind};
+use crate::history::{Answer, History, Request, RequestId};
+
+/// Checks every answer against a serial execution of the log, and every digest against its end.
+///
+/// # Errors
+/// [`ViolationKind::AcknowledgedLost`], [`ViolationKind::WrongPlace`], [`ViolationKind::WrongAnswer`],
+/// [`ViolationKind::EffectTwice`], [`ViolationKind::Phantom`] and [`ViolationKind::WrongState`].
+pub fn check(
+    registry: &Arc<Registry>,
+    log: &[Batch],
+    history: &History,
+    digests: &[(NodeId, Digest)],
+) -> Result<Digest, Violation> {
+    let mut reads = Vec::new();
+    let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
+    for (id, request, answer) in history.answers() {
+        match read_only(registry, request) {
+            Some(chunk) => reads.push(Read { id, answer, chunk }),
+            None => acknowledged.entry(answer.gsn).or_default().push((id, request, answer)),
+        }
+    }
+    reads.sort_by_key(|read| read.answer.gsn);
+    let mut reads = reads.into_iter().peekable();
+    let mut ledger = Ledger::of(registry, history);
+    let mut reference = ReferenceExecutor::new(registry.clone());
+    let mut now = Millis(0);
+    for batch in log {
+        let start = Gsn::new(batch.epoch, batch.partition, 0);
+        for (gsn, chunk, txn) in batch.txns() {
+            while let Some(read) = reads.next_if(|read| read.answer.gsn <= gsn) {
+                let time = if read.answer.gsn >= start { batch.now } else { now };
+                read.check(registry, &mut reference, time)?;
+            }
+            now = batch.now;
+            let expected = reference.run_txn(gsn, batch.now, chunk, txn);
+            ledger.settle(gsn, chunk, txn, &expected)?;
+            for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
+                if !is_same(registry, request, chunk, txn) {
+                    let text = format!(
+                        "a request for {} was acknowledged where the log holds one for {}",
+                        name(registry, request.call.procedure),
+                        name(registry, txn.call.procedure)
+                    );
+                    return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn).of(id));
+                }
+                compare(registry, id, request.call.procedure, answer, &expected)?;
+            }
+        }
+        now = batch.now;
+    }
+    for read in reads {
+        let time = log.last().map_or(now, |b| b.now);
+        read.check(registry, &mut reference, time)?;
+    }
+    if let Some((gsn, (id, request, answer))) =
+        acknowledged.into_iter().find_map(|(gsn, all)| Some((gsn, all.into_iter().next()?)))
+    {
+        let text = format!(
+            "{} was acknowledged as {:?} and is not in the durable log",
+            name(registry, request.call.procedure),
+            answer.status
+        );
+        return Err(Violation::new(ViolationKind::AcknowledgedLost, text).at(gsn).of(id));
+    }
+    let digest = reference.digest();
+    match digests.iter().find(|(_, found)| *found != digest) {
+        Some((node, found)) => {
+            let text = format!("node {} has digest {found}, a serial execution {digest}", node.0);
+            Err(Violation::new(ViolationKind::WrongState, text))
+        }
+        None => Ok(digest),
+    }
+}
+
+fn name(registry: &Registry, procedure: ProcedureId) -> String {
+    registry.name(procedure).map_or_else(|| format!("procedure {procedure}"), str::to_owned)
+}
+
+fn is_dependent(registry: &Registry, procedure: ProcedureId) -> bool {
+    registry.get(procedure).is_some_and(|p| p.is_dependent())
+}
+
+/// The request as a chunk of its own if it cannot change the state. One whose keys have to be found first is
+/// taken to write: its real arguments are known from the log only.
+fn read_only(registry: &Registry, request: &Request) -> Option<Chunk> {
+    if is_dependent(registry, request.call.procedure) {
+        return None;
+    }
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+    let args = Args::parse(&request.args)?;
+    let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+    chunk.push(registry, request.call, write).ok().filter(|txn| txn.read_only)?;
+    Some(chunk)
+}
+
+/// Whether a logged transaction is what a request asked for.
+fn is_same(registry: &Registry, request: &Request, chunk: &Chunk, txn: &Txn) -> bool {
+    let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));
+    (request.call.procedure, request.call.db, request.call.session)
+        == (txn.call.procedure, txn.call.db, session)
+        && (is_dependent(registry, txn.call.procedure) || request.args == chunk.args(txn).encoded())
+}
+
+fn compare(
+    registry: &Registry,
+    id: RequestId,
+    procedure: ProcedureId,
+    answer: &Answer,
+    expected: &Expected,
+) -> Result<(), Violation> {
+    // The gateway tells a client to retry in words of its own.
+    let in_words = answer.status == OutcomeStatus::Aborted(Abort::Restart);
+    if answer.status == expected.status && (in_words || answer.reply == expected.reply) {
+        return Ok(());
+    }
+    let text = format!(
+        "{} was answered {:?} {:?}, a serial execution answers {:?} {:?}",
+        name(registry, procedure),
+        answer.status,
+        answer.reply,
+        expected.status,
+        expected.reply
+    );
+    Err(Violation::new(ViolationKind::WrongAnswer, text).at(expected.gsn).of(id))
+}
+
+/// An answered transaction that only reads.
+struct Read<'h> {
+    id: RequestId,
+    answer: &'h Answer,
+    chunk: Chunk,
+}
+
+impl Read<'_> {
+    fn check(
+        &self,
+        registry: &Registry,
+        reference: &mut ReferenceExecutor,
+        now: Millis,
+    ) -> Result<(), Violation> {
+        self.chunk.txns().iter().try_for_each(|txn| {
+            let expected = reference.run_txn(self.answer.gsn, now, &self.chunk, txn);
+            compare(registry, self.id, txn.call.procedure, self.answer, &expected)
+        })
+    }
+}
+
+/// What a logged transaction must have been asked for: procedure, database, session and arguments. The
+/// arguments of a dependent transaction are its reconnaissance's, and so left out.
+type Asked = (ProcedureId, Db, Option<(SessionId, RequestNo)>, Vec<u8>);
+
+/// How often each transaction may still be found in the log.
+struct Ledger<'r> {
+    registry: &'r Registry,
+    open: BTreeMap<Asked, u32>,
+}
+
+impl Ledger<'_> {
+    fn of<'r>(registry: &'r Registry, history: &History) -> Ledger<'r> {
+        let mut ledger = Ledger { registry, open: BTreeMap::new() };
+        for (_, request) in history.requests().filter(|(_, r)| !r.is_rejected()) {
+            let asked = ledger.key(request.call, &request.args, request.call.session);
+            *ledger.open.entry(asked).or_insert(0) += 1;
+        }
+        ledger
+    }
+
+    fn key(&self, call: Call, args: &[u8], session: Option<(SessionId, RequestNo)>) -> Asked {
+        let args = if is_dependent(self.registry, call.procedure) { Vec::new() } else { args.to_vec() };
+        (call.procedure, call.db, session, args)
+    }
+
+    fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
+        // Nobody asks for the expiry sweep, and a stale reconnaissance has no effect and is tried again.
+        if txn.call.procedure == system::EXPIRE || result.status == OutcomeStatus::Aborted(Abort::Restart) {
+            return Ok(());
+        }
+        let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));
+        let asked = self.key(txn.call, chunk.args(txn).encoded(), session);
+        match self.open.get_mut(&asked) {
+            Some(left) if *left > 0 => *left -= 1,
+            Some(_) if session.is_some() => {
+                let text = "a request of a session took effect more than once";
+                return Err(Violation::new(ViolationKind::EffectTwice, text).at(gsn));
+            }
+            _ => {
+                let text = format!(
+                    "the log holds {} with these arguments more often than clients asked for it and were not refused",
+                    name(self.registry, txn.call.procedure)
+                );
+                return Err(Violation::new(ViolationKind::Phantom, text).at(gsn));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Ask, batch, good, registry, reply_int, run, tampered};
+    use super::super::{Evidence, check as check_all};
+    use super::*;
+    use crate::workload::procedures as p;
+    use ordain_model::Micros;
+
+    const ADD: Ask<'static> = (p::INCREMENT, p::COUNTERS, &["n"], None);
+    const SEE: Ask<'static> = (p::GET, p::COUNTERS, &["n"], None);
+
+    #[test]
+    fn an_acknowledged_write_that_the_log_lost_is_caught() {
+        let registry = registry();
+        let (mut log, history) = good(&registry, &[batch(&registry, 1, &[ADD]), batch(&registry, 2, &[ADD])]);
+        log.pop();
+        assert_eq!(run(&registry, &log, &history), Err(ViolationKind::AcknowledgedLost));
+    }
+
+    #[test]
+    fn a_wrong_reply_and_a_wrong_status_are_caught() {
+        let registry = registry();
+        let (log, history) = good(&registry, &[batch(&registry, 1, &[ADD, SEE])]);
+        for request in [0, 1] {
+            let wrong = tampered(&history, request, |r| r.answers[0].reply = reply_int(8));
+            assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
+            let aborted = OutcomeStatus::Aborted(Abort::Logic);
+            let wrong = tampered(&history, request, |r| r.answers[0].status = aborted);
+            assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
+        }
+    }
+
+    #[test]
+    fn a_read_is_held_to_its_place_between_the_writes() {
+        let registry = registry();
+        let batches = [batch(&registry, 1, &[ADD]), batch(&registry, 2, &[SEE]), batch(&registry, 3, &[ADD])];
+        let (log, history) = good(&registry, &batches);
+        assert!(run(&registry, &log, &history).is_ok());
+        // The same reply, said to be from before the first or after the last write.
+        for epoch in [0, 4] {
+            let place = Gsn::new(ordain_model::Epoch(epoch), ordain_model::PartitionId(0), 1);
+            let wrong = tampered(&history, 1, |r| r.answers[0].gsn = place);
+            assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
+        }
+    }
+
+    #[test]
+    fn a_place_that_belongs_to_another_is_caught() {
+        let registry = registry();
+        let other: Ask<'_> = (p::INCREMENT, p::COUNTERS, &["m"], None);
+        let (log, history) = good(&registry, &[batch(&registry, 1, &[ADD, other])]);
+        let place = history.get(RequestId(0)).answers[0].gsn;
+        let wrong = tampered(&history, 1, |r| r.answers[0].gsn = place);
+        assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongPlace));
+    }
+
+    #[test]
+    fn effects_that_nobody_asked_for_are_caught() {
+        let registry = registry();
+        let batches = [batch(&registry, 1, &[ADD]), batch(&registry, 2, &[ADD])];
+        let (log, history) = good(&registry, &batches);
+        // Once without an answer is an effect that may be; never asked is not.
+        let unknown = tampered(&history, 1, |r| r.answers.clear());
+        assert!(run(&registry, &log, &unknown).is_ok());
+        let mut once = History::default();
+        let first = history.get(RequestId(0));
+        let id = once.sent(Micros(0), first.call, first.args.clone());
+        once.answered(id, first.answers[0].status, first.answers[0].gsn, &first.answers[0].reply);
+        assert_eq!(run(&registry, &log, &once), Err(ViolationKind::Phantom));
+        // Nor is one that was refused.
+        let id = once.sent(Micros(0), first.call, first.args.clone());
+        once.answered(id, OutcomeStatus::Busy, Gsn::NONE, b"");
+        assert_eq!(run(&registry, &log, &once), Err(ViolationKind::Phantom));
+    }
+
+    #[test]
+    fn a_session_s_request_with_two_effects_is_caught_across_attempts() {
+        let registry = registry();
+        let ask = |attempt| {
+            let mut b = batch(&registry, 1 + attempt, &[(p::INCREMENT, p::COUNTERS, &["n"], Some((7, 3)))]);
+            let mut chunk = Chunk::new(GatewayId(0), ChunkNo(attempt));
+            for (_, old, txn) in b.txns() {
+                let mut call = txn.call;
+                if let Some((_, number)) = &mut call.session {
+                    number.0 += attempt;
+                }
+                chunk.push(&registry, call, |out| _ = out.push(old.args(txn).get(0).unwrap())).unwrap();
+            }
+            b.chunks = vec![ordain_model::Placed::whole(0, Arc::new(chunk))];
+            b
+        };
+        let (log, _) = good(&registry, &[ask(0), ask(1)]);
+        let (_, history) = good(&registry, &[ask(0)]);
+        assert_eq!(run(&registry, &log, &history), Err(ViolationKind::EffectTwice));
+    }
+
+    #[test]
+    fn a_node_with_another_state_is_caught() {
+        let registry = registry();
+        let (log, history) = good(&registry, &[batch(&registry, 1, &[ADD])]);
+        let right = run(&registry, &log, &history).unwrap();
+        let logs = [(NodeId(0), log)];
+        let verdict = |digest| {
+            let digests = [(NodeId(0), right), (NodeId(3), digest)];
+            let evidence = Evidence {
+                registry: &registry,
+                logs: &logs,
+                history: &history,
+                digests: &digests,
+                conserved: &[],
+                strict: true,
+            };
+            check_all(&evidence).map_err(|violation| violation.kind)
+        };
+        assert_eq!(verdict(right), Ok(right));
+        assert_eq!(verdict(Digest::default()), Err(ViolationKind::WrongState));
+    }
+}

@@ -1,0 +1,264 @@
+//! What may go wrong in a run, and how badly.
+//!
+//! [`Faults`] is what a user asks for; [`Intensity`] is what one seed makes of it. Every seed draws its own
+//! rates and some seeds leave a fault out altogether, because a run in which everything fails all the time
+//! never reaches the states that a run with one well-placed fault does.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::random::Random;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// Nodes lose power at any disk write or any moment and come back later.
+    Crash,
+    /// Links between nodes are cut for a while, and lose messages now and then.
+    Partition,
+    /// Messages are late and roles are held up, sometimes by a lot.
+    Delay,
+    /// Messages between nodes overtake each other.
+    Reorder,
+    /// Messages between nodes arrive twice; clients lose patience and send a request of a session again.
+    Duplicate,
+    /// Disks are slow, and full for a while.
+    Disk,
+    /// Clocks run fast or slow, and wall clocks jump both ways.
+    Clock,
+}
+
+impl Fault {
+    /// All of them, with their names on the command line.
+    pub const ALL: [(Fault, &'static str); 7] = [
+        (Fault::Crash, "crash"),
+        (Fault::Partition, "partition"),
+        (Fault::Delay, "delay"),
+        (Fault::Reorder, "reorder"),
+        (Fault::Duplicate, "duplicate"),
+        (Fault::Disk, "disk"),
+        (Fault::Clock, "clock"),
+    ];
+}
+
+/// A set of kinds of fault. Its text form is `none`, `all`, or names separated by commas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults(u8);
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Faults = Faults(0);
+    /// Every kind.
+    pub const ALL: Faults = Faults((1 << Fault::ALL.len()) - 1);
+
+    /// This set and one more.
+    #[must_use]
+    pub const fn with(self, fault: Fault) -> Faults {
+        Faults(self.0 | 1 << fault as u8)
+    }
+
+    /// This set without one.
+    #[must_use]
+    pub const fn without(self, fault: Fault) -> Faults {
+        Faults(self.0 & !(1 << fault as u8))
+    }
+
+    /// Whether a kind is in it.
+    pub const fn has(self, fault: Fault) -> bool {
+        self.0 & (1 << fault as u8) != 0
+    }
+}
+
+/// A name that is no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown fault `{0}`: say none, all, or some of crash,partition,delay,reorder,duplicate,disk,clock separated by commas"
+)]
+pub struct UnknownFault(String);
+
+impl FromStr for Faults {
+    type Err = UnknownFault;
+
+    fn from_str(text: &str) -> Result<Faults, UnknownFault> {
+        match text {
+            "none" => return Ok(Faults::NONE),
+            "all" => return Ok(Faults::ALL),
+            _ => {}
+        }
+        text.split(',').try_fold(Faults::NONE, |set, name| {
+            let name = name.trim();
+            let found = Fault::ALL.iter().find(|(_, n)| *n == name);
+            found.map(|(fault, _)| set.with(*fault)).ok_or_else(|| UnknownFault(name.to_owned()))
+        })
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Faults::NONE => return f.write_str("none"),
+            Faults::ALL => return f.write_str("all"),
+            _ => {}
+        }
+        let names: Vec<&str> =
+            Fault::ALL.iter().filter(|(fault, _)| self.has(*fault)).map(|(_, name)| *name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// What one seed makes of the faults it may use. Chances are per million; times are virtual microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intensity {
+    /// Longest delay of a message between roles of one node.
+    pub local_delay_us_max: u64,
+    /// Longest delay of a message between nodes.
+    pub link_delay_us_max: u64,
+    /// Chance that a message or a role is held up.
+    pub stall_chance: u32,
+    /// For how long at most.
+    pub stall_us_max: u64,
+    /// Chance that a message between nodes may overtake others.
+    pub reorder_chance: u32,
+    /// Chance that a message between nodes is delivered twice.
+    pub duplicate_chance: u32,
+    /// Chance that a message between nodes is lost.
+    pub drop_chance: u32,
+    /// Chance that a client of a session does not wait for its answer.
+    pub impatience_chance: u32,
+    /// Mean time between two crashes; 0 for none.
+    pub crash_every_us: u64,
+    /// How many crashes there are at most.
+    pub crashes_max: u32,
+    /// Longest time that a node stays down.
+    pub down_us_max: u64,
+    /// Chance that a restarting node crashes again while it recovers.
+    pub crash_in_recovery_chance: u32,
+    /// Mean time between two partitions; 0 for none.
+    pub partition_every_us: u64,
+    /// Longest time that a partition lasts.
+    pub partition_us_max: u64,
+    /// Longest ordinary disk operation that does not sync.
+    pub write_us_max: u64,
+    /// Longest ordinary sync.
+    pub sync_us_max: u64,
+    /// Chance that a disk operation takes a hundred times as long.
+    pub slow_disk_chance: u32,
+    /// Mean time between two shortages of space; 0 for none.
+    pub full_every_us: u64,
+    /// Longest time that a disk stays full.
+    pub full_us_max: u64,
+    /// How far a clock's rate may be from the true one, per million.
+    pub clock_drift: u32,
+    /// Mean time between two jumps of a wall clock; 0 for none.
+    pub jump_every_us: u64,
+    /// Farthest jump.
+    pub jump_us_max: u64,
+}
+
+impl Intensity {
+    /// A healthy cluster: some delay, so that roles interleave, and nothing else.
+    pub fn calm(random: &mut Random) -> Intensity {
+        Intensity {
+            local_delay_us_max: 1 << random.between(0, 6),
+            link_delay_us_max: 1 << random.between(5, 10),
+            stall_chance: 0,
+            stall_us_max: 0,
+            reorder_chance: 0,
+            duplicate_chance: 0,
+            drop_chance: 0,
+            impatience_chance: 0,
+            crash_every_us: 0,
+            crashes_max: 0,
+            down_us_max: 0,
+            crash_in_recovery_chance: 0,
+            partition_every_us: 0,
+            partition_us_max: 0,
+            write_us_max: 1 << random.between(2, 6),
+            sync_us_max: 1 << random.between(7, 12),
+            slow_disk_chance: 0,
+            full_every_us: 0,
+            full_us_max: 0,
+            clock_drift: 0,
+            jump_every_us: 0,
+            jump_us_max: 0,
+        }
+    }
+
+    /// Draws how hard a seed uses the faults that it may use.
+    pub fn draw(faults: Faults, random: &mut Random) -> Intensity {
+        let mut drawn = Intensity::calm(random);
+        // Every kind is asked for in any case, so that leaving one out changes the others of a seed little.
+        let mut uses = |fault| random.chance(750_000) && faults.has(fault);
+        let used = Fault::ALL.map(|(fault, _)| uses(fault));
+        let rate = |random: &mut Random| 1 << random.between(10, 17);
+        let [crash, partition, delay, reorder, duplicate, disk, clock] = used;
+        if crash {
+            drawn.crash_every_us = 1 << random.between(12, 19);
+            drawn.crashes_max = random.between(1, 12) as u32;
+            drawn.down_us_max = 1 << random.between(8, 20);
+            drawn.crash_in_recovery_chance = random.below(400_000) as u32;
+        }
+        if partition {
+            drawn.partition_every_us = 1 << random.between(15, 20);
+            drawn.partition_us_max = 1 << random.between(12, 20);
+            drawn.drop_chance = rate(random);
+        }
+        if delay {
+            drawn.stall_chance = rate(random);
+            drawn.stall_us_max = 1 << random.between(8, 16);
+        }
+        if reorder {
+            drawn.reorder_chance = rate(random);
+        }
+        if duplicate {
+            drawn.duplicate_chance = rate(random);
+            drawn.impatience_chance = rate(random);
+        }
+        if disk {
+            drawn.slow_disk_chance = rate(random);
+            drawn.full_every_us = 1 << random.between(15, 20);
+            drawn.full_us_max = 1 << random.between(12, 18);
+        }
+        if clock {
+            drawn.clock_drift = random.below(200_000) as u32;
+            drawn.jump_every_us = 1 << random.between(13, 20);
+            drawn.jump_us_max = 1 << random.between(10, 34);
+        }
+        drawn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for text in ["none", "all", "crash", "crash,delay,disk"] {
+            assert_eq!(text.parse::<Faults>().unwrap().to_string(), text);
+        }
+        assert_eq!("disk, clock".parse::<Faults>().unwrap().to_string(), "disk,clock");
+        assert!("".parse::<Faults>().is_err());
+        assert!("crash,fire".parse::<Faults>().unwrap_err().to_string().contains("`fire`"));
+        let all_but = Faults::ALL.without(Fault::Disk);
+        assert!(all_but.has(Fault::Clock) && !all_but.has(Fault::Disk));
+    }
+
+    #[test]
+    fn a_fault_that_was_not_asked_for_never_happens() {
+        for seed in 0..200 {
+            let drawn = Intensity::draw(Faults::NONE, &mut Random::new(seed));
+            assert_eq!(drawn, Intensity::calm(&mut Random::new(seed)));
+            let drawn = Intensity::draw("crash".parse().unwrap(), &mut Random::new(seed));
+            assert_eq!((drawn.stall_chance, drawn.full_every_us, drawn.clock_drift), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn some_seeds_leave_a_fault_out_and_most_use_it() {
+        let used = (0..400)
+            .filter(|s| Intensity::draw(Faults::ALL, &mut Random::new(*s)).crash_every_us > 0)
+            .count();
+        assert!((200..380).contains(&used), "{used}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What the clients saw: every request, when it was asked, and how it was answered.
+//!
+//! The checkers work from this and from the durable log alone; they know neither the driver nor an engine.
+
+use ordain_model::{Call, Gsn, Micros, OutcomeStatus};
+
+/// A request's place in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub usize);
+
+/// A point in real time: no two things of a history happen at the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+/// An answer that a client was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// When.
+    pub moment: Moment,
+    /// How the request ended.
+    pub status: OutcomeStatus,
+    /// Where it stands in the serial order.
+    pub gsn: Gsn,
+    /// The reply, encoded.
+    pub reply: Vec<u8>,
+}
+
+/// One request. A client of a session may have sent it more than once, and then may have more than one answer;
+/// one without any may or may not have taken effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What was called, and the client's own request number if it has a session.
+    pub call: Call,
+    /// The encoded arguments, as the client gave them.
+    pub args: Vec<u8>,
+    /// When it was first sent.
+    pub moment: Moment,
+    /// The same in virtual time, for people.
+    pub at: Micros,
+    /// The answers that say what became of it, in the order in which they came.
+    pub answers: Vec<Answer>,
+    /// How many times a client was told that it was not sequenced.
+    pub rejections: u32,
+    /// How many times it was sent.
+    pub attempts: u32,
+}
+
+impl Request {
+    /// Whether an answer to its last attempt may still come, as far as its answers tell.
+    pub fn is_open(&self) -> bool {
+        self.answers.is_empty() && self.rejections < self.attempts
+    }
+
+    /// Whether it cannot have taken effect: every time it was sent, the answer was that it was not sequenced.
+    pub fn is_rejected(&self) -> bool {
+        self.answers.is_empty() && self.rejections == self.attempts
+    }
+}
+
+/// All requests of a run, in the order in which they were first sent.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    requests: Vec<Request>,
+    moments: u64,
+}
+
+impl History {
+    /// Notes that a request was sent for the first time.
+    pub fn sent(&mut self, at: Micros, call: Call, args: Vec<u8>) -> RequestId {
+        let moment = self.moment();
+        self.requests.push(Request {
+            call,
+            args,
+            moment,
+            at,
+            answers: Vec::new(),
+            rejections: 0,
+            attempts: 1,
+        });
+        RequestId(self.requests.len() - 1)
+    }
+
+    /// Notes that a request was sent again.
+    pub fn sent_again(&mut self, request: RequestId) {
+        self.requests[request.0].attempts += 1;
+    }
+
+    /// Notes an answer. Being told that a request was not sequenced counts as a rejection.
+    pub fn answered(&mut self, request: RequestId, status: OutcomeStatus, gsn: Gsn, reply: &[u8]) {
+        let moment = self.moment();
+        let request = &mut self.requests[request.0];
+        match status {
+            OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
+            OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
+                request.answers.push(Answer { moment, status, gsn, reply: reply.to_vec() });
+            }
+        }
+    }
+
+    /// The requests, in order.
+    pub fn requests(&self) -> impl Iterator<Item = (RequestId, &Request)> {
+        self.requests.iter().enumerate().map(|(i, r)| (RequestId(i), r))
+    }
+
+    /// Every answer, with its request.
+    pub fn answers(&self) -> impl Iterator<Item = (RequestId, &Request, &Answer)> {
+        self.requests().flat_map(|(id, request)| request.answers.iter().map(move |a| (id, request, a)))
+    }
+
+    /// One request.
+    pub fn get(&self, request: RequestId) -> &Request {
+        &self.requests[request.0]
+    }
+
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.moments += 1;
+        Moment(self.moments)
+    }
+}

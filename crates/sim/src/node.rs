@@ -1,0 +1,187 @@
+//! A node of the simulated cluster: its roles with their inboxes and timers, its disk, its clock.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ordain_log::MemoryDirectory;
+use ordain_model::Micros;
+use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, Role, TimerId};
+
+use crate::clock::Clock;
+
+/// A node, up or down. Its disk and the offset of its wall clock outlive a crash; nothing else does.
+#[derive(Debug)]
+pub(crate) struct Node<M> {
+    pub(crate) up: bool,
+    /// How many times it has been started. What was under way for an earlier life is void.
+    pub(crate) incarnation: u32,
+    pub(crate) roles: BTreeMap<u16, Slot<M>>,
+    pub(crate) disk: MemoryDirectory,
+    pub(crate) is_full: bool,
+    /// The node loses power when its disk has been asked for this many operations.
+    pub(crate) crash_at_op: Option<u64>,
+    pub(crate) clock: Clock,
+}
+
+impl<M> Node<M> {
+    pub(crate) fn new() -> Node<M> {
+        Node {
+            up: false,
+            incarnation: 0,
+            roles: BTreeMap::new(),
+            disk: MemoryDirectory::new(),
+            is_full: false,
+            crash_at_op: None,
+            clock: Clock::new(Micros(0), 0, 0),
+        }
+    }
+
+    /// Makes the disk full, or gives it space again.
+    pub(crate) fn fill(&mut self, full: bool) {
+        self.is_full = full;
+        let from = full.then(|| self.disk.ops());
+        self.disk.set_full_from(from);
+    }
+}
+
+/// A role and what is waiting for it.
+pub(crate) struct Slot<M> {
+    pub(crate) role: Box<dyn Role<Message = M>>,
+    pub(crate) inbox: VecDeque<Event<M>>,
+    /// Whether a turn is scheduled.
+    pub(crate) awake: bool,
+    /// Busy with the step before until then.
+    pub(crate) ready_at: Micros,
+    /// How long a step takes at most: some roles are slow for a whole life, so that others run far ahead.
+    pub(crate) step_us_max: u64,
+    /// The valid setting of each timer.
+    pub(crate) timers: BTreeMap<TimerId, u64>,
+    pub(crate) disk: DiskQueue,
+}
+
+impl<M> Slot<M> {
+    pub(crate) fn new(role: Box<dyn Role<Message = M>>, step_us_max: u64) -> Slot<M> {
+        Slot {
+            role,
+            inbox: VecDeque::from([Event::Start]),
+            awake: false,
+            ready_at: Micros(0),
+            step_us_max,
+            timers: BTreeMap::new(),
+            disk: DiskQueue::default(),
+        }
+    }
+}
+
+impl<M> std::fmt::Debug for Slot<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").field("role", &self.role.name()).finish_non_exhaustive()
+    }
+}
+
+/// The disk requests of one role, carried out one operation at a time.
+#[derive(Debug, Default)]
+pub(crate) struct DiskQueue {
+    requests: VecDeque<DiskRequest>,
+    /// How many operations of the first request are done.
+    done: usize,
+}
+
+impl DiskQueue {
+    /// Appends a request; true if nothing was under way.
+    pub(crate) fn push(&mut self, request: DiskRequest) -> bool {
+        self.requests.push_back(request);
+        self.requests.len() == 1
+    }
+
+    /// The operation to be carried out next; `None` if the first request has none left, or there is none.
+    pub(crate) fn current(&self) -> Option<&DiskOp> {
+        self.requests.front()?.ops.get(self.done)
+    }
+
+    /// Notes how the current operation ended; the answer to its request, if that ends it.
+    pub(crate) fn advance(&mut self, result: Result<(), DiskError>) -> Option<DiskDone> {
+        let request = self.requests.front()?;
+        self.done += 1;
+        if result.is_ok() && self.done < request.ops.len() {
+            return None;
+        }
+        let token = request.token;
+        self.done = 0;
+        self.requests.pop_front();
+        Some(DiskDone { token, result })
+    }
+
+    /// Whether a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.requests.is_empty()
+    }
+}
+
+/// A directory whose machine loses power after some operations: what recovery works on when it is interrupted.
+pub(crate) struct FailingDirectory<'a> {
+    pub(crate) disk: &'a mut MemoryDirectory,
+    /// How many more operations are carried out; `None` for all.
+    pub(crate) left: Option<u64>,
+}
+
+impl FailingDirectory<'_> {
+    /// Whether power was lost.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.left == Some(0)
+    }
+}
+
+impl Directory for FailingDirectory<'_> {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        self.disk.list()
+    }
+
+    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        self.disk.read(file, offset, len)
+    }
+
+    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        match &mut self.left {
+            Some(0) => {
+                return Err(DiskError::Io { file: String::new(), reason: "power was lost".to_owned() });
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.disk.apply(op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(file: &str) -> DiskOp {
+        DiskOp::Create { file: file.to_owned(), len: 0 }
+    }
+
+    #[test]
+    fn a_request_is_answered_once_and_stops_at_the_first_failure() {
+        let mut queue = DiskQueue::default();
+        assert!(queue.push(DiskRequest { token: 1, ops: vec![create("a"), create("b"), create("c")] }));
+        assert!(!queue.push(DiskRequest { token: 2, ops: vec![create("d")] }));
+        assert_eq!(queue.advance(Ok(())), None);
+        assert!(matches!(queue.current(), Some(DiskOp::Create { file, .. }) if file == "b"));
+        let full = DiskError::Full { file: "b".to_owned() };
+        assert_eq!(queue.advance(Err(full.clone())), Some(DiskDone { token: 1, result: Err(full) }));
+        assert_eq!(queue.advance(Ok(())), Some(DiskDone { token: 2, result: Ok(()) }));
+        assert!(!queue.is_busy());
+        queue.push(DiskRequest { token: 3, ops: Vec::new() });
+        assert_eq!(queue.advance(Ok(())), Some(DiskDone { token: 3, result: Ok(()) }));
+    }
+
+    #[test]
+    fn power_is_lost_between_two_operations_of_recovery() {
+        let mut disk = MemoryDirectory::new();
+        let mut failing = FailingDirectory { disk: &mut disk, left: Some(1) };
+        assert!(failing.apply(&create("a")).is_ok());
+        assert!(failing.has_failed());
+        assert!(failing.apply(&create("b")).is_err());
+        assert_eq!(disk.list().unwrap(), [("a".to_owned(), 0)]);
+    }
+}

@@ -1,0 +1,239 @@
+//! One run from its seed to its verdict.
+
+use ordain_model::{Abort, Batch, Call, Db, Digest, Micros, OutcomeStatus, system};
+use ordain_role::NodeId;
+
+use crate::check::{Evidence, Violation, ViolationKind, check};
+use crate::faults::Faults;
+use crate::simulator::{Counts, Simulator};
+use crate::system::System;
+use crate::trace::Sink;
+use crate::workload::Workload;
+
+/// What a run is a function of, besides the system and the workload.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The seed. Any number is one.
+    pub seed: u64,
+    /// How many nodes there are.
+    pub nodes: u16,
+    /// How many front doors each has.
+    pub doors: u16,
+    /// How many clients there are.
+    pub clients: u32,
+    /// How many requests they make together.
+    pub txns: u64,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// How many requests a client without a session has under way at most.
+    pub lanes: usize,
+    /// The same for a client with a session.
+    pub session_lanes: usize,
+    /// The chance of a client to have a session, per million.
+    pub session_chance: u32,
+    /// How long a client thinks at most.
+    pub think_us_max: u64,
+    /// How long the faults last at most, in virtual time.
+    pub faults_last: Micros,
+    /// How soon everything must be answered once the faults have ended.
+    pub liveness_bound: Micros,
+    /// How many events a run may have: the bound on a system that is busy with nothing.
+    pub events_max: u64,
+    /// Whether every node loses power at the end and must come back with the same state.
+    pub power_cycle: bool,
+    /// Whether the system promises real-time order.
+    pub strict: bool,
+}
+
+impl Config {
+    /// A run of a seed on one node, with all faults.
+    pub fn new(seed: u64) -> Config {
+        Config {
+            seed,
+            nodes: 1,
+            doors: 2,
+            clients: 8,
+            txns: 400,
+            faults: Faults::ALL,
+            lanes: 4,
+            session_lanes: 1,
+            session_chance: 500_000,
+            think_us_max: 4_000,
+            faults_last: Micros::from_millis(600_000),
+            liveness_bound: Micros::from_millis(60_000),
+            events_max: 50_000_000,
+            power_cycle: true,
+            strict: true,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// How long it took, in virtual time.
+    pub virtual_time: Micros,
+    /// Requests made.
+    pub transactions: u64,
+    /// Requests that committed.
+    pub committed: u64,
+    /// Requests that aborted.
+    pub aborted: u64,
+    /// Requests that were never sequenced.
+    pub rejected: u64,
+    /// Requests whose fate no client knows.
+    pub unknown: u64,
+    /// Batches in the durable log.
+    pub batches: u64,
+    /// What went wrong, and how often.
+    pub counts: Counts,
+    /// Lines of the event trace.
+    pub events: u64,
+    /// Hash of the event trace.
+    pub trace_hash: u128,
+    /// The random source's next draw: two runs of a seed that drew differently differ here.
+    pub closing_draw: u64,
+    /// Digest of the serial execution of the log.
+    pub digest: Digest,
+    /// Nothing, or what was broken.
+    pub verdict: Result<(), Violation>,
+}
+
+/// Runs a seed and checks what it leaves behind. `sink` is given the lines of the event trace.
+pub fn run_seed<'a, S: System>(
+    config: &'a Config,
+    system: S,
+    workload: &'a mut (dyn Workload + 'a),
+    sink: Option<Sink<'a>>,
+) -> Report {
+    let conserved = workload.conserved();
+    let mut simulator = Simulator::new(system, workload, config, sink);
+    simulator.run(config.faults_last, |s| (s.history.len() as u64) < config.txns);
+    simulator.transition_to_liveness();
+    simulator.drain();
+    let mut digests = simulator.digests();
+    if config.power_cycle && simulator.failed.is_none() {
+        (0..simulator.nodes.len()).for_each(|node| simulator.crash(node));
+    }
+    let logs = simulator.logs();
+    if config.power_cycle && simulator.failed.is_none() {
+        simulator.drain();
+        digests.extend(simulator.digests());
+    }
+    let registry = simulator.system.registry();
+    let (digest, verdict) = match simulator.failed.take() {
+        Some(violation) => (Digest::default(), Err(violation)),
+        None => {
+            let evidence = Evidence {
+                registry: &registry,
+                logs: &logs,
+                history: &simulator.history,
+                digests: &digests,
+                conserved: &conserved,
+                strict: config.strict,
+            };
+            match check(&evidence) {
+                Ok(digest) => (digest, Ok(())),
+                Err(violation) => (Digest::default(), Err(violation)),
+            }
+        }
+    };
+    let mut report = Report {
+        seed: config.seed,
+        virtual_time: simulator.now,
+        transactions: simulator.history.len() as u64,
+        committed: 0,
+        aborted: 0,
+        rejected: 0,
+        unknown: 0,
+        batches: logs.iter().map(|(_, log)| log.len() as u64).sum(),
+        counts: simulator.counts,
+        events: simulator.trace.events(),
+        trace_hash: simulator.trace.hash(),
+        closing_draw: simulator.random.next(),
+        digest,
+        verdict,
+    };
+    for (_, request) in simulator.history.requests() {
+        let count = match request.answers.first().map(|a| a.status) {
+            Some(OutcomeStatus::Committed) => &mut report.committed,
+            Some(_) => &mut report.aborted,
+            None if request.is_rejected() => &mut report.rejected,
+            None => &mut report.unknown,
+        };
+        *count += 1;
+    }
+    report
+}
+
+impl<S: System> Simulator<'_, S> {
+    /// Lets everything that is under way end, then asks every node for the digest of its state: with nothing
+    /// wrong any more, all of it within the bound.
+    fn drain(&mut self) {
+        let bound = self.now.plus(self.config.liveness_bound);
+        // Clients of sessions have to come back first.
+        let everybody = |s: &Self| s.clients.iter().all(|client| client.connected);
+        self.run(bound, |s| s.is_waited_for() || !everybody(s));
+        if self.is_waited_for() || !everybody(self) {
+            let waiting: Vec<_> = self.clients.iter().flat_map(|client| client.waiting()).collect();
+            let text = format!(
+                "{} requests unanswered {} us after the faults ended",
+                waiting.len(),
+                self.config.liveness_bound
+            );
+            let violation = Violation::new(ViolationKind::Stuck, text);
+            return self.fail(waiting.into_iter().take(8).fold(violation, Violation::of));
+        }
+        let call = Call::new(system::DIGEST, Db(0));
+        if self.system.registry().get(call.procedure).is_none() {
+            return;
+        }
+        for node in 0..self.nodes.len() {
+            let mut probe = self.probe(node, call);
+            loop {
+                self.run(bound, |s| s.history.get(probe).is_open());
+                if self.history.get(probe).is_open() {
+                    let text = format!("node {node} does not answer although nothing is wrong any more");
+                    return self.fail(Violation::new(ViolationKind::Stuck, text).of(probe));
+                }
+                match self.history.get(probe).answers.first().map(|a| a.status) {
+                    Some(OutcomeStatus::Committed) => break,
+                    Some(OutcomeStatus::Aborted(Abort::Restart)) => probe = self.probe(node, call),
+                    Some(_) | None => {
+                        // Turned away: give it a moment.
+                        let later = self.now.plus(Micros(10_000));
+                        self.run(later, |_| true);
+                        if self.now < later {
+                            self.now = later;
+                        }
+                        self.probe_again(node, probe);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The digests that the nodes tell without a transaction.
+    fn digests(&mut self) -> Vec<(NodeId, Digest)> {
+        let nodes = (0..self.nodes.len() as u16).map(NodeId);
+        nodes.filter_map(|node| self.system.digest(node).map(|digest| (node, digest))).collect()
+    }
+
+    /// The durable logs.
+    fn logs(&mut self) -> Vec<(NodeId, Vec<Batch>)> {
+        let mut logs = Vec::new();
+        for node in 0..self.nodes.len() {
+            let id = NodeId(node as u16);
+            match self.system.log(id, &mut self.nodes[node].disk.clone()) {
+                Ok(log) => logs.push((id, log)),
+                Err(reason) => {
+                    let text = format!("the log of node {node} cannot be read: {reason}");
+                    self.fail(Violation::new(ViolationKind::Recovery, text));
+                }
+            }
+        }
+        logs
+    }
+}

@@ -1,0 +1,645 @@
+//! The discrete-event driver: one queue of happenings in virtual time, one random source, one thread.
+//!
+//! Everything that a driver promises a role (see `ordain_role`) it keeps, and beyond that it is as unhelpful as
+//! the faults allow: roles of one node run at any relative speed, messages between nodes are late, lost,
+//! doubled and reordered, disks are slow and full, nodes lose power between any two disk operations.
+//!
+//! Happenings at one time are handled in the order in which they were scheduled, so the run is a function of
+//! the seed alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt::{self, Debug, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ordain_model::{Front, Micros};
+use ordain_role::{Address, Directory, DiskRequest, Event, NodeId, Outbox, TimerId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::check::{Violation, ViolationKind};
+use crate::client::{Client, Door};
+use crate::clock::Clock;
+use crate::faults::Intensity;
+use crate::history::{History, RequestId};
+use crate::node::{FailingDirectory, Node, Slot};
+use crate::random::Random;
+use crate::run::Config;
+use crate::system::System;
+use crate::trace::{Sink, Trace};
+use crate::workload::Workload;
+
+/// Something that will happen. A life is a node's incarnation: what belongs to an earlier one is void.
+#[derive(Debug)]
+pub(crate) enum Happening<M> {
+    /// A message arrives.
+    Deliver { from: Address, from_life: u32, to: Address, to_life: u32, message: M },
+    /// A role handles the first event of its inbox.
+    Turn { node: usize, life: u32, role: u16 },
+    /// A timer fires, if this setting of it still holds.
+    Timer { node: usize, life: u32, role: u16, timer: TimerId, setting: u64 },
+    /// A role's disk operation is carried out.
+    Disk { node: usize, life: u32, role: u16 },
+    /// A front door sends what it has gathered.
+    Flush { door: usize, life: u32 },
+    /// A client's lane has thought and asks.
+    Think { client: usize, lane: usize },
+    /// A client sends a request again that was rejected.
+    Resend { client: usize, request: RequestId, attempt: u32 },
+    /// A client has waited long enough, drops its connection and sends everything again over another.
+    Impatient { client: usize, request: RequestId, attempt: u32 },
+    /// A client whose node was down connects again.
+    Reconnect { client: usize },
+    /// A crash is due.
+    CrashDue { node: usize, life: u32 },
+    /// A node starts.
+    Restart { node: usize },
+    /// A disk becomes full.
+    Fill { node: usize },
+    /// A disk has space again.
+    Space { node: usize },
+    /// The network falls apart in two.
+    Cut,
+    /// The network is whole again.
+    Mend,
+    /// A wall clock jumps.
+    Jump { node: usize },
+}
+
+#[derive(Debug)]
+struct Scheduled<M> {
+    at: Micros,
+    sequence: u64,
+    happening: Happening<M>,
+}
+
+impl<M> Scheduled<M> {
+    fn key(&self) -> (Micros, u64) {
+        (self.at, self.sequence)
+    }
+}
+
+impl<M> PartialEq for Scheduled<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<M> Eq for Scheduled<M> {}
+
+impl<M> PartialOrd for Scheduled<M> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<M> Ord for Scheduled<M> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// What happened, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Crashes of nodes, those during recovery included.
+    pub crashes: u32,
+    /// Starts of nodes after a crash.
+    pub restarts: u32,
+    /// Times that a disk became full.
+    pub shortages: u32,
+    /// Times that the network fell apart.
+    pub partitions: u32,
+    /// Times that a wall clock jumped.
+    pub jumps: u32,
+}
+
+/// A cluster, its clients, and the time in which they live.
+pub struct Simulator<'a, S: System> {
+    pub(crate) system: S,
+    pub(crate) config: &'a Config,
+    pub(crate) intensity: Intensity,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace<'a>,
+    pub(crate) now: Micros,
+    pub(crate) nodes: Vec<Node<S::Message>>,
+    pub(crate) doors: Vec<Door>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) workload: &'a mut (dyn Workload + 'a),
+    pub(crate) history: History,
+    pub(crate) counts: Counts,
+    /// Faults have ended; nothing new is asked for.
+    pub(crate) healed: bool,
+    pub(crate) failed: Option<Violation>,
+    queue: BinaryHeap<Reverse<Scheduled<S::Message>>>,
+    sequence: u64,
+    /// When the last message of each pair of roles arrives: the next one arrives no earlier.
+    links: BTreeMap<(Address, Address), Micros>,
+    /// Which side of the partition each node is on; empty while there is none.
+    sides: Vec<bool>,
+    addresses: BTreeMap<Address, usize>,
+}
+
+impl<S: System> Debug for Simulator<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator")
+            .field("now", &self.now)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, S: System> Simulator<'a, S> {
+    /// A cluster that is about to start.
+    pub fn new(
+        system: S,
+        workload: &'a mut (dyn Workload + 'a),
+        config: &'a Config,
+        sink: Option<Sink<'a>>,
+    ) -> Simulator<'a, S> {
+        let mut random = Random::new(config.seed);
+        let intensity = Intensity::draw(config.faults, &mut random);
+        let registry = system.registry();
+        let mut doors = Vec::new();
+        for node in 0..config.nodes {
+            for n in 0..config.doors {
+                let place = system.door(NodeId(node), n);
+                doors.push(Door::new(NodeId(node), place, registry.clone()));
+            }
+        }
+        let addresses = doors.iter().enumerate().map(|(i, door)| (door.place.address, i)).collect();
+        let mut simulator = Simulator {
+            system,
+            config,
+            intensity,
+            random,
+            trace: Trace::new(sink),
+            now: Micros(0),
+            nodes: (0..config.nodes).map(|_| Node::new()).collect(),
+            doors,
+            clients: Vec::new(),
+            workload,
+            history: History::default(),
+            counts: Counts::default(),
+            healed: false,
+            failed: None,
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            links: BTreeMap::new(),
+            sides: Vec::new(),
+            addresses,
+        };
+        simulator.trace.note(
+            Micros(0),
+            format_args!("seed {} faults {} {:?}", config.seed, config.faults, simulator.intensity),
+        );
+        simulator.add_clients();
+        for node in 0..simulator.nodes.len() {
+            simulator.after(0, Happening::Restart { node });
+        }
+        simulator.schedule_faults();
+        simulator
+    }
+
+    /// What the clients have seen so far.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Micros {
+        self.now
+    }
+
+    pub(crate) fn after(&mut self, delay: u64, happening: Happening<S::Message>) {
+        self.at(self.now.plus(Micros(delay)), happening);
+    }
+
+    fn at(&mut self, at: Micros, happening: Happening<S::Message>) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Scheduled { at, sequence: self.sequence, happening }));
+    }
+
+    pub(crate) fn fail(&mut self, violation: Violation) {
+        if self.failed.is_none() {
+            self.trace.note(self.now, format_args!("VIOLATION {violation}"));
+            self.failed = Some(violation);
+        }
+    }
+
+    /// Lets things happen until `until`, while `go_on` says so and nothing has failed. False if there is nothing
+    /// left to happen, or not by then.
+    pub fn run(&mut self, until: Micros, go_on: impl Fn(&Self) -> bool) -> bool {
+        while self.failed.is_none() && go_on(self) {
+            if self.queue.peek().is_none_or(|Reverse(next)| next.at > until) {
+                return false;
+            }
+            if self.trace.events() > self.config.events_max {
+                let text = format!("{} events and no end", self.trace.events());
+                self.fail(Violation::new(ViolationKind::Stuck, text));
+                return false;
+            }
+            if let Some(Reverse(next)) = self.queue.pop() {
+                self.now = next.at;
+                self.happen(next.happening);
+            }
+        }
+        true
+    }
+
+    fn happen(&mut self, happening: Happening<S::Message>) {
+        match happening {
+            Happening::Deliver { from, from_life, to, to_life, message } => {
+                if self.lives(from.node.0 as usize, from_life) && self.lives(to.node.0 as usize, to_life) {
+                    self.deliver(from, to, message);
+                }
+            }
+            Happening::Turn { node, life, role } if self.lives(node, life) => self.turn(node, role),
+            Happening::Timer { node, life, role, timer, setting } if self.lives(node, life) => {
+                let Some(slot) = self.nodes[node].roles.get_mut(&role) else { return };
+                if slot.timers.get(&timer) == Some(&setting) {
+                    slot.timers.remove(&timer);
+                    self.push_event(node, role, Event::Timer(timer));
+                }
+            }
+            Happening::Disk { node, life, role } if self.lives(node, life) => self.disk_step(node, role),
+            Happening::Flush { door, life } => {
+                if self.lives(self.doors[door].node.0 as usize, life) {
+                    self.flush(door);
+                }
+            }
+            Happening::Think { client, lane } => self.think(client, lane),
+            Happening::Resend { client, request, attempt } => self.resend_rejected(client, request, attempt),
+            Happening::Impatient { client, request, attempt } => self.lose_patience(client, request, attempt),
+            Happening::Reconnect { client } => self.reconnect(client),
+            Happening::Restart { node } => self.restart(node),
+            Happening::CrashDue { node, life } if self.lives(node, life) && !self.healed => {
+                if self.random.chance(500_000) {
+                    self.crash(node);
+                } else {
+                    let ops = self.nodes[node].disk.ops() + self.random.tail(64);
+                    self.nodes[node].crash_at_op = Some(ops);
+                }
+            }
+            Happening::Fill { node } if !self.healed => {
+                self.trace.note(self.now, format_args!("node {node} disk full"));
+                self.counts.shortages += 1;
+                self.nodes[node].fill(true);
+                let lasts = 1 + self.random.tail(self.intensity.full_us_max);
+                self.after(lasts, Happening::Space { node });
+            }
+            Happening::Space { node } if !self.healed => {
+                self.trace.note(self.now, format_args!("node {node} disk has space"));
+                self.nodes[node].fill(false);
+                self.after_about(self.intensity.full_every_us, Happening::Fill { node });
+            }
+            Happening::Cut if !self.healed => {
+                self.sides = (0..self.nodes.len()).map(|_| self.random.chance(500_000)).collect();
+                self.counts.partitions += 1;
+                self.trace.note(self.now, format_args!("partition {:?}", self.sides));
+                let lasts = 1 + self.random.tail(self.intensity.partition_us_max);
+                self.after(lasts, Happening::Mend);
+            }
+            Happening::Mend if !self.healed => {
+                self.trace.note(self.now, format_args!("partition ends"));
+                self.sides.clear();
+                self.after_about(self.intensity.partition_every_us, Happening::Cut);
+            }
+            Happening::Jump { node } if !self.healed => {
+                let far = self.random.tail(self.intensity.jump_us_max) as i64;
+                let by = if self.random.chance(500_000) { far } else { -far };
+                self.trace.note(self.now, format_args!("node {node} wall clock jumps by {by}"));
+                self.counts.jumps += 1;
+                self.nodes[node].clock.jump(by);
+                self.after_about(self.intensity.jump_every_us, Happening::Jump { node });
+            }
+            _ => {}
+        }
+    }
+
+    fn lives(&self, node: usize, life: u32) -> bool {
+        self.nodes.get(node).is_some_and(|n| n.up && n.incarnation == life)
+    }
+
+    /// Schedules something that happens every so often, if it ever does.
+    fn after_about(&mut self, mean: u64, happening: Happening<S::Message>) {
+        if mean > 0 {
+            let delay = self.random.between(1, 2 * mean);
+            self.after(delay, happening);
+        }
+    }
+
+    fn schedule_faults(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.after_about(self.intensity.full_every_us, Happening::Fill { node });
+            self.after_about(self.intensity.jump_every_us, Happening::Jump { node });
+        }
+        if self.nodes.len() > 1 {
+            self.after_about(self.intensity.partition_every_us, Happening::Cut);
+        }
+    }
+
+    /// Ends all faults: the network is whole, disks have space, every node is started. Nothing new is asked
+    /// for; from here on the system has no excuse.
+    pub fn transition_to_liveness(&mut self) {
+        self.trace.note(self.now, format_args!("faults end"));
+        self.healed = true;
+        self.sides.clear();
+        let calm = Intensity::calm(&mut self.random);
+        self.intensity = calm;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].fill(false);
+            self.nodes[node].crash_at_op = None;
+            if !self.nodes[node].up {
+                self.after(0, Happening::Restart { node });
+            }
+        }
+    }
+
+    // Nodes.
+
+    /// A node loses power.
+    pub(crate) fn crash(&mut self, node: usize) {
+        self.trace.note(self.now, format_args!("node {node} crashes"));
+        self.counts.crashes += 1;
+        let random = &mut self.random;
+        let crashed = &mut self.nodes[node];
+        crashed.up = false;
+        crashed.incarnation += 1;
+        crashed.roles.clear();
+        crashed.crash_at_op = None;
+        crashed.disk.crash(|| random.next());
+        let links = &mut self.links;
+        links.retain(|(from, to), _| from.node.0 as usize != node && to.node.0 as usize != node);
+        self.doors.iter_mut().filter(|door| door.node.0 as usize == node).for_each(Door::reset);
+        self.disconnect_clients(node);
+        let down = 1 + self.random.tail(self.intensity.down_us_max);
+        self.after(down, Happening::Restart { node });
+    }
+
+    fn restart(&mut self, number: usize) {
+        let Simulator { nodes, random, intensity, system, trace, counts, now, .. } = self;
+        let node = &mut nodes[number];
+        if node.up {
+            return;
+        }
+        let drift = random.between(0, 2 * u64::from(intensity.clock_drift)) as i64;
+        node.clock = Clock::new(*now, drift - i64::from(intensity.clock_drift), node.clock.jumped());
+        let left = random.chance(intensity.crash_in_recovery_chance).then(|| random.tail(16));
+        let mut disk = FailingDirectory { disk: &mut node.disk, left };
+        trace.note(*now, format_args!("node {number} starts, life {}", node.incarnation));
+        counts.restarts += u32::from(node.incarnation > 0);
+        let id = NodeId(number as u16);
+        let started = catch_unwind(AssertUnwindSafe(|| system.start(id, node.incarnation, &mut disk)));
+        let failed = disk.has_failed();
+        let (kind, reason) = match started {
+            // Recovery that ended with its last operation is interrupted by the same crash a moment later.
+            Ok(_) if failed => return self.crash(number),
+            Ok(Ok(roles)) => {
+                node.up = true;
+                let steps = intensity.local_delay_us_max;
+                for (role, state) in roles {
+                    node.roles.insert(role, Slot::new(state, random.tail(steps)));
+                }
+                let numbers: Vec<u16> = node.roles.keys().copied().collect();
+                numbers.into_iter().for_each(|role| self.wake(number, role));
+                if self.counts.crashes < self.intensity.crashes_max && !self.healed {
+                    let life = self.nodes[number].incarnation;
+                    self.after_about(
+                        self.intensity.crash_every_us,
+                        Happening::CrashDue { node: number, life },
+                    );
+                }
+                return self.reconnect_clients(number);
+            }
+            Ok(Err(reason)) if node.is_full => {
+                self.trace.note(self.now, format_args!("node {number} cannot start: {reason}"));
+                return self.after(10_000, Happening::Restart { node: number });
+            }
+            Ok(Err(reason)) => (ViolationKind::Recovery, reason),
+            Err(panic) => (ViolationKind::Panicked, panic_text(&*panic)),
+        };
+        self.fail(Violation::new(kind, format!("node {number} cannot start: {reason}")));
+    }
+
+    // Roles.
+
+    fn push_event(&mut self, node: usize, role: u16, event: Event<S::Message>) {
+        if let Some(slot) = self.nodes[node].roles.get_mut(&role) {
+            slot.inbox.push_back(event);
+            self.wake(node, role);
+        }
+    }
+
+    fn wake(&mut self, node: usize, role: u16) {
+        let life = self.nodes[node].incarnation;
+        let Some(slot) = self.nodes[node].roles.get_mut(&role) else { return };
+        if !slot.awake && !slot.inbox.is_empty() {
+            slot.awake = true;
+            let at = slot.ready_at.max(self.now);
+            self.at(at, Happening::Turn { node, life, role });
+        }
+    }
+
+    fn turn(&mut self, number: usize, role: u16) {
+        let node = &mut self.nodes[number];
+        let clock = node.clock.read(self.now);
+        let Some(slot) = node.roles.get_mut(&role) else { return };
+        slot.awake = false;
+        let Some(event) = slot.inbox.pop_front() else { return };
+        let name = slot.role.name();
+        self.trace.note(self.now, format_args!("{number}/{role} {name} {}", Shown(&event)));
+        let mut out = Outbox::default();
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            slot.role.handle(clock, event, &mut out);
+            slot.role.check()
+        }));
+        let mut busy = self.random.tail(slot.step_us_max);
+        if self.random.chance(self.intensity.stall_chance) {
+            busy += self.random.tail(self.intensity.stall_us_max);
+        }
+        slot.ready_at = self.now.plus(Micros(busy));
+        let broken = |kind, reason| Violation::new(kind, format!("node {number}, {name}: {reason}"));
+        match stepped {
+            Ok(Ok(())) => {}
+            Ok(Err(reason)) => return self.fail(broken(ViolationKind::Invariant, reason)),
+            Err(panic) => return self.fail(broken(ViolationKind::Panicked, panic_text(&*panic))),
+        }
+        if let Some(reason) = out.halt {
+            return self.fail(broken(ViolationKind::Halted, reason));
+        }
+        let from = Address { node: NodeId(number as u16), role };
+        for (to, message) in out.sends {
+            self.send(from, to, message);
+        }
+        for (timer, delay) in out.timers {
+            self.set_timer(number, role, timer, delay);
+        }
+        for request in out.disk {
+            self.ask_disk(number, role, request);
+        }
+        self.wake(number, role);
+    }
+
+    fn set_timer(&mut self, number: usize, role: u16, timer: TimerId, delay: Option<Micros>) {
+        let node = &mut self.nodes[number];
+        let Some(slot) = node.roles.get_mut(&role) else { return };
+        let Some(delay) = delay else {
+            slot.timers.remove(&timer);
+            return;
+        };
+        let setting = self.sequence;
+        slot.timers.insert(timer, setting);
+        let delay = node.clock.true_time(delay).0;
+        let life = node.incarnation;
+        self.after(delay, Happening::Timer { node: number, life, role, timer, setting });
+    }
+
+    // Messages.
+
+    pub(crate) fn send(&mut self, from: Address, to: Address, message: S::Message) {
+        let (here, there) = (from.node.0 as usize, to.node.0 as usize);
+        let Some(to_life) = self.nodes.get(there).map(|node| node.incarnation) else {
+            let text = format!("a message was sent to node {there}, which there is not");
+            return self.fail(Violation::new(ViolationKind::Invariant, text));
+        };
+        let from_life = self.nodes[here].incarnation;
+        let local = here == there;
+        let (most, mut orderly) = match local {
+            true => (self.intensity.local_delay_us_max, true),
+            false => (self.intensity.link_delay_us_max, false),
+        };
+        if !local {
+            let cut = self.sides.get(here) != self.sides.get(there);
+            if cut || self.random.chance(self.intensity.drop_chance) {
+                self.trace.note(self.now, format_args!("lost {from:?} to {to:?}"));
+                return;
+            }
+            orderly = !self.random.chance(self.intensity.reorder_chance);
+        }
+        let mut delay = self.random.tail(most);
+        if self.random.chance(self.intensity.stall_chance) {
+            delay += self.random.tail(self.intensity.stall_us_max);
+        }
+        let mut at = self.now.plus(Micros(delay));
+        if orderly {
+            let last = self.links.entry((from, to)).or_default();
+            at = at.max(*last);
+            *last = at;
+        }
+        if !local && self.random.chance(self.intensity.duplicate_chance) {
+            let again = at.plus(Micros(self.random.tail(8 * most)));
+            let message = message.clone();
+            self.at(again, Happening::Deliver { from, from_life, to, to_life, message });
+        }
+        self.at(at, Happening::Deliver { from, from_life, to, to_life, message });
+    }
+
+    fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
+        if let Some(&door) = self.addresses.get(&to) {
+            return match message.try_into() {
+                Ok(Front::Outcomes(batch)) => self.take_outcomes(door, &batch),
+                _ => {
+                    let text = format!("front door {to:?} was sent something that is no outcome");
+                    self.fail(Violation::new(ViolationKind::Invariant, text));
+                }
+            };
+        }
+        if !self.nodes[to.node.0 as usize].roles.contains_key(&to.role) {
+            let text = format!("a message was sent to {to:?}, where there is no role");
+            return self.fail(Violation::new(ViolationKind::Invariant, text));
+        }
+        self.push_event(to.node.0 as usize, to.role, Event::Message { from, message });
+    }
+
+    // Disks.
+
+    fn ask_disk(&mut self, number: usize, role: u16, request: DiskRequest) {
+        let Some(slot) = self.nodes[number].roles.get_mut(&role) else { return };
+        if slot.disk.push(request) {
+            self.schedule_disk(number, role);
+        }
+    }
+
+    fn schedule_disk(&mut self, number: usize, role: u16) {
+        let Some(slot) = self.nodes[number].roles.get(&role) else { return };
+        let most = match slot.disk.current() {
+            Some(ordain_role::DiskOp::Sync { .. } | ordain_role::DiskOp::SyncDirectory) => {
+                self.intensity.sync_us_max
+            }
+            _ => self.intensity.write_us_max,
+        };
+        let mut takes = 1 + most / 4 + self.random.tail(most);
+        if self.random.chance(self.intensity.slow_disk_chance) {
+            takes *= 100;
+        }
+        let life = self.nodes[number].incarnation;
+        self.after(takes, Happening::Disk { node: number, life, role });
+    }
+
+    fn disk_step(&mut self, number: usize, role: u16) {
+        let Simulator { nodes, random, trace, now, .. } = self;
+        let Node { disk, roles, crash_at_op, .. } = &mut nodes[number];
+        let Some(slot) = roles.get_mut(&role) else { return };
+        let op = slot.disk.current().cloned();
+        if crash_at_op.is_some_and(|at| disk.ops() >= at) {
+            // Power goes before the operation, or after it and before anybody hears of it.
+            if let Some(op) = op.filter(|_| random.chance(500_000)) {
+                // Whoever asked is not there any more to hear how it ended.
+                let _ = disk.apply(&op);
+            }
+            return self.crash(number);
+        }
+        let result = op.as_ref().map_or(Ok(()), |op| disk.apply(op));
+        trace.note(*now, format_args!("{number}/{role} disk {op:?} {result:?}"));
+        if let Some(done) = slot.disk.advance(result) {
+            slot.inbox.push_back(Event::Disk(done));
+            if slot.disk.is_busy() {
+                self.schedule_disk(number, role);
+            }
+            self.wake(number, role);
+        } else {
+            self.schedule_disk(number, role);
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+}
+
+/// An event for the trace. Messages of the front door are told by what they hold; other messages, which may
+/// hold whole batches, by the beginning of their text and a hash of all of it.
+struct Shown<'e, M>(&'e Event<M>);
+
+impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 160;
+        let (from, message) = match self.0 {
+            Event::Message { from, message } => (from, message),
+            other => return write!(f, "{other:?}"),
+        };
+        write!(f, "from {}/{} ", from.node.0, from.role)?;
+        match message.clone().try_into() {
+            Ok(Front::Submit(chunk)) => write!(
+                f,
+                "submit gateway {} chunk {} txns {} {:016x}",
+                chunk.gateway,
+                chunk.number,
+                chunk.txns().len(),
+                xxh3_64(chunk.logged())
+            ),
+            Ok(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
+            Err(_) => {
+                let mut text = String::new();
+                write!(text, "{message:?}")?;
+                match text.char_indices().nth(LONGEST) {
+                    Some((cut, _)) => {
+                        write!(f, "{}... {:016x}", &text[..cut], xxh3_64(text.as_bytes()))
+                    }
+                    None => f.write_str(&text),
+                }
+            }
+        }
+    }
+}

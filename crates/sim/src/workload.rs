@@ -1,0 +1,251 @@
+//! What the clients of a simulation ask for.
+//!
+//! Key spaces are small, so that nearly every transaction conflicts with one that is under way, and answers
+//! carry what was read, so that a lost, doubled or reordered update shows in the next answer.
+
+pub mod procedures;
+
+use ordain_model::args::encode;
+use ordain_model::{Call, Db, Gsn, ProcedureId, system};
+
+use crate::random::Random;
+use procedures as p;
+
+/// Makes up requests.
+pub trait Workload {
+    /// The next request: what to call, without a session, and its encoded arguments.
+    fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>);
+
+    /// Procedures that must always give this reply, because every transaction conserves what they measure.
+    fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
+        Vec::new()
+    }
+}
+
+/// A kind of request of a [`Mix`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// [`p::TRANSFER`].
+    Transfer,
+    /// [`p::SKIM`].
+    Skim,
+    /// [`p::ROTATE`].
+    Rotate,
+    /// [`p::APPEND`].
+    Append,
+    /// [`p::INCREMENT`].
+    Increment,
+    /// [`p::COMPUTE`].
+    Compute,
+    /// [`p::PANIC`].
+    Panic,
+    /// [`p::DEPENDENT`].
+    Dependent,
+    /// [`p::REPOINT`].
+    Repoint,
+    /// [`p::INSERT`].
+    Insert,
+    /// [`p::DELETE`].
+    Delete,
+    /// [`p::PUT`].
+    Put,
+    /// [`p::GET`].
+    Get,
+    /// [`p::AUDIT`].
+    Audit,
+    /// [`p::AUDIT_TABLE`].
+    AuditTable,
+    /// [`p::COUNT`].
+    Count,
+    /// [`p::CLEAR`].
+    Clear,
+    /// [`p::EVEN`].
+    Even,
+    /// [`system::MULTI`] over several of the others.
+    Multi,
+    /// [`system::LENGTHS`].
+    Lengths,
+    /// [`system::READ`].
+    Read,
+}
+
+/// A weighted mix of the simulator's own procedures.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    keys: u64,
+    weights: Vec<(Kind, u64)>,
+    total: u64,
+    /// Makes every appended or written value a new one.
+    serial: u64,
+}
+
+impl Mix {
+    /// A mix over `keys` keys a database.
+    pub fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
+        let total = weights.iter().map(|(_, w)| w).sum();
+        Mix { keys: keys.max(1), weights: weights.to_vec(), total, serial: 0 }
+    }
+
+    /// All kinds, over `keys` keys a database.
+    pub fn standard(keys: u64) -> Mix {
+        use Kind::*;
+        let weights = [
+            (Transfer, 12),
+            (Skim, 6),
+            (Rotate, 10),
+            (Append, 10),
+            (Increment, 8),
+            (Compute, 6),
+            (Panic, 3),
+            (Dependent, 6),
+            (Repoint, 3),
+            (Insert, 4),
+            (Delete, 4),
+            (Put, 4),
+            (Get, 8),
+            (Audit, 4),
+            (AuditTable, 2),
+            (Count, 1),
+            (Clear, 1),
+            (Even, 3),
+            (Multi, 5),
+            (Lengths, 1),
+            (Read, 2),
+        ];
+        Mix::new(keys, &weights)
+    }
+
+    /// Transfers and audits alone.
+    pub fn bank(keys: u64) -> Mix {
+        use Kind::*;
+        Mix::new(keys, &[(Transfer, 10), (Skim, 5), (Audit, 3), (AuditTable, 1)])
+    }
+
+    /// Requests without a reconnaissance: each is one transaction.
+    pub fn direct(keys: u64) -> Mix {
+        let standard = Mix::standard(keys);
+        let weights: Vec<_> =
+            standard.weights.into_iter().filter(|(kind, _)| *kind != Kind::Dependent).collect();
+        Mix::new(keys, &weights)
+    }
+
+    fn kind(&self, random: &mut Random) -> Kind {
+        let mut draw = random.below(self.total);
+        for (kind, weight) in &self.weights {
+            if draw < *weight {
+                return *kind;
+            }
+            draw -= weight;
+        }
+        Kind::Get
+    }
+
+    fn key(&self, prefix: char, random: &mut Random) -> Vec<u8> {
+        format!("{prefix}{}", random.below(self.keys)).into_bytes()
+    }
+
+    /// One to four different keys, most often two or three.
+    fn some_keys(&self, prefix: char, random: &mut Random) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..1 + random.below(2) + random.below(3) {
+            let key = self.key(prefix, random);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    fn all_keys(&self, prefix: char) -> Vec<Vec<u8>> {
+        (0..self.keys).map(|i| format!("{prefix}{i}").into_bytes()).collect()
+    }
+
+    fn serial(&mut self) -> Vec<u8> {
+        self.serial += 1;
+        self.serial.to_string().into_bytes()
+    }
+
+    fn small(random: &mut Random, max: u64) -> Vec<u8> {
+        random.between(1, max).to_string().into_bytes()
+    }
+
+    /// A call and its arguments. `Multi` is the only kind that asks for others.
+    fn request(&mut self, kind: Kind, random: &mut Random) -> (ProcedureId, Db, Vec<u8>) {
+        let with = |first: Vec<u8>, keys: Vec<Vec<u8>>| [vec![first], keys].concat();
+        let (procedure, db, args) = match kind {
+            Kind::Transfer | Kind::Skim => {
+                let most = if kind == Kind::Skim { 100 } else { 80 };
+                let args = vec![self.key('a', random), self.key('a', random), Mix::small(random, most)];
+                (if kind == Kind::Skim { p::SKIM } else { p::TRANSFER }, p::ACCOUNTS, args)
+            }
+            Kind::Rotate => (p::ROTATE, p::CELLS, self.some_keys('c', random)),
+            Kind::Append => (p::APPEND, p::LISTS, vec![self.key('l', random), self.serial()]),
+            Kind::Increment => (p::INCREMENT, p::COUNTERS, self.some_keys('n', random)),
+            Kind::Compute => {
+                let keys = self.some_keys('c', random);
+                (p::COMPUTE, p::CELLS, with(Mix::small(random, 50), keys))
+            }
+            Kind::Panic => {
+                let keys = self.some_keys('c', random);
+                (p::PANIC, p::CELLS, with(Mix::small(random, 50), keys))
+            }
+            Kind::Dependent => {
+                (p::DEPENDENT, p::POINTERS, vec![self.key('p', random), Mix::small(random, 9)])
+            }
+            Kind::Repoint => (p::REPOINT, p::POINTERS, vec![self.key('p', random), self.key('n', random)]),
+            Kind::Insert => (p::INSERT, p::OBJECTS, vec![self.key('o', random), self.serial()]),
+            Kind::Delete => (p::DELETE, p::OBJECTS, vec![self.key('o', random)]),
+            Kind::Put => (p::PUT, p::OBJECTS, vec![self.key('o', random), self.serial()]),
+            Kind::Get => {
+                let (db, prefix) = [
+                    (p::ACCOUNTS, 'a'),
+                    (p::CELLS, 'c'),
+                    (p::LISTS, 'l'),
+                    (p::COUNTERS, 'n'),
+                    (p::POINTERS, 'p'),
+                    (p::OBJECTS, 'o'),
+                ][random.index(6)];
+                (p::GET, db, self.some_keys(prefix, random))
+            }
+            Kind::Audit => (p::AUDIT, p::ACCOUNTS, self.all_keys('a')),
+            Kind::AuditTable => (p::AUDIT_TABLE, p::ACCOUNTS, Vec::new()),
+            Kind::Count => (p::COUNT, p::OBJECTS, Vec::new()),
+            Kind::Clear => (p::CLEAR, p::OBJECTS, Vec::new()),
+            Kind::Even => (p::EVEN, p::COUNTERS, self.some_keys('n', random)),
+            Kind::Lengths => (system::LENGTHS, Db(0), Vec::new()),
+            Kind::Read => {
+                let keys = self.some_keys('o', random);
+                let args = keys.into_iter().flat_map(|key| [vec![p::OBJECTS.0], key]).collect();
+                (system::READ, Db(0), args)
+            }
+            Kind::Multi => {
+                const INSIDE: [Kind; 6] =
+                    [Kind::Transfer, Kind::Skim, Kind::Append, Kind::Increment, Kind::Put, Kind::Get];
+                let calls: Vec<_> = (0..random.between(1, 4))
+                    .map(|_| self.request(INSIDE[random.index(INSIDE.len())], random))
+                    .collect();
+                let mut args = Vec::new();
+                let calls = calls.iter().map(|(procedure, db, args)| (*procedure, *db, &**args));
+                let nothing: [(Db, &[u8], Gsn); 0] = [];
+                let mut builder = ordain_model::ArgsBuilder::new(&mut args);
+                system::multi_args(nothing.into_iter(), calls, &mut builder);
+                return (system::MULTI, Db(0), args);
+            }
+        };
+        (procedure, db, encode(&args))
+    }
+}
+
+impl Workload for Mix {
+    fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
+        let kind = self.kind(random);
+        let (procedure, db, args) = self.request(kind, random);
+        (Call::new(procedure, db), args)
+    }
+
+    fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
+        let mut zero = Vec::new();
+        ordain_model::Writer(&mut zero).int(0);
+        vec![(p::AUDIT, zero.clone()), (p::AUDIT_TABLE, zero)]
+    }
+}

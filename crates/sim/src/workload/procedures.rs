@@ -1,0 +1,621 @@
+//! The simulator's own procedures: each is small, and each goes a way through an engine that a checker can
+//! see the end of.
+//!
+//! They live in databases of their own so that what one conserves the others do not touch. Numbers are kept
+//! as decimal text; a record that is absent counts as its database's starting value.
+
+use std::sync::Arc;
+
+use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::procedure::{Evidence, Reconnaissance};
+use ordain_model::{
+    Abort, Access, Cell, Datum, Db, FragmentContext, Millis, PlanError, Planner, Position, Procedure,
+    ProcedureId, Registry, ReplyContext, SlotNo, Target, Value, Writer, system,
+};
+
+/// Moves an amount from one account to another; aborts if there is not enough. Arguments: from, to, amount.
+pub const TRANSFER: ProcedureId = ProcedureId(60_000);
+/// Moves a share of one account to another. Arguments: from, to, percent.
+pub const SKIM: ProcedureId = ProcedureId(60_001);
+/// Each key takes the value of the one before it. Arguments: keys.
+pub const ROTATE: ProcedureId = ProcedureId(60_002);
+/// Appends to a list and answers all of it. Arguments: key, item.
+pub const APPEND: ProcedureId = ProcedureId(60_003);
+/// Adds one to each key. Arguments: keys.
+pub const INCREMENT: ProcedureId = ProcedureId(60_004);
+/// Writes to all its keys in one compute step, then may abort. Arguments: a number, keys.
+pub const COMPUTE: ProcedureId = ProcedureId(60_005);
+/// Adds one to each key, and panics after some of the additions. Arguments: a number, keys.
+pub const PANIC: ProcedureId = ProcedureId(60_006);
+/// Adds to whatever counter a pointer names. Arguments: pointer, amount.
+pub const DEPENDENT: ProcedureId = ProcedureId(60_007);
+/// Makes a pointer name another counter. Arguments: pointer, target.
+pub const REPOINT: ProcedureId = ProcedureId(60_008);
+/// Creates an object; aborts if it is there. Arguments: key, value.
+pub const INSERT: ProcedureId = ProcedureId(60_009);
+/// Deletes an object. Arguments: key.
+pub const DELETE: ProcedureId = ProcedureId(60_010);
+/// Overwrites an object without reading it. Arguments: key, value.
+pub const PUT: ProcedureId = ProcedureId(60_011);
+/// Reads keys of the call's database. Arguments: keys.
+pub const GET: ProcedureId = ProcedureId(60_012);
+/// Answers how far all the accounts together are from what they started with, key by key. Arguments: keys.
+pub const AUDIT: ProcedureId = ProcedureId(60_013);
+/// The same as [`AUDIT`] by a scan of the whole table. No arguments.
+pub const AUDIT_TABLE: ProcedureId = ProcedureId(60_014);
+/// Counts the records of the call's database by a scan. No arguments.
+pub const COUNT: ProcedureId = ProcedureId(60_015);
+/// Deletes all objects. No arguments.
+pub const CLEAR: ProcedureId = ProcedureId(60_016);
+/// Reads keys and answers their sum, or aborts if it is odd: a read that may abort. Arguments: keys.
+pub const EVEN: ProcedureId = ProcedureId(60_017);
+
+/// Where the accounts are.
+pub const ACCOUNTS: Db = Db(1);
+/// Where [`ROTATE`], [`COMPUTE`] and [`PANIC`] work.
+pub const CELLS: Db = Db(2);
+/// Where the lists are.
+pub const LISTS: Db = Db(3);
+/// Where the counters are.
+pub const COUNTERS: Db = Db(4);
+/// Where the pointers are.
+pub const POINTERS: Db = Db(5);
+/// Where objects come and go.
+pub const OBJECTS: Db = Db(6);
+
+/// What an account holds that nobody has touched.
+pub const OPENING_BALANCE: i64 = 100;
+
+/// Adds the procedures.
+pub fn register(registry: &mut Registry) {
+    registry.register(TRANSFER, "sim.transfer", Arc::new(Transfer));
+    registry.register(SKIM, "sim.skim", Arc::new(Skim));
+    registry.register(ROTATE, "sim.rotate", Arc::new(Rotate));
+    registry.register(APPEND, "sim.append", Arc::new(Append));
+    registry.register(INCREMENT, "sim.increment", Arc::new(Increment));
+    registry.register(COMPUTE, "sim.compute", Arc::new(Compute));
+    registry.register(PANIC, "sim.panic", Arc::new(Panic));
+    registry.register(DEPENDENT, "sim.dependent", Arc::new(Dependent));
+    registry.register(REPOINT, "sim.repoint", Arc::new(Put { answer_old: true }));
+    registry.register(INSERT, "sim.insert", Arc::new(Insert));
+    registry.register(DELETE, "sim.delete", Arc::new(Delete));
+    registry.register(PUT, "sim.put", Arc::new(Put { answer_old: false }));
+    registry.register(GET, "sim.get", Arc::new(Get));
+    registry.register(AUDIT, "sim.audit", Arc::new(Audit));
+    registry.register(AUDIT_TABLE, "sim.audit-table", Arc::new(AuditTable));
+    registry.register(COUNT, "sim.count", Arc::new(Count));
+    registry.register(CLEAR, "sim.clear", Arc::new(Clear));
+    registry.register(EVEN, "sim.even", Arc::new(Even));
+}
+
+const ARITY: PlanError = PlanError::fixed("ERR wrong number of arguments for a procedure of the simulator");
+
+fn number(bytes: &[u8]) -> Option<i64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+fn held(cell: &Cell, absent: i64) -> i64 {
+    cell.string().and_then(number).unwrap_or(absent)
+}
+
+fn text(n: i64) -> Value {
+    Value::String(n.to_string().into_bytes())
+}
+
+fn arg_number(args: Args<'_>, i: usize) -> Result<i64, PlanError> {
+    args.get(i).and_then(number).ok_or(PlanError::NOT_INTEGER)
+}
+
+/// A fragment for each argument from `first` on; one at least.
+fn each_key(
+    args: Args<'_>,
+    first: usize,
+    mut plan: impl FnMut(ordain_model::args::Arg<'_>) -> Result<(), PlanError>,
+) -> Result<(), PlanError> {
+    if args.len() <= first {
+        return Err(ARITY);
+    }
+    args.iter().skip(first).try_for_each(&mut plan)
+}
+
+/// Answers every slot of the call, as an array.
+fn all_slots(cx: &ReplyContext<'_>, slots: std::ops::Range<u32>, out: &mut Vec<u8>) {
+    Writer(out).array(slots.len());
+    slots.for_each(|i| out.extend_from_slice(cx.slot(i)));
+}
+
+struct Transfer;
+
+impl Procedure for Transfer {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
+        arg_number(args, 2)?;
+        let taken = planner.key(0, Access::Write, from)?;
+        planner.abortable();
+        planner.key(1, Access::Write, to)?;
+        planner.input(taken);
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let balance = held(cx.cell(), OPENING_BALANCE);
+        if code == 0 {
+            let amount = cx.args.get(2).and_then(number).unwrap_or(0);
+            // Written before it is checked, so that an abort has something to undo.
+            cx.cell_mut().put(text(balance - amount));
+            if balance < amount {
+                cx.writer().error(format!("ERR insufficient funds: {balance}"));
+                return Err(Abort::Logic);
+            }
+            cx.writer().int(amount);
+        } else {
+            let amount = cx.inputs.get(0).as_int().unwrap_or(0);
+            cx.cell_mut().put(text(balance + amount));
+            cx.writer().int(balance + amount);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        all_slots(cx, 0..2, out);
+    }
+}
+
+struct Skim;
+
+impl Procedure for Skim {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
+        arg_number(args, 2)?;
+        let taken = planner.key(0, Access::Write, from)?;
+        planner.key(1, Access::Write, to)?;
+        planner.input(taken);
+        planner.silent();
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let balance = held(cx.cell(), OPENING_BALANCE);
+        if code == 0 {
+            let percent = cx.args.get(2).and_then(number).unwrap_or(0).clamp(0, 100);
+            let taken = balance * percent / 100;
+            cx.cell_mut().put(text(balance - taken));
+            cx.writer().int(taken);
+        } else {
+            let taken = cx.inputs.get(0).as_int().unwrap_or(0);
+            cx.cell_mut().put(text(balance + taken));
+        }
+        Ok(())
+    }
+}
+
+struct Rotate;
+
+impl Procedure for Rotate {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut slots = Vec::new();
+        each_key(args, 0, |key| {
+            slots.push(planner.key(0, Access::Read, key)?);
+            Ok(())
+        })?;
+        slots.rotate_right(1);
+        let mut from = slots.into_iter();
+        each_key(args, 0, |key| {
+            planner.key(1, Access::Write, key)?;
+            planner.silent();
+            from.next().into_iter().for_each(|slot| planner.input(slot));
+            Ok(())
+        })
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == 0 {
+            let old = cx.cell().string().unwrap_or_default().to_vec();
+            cx.writer().bulk(&old);
+        } else {
+            let new = cx.inputs.get(0).as_bytes().unwrap_or_default().to_vec();
+            if new.is_empty() {
+                // A place where nothing was: give it a value that tells where it came from.
+                let key = cx.key.bytes.to_vec();
+                cx.cell_mut().put(Value::String(key));
+            } else {
+                cx.cell_mut().put(Value::String(new));
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        all_slots(cx, 0..cx.count / 2, out);
+    }
+}
+
+struct Append;
+
+impl Procedure for Append {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
+        planner.key(0, Access::Write, key).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let item = cx.rest().bytes().to_vec();
+        cx.cell_mut().change_string(|list| {
+            // Long lists would make long runs slow: start over, which shows in the answer as well.
+            if list.len() > 512 {
+                list.clear();
+            }
+            list.extend_from_slice(&item);
+            list.push(b',');
+        });
+        let list = cx.cell().string().unwrap_or_default().to_vec();
+        cx.writer().bulk(&list);
+        Ok(())
+    }
+}
+
+struct Increment;
+
+impl Procedure for Increment {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        each_key(args, 0, |key| planner.key(0, Access::Write, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let n = held(cx.cell(), 0).wrapping_add(1);
+        cx.cell_mut().put(text(n));
+        cx.writer().int(n);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        all_slots(cx, 0..cx.count, out);
+    }
+}
+
+struct Compute;
+
+impl Procedure for Compute {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        arg_number(args, 0)?;
+        let mut lent: Vec<SlotNo> = Vec::new();
+        let mut near = None;
+        each_key(args, 1, |key| {
+            // The first of several members is only read.
+            let access = if lent.is_empty() && args.len() > 2 { Access::Read } else { Access::Write };
+            lent.push(planner.lend(access, key)?);
+            near = Some(ordain_model::KeyHash::of(key.bytes));
+            Ok(())
+        })?;
+        planner.compute(0, near.unwrap_or_default())?;
+        planner.abortable();
+        lent.into_iter().for_each(|slot| planner.input(slot));
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let salt = cx.args.get(0).and_then(number).unwrap_or(0);
+        let Target::Compute(members) = &mut cx.target else { return Err(Abort::Logic) };
+        let mut sum = salt;
+        for member in 0..members.len() {
+            sum = sum.wrapping_add(held(members.cell(member), 0));
+            if let Some(mut cell) = members.cell_mut(member) {
+                cell.put(text(sum % 1000));
+            }
+        }
+        let mut w = Writer(cx.out);
+        if sum % 5 == 0 {
+            w.error(format!("ERR the sum {sum} is a multiple of five"));
+            return Err(Abort::Logic);
+        }
+        w.int(sum);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
+}
+
+struct Panic;
+
+impl Procedure for Panic {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        arg_number(args, 0)?;
+        each_key(args, 1, |key| {
+            planner.key(0, Access::Write, key)?;
+            planner.abortable();
+            Ok(())
+        })
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let salt = cx.args.get(0).and_then(number).unwrap_or(0);
+        let n = held(cx.cell(), 0).wrapping_add(1);
+        cx.cell_mut().put(text(n));
+        cx.writer().int(n);
+        if n.wrapping_add(salt) % 4 == 0 {
+            // A panic like any other, but for the message that a panic's hook would print.
+            std::panic::resume_unwind(Box::new("a panic that was asked for"));
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        all_slots(cx, 0..cx.count, out);
+    }
+}
+
+struct Dependent;
+
+impl Dependent {
+    const CHECK: u16 = 0;
+    const ADD: u16 = 1;
+    /// The counter that an absent pointer names.
+    const NOWHERE: &'static [u8] = b"nowhere";
+}
+
+impl Procedure for Dependent {
+    /// Plans what [`Dependent::reconnoitre`] made of the caller's arguments: evidence, target, amount.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        system::plan_evidence(planner, &mut items, Dependent::CHECK)?;
+        let target = items.next().ok_or(ARITY)?;
+        items.next().and_then(|amount| number(amount.bytes)).ok_or(PlanError::NOT_INTEGER)?;
+        planner.key_in(COUNTERS, Dependent::ADD, Access::Write, target).map(drop)
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == Dependent::CHECK {
+            return system::check_evidence(cx, Abort::Restart);
+        }
+        let amount = number(cx.rest().bytes()).unwrap_or(0);
+        let n = held(cx.cell(), 0).wrapping_add(amount);
+        cx.cell_mut().put(text(n));
+        cx.writer().int(n);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
+
+    fn abort_reply(&self, abort: Abort, _slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match abort {
+            Abort::Restart => system::restart_reply(cx, 0, cx.count - 1, out),
+            _ => Writer(out).abort(abort),
+        }
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+        let (Some(pointer), Some(amount), 2) = (args.get(0), args.get(1), args.len()) else {
+            return Err(ARITY);
+        };
+        let Some(seen) = known.iter().find(|e| e.key == pointer) else {
+            return Ok(Reconnaissance::Read(vec![(POINTERS, pointer.to_vec())]));
+        };
+        let mut ready = Vec::new();
+        let mut real = ArgsBuilder::new(&mut ready);
+        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
+        real.push(seen.cell.string().unwrap_or(Dependent::NOWHERE)).push(amount);
+        Ok(Reconnaissance::Ready(ready))
+    }
+}
+
+struct Insert;
+
+impl Procedure for Insert {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
+        planner.key(0, Access::Write, key)?;
+        planner.abortable();
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if cx.cell().value.is_some() {
+            cx.writer().error("ERR the object exists");
+            return Err(Abort::Logic);
+        }
+        let value = cx.rest().bytes().to_vec();
+        cx.cell_mut().put(Value::String(value));
+        cx.writer().ok();
+        Ok(())
+    }
+}
+
+struct Delete;
+
+impl Procedure for Delete {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 1) = (args.iter().next(), args.len()) else { return Err(ARITY) };
+        planner.key(0, Access::Write, key).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let there = cx.cell().value.is_some();
+        if there {
+            cx.cell_mut().delete();
+        }
+        cx.writer().int(i64::from(there));
+        Ok(())
+    }
+}
+
+struct Put {
+    answer_old: bool,
+}
+
+impl Procedure for Put {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
+        planner.key(0, Access::Write, key).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if self.answer_old {
+            let old = cx.cell().string().unwrap_or_default().to_vec();
+            cx.writer().bulk(&old);
+        } else {
+            cx.writer().ok();
+        }
+        let value = cx.rest().bytes().to_vec();
+        // An expiry far ahead, so that it is part of what is compared and never of what happens.
+        let expires_at = Millis(if value.len().is_multiple_of(2) { 0 } else { 1 << 50 });
+        cx.cell_mut().replace(Cell { value: Some(Value::String(value)), expires_at });
+        Ok(())
+    }
+}
+
+struct Get;
+
+impl Procedure for Get {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        each_key(args, 0, |key| planner.key(0, Access::Read, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        match cx.cell().string().map(<[u8]>::to_vec) {
+            Some(bytes) => cx.writer().bulk(&bytes),
+            None => cx.writer().nil(),
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        all_slots(cx, 0..cx.count, out);
+    }
+}
+
+struct Audit;
+
+impl Procedure for Audit {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        each_key(args, 0, |key| planner.key_in(ACCOUNTS, 0, Access::Read, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let off = held(cx.cell(), OPENING_BALANCE) - OPENING_BALANCE;
+        cx.writer().int(off);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let off = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int()).sum();
+        Writer(out).int(off);
+    }
+}
+
+struct AuditTable;
+
+impl Procedure for AuditTable {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut off = 0;
+        if let Target::Table(table) = &cx.target {
+            table.scan(ACCOUNTS, Position::default(), &mut |_, _, cell| {
+                off += held(cell, OPENING_BALANCE) - OPENING_BALANCE;
+                true
+            });
+        }
+        cx.writer().int(off);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(system::sum_parts(cx.slot(0)));
+    }
+}
+
+struct Count;
+
+impl Procedure for Count {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut count = 0;
+        if let Target::Table(table) = &cx.target {
+            table.scan(cx.db, Position::default(), &mut |_, _, _| {
+                count += 1;
+                true
+            });
+        }
+        cx.writer().int(count);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(system::sum_parts(cx.slot(0)));
+    }
+}
+
+struct Clear;
+
+impl Procedure for Clear {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut removed = 0;
+        if let Target::Table(table) = &mut cx.target {
+            removed = table.len(OBJECTS) as i64;
+            table.clear(Some(OBJECTS));
+        }
+        cx.writer().int(removed);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(system::sum_parts(cx.slot(0)));
+    }
+}
+
+struct Even;
+
+impl Procedure for Even {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut read: Vec<SlotNo> = Vec::new();
+        let mut near = None;
+        each_key(args, 0, |key| {
+            near = Some(ordain_model::KeyHash::of(key.bytes));
+            read.push(planner.key(0, Access::Read, key)?);
+            planner.silent();
+            Ok(())
+        })?;
+        planner.compute(1, near.unwrap_or_default())?;
+        planner.abortable();
+        read.into_iter().for_each(|slot| planner.input(slot));
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == 0 {
+            let n = held(cx.cell(), 0);
+            cx.writer().int(n);
+            return Ok(());
+        }
+        let sum: i64 = (0..cx.inputs.len()).filter_map(|i| cx.inputs.get(i).as_int()).sum();
+        if sum % 2 != 0 {
+            cx.writer().error(format!("ERR the sum {sum} is odd"));
+            return Err(Abort::Logic);
+        }
+        cx.writer().int(sum);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
+}
