@@ -8,8 +8,18 @@
 //! the command's [`Action`] says which procedure to submit or that the session answers itself. [`ids`] are the
 //! procedures' numbers in the log.
 
+mod extended;
+mod expiry;
+mod glob;
+mod hashes;
 pub mod ids;
+mod keys;
+mod number;
+mod random;
+mod scan;
 pub mod script;
+mod shape;
+mod strings;
 pub mod table;
 
 use ordain_model::Registry;
@@ -18,5 +28,8 @@ pub use table::{Action, Command, Flags, SessionCommand, all, check_arity, lookup
 
 /// Adds the procedures behind all commands.
 pub fn register(registry: &mut Registry) {
+    strings::register(registry);
+    keys::register(registry);
+    hashes::register(registry);
     script::register(registry);
 }

@@ -1,0 +1,199 @@
+//! OBJECT and MEMORY: containers of subcommands, of which most look at one key.
+
+use std::sync::Arc;
+
+use ordain_model::{
+    Abort, Access, ArgIter, Args, Cell, FragmentContext, KeyHash, PlanError, Planner, Procedure, Registry,
+    Target, Value, Writer,
+};
+
+use crate::ids;
+use crate::number::parse_i64;
+use crate::shape::{NOT_INTEGER, Refusal, SYNTAX, TOO_FEW, answer};
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register(ids::OBJECT, "object", Arc::new(Container { name: "object", subcommands: OBJECT }));
+    registry.register(ids::MEMORY, "memory", Arc::new(Container { name: "memory", subcommands: MEMORY }));
+}
+
+struct Container {
+    name: &'static str,
+    subcommands: &'static [Subcommand],
+}
+
+struct Subcommand {
+    name: &'static str,
+    /// As [`crate::Command::arity`], container and subcommand included.
+    arity: i16,
+    check: fn(ArgIter<'_>) -> Result<(), Refusal>,
+    code: Code,
+}
+
+enum Code {
+    /// Looks at a record, which exists; the key's length is given.
+    Key(fn(&Cell, usize, &mut Writer<'_>) -> Result<(), Refusal>),
+    /// Looks at nothing.
+    Text(fn(&mut Writer<'_>)),
+}
+
+const OBJECT: &[Subcommand] = &[
+    Subcommand { name: "encoding", arity: 3, check: nothing_more, code: Code::Key(encoding) },
+    Subcommand { name: "refcount", arity: 3, check: nothing_more, code: Code::Key(refcount) },
+    Subcommand { name: "idletime", arity: 3, check: nothing_more, code: Code::Key(idletime) },
+    Subcommand { name: "freq", arity: 3, check: nothing_more, code: Code::Key(freq) },
+    Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(object_help) },
+];
+
+const MEMORY: &[Subcommand] = &[
+    Subcommand { name: "usage", arity: -3, check: check_samples, code: Code::Key(usage) },
+    Subcommand { name: "purge", arity: 2, check: nothing_more, code: Code::Text(|w| w.ok()) },
+    Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(memory_help) },
+];
+
+impl Procedure for Container {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut rest = args.iter();
+        let word = rest.next().ok_or(TOO_FEW)?.bytes;
+        let at = self.subcommands.iter().position(|s| word.eq_ignore_ascii_case(s.name.as_bytes()));
+        let Some(at) = at else {
+            let (word, container) = (String::from_utf8_lossy(word), self.name.to_ascii_uppercase());
+            let text = format!("ERR unknown subcommand '{word}'. Try {container} HELP.");
+            return Err(PlanError(text.into()));
+        };
+        let subcommand = &self.subcommands[at];
+        let (argc, wanted) = (args.len() + 1, usize::from(subcommand.arity.unsigned_abs()));
+        if argc < wanted || (subcommand.arity > 0 && argc > wanted) {
+            return Err(PlanError::arity(&format!("{}|{}", self.name, subcommand.name)));
+        }
+        match subcommand.code {
+            Code::Key(_) => {
+                let key = rest.next().ok_or(TOO_FEW)?;
+                (subcommand.check)(rest)?;
+                planner.key(at as u16, Access::Read, key).map(drop)
+            }
+            Code::Text(_) => planner.compute(at as u16, KeyHash::default()).map(drop),
+        }
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let key_len = cx.key.bytes.len();
+        match (&self.subcommands[usize::from(code)].code, &cx.target) {
+            (Code::Text(text), _) => text(&mut Writer(cx.out)),
+            (Code::Key(look), Target::Read(cell)) if cell.value.is_some() => {
+                answer(cx.out, |w| look(cell, key_len, w));
+            }
+            _ => cx.writer().nil(),
+        }
+        Ok(())
+    }
+}
+
+fn nothing_more(_rest: ArgIter<'_>) -> Result<(), Refusal> {
+    Ok(())
+}
+
+/// The names Redis would give, for clients that look at them.
+fn encoding(cell: &Cell, _key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
+    /// The longest string that Redis keeps beside its header.
+    const EMBEDDED_MAX: usize = 44;
+    /// The longest field or value of a compact hash.
+    const LISTPACK_MAX: usize = 64;
+    w.bulk(match &cell.value {
+        Some(Value::String(bytes)) if parse_i64(bytes).is_some() => b"int",
+        Some(Value::String(bytes)) if bytes.len() <= EMBEDDED_MAX => b"embstr",
+        Some(Value::Hash(hash))
+            if hash.is_small() && hash.iter().all(|(f, v)| f.len().max(v.len()) <= LISTPACK_MAX) =>
+        {
+            b"listpack"
+        }
+        Some(Value::Hash(_)) => b"hashtable",
+        _ => b"raw",
+    });
+    Ok(())
+}
+
+fn refcount(_cell: &Cell, _key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
+    w.int(1);
+    Ok(())
+}
+
+/// Reads leave no trace here, or they would have to be logged: a record is never idle.
+fn idletime(_cell: &Cell, _key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
+    w.int(0);
+    Ok(())
+}
+
+fn freq(_cell: &Cell, _key_len: usize, _w: &mut Writer<'_>) -> Result<(), Refusal> {
+    Err(Refusal(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+         switching between policies at runtime LRU and LFU data will take some time to adjust.",
+    ))
+}
+
+fn check_samples(mut rest: ArgIter<'_>) -> Result<(), Refusal> {
+    while let Some(word) = rest.next() {
+        if !word.bytes.eq_ignore_ascii_case(b"SAMPLES") {
+            return Err(SYNTAX);
+        }
+        let count = parse_i64(rest.next().ok_or(SYNTAX)?.bytes).ok_or(NOT_INTEGER)?;
+        if count < 0 {
+            return Err(SYNTAX);
+        }
+    }
+    Ok(())
+}
+
+/// What the record's content takes, and not what the allocator happened to give: that could differ between
+/// replicas.
+fn usage(cell: &Cell, key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
+    /// A record beside its key and value, roughly.
+    const RECORD: usize = 64;
+    let content = match &cell.value {
+        Some(Value::String(bytes)) => bytes.len(),
+        Some(value) => value.heap_bytes(),
+        None => 0,
+    };
+    w.int((RECORD + key_len + content) as i64);
+    Ok(())
+}
+
+fn object_help(w: &mut Writer<'_>) {
+    lines(
+        w,
+        &[
+            "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "ENCODING <key>",
+            "    Return the kind of internal representation used in order to store the value",
+            "    associated with a <key>.",
+            "FREQ <key>",
+            "    Return the access frequency index of the <key>. It is not tracked.",
+            "IDLETIME <key>",
+            "    Return the idle time of the <key>. It is not tracked: always 0.",
+            "REFCOUNT <key>",
+            "    Return the number of references of the value associated with the specified",
+            "    <key>.",
+            "HELP",
+            "    Prints this help.",
+        ],
+    );
+}
+
+fn memory_help(w: &mut Writer<'_>) {
+    lines(
+        w,
+        &[
+            "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "PURGE",
+            "    Does nothing: there is nothing to be purged.",
+            "USAGE <key> [SAMPLES <count>]",
+            "    Return memory in bytes used by <key> and its value. Nothing is sampled.",
+            "HELP",
+            "    Prints this help.",
+        ],
+    );
+}
+
+fn lines(w: &mut Writer<'_>, lines: &[&str]) {
+    w.array(lines.len());
+    lines.iter().for_each(|line| w.status(line));
+}

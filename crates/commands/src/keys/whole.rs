@@ -1,0 +1,258 @@
+//! Commands over a whole database.
+//!
+//! Every shard answers for its part, in canonical order, and `reply` puts the parts together so that nobody
+//! can tell how many shards there are. Records whose time has come are never shown, whether or not something
+//! has removed them yet; DBSIZE alone counts them, as in Redis.
+
+use std::sync::Arc;
+
+use ordain_model::system::{parts, sum_parts};
+use ordain_model::{
+    Abort, Access, ArgIter, Args, Cell, Datum, Db, FragmentContext, KeyHash, PlanError, Planner, Position,
+    Procedure, Registry, ReplyContext, Table, Target, Writer,
+};
+
+use super::relocate::database;
+use crate::glob;
+use crate::ids;
+use crate::number::Decimal;
+use crate::random::Random;
+use crate::scan::Scan;
+use crate::shape::{BAD_DB, Items, Refusal, SYNTAX, TOO_FEW, bulk_or_nil};
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register(ids::DBSIZE, "dbsize", Arc::new(DbSize));
+    registry.register(ids::KEYS, "keys", Arc::new(Keys));
+    registry.register(ids::SCAN, "scan", Arc::new(ScanKeys));
+    registry.register(ids::RANDOMKEY, "randomkey", Arc::new(RandomKey));
+    registry.register(ids::FLUSHALL, "flushall", Arc::new(Flush { all: true }));
+    registry.register(ids::FLUSHDB, "flushdb", Arc::new(Flush { all: false }));
+    registry.register(ids::SWAPDB, "swapdb", Arc::new(SwapDb));
+}
+
+fn read_table<'t>(cx: &'t FragmentContext<'_>) -> Option<&'t dyn Table> {
+    match &cx.target {
+        Target::Table(table) => Some(&**table),
+        _ => None,
+    }
+}
+
+struct DbSize;
+
+impl Procedure for DbSize {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let len = read_table(cx).map_or(0, |table| table.len(cx.db));
+        cx.writer().int(len as i64);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(sum_parts(cx.slot(0)));
+    }
+}
+
+struct Keys;
+
+impl Procedure for Keys {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        if args.is_empty() {
+            return Err(TOO_FEW.into());
+        }
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let (pattern, now, mut keys) = (cx.args.iter().bytes(), cx.now, Items::default());
+        if let Some(table) = read_table(cx) {
+            table.scan(cx.db, Position::default(), &mut |_, key, cell| {
+                if cell.is_live(now) && glob::matches(pattern, key) {
+                    keys.push(|w| w.bulk(key));
+                }
+                true
+            });
+        }
+        keys.finish(&mut cx.writer());
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let lists = || parts(cx.slot(0)).filter_map(Datum::split);
+        let mut w = Writer(out);
+        w.array(lists().map(|(list, _)| if let Datum::Array(n) = list { n as usize } else { 0 }).sum());
+        lists().for_each(|(_, keys)| w.raw(keys));
+    }
+}
+
+/// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
+/// and the key, nil in place of one that is not asked for; it looks at as many as the count asks for of the
+/// whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first record
+/// after the count is reached, unless its position is that of the one before. The cursor is that record's
+/// position, so that what lies there or later is still to come, and 0 says that nothing does.
+struct ScanKeys;
+
+impl Procedure for ScanKeys {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        Scan::parse(args.iter(), true)?;
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let (now, mut seen, mut looked, mut last) = (cx.now, Items::default(), 0, None);
+        if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx)) {
+            let from = Position(scan.cursor.min(Position::END.0));
+            table.scan(cx.db, from, &mut |position, key, cell| {
+                if !cell.is_live(now) {
+                    return true;
+                }
+                let done = looked >= scan.count && last != Some(position);
+                let shown = !done && wanted(&scan, key, cell);
+                seen.push(|w| w.int(position.0 as i64));
+                seen.push(|w| if shown { w.bulk(key) } else { w.nil() });
+                (looked, last) = (looked + 1, Some(position));
+                !done
+            });
+        }
+        seen.finish(&mut cx.writer());
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
+        let (mut keys, mut looked, mut last, mut next) = (Items::default(), 0, None, 0);
+        'walk: for part in parts(cx.slot(0)) {
+            let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { continue };
+            while let Some((Datum::Int(position), tail)) = Datum::split(rest) {
+                let Some((key, tail)) = Datum::split(tail) else { break };
+                if looked >= count && last != Some(position) {
+                    next = position as u64;
+                    break 'walk;
+                }
+                (looked, last, rest) = (looked + 1, Some(position), tail);
+                if let Datum::Bulk(key) = key {
+                    keys.push(|w| w.bulk(key));
+                }
+            }
+        }
+        let mut w = Writer(out);
+        w.array(2);
+        w.bulk(Decimal::unsigned(next).text());
+        keys.finish(&mut w);
+    }
+}
+
+fn wanted(scan: &Scan<'_>, key: &[u8], cell: &Cell) -> bool {
+    let type_name = cell.value.as_ref().map_or("none", |value| value.type_name());
+    scan.type_name.is_none_or(|wanted| wanted.eq_ignore_ascii_case(type_name.as_bytes())) && scan.wants(key)
+}
+
+/// RANDOMKEY: the first key at or after a random position, around the end. A shard answers with its first key
+/// from there on and with its first key of all.
+struct RandomKey;
+
+impl Procedure for RandomKey {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let position = KeyHash(Random(cx.seed).number()).position();
+        let now = cx.now;
+        let mut found = Vec::new();
+        Writer(&mut found).array(2);
+        for from in [position, Position::default()] {
+            let before = found.len();
+            if let Some(table) = read_table(cx) {
+                table.scan(cx.db, from, &mut |_, key, cell| {
+                    let live = cell.is_live(now);
+                    if live {
+                        Writer(&mut found).bulk(key);
+                    }
+                    !live
+                });
+            }
+            if found.len() == before {
+                Writer(&mut found).nil();
+            }
+        }
+        cx.writer().raw(&found);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let (mut after, mut first) = (None, None);
+        for part in parts(cx.slot(0)) {
+            let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
+            let Some((at_or_after, rest)) = Datum::split(rest) else { continue };
+            after = after.or(at_or_after.as_bytes());
+            first = first.or(Datum::first(rest).as_bytes());
+        }
+        bulk_or_nil(&mut Writer(out), after.or(first));
+    }
+}
+
+struct Flush {
+    all: bool,
+}
+
+impl Procedure for Flush {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        // There is one way to flush; both words are understood.
+        let known = |w: &[u8]| w.eq_ignore_ascii_case(b"ASYNC") || w.eq_ignore_ascii_case(b"SYNC");
+        if args.len() > 1 || !args.iter().all(|word| known(word.bytes)) {
+            return Err(SYNTAX.into());
+        }
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let db = if self.all { None } else { Some(cx.db) };
+        if let Target::Table(table) = &mut cx.target {
+            table.clear(db);
+        }
+        cx.writer().ok();
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
+    }
+}
+
+struct SwapDb;
+
+impl SwapDb {
+    fn parse(mut items: ArgIter<'_>) -> Result<(Db, Db), Refusal> {
+        // Redis looks at both numbers before it looks at the range of either.
+        let first = items.bytes();
+        let second = items.bytes();
+        let in_range = |db: Result<Db, Refusal>| if db == Err(BAD_DB) { Ok(Db(0)) } else { db };
+        let (bad_first, bad_second) =
+            (Refusal("ERR invalid first DB index"), Refusal("ERR invalid second DB index"));
+        in_range(database(first, bad_first))?;
+        in_range(database(second, bad_second))?;
+        Ok((database(first, bad_first)?, database(second, bad_second)?))
+    }
+}
+
+impl Procedure for SwapDb {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        SwapDb::parse(args.iter())?;
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if let (Ok((a, b)), Target::Table(table)) = (SwapDb::parse(cx.args.iter()), &mut cx.target) {
+            table.swap(a, b);
+        }
+        cx.writer().ok();
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
+    }
+}

@@ -1,0 +1,20 @@
+//! Random choices that are a function of the transaction's seed.
+
+/// SplitMix64: a good generator for a few numbers from a seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// Any number.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.number()) * bound as u128) >> 64) as usize
+    }
+}

@@ -1,0 +1,48 @@
+//! What SCAN and HSCAN share: the cursor and the options.
+
+use ordain_model::ArgIter;
+
+use crate::glob;
+use crate::number::{parse_i64, parse_u64};
+use crate::shape::{NOT_INTEGER, Refusal, SYNTAX};
+
+const BAD_CURSOR: Refusal = Refusal("ERR invalid cursor");
+
+/// One step of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan<'a> {
+    /// Where to go on; 0 at first.
+    pub(crate) cursor: u64,
+    /// About how many to look at.
+    pub(crate) count: usize,
+    /// Only values of this type.
+    pub(crate) type_name: Option<&'a [u8]>,
+    pattern: Option<&'a [u8]>,
+}
+
+impl<'a> Scan<'a> {
+    /// Reads the cursor and what follows it. `typed` says whether TYPE is an option.
+    pub(crate) fn parse(mut rest: ArgIter<'a>, typed: bool) -> Result<Scan<'a>, Refusal> {
+        let cursor = parse_u64(rest.bytes()).ok_or(BAD_CURSOR)?;
+        let mut scan = Scan { cursor, count: 10, type_name: None, pattern: None };
+        while let Some(option) = rest.next() {
+            let value = rest.next().ok_or(SYNTAX)?.bytes;
+            if option.bytes.eq_ignore_ascii_case(b"COUNT") {
+                let count = parse_i64(value).ok_or(NOT_INTEGER)?;
+                scan.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+            } else if option.bytes.eq_ignore_ascii_case(b"MATCH") {
+                scan.pattern = Some(value);
+            } else if option.bytes.eq_ignore_ascii_case(b"TYPE") && typed {
+                scan.type_name = Some(value);
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Whether MATCH lets a name through.
+    pub(crate) fn wants(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+    }
+}
