@@ -1,3 +1,15 @@
 //! The front door's language: RESP2 and RESP3, and what a connection means by its commands.
+//!
+//! Bytes in, bytes out: no socket, clock or thread. [`codec`] turns bytes into requests and replies into bytes;
+//! [`Session`] is one connection's state machine between them and the [gateway](ordain_gateway::Gateway), where
+//! its commands become transactions; [`Shared`] and [`Control`] are what an event loop lends its sessions.
 
 pub mod codec;
+mod session;
+mod shared;
+
+pub use session::{ClientId, ConnectionId, Fate, Received, Session};
+pub use shared::{
+    ClientFilter, Context, Control, ControlRequest, Counters, Limits, NodeInfo, PasswordCheck, PlainPassword,
+    SettingError, Settings, Shared,
+};

@@ -1,0 +1,419 @@
+//! HELLO, AUTH, RESET and CLIENT: what a connection says about itself.
+
+use std::fmt::Write as _;
+
+use ordain_model::{Micros, RequestNo, SessionId, Writer};
+
+use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
+use super::server::help;
+use super::{Awaiting, ClientId, Mode, ReplyMode, Session, Words};
+use crate::codec::Protocol;
+use crate::shared::{ClientFilter, Context, ControlRequest, parse_int};
+
+/// The version of Redis whose commands and texts these are.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Whether a name may be shown in CLIENT LIST: printable, without spaces.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+impl Session {
+    /// HELLO [2|3 [AUTH user password] [SETNAME name]].
+    pub(super) fn hello(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        let protocol = match words.get(1).map(|version| parse_int(version)) {
+            None => self.protocol,
+            Some(Some(2)) => Protocol::Resp2,
+            Some(Some(3)) => Protocol::Resp3,
+            Some(Some(_)) => return w.error("NOPROTO unsupported protocol version"),
+            Some(None) => return w.error("ERR Protocol version is not an integer or out of range"),
+        };
+        let (mut login, mut name) = (None, None);
+        let mut options = words.get(2..).unwrap_or_default();
+        while let [option, rest @ ..] = options {
+            match rest {
+                [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
+                    login = Some((*user, *password));
+                    options = rest;
+                }
+                [wanted, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
+                    if !is_plain(wanted) {
+                        return w.error(
+                            "ERR Client names cannot contain spaces, newlines or special characters.",
+                        );
+                    }
+                    name = Some(*wanted);
+                    options = rest;
+                }
+                _ => {
+                    let mut text = b"ERR Syntax error in HELLO option '".to_vec();
+                    text.extend_from_slice(option);
+                    text.push(b'\'');
+                    return w.error(text);
+                }
+            }
+        }
+        if let Some((user, password)) = login {
+            if !self.log_in(user, password, cx) {
+                return w.error(WRONG_PASSWORD);
+            }
+        }
+        if !self.is_authenticated {
+            return w.error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version \
+                 at the same time",
+            );
+        }
+        if let Some(name) = name {
+            self.name = name.into();
+        }
+        self.protocol = protocol;
+        w.map(7);
+        w.bulk(b"server");
+        w.bulk(b"ordain");
+        w.bulk(b"version");
+        w.bulk(REDIS_VERSION.as_bytes());
+        w.bulk(b"proto");
+        w.int(protocol.number());
+        w.bulk(b"id");
+        w.int(self.client.0 as i64);
+        w.bulk(b"mode");
+        w.bulk(b"standalone");
+        w.bulk(b"role");
+        w.bulk(b"master");
+        w.bulk(b"modules");
+        w.array(0);
+    }
+
+    /// AUTH [user] password.
+    pub(super) fn auth(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        let (user, password) = match words {
+            [_, _] if cx.shared.password.is_none() => {
+                return w.error(
+                    "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                     your configuration is correct?",
+                );
+            }
+            [_, password] => (&b"default"[..], *password),
+            [_, user, password] => (*user, *password),
+            _ => return w.error("ERR syntax error"),
+        };
+        match self.log_in(user, password, cx) {
+            true => w.ok(),
+            false => w.error(WRONG_PASSWORD),
+        }
+    }
+
+    /// A failed attempt leaves the connection as it was, as in Redis.
+    fn log_in(&mut self, user: &[u8], password: &[u8], cx: &Context<'_>) -> bool {
+        let accepted = match &cx.shared.password {
+            Some(check) => check.accepts(user, password),
+            None => user == b"default",
+        };
+        self.is_authenticated |= accepted;
+        accepted
+    }
+
+    /// RESET: the connection is as it was when it was made.
+    pub(super) fn reset(&mut self, cx: &Context<'_>) {
+        self.mode = Mode::Plain;
+        self.watched.clear();
+        self.db = ordain_model::Db(0);
+        self.protocol = Protocol::Resp2;
+        self.reply_mode = ReplyMode::On;
+        self.name = Box::default();
+        self.no_evict = false;
+        self.no_touch = false;
+        self.retry = None;
+        self.is_authenticated = cx.shared.password.is_none();
+    }
+
+    /// CLIENT and its subcommands.
+    pub(super) fn client_command(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut w = Writer(out);
+        let sub = words[1].to_ascii_lowercase();
+        match (&*sub, &words[2..]) {
+            (b"id", []) => w.int(self.client.0 as i64),
+            (b"getname", []) if self.name.is_empty() => w.nil(),
+            (b"getname", []) => w.bulk(&self.name),
+            (b"setname", [name]) if is_plain(name) => {
+                self.name = (*name).into();
+                w.ok();
+            }
+            (b"setname", [_]) => {
+                w.error("ERR Client names cannot contain spaces, newlines or special characters.");
+            }
+            (b"setinfo", [option, value]) => self.set_info(option, value, &mut w),
+            (b"info", []) => {
+                let mut line = String::new();
+                self.describe(cx.now, &mut line);
+                w.bulk(line.as_bytes());
+            }
+            (b"list", options) => return self.client_list(options, place, cx, out),
+            (b"kill", [_, ..]) => return self.client_kill(&words[2..], place, cx, out),
+            (b"no-evict", [choice]) => on_or_off(choice, &mut self.no_evict, &mut w),
+            (b"no-touch", [choice]) => on_or_off(choice, &mut self.no_touch, &mut w),
+            (b"reply", [choice]) => {
+                let mode = match &*choice.to_ascii_lowercase() {
+                    b"on" => ReplyMode::On,
+                    b"off" => ReplyMode::Off,
+                    b"skip" if self.reply_mode == ReplyMode::Off => ReplyMode::Off,
+                    b"skip" => ReplyMode::SkipNext,
+                    _ => {
+                        w.error("ERR syntax error");
+                        return Answered::Now;
+                    }
+                };
+                self.reply_mode = mode;
+                w.ok();
+            }
+            (b"session", [id]) => match number(id) {
+                Some(id) => {
+                    self.retry = (id != 0).then_some((SessionId(id), None));
+                    w.ok();
+                }
+                None => w.error("ERR value is not an integer or out of range"),
+            },
+            (b"request", [request]) => match (number(request), &mut self.retry) {
+                (_, None) => w.error("ERR CLIENT REQUEST without CLIENT SESSION"),
+                (Some(request @ 1..=ordain_gateway::MAX_REQUEST), Some((_, next))) => {
+                    *next = Some(RequestNo(request));
+                    w.ok();
+                }
+                _ => w.error("ERR request number must be between 1 and 2^56 - 1"),
+            },
+            (b"help", []) => help(
+                &mut w,
+                "CLIENT",
+                &[
+                    "GETNAME: the name of this connection.",
+                    "ID: the number of this connection.",
+                    "INFO: what LIST says of this connection.",
+                    "KILL <ip:port> | <option> <value> ...: close connections, by ID, ADDR, LADDR, USER, TYPE, SKIPME.",
+                    "LIST [TYPE <type>] [ID <id> ...]: the connections of this node.",
+                    "NO-EVICT (ON|OFF): accepted; this server evicts no connection.",
+                    "NO-TOUCH (ON|OFF): accepted; reading a key changes nothing about it.",
+                    "REPLY (ON|OFF|SKIP): whether this connection is answered.",
+                    "REQUEST <number>: the number of the next transaction in its session; a retry under the same \
+                     number takes effect once and is answered alike.",
+                    "SESSION <id>: the durable session that REQUEST numbers belong to; 0 for none.",
+                    "SETINFO (LIB-NAME|LIB-VER) <value>: the library behind this connection.",
+                    "SETNAME <name>: names this connection.",
+                ],
+            ),
+            (
+                b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"no-evict" | b"no-touch"
+                | b"reply" | b"session" | b"request" | b"help",
+                _,
+            ) => w.error(wrong_arity("client", &String::from_utf8_lossy(&sub))),
+            _ => w.error(unknown_subcommand("client", words[1])),
+        }
+        Answered::Now
+    }
+
+    fn set_info(&mut self, option: &[u8], value: &[u8], w: &mut Writer<'_>) {
+        let (field, shown) = match &*option.to_ascii_lowercase() {
+            b"lib-name" => (&mut self.library, "lib-name"),
+            b"lib-ver" => (&mut self.library_version, "lib-ver"),
+            _ => {
+                let mut text = b"ERR Unrecognized option '".to_vec();
+                text.extend_from_slice(option);
+                text.push(b'\'');
+                return w.error(text);
+            }
+        };
+        if !is_plain(value) {
+            return w.error(format!("ERR {shown} cannot contain spaces, newlines or special characters."));
+        }
+        *field = value.into();
+        w.ok();
+    }
+
+    /// CLIENT LIST [TYPE type] [ID id …].
+    fn client_list(
+        &mut self,
+        options: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut filter = ClientFilter::default();
+        match options {
+            [] => {}
+            [option, kind] if option.eq_ignore_ascii_case(b"type") => match has_clients_of(kind) {
+                Ok(any) => filter.nothing = !any,
+                Err(text) => return refuse(&text, out),
+            },
+            [option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
+                let ids: Option<Vec<ClientId>> = ids.iter().map(|id| client_id(id)).collect();
+                match ids {
+                    Some(ids) => filter.ids = ids,
+                    None => return refuse(b"ERR Invalid client ID", out),
+                }
+            }
+            _ => return refuse(b"ERR syntax error", out),
+        }
+        self.ask(ControlRequest::ListClients(filter), Awaiting::ClientList, place, cx, out)
+    }
+
+    /// CLIENT KILL ip:port, or CLIENT KILL option value ….
+    fn client_kill(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut filter = ClientFilter::default();
+        if let [address] = words {
+            filter.peer = Some(address.to_vec());
+            return self.ask(
+                ControlRequest::KillClients(filter),
+                Awaiting::ClientKill { one: true },
+                place,
+                cx,
+                out,
+            );
+        }
+        let mut skip_me = true;
+        let (pairs, rest) = words.as_chunks::<2>();
+        for [option, value] in pairs {
+            match &*option.to_ascii_lowercase() {
+                b"id" => match client_id(value) {
+                    Some(id) => filter.ids = vec![id],
+                    None => return refuse(b"ERR client-id should be greater than 0", out),
+                },
+                b"addr" => filter.peer = Some(value.to_vec()),
+                b"laddr" => filter.local = Some(value.to_vec()),
+                b"user" => filter.nothing |= *value != b"default",
+                b"type" => match has_clients_of(value) {
+                    Ok(any) => filter.nothing |= !any,
+                    Err(text) => return refuse(&text, out),
+                },
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,
+                _ => return refuse(b"ERR syntax error", out),
+            }
+        }
+        if !rest.is_empty() {
+            return refuse(b"ERR syntax error", out);
+        }
+        filter.except = skip_me.then_some(self.client);
+        self.ask(ControlRequest::KillClients(filter), Awaiting::ClientKill { one: false }, place, cx, out)
+    }
+
+    /// Asks the node, and waits for its answer.
+    fn ask(
+        &mut self,
+        request: ControlRequest,
+        what: Awaiting,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        if place == Place::InExec {
+            return refuse(b"ERR Command not allowed inside a transaction", out);
+        }
+        let sequence = self.replies.next();
+        self.replies.expect(self.style());
+        self.wait_for(sequence, what);
+        cx.control.request(self.id.ticket(sequence), request);
+        Answered::Later
+    }
+
+    /// The connection's line of CLIENT LIST, as Redis writes it, with a line end.
+    pub fn describe(&self, now: Micros, out: &mut String) {
+        let seconds = |since: Micros| now.since(since).0 / 1_000_000;
+        let mut flags = String::new();
+        match &self.mode {
+            Mode::Multi(_) | Mode::Interactive(_) => flags.push('x'),
+            Mode::Plain => {}
+        }
+        if self.no_evict {
+            flags.push('e');
+        }
+        if self.no_touch {
+            flags.push('T');
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let (multi, multi_memory) = match &self.mode {
+            Mode::Multi(multi) => (multi.len() as i64, multi.memory()),
+            Mode::Plain | Mode::Interactive(_) => (-1, 0),
+        };
+        let memory = size_of::<Session>() + self.parser.memory() + self.replies.memory() + multi_memory;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            out,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} qbuf=0 \
+             qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={} \
+             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.client,
+            self.peer,
+            self.local,
+            self.id.slot(),
+            text(&self.name),
+            seconds(self.since),
+            seconds(self.active),
+            flags,
+            self.db,
+            multi,
+            multi_memory,
+            self.replies.unsent(),
+            memory,
+            self.last_command,
+            self.protocol.number(),
+            text(&self.library),
+            text(&self.library_version),
+        );
+    }
+}
+
+fn refuse(text: &[u8], out: &mut Vec<u8>) -> Answered {
+    Writer(out).error(text);
+    Answered::Now
+}
+
+fn on_or_off(choice: &[u8], flag: &mut bool, w: &mut Writer<'_>) {
+    let on = choice.eq_ignore_ascii_case(b"on");
+    if !on && !choice.eq_ignore_ascii_case(b"off") {
+        return w.error("ERR syntax error");
+    }
+    *flag = on;
+    w.ok();
+}
+
+/// Whether this server has connections of a kind: all its clients are normal ones.
+fn has_clients_of(kind: &[u8]) -> Result<bool, Vec<u8>> {
+    match &*kind.to_ascii_lowercase() {
+        b"normal" => Ok(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        _ => {
+            let mut text = b"ERR Unknown client type '".to_vec();
+            text.extend_from_slice(kind);
+            text.push(b'\'');
+            Err(text)
+        }
+    }
+}
+
+fn client_id(text: &[u8]) -> Option<ClientId> {
+    number(text).filter(|id| *id > 0).map(ClientId)
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    parse_int(text).and_then(|n| u64::try_from(n).ok())
+}

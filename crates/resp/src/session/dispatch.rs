@@ -1,0 +1,237 @@
+//! From the words of a command to a transaction, or to the session's own commands.
+
+use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, ids, lookup};
+use ordain_model::{ArgsBuilder, Call, ProcedureId, Writer, system};
+
+use super::{Mode, ReplyMode, Session, Words};
+use crate::shared::Context;
+
+/// Writes a procedure's arguments.
+pub(super) type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
+
+/// A command that has become a call.
+pub(super) struct Planned<'w, 'a> {
+    pub(super) procedure: ProcedureId,
+    pub(super) encode: Encode,
+    pub(super) args: &'w [&'a [u8]],
+}
+
+/// Whether the answer to a command is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// It was written.
+    Now,
+    /// A request was submitted or asked of the node, and the session waits for its answer.
+    Later,
+}
+
+/// Where a session's own command runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// As it comes.
+    Alone,
+    /// As a part of EXEC, which waits for nothing.
+    InExec,
+}
+
+fn encode_all(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    for arg in args {
+        builder.push(arg);
+    }
+}
+
+/// The call that a command makes; `None` if the session answers it itself.
+#[inline]
+pub(super) fn planned<'w, 'a>(command: &Command, words: &'w Words<'a>) -> Option<Planned<'w, 'a>> {
+    match command.action {
+        Action::Procedure { id, encode } => Some(Planned { procedure: id, encode, args: &words[1..] }),
+        Action::Session(which) => {
+            let sub = words.get(1)?;
+            let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
+            let procedure = match which {
+                SessionCommand::Debug if is("digest") && words.len() == 2 => system::DIGEST,
+                SessionCommand::Script if is("load") && words.len() == 3 => ids::SCRIPT_LOAD,
+                SessionCommand::Script if is("exists") && words.len() >= 3 => ids::SCRIPT_EXISTS,
+                SessionCommand::Script if is("flush") && words.len() <= 3 => ids::SCRIPT_FLUSH,
+                SessionCommand::Function if is("load") && words.len() >= 3 => ids::FUNCTION_LOAD,
+                SessionCommand::Function if is("delete") && words.len() == 3 => ids::FUNCTION_DELETE,
+                SessionCommand::Function if is("flush") && words.len() <= 3 => ids::FUNCTION_FLUSH,
+                SessionCommand::Function if is("list") => ids::FUNCTION_LIST,
+                _ => return None,
+            };
+            Some(Planned { procedure, encode: encode_all, args: &words[2..] })
+        }
+    }
+}
+
+/// The error Redis gives for a command it does not know, with the beginning of what came with it.
+fn unknown(words: &Words<'_>) -> Vec<u8> {
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(&words[0][..words[0].len().min(128)]);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let start = text.len();
+    for word in &words[1..] {
+        let room = 128usize.saturating_sub(text.len() - start);
+        if room == 0 {
+            break;
+        }
+        text.push(b'\'');
+        text.extend_from_slice(&word[..word.len().min(room)]);
+        text.extend_from_slice(b"' ");
+    }
+    text
+}
+
+/// The error Redis gives for a subcommand it does not know.
+pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Vec<u8> {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend_from_slice(&sub[..sub.len().min(128)]);
+    text.extend_from_slice(b"'. Try ");
+    text.extend_from_slice(container.to_ascii_uppercase().as_bytes());
+    text.extend_from_slice(b" HELP.");
+    text
+}
+
+/// The error Redis gives for a subcommand with too many or too few words.
+pub(super) fn wrong_arity(container: &str, sub: &str) -> String {
+    format!("ERR wrong number of arguments for '{container}|{sub}' command")
+}
+
+impl Session {
+    /// What has to be done at the start of every command.
+    #[inline]
+    pub(super) fn begin_command(&mut self) {
+        match self.reply_mode {
+            ReplyMode::On | ReplyMode::Off => {}
+            ReplyMode::SkipNext => self.reply_mode = ReplyMode::Skip,
+            ReplyMode::Skip => self.reply_mode = ReplyMode::On,
+        }
+    }
+
+    /// Handles one command.
+    #[inline]
+    pub(super) fn handle(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+        self.begin_command();
+        let Some(command) = lookup(words[0]) else { return self.reject(&unknown(words), cx) };
+        if let Err(error) = check_arity(command, words.len()) {
+            return self.reject(error.0.as_bytes(), cx);
+        }
+        if !self.is_authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return self.reject(b"NOAUTH Authentication required.", cx);
+        }
+        self.last_command = command.name;
+        match (&self.mode, command.action) {
+            (Mode::Plain, Action::Procedure { id, encode }) => {
+                let call = Call { procedure: id, db: self.db, session: self.take_request() };
+                if let Err(refusal) = self.submit(call, cx, |args| encode(&words[1..], args)) {
+                    self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+                }
+            }
+            (Mode::Plain, Action::Session(which)) => self.handle_own(command, which, words, cx),
+            (Mode::Multi(_), _) => self.handle_in_multi(command, words, cx),
+            (Mode::Interactive(_), _) => self.handle_in_interactive(command, words, cx),
+        }
+    }
+
+    /// Refuses a command that never began: in a MULTI block, the block will not run.
+    pub(super) fn reject(&mut self, text: &[u8], cx: &mut Context<'_>) {
+        if let Mode::Multi(multi) = &mut self.mode {
+            multi.spoil();
+        }
+        self.answer(cx, |w| w.error(text));
+    }
+
+    /// A command of the session's own, outside MULTI.
+    pub(super) fn handle_own(
+        &mut self,
+        command: &'static Command,
+        which: SessionCommand,
+        words: &Words<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        if let Some(Planned { procedure, encode, args }) = planned(command, words) {
+            let call = Call { procedure, db: self.db, session: self.take_request() };
+            if let Err(refusal) = self.submit(call, cx, |out| encode(args, out)) {
+                self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+            }
+            return;
+        }
+        let mut reply = std::mem::take(&mut cx.shared.scratch.datum);
+        reply.clear();
+        let answered = self.run_own(which, words, Place::Alone, cx, &mut reply);
+        if answered == Answered::Now {
+            self.replies.answer(self.style(), &reply);
+        }
+        cx.shared.scratch.datum = reply;
+    }
+
+    /// Runs a command of the session's own and writes its reply.
+    pub(super) fn run_own(
+        &mut self,
+        which: SessionCommand,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut w = Writer(out);
+        match which {
+            SessionCommand::Ping => match words {
+                [_] => w.status("PONG"),
+                [_, text] => w.bulk(text),
+                _ => w.error("ERR wrong number of arguments for 'ping' command"),
+            },
+            SessionCommand::Echo => w.bulk(words[1]),
+            SessionCommand::Hello => self.hello(words, cx, out),
+            SessionCommand::Auth => self.auth(words, cx, out),
+            SessionCommand::Quit => {
+                w.ok();
+                self.drain();
+            }
+            SessionCommand::Reset => {
+                self.reset(cx);
+                w.status("RESET");
+            }
+            SessionCommand::Select => match crate::shared::parse_db(words[1]) {
+                Ok(db) => {
+                    self.db = db;
+                    w.ok();
+                }
+                Err(text) => w.error(text),
+            },
+            SessionCommand::Client => return self.client_command(words, place, cx, out),
+            SessionCommand::Command => super::introspection::command(words, out),
+            SessionCommand::Info => return self.info_command(words, place, cx, out),
+            SessionCommand::Config => super::server::config(words, cx, out),
+            SessionCommand::Time => {
+                w.array(2);
+                w.bulk((cx.now.0 / 1_000_000).to_string().as_bytes());
+                w.bulk((cx.now.0 % 1_000_000).to_string().as_bytes());
+            }
+            SessionCommand::Multi => {
+                self.mode = Mode::Multi(Box::new(super::multi::Multi::new(self.db)));
+                w.ok();
+            }
+            SessionCommand::Exec => w.error("ERR EXEC without MULTI"),
+            SessionCommand::Discard => w.error("ERR DISCARD without MULTI"),
+            SessionCommand::Watch => return self.watch(words, cx, out),
+            SessionCommand::Unwatch => {
+                self.watched.clear();
+                w.ok();
+            }
+            SessionCommand::TxnBegin => self.txn_begin(words, cx, out),
+            SessionCommand::TxnCommit => w.error("ERR TXN.COMMIT without TXN.BEGIN"),
+            SessionCommand::TxnAbort => w.error("ERR TXN.ABORT without TXN.BEGIN"),
+            SessionCommand::Debug => super::server::debug(words, out),
+            SessionCommand::Script => super::server::script(words, out),
+            SessionCommand::Function => super::server::function(words, out),
+            SessionCommand::Save | SessionCommand::BgSave => w.error(
+                "ERR this server takes no checkpoints yet; every acknowledged write is in its input log already",
+            ),
+            SessionCommand::LastSave => w.int((cx.shared.node.started.0 / 1_000_000) as i64),
+            SessionCommand::SlowLog => super::server::slowlog(words, out),
+            SessionCommand::Latency => super::server::latency(words, out),
+        }
+        Answered::Now
+    }
+}

@@ -1,0 +1,423 @@
+//! A connection's session: what it has sent, what it is owed, and what its commands mean.
+//!
+//! A [`Session`] is a state machine. The edge that owns the socket gives it input with [`Session::receive`] and
+//! answers with [`Session::finished`], and takes [`Session::output`] away; the session owns no socket, and all
+//! it holds is bounded by [`Limits`](crate::Limits).
+//!
+//! Commands are taken in order and their replies leave in order; in between, many transactions are under way.
+//! What may overtake nothing, because the next command's meaning depends on its answer, *awaits*: WATCH, an
+//! EXEC with parts that the session answers itself, a read of an interactive transaction, its commit, and
+//! questions to the node. While one is awaited, no input is taken.
+//!
+//! - `dispatch`: from words to a transaction or to the session's own commands;
+//! - `multi`: MULTI, EXEC, DISCARD, WATCH, UNWATCH;
+//! - `interactive`: TXN.BEGIN, TXN.COMMIT, TXN.ABORT and everything between;
+//! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: INFO, CONFIG, COMMAND and theirs;
+//! - `replies`: the order of replies.
+
+mod connection;
+mod dispatch;
+mod interactive;
+mod introspection;
+mod multi;
+mod replies;
+mod server;
+
+use std::fmt;
+
+use ordain_gateway::Finished;
+use ordain_model::{Call, Db, Micros, OutcomeStatus, RequestNo, SessionId, Writer};
+use smallvec::SmallVec;
+
+use crate::codec::{Protocol, RequestLimits, RequestParser, Step};
+use crate::shared::{Context, Shared};
+use interactive::Interactive;
+use multi::{Multi, Watched};
+use replies::{Replies, Sequence, Style};
+
+pub use replies::ConnectionId;
+
+/// A connection's number, as CLIENT ID shows it: unique on its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What [`Session::receive`] made of its input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes from the start of the input that need not be given again.
+    pub consumed: usize,
+    /// At least so many bytes will follow what is left before a command is whole; 0 if input is left that can be
+    /// handled once [`Session::wants_input`] says so.
+    pub wanted: usize,
+}
+
+/// What the edge is to do with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Go on.
+    Open,
+    /// Read no more, and close it once it says [`Fate::Close`].
+    Draining,
+    /// Close it now.
+    Close,
+}
+
+/// The words of a command, its name first.
+pub(crate) type Words<'a> = [&'a [u8]];
+
+/// What CLIENT REPLY has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// SKIP was said just now: it is not answered, and the next command is not either.
+    SkipNext,
+    /// This command is not answered.
+    Skip,
+}
+
+/// What a connection is in the middle of.
+#[derive(Debug, Default)]
+enum Mode {
+    #[default]
+    Plain,
+    Multi(Box<Multi>),
+    Interactive(Box<Interactive>),
+}
+
+/// The request whose answer decides how the connection goes on.
+#[derive(Debug)]
+struct Awaited {
+    sequence: Sequence,
+    what: Awaiting,
+}
+
+#[derive(Debug)]
+enum Awaiting {
+    Watch(Vec<(Db, Vec<u8>)>),
+    Exec(Box<Multi>),
+    Fetch(interactive::Fetch),
+    Commit,
+    Info(server::Sections),
+    ClientList,
+    /// Whether it was asked in the old form, which answers OK or an error.
+    ClientKill {
+        one: bool,
+    },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Closing {
+    No,
+    AfterReplies,
+    Now,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    id: ConnectionId,
+    client: ClientId,
+    peer: Box<str>,
+    local: Box<str>,
+    since: Micros,
+    active: Micros,
+    name: Box<[u8]>,
+    library: Box<[u8]>,
+    library_version: Box<[u8]>,
+    last_command: &'static str,
+    protocol: Protocol,
+    db: Db,
+    is_authenticated: bool,
+    no_evict: bool,
+    no_touch: bool,
+    reply_mode: ReplyMode,
+    /// Names requests, so that they can be retried: the session, and the next request's number once given.
+    retry: Option<(SessionId, Option<RequestNo>)>,
+    mode: Mode,
+    watched: Vec<Watched>,
+    awaited: Option<Awaited>,
+    closing: Closing,
+    parser: RequestParser,
+    replies: Replies,
+}
+
+impl Session {
+    /// A connection that was just made, from `peer` to `local`, both as address and port.
+    pub fn new(
+        id: ConnectionId,
+        client: ClientId,
+        (peer, local): (&str, &str),
+        now: Micros,
+        shared: &Shared,
+    ) -> Session {
+        Session {
+            id,
+            client,
+            peer: peer.into(),
+            local: local.into(),
+            since: now,
+            active: now,
+            name: Box::default(),
+            library: Box::default(),
+            library_version: Box::default(),
+            last_command: "NULL",
+            protocol: Protocol::Resp2,
+            db: Db(0),
+            is_authenticated: shared.password.is_none(),
+            no_evict: false,
+            no_touch: false,
+            reply_mode: ReplyMode::On,
+            retry: None,
+            mode: Mode::Plain,
+            watched: Vec::new(),
+            awaited: None,
+            closing: Closing::No,
+            parser: RequestParser::default(),
+            replies: Replies::new(),
+        }
+    }
+
+    /// Handles as many commands as are whole in `input` and as there is room for. Input that was not consumed
+    /// is given again, with what has come since, when more has come or when [`Session::wants_input`] turns
+    /// true.
+    pub fn receive(&mut self, input: &[u8], cx: &mut Context<'_>) -> Received {
+        let mut received = Received::default();
+        // Taken out, so that the words can be lent from it while the session changes.
+        let mut parser = std::mem::take(&mut self.parser);
+        self.active = cx.now;
+        while self.has_room(&cx.shared.limits) {
+            let rest = &input[received.consumed..];
+            let limits =
+                if self.is_authenticated { RequestLimits::FULL } else { RequestLimits::UNAUTHENTICATED };
+            received.consumed += match parser.next(rest, limits) {
+                Step::Command { consumed } => {
+                    let words: SmallVec<[&[u8]; 16]> = parser.args(rest).collect();
+                    cx.shared.counters.commands_total += 1;
+                    self.handle(&words, cx);
+                    consumed
+                }
+                Step::Empty { consumed } => consumed,
+                Step::Refused { consumed, refusal } => {
+                    self.begin_command();
+                    self.reject(refusal.text().as_bytes(), cx);
+                    consumed
+                }
+                Step::Incomplete { consumed, wanted } => {
+                    received = Received { consumed: received.consumed + consumed, wanted };
+                    break;
+                }
+                Step::Broken(error) => {
+                    self.answer(cx, |w| w.error(error.to_string()));
+                    self.closing = Closing::AfterReplies;
+                    rest.len()
+                }
+            };
+        }
+        if self.closing != Closing::No {
+            received = Received { consumed: input.len(), wanted: 0 };
+        }
+        cx.shared.counters.input_bytes_total += received.consumed as u64;
+        self.parser = parser;
+        self.check_output(cx);
+        received
+    }
+
+    /// Takes the answer to a request of this connection: a transaction's, or the node's
+    /// ([`Control`](crate::Control)). An answer to somebody else's is ignored.
+    #[inline]
+    pub fn finished(&mut self, finished: &Finished<'_>, cx: &mut Context<'_>) {
+        if ConnectionId::of(finished.ticket) != self.id {
+            return;
+        }
+        let sequence = Sequence::of(finished.ticket);
+        match &self.awaited {
+            Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
+            _ => self.replies.finish(sequence, finished.answer(&mut Vec::new())),
+        }
+        self.check_output(cx);
+    }
+
+    fn take_awaited(&mut self, finished: &Finished<'_>, cx: &mut Context<'_>) {
+        let Some(Awaited { sequence, what }) = self.awaited.take() else { return };
+        let mut reply = std::mem::take(&mut cx.shared.scratch.datum);
+        reply.clear();
+        let mut refusal = Vec::new();
+        let answer = finished.answer(&mut refusal);
+        let is_committed = finished.status == OutcomeStatus::Committed;
+        match what {
+            Awaiting::Watch(keys) if is_committed => self.watch_read(&keys, answer, &mut reply),
+            Awaiting::Exec(multi) if is_committed => self.exec_done(&multi, answer, cx, &mut reply),
+            Awaiting::Fetch(fetch) if is_committed => self.fetched(fetch, answer, cx, &mut reply),
+            Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
+            Awaiting::ClientKill { one: true } if answer == server::zero() => {
+                Writer(&mut reply).error("ERR No such client");
+            }
+            Awaiting::ClientKill { one: true } => Writer(&mut reply).ok(),
+            Awaiting::Commit
+            | Awaiting::ClientList
+            | Awaiting::ClientKill { one: false }
+            | Awaiting::Watch(_)
+            | Awaiting::Exec(_)
+            | Awaiting::Fetch(_)
+            | Awaiting::Info(_) => reply.extend_from_slice(answer),
+        }
+        self.replies.finish(sequence, &reply);
+        cx.shared.scratch.datum = reply;
+    }
+
+    /// Whether there is room for more commands. While there is not, the edge should not read from the socket.
+    #[inline]
+    pub fn wants_input(&self, shared: &Shared) -> bool {
+        self.has_room(&shared.limits)
+    }
+
+    #[inline]
+    fn has_room(&self, limits: &crate::Limits) -> bool {
+        self.awaited.is_none()
+            && self.closing == Closing::No
+            && self.replies.pending() < limits.pending_max.min(Sequence::WINDOW)
+            && self.replies.unsent() < limits.output_pause
+    }
+
+    fn check_output(&mut self, cx: &mut Context<'_>) {
+        if self.replies.unsent() > cx.shared.limits.output_max && self.closing != Closing::Now {
+            cx.shared.counters.output_limit_total += 1;
+            self.closing = Closing::Now;
+            self.replies.abandon();
+        }
+    }
+
+    /// What is to be sent.
+    pub fn output(&self) -> &[u8] {
+        self.replies.output()
+    }
+
+    /// The first `bytes` of [`Session::output`] have been sent.
+    pub fn sent(&mut self, bytes: usize) {
+        self.replies.sent(bytes);
+    }
+
+    /// What the edge is to do with the connection. When it closes it, it drops the session, and with it an open
+    /// transaction.
+    pub fn fate(&self) -> Fate {
+        match self.closing {
+            Closing::No => Fate::Open,
+            Closing::AfterReplies if self.replies.pending() > 0 || self.replies.unsent() > 0 => {
+                Fate::Draining
+            }
+            Closing::AfterReplies | Closing::Now => Fate::Close,
+        }
+    }
+
+    /// Closes the connection at once, as CLIENT KILL asks.
+    pub fn kill(&mut self) {
+        self.closing = Closing::Now;
+        self.replies.abandon();
+    }
+
+    /// Takes no more commands and closes the connection once those taken are answered: for a node that shuts
+    /// down, and for CLIENT KILL of the connection that asks.
+    pub fn drain(&mut self) {
+        if self.closing == Closing::No {
+            self.closing = Closing::AfterReplies;
+        }
+    }
+
+    /// Which connection this is.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Its number on the node.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The address and port of the other end.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// The address and port of this end.
+    pub fn local(&self) -> &str {
+        &self.local
+    }
+
+    /// When it last sent something.
+    pub fn active(&self) -> Micros {
+        self.active
+    }
+
+    /// How many of its requests are under way.
+    pub fn pending(&self) -> usize {
+        self.replies.pending()
+    }
+
+    #[inline]
+    fn style(&self) -> Style {
+        Style { protocol: self.protocol, silent: self.reply_mode != ReplyMode::On }
+    }
+
+    /// Answers the command at hand.
+    fn answer(&mut self, cx: &mut Context<'_>, write: impl FnOnce(&mut Writer<'_>)) {
+        let datum = &mut cx.shared.scratch.datum;
+        datum.clear();
+        write(&mut Writer(datum));
+        self.replies.answer(self.style(), datum);
+    }
+
+    /// The request number for a transaction that may be retried, if one was given.
+    #[inline]
+    fn take_request(&mut self) -> Option<(SessionId, RequestNo)> {
+        let (session, request) = self.retry.as_mut()?;
+        Some((*session, request.take()?))
+    }
+
+    /// Submits a transaction as the answer to the command at hand.
+    #[inline]
+    fn submit(
+        &mut self,
+        call: Call,
+        cx: &mut Context<'_>,
+        write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
+    ) -> Result<Sequence, ordain_model::PlanError> {
+        let sequence = self.replies.next();
+        cx.gateway.submit(self.id.ticket(sequence), call, write_args)?;
+        self.replies.expect(self.style());
+        Ok(sequence)
+    }
+
+    /// Takes no more commands until the request that was just submitted is answered.
+    fn wait_for(&mut self, sequence: Sequence, what: Awaiting) {
+        self.awaited = Some(Awaited { sequence, what });
+    }
+}
+
+/// The answer to show for how a request ended.
+trait Answer {
+    /// The reply, or one made in `buffer` where there is none.
+    fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8];
+}
+
+impl Answer for Finished<'_> {
+    #[inline]
+    fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.status {
+            OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => return self.reply,
+            OutcomeStatus::Busy => Writer(buffer).error("BUSY the pipeline is full: retry later"),
+            OutcomeStatus::Refused => Writer(buffer).error(
+                "READONLY this node cannot make writes durable now (is its disk full?); reads are served: free \
+                 some space and retry",
+            ),
+        }
+        buffer
+    }
+}

@@ -1,0 +1,305 @@
+//! MULTI blocks and WATCH.
+//!
+//! A block is kept until EXEC and then submitted as one transaction ([`system::MULTI`]). WATCH reads the keys
+//! with their versions ([`system::READ`]); EXEC carries the versions along as evidence, and the transaction
+//! aborts if one of them is no longer the record's. So a watched key that was changed, deleted, flushed or has
+//! expired makes EXEC answer nil, on any engine.
+//!
+//! What the session answers itself inside a block (PING, SELECT, …) and calls whose arguments are refused are not
+//! part of the transaction; their replies are put in their places among the transaction's, as Redis answers
+//! them: the other commands of the block run.
+
+use std::ops::Range;
+
+use ordain_commands::{Action, Command, Flags, SessionCommand};
+use ordain_model::key::MAX_KEYS;
+use ordain_model::plan::Planner;
+use ordain_model::{Args, ArgsBuilder, Call, Datum, Db, Gsn, PlanError, ProcedureId, Writer, system};
+use smallvec::SmallVec;
+
+use super::dispatch::{Answered, Place, planned};
+use super::{Awaiting, Mode, Session, Words};
+use crate::shared::{Context, parse_db};
+
+/// Commands of one block. A transaction's keys are limited too; this bounds those without keys.
+const QUEUE_MAX: usize = 1 << 20;
+
+/// A key that WATCH was told of, and the transaction that had written it last.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    db: Db,
+    key: Vec<u8>,
+    version: Gsn,
+}
+
+/// A MULTI block.
+#[derive(Debug)]
+pub(super) struct Multi {
+    queue: Vec<Queued>,
+    /// The arguments of what is queued, one encoding after the other.
+    args: Vec<u8>,
+    /// A command was refused as it came: EXEC will not run.
+    is_spoiled: bool,
+    /// What SELECT inside the block has selected so far.
+    db: Db,
+}
+
+#[derive(Debug)]
+struct Queued {
+    what: Part,
+    args: Range<usize>,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// Part of the transaction.
+    Call(ProcedureId, Db),
+    /// The session answers it, when the transaction has committed. Its words are its arguments.
+    Own(SessionCommand),
+    /// Its arguments are refused.
+    Refused(PlanError),
+}
+
+impl Multi {
+    pub(super) fn new(db: Db) -> Multi {
+        Multi { queue: Vec::new(), args: Vec::new(), is_spoiled: false, db }
+    }
+
+    pub(super) fn spoil(&mut self) {
+        self.is_spoiled = true;
+    }
+
+    /// How many commands are queued.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.args.capacity() + self.queue.capacity() * size_of::<Queued>()
+    }
+
+    fn push(&mut self, what: Part, write_args: impl FnOnce(&mut ArgsBuilder<'_>)) {
+        let start = self.args.len();
+        write_args(&mut ArgsBuilder::new(&mut self.args));
+        self.queue.push(Queued { what, args: start..self.args.len() });
+    }
+
+    fn calls(&self) -> impl Iterator<Item = (ProcedureId, Db, &[u8])> {
+        self.queue.iter().filter_map(|queued| match queued.what {
+            Part::Call(procedure, db) => Some((procedure, db, &self.args[queued.args.clone()])),
+            Part::Own(_) | Part::Refused(_) => None,
+        })
+    }
+
+    fn is_whole_transaction(&self) -> bool {
+        self.queue.iter().all(|queued| matches!(queued.what, Part::Call(..)))
+    }
+}
+
+impl Session {
+    /// A command while a block is open.
+    pub(super) fn handle_in_multi(
+        &mut self,
+        command: &'static Command,
+        words: &Words<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let Mode::Multi(multi) = &mut self.mode else { return };
+        match command.action {
+            Action::Session(SessionCommand::Exec) => return self.exec(cx),
+            Action::Session(SessionCommand::Discard) => {
+                self.mode = Mode::Plain;
+                self.watched.clear();
+                return self.answer(cx, |w| w.ok());
+            }
+            Action::Session(SessionCommand::Multi) => {
+                return self.answer(cx, |w| w.error("ERR MULTI calls can not be nested"));
+            }
+            Action::Session(SessionCommand::Watch) => {
+                return self.answer(cx, |w| w.error("ERR WATCH inside MULTI is not allowed"));
+            }
+            Action::Session(which @ (SessionCommand::Quit | SessionCommand::Reset)) => {
+                return self.handle_own(command, which, words, cx);
+            }
+            // Their answers change how everything after them is written.
+            Action::Session(SessionCommand::Hello | SessionCommand::Auth) => {
+                return self.reject(b"ERR Command not allowed inside a transaction", cx);
+            }
+            _ if command.flags.has(Flags::NO_MULTI) => {
+                return self.reject(b"ERR Command not allowed inside a transaction", cx);
+            }
+            _ => {}
+        }
+        if multi.queue.len() >= QUEUE_MAX || multi.args.len() > cx.shared.limits.transaction_bytes_max {
+            return self.reject(b"ERR the MULTI block is too large", cx);
+        }
+        if let Some(call) = planned(command, words) {
+            if cx.gateway.registry().get(call.procedure).is_some_and(|p| p.is_dependent()) {
+                let text = format!(
+                    "ERR '{}' finds its keys while it runs and cannot be part of a MULTI block",
+                    command.name
+                );
+                return self.reject(text.as_bytes(), cx);
+            }
+            multi.push(Part::Call(call.procedure, multi.db), |args| (call.encode)(call.args, args));
+        } else if let Action::Session(which) = command.action {
+            if let (SessionCommand::Select, Ok(db)) =
+                (which, parse_db(words.get(1).copied().unwrap_or_default()))
+            {
+                multi.db = db;
+            }
+            multi.push(Part::Own(which), |args| words.iter().for_each(|word| _ = args.push(word)));
+        }
+        self.answer(cx, |w| w.status("QUEUED"));
+    }
+
+    fn exec(&mut self, cx: &mut Context<'_>) {
+        let Mode::Multi(mut multi) = std::mem::take(&mut self.mode) else { return };
+        let watched = std::mem::take(&mut self.watched);
+        if multi.is_spoiled {
+            return self.answer(cx, |w| {
+                w.error("EXECABORT Transaction discarded because of previous errors.");
+            });
+        }
+        if watched.is_empty() && multi.calls().next().is_none() {
+            return self.exec_alone(&multi, cx);
+        }
+        let session = self.take_request();
+        let call = Call { procedure: system::MULTI, db: self.db, session };
+        let sequence = match self.submit_block(call, &watched, &multi, cx) {
+            Ok(sequence) => sequence,
+            // One of the commands may be at fault; Redis would run the others.
+            Err(refusal) => {
+                let whole = if !set_refused_aside(&mut multi, cx) {
+                    Err(refusal)
+                } else if watched.is_empty() && multi.calls().next().is_none() {
+                    return self.exec_alone(&multi, cx);
+                } else {
+                    self.submit_block(call, &watched, &multi, cx)
+                };
+                match whole {
+                    Ok(sequence) => sequence,
+                    Err(refusal) => {
+                        return self.answer(cx, |w| {
+                            let reason = refusal.0.strip_prefix("ERR ").unwrap_or(&refusal.0);
+                            w.error(format!("EXECABORT Transaction discarded because of: {reason}"));
+                        });
+                    }
+                }
+            }
+        };
+        if !multi.is_whole_transaction() {
+            self.wait_for(sequence, Awaiting::Exec(multi));
+        }
+    }
+
+    fn submit_block(
+        &mut self,
+        call: Call,
+        watched: &[Watched],
+        multi: &Multi,
+        cx: &mut Context<'_>,
+    ) -> Result<super::Sequence, PlanError> {
+        let evidence = watched.iter().map(|w| (w.db, &*w.key, w.version));
+        self.submit(call, cx, |args| system::multi_args(evidence, multi.calls(), args))
+    }
+
+    /// A block without a transaction.
+    fn exec_alone(&mut self, multi: &Multi, cx: &mut Context<'_>) {
+        let (mut reply, mut none) = (Vec::new(), Vec::new());
+        Writer(&mut none).array(0);
+        self.exec_done(multi, &none, cx, &mut reply);
+        self.replies.answer(self.style(), &reply);
+    }
+
+    /// Puts the replies of a committed block together: the transaction's, and those of the parts that were not
+    /// in it.
+    pub(super) fn exec_done(
+        &mut self,
+        multi: &Multi,
+        answer: &[u8],
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let mut rest = match Datum::split(answer) {
+            Some((Datum::Array(_), rest)) => rest,
+            _ => return out.extend_from_slice(answer),
+        };
+        Writer(out).array(multi.queue.len());
+        for queued in &multi.queue {
+            match &queued.what {
+                Part::Call(..) => match Datum::split_whole(rest) {
+                    Some((reply, tail)) => {
+                        out.extend_from_slice(reply);
+                        rest = tail;
+                    }
+                    None => Writer(out).error("ERR the reply is damaged; this is a bug"),
+                },
+                Part::Refused(refusal) => Writer(out).error(refusal.0.as_bytes()),
+                Part::Own(which) => {
+                    let words: SmallVec<[&[u8]; 8]> = match Args::parse(&multi.args[queued.args.clone()]) {
+                        Some(args) => args.iter().map(|arg| arg.bytes).collect(),
+                        None => SmallVec::new(),
+                    };
+                    self.run_own(*which, &words, Place::InExec, cx, out);
+                }
+            }
+        }
+    }
+
+    /// WATCH: reads the versions of keys that are not watched yet.
+    pub(super) fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Answered {
+        let is_watched = |key: &[u8]| self.watched.iter().any(|w| w.db == self.db && w.key == key);
+        let fresh: Vec<(Db, Vec<u8>)> =
+            words[1..].iter().filter(|key| !is_watched(key)).map(|key| (self.db, key.to_vec())).collect();
+        if fresh.is_empty() {
+            Writer(out).ok();
+            return Answered::Now;
+        }
+        if self.watched.len() + fresh.len() > MAX_KEYS {
+            Writer(out).error("ERR transaction exceeds the limit of 65536 keys");
+            return Answered::Now;
+        }
+        let call = Call::new(system::READ, self.db);
+        let keys = fresh.iter().map(|(db, key)| (*db, &**key));
+        match self.submit(call, cx, |args| system::read_args(keys, args)) {
+            Ok(sequence) => {
+                self.wait_for(sequence, Awaiting::Watch(fresh));
+                Answered::Later
+            }
+            Err(refusal) => {
+                Writer(out).error(refusal.0.as_bytes());
+                Answered::Now
+            }
+        }
+    }
+
+    /// The versions of watched keys have been read.
+    pub(super) fn watch_read(&mut self, keys: &[(Db, Vec<u8>)], answer: &[u8], out: &mut Vec<u8>) {
+        let Some(read) = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), answer) else {
+            return Writer(out).error("ERR the reply is damaged; this is a bug");
+        };
+        let evidence = read.into_iter().map(|e| Watched { db: e.db, key: e.key, version: e.version });
+        self.watched.extend(evidence);
+        Writer(out).ok();
+    }
+}
+
+/// Marks the calls that are refused on their own, with their refusals; says whether there are any.
+fn set_refused_aside(multi: &mut Multi, cx: &mut Context<'_>) -> bool {
+    let Multi { queue, args, .. } = multi;
+    let mut any = false;
+    for queued in queue {
+        let Part::Call(procedure, db) = queued.what else { continue };
+        let plans = &mut cx.shared.scratch.plans;
+        plans.fragments.clear();
+        plans.inputs.clear();
+        plans.calls.clear();
+        let Some(view) = Args::parse(&args[queued.args.clone()]) else { continue };
+        if let Err(refusal) = Planner::plan(cx.gateway.registry(), procedure, db, view, plans) {
+            queued.what = Part::Refused(refusal);
+            any = true;
+        }
+    }
+    any
+}

@@ -1,0 +1,314 @@
+//! The replies a connection is owed, in the order of its requests.
+//!
+//! Answers may come in any order. The one that is next in line is translated straight into the output; one that
+//! comes early is translated into a stash and moved when its turn comes.
+
+use std::collections::VecDeque;
+
+use ordain_gateway::Ticket;
+
+use crate::codec::{Protocol, encode};
+
+/// How far below its peak a buffer may stay allocated.
+const KEPT: usize = 64 << 10;
+
+const SEQUENCE_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 24;
+
+/// A connection of an event loop: its slot in the loop's table, and how often the slot was used before. So an
+/// answer that comes when its connection is gone does not reach the one that came after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId {
+    slot: u32,
+    generation: u32,
+}
+
+impl ConnectionId {
+    /// The most connections that one event loop can have.
+    pub const SLOTS: u32 = 1 << (64 - SEQUENCE_BITS - GENERATION_BITS);
+
+    /// The connection in a slot below [`ConnectionId::SLOTS`]; generations wrap around after 2^24.
+    pub const fn new(slot: u32, generation: u32) -> ConnectionId {
+        assert!(slot < ConnectionId::SLOTS);
+        ConnectionId { slot, generation: generation & ((1 << GENERATION_BITS) - 1) }
+    }
+
+    /// Whose request a ticket is.
+    pub const fn of(ticket: Ticket) -> ConnectionId {
+        let rest = (ticket.0 >> SEQUENCE_BITS) as u32 & ((1 << GENERATION_BITS) - 1);
+        ConnectionId { slot: (ticket.0 >> (SEQUENCE_BITS + GENERATION_BITS)) as u32, generation: rest }
+    }
+
+    /// Its slot in the event loop's table.
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    pub(crate) const fn ticket(self, sequence: Sequence) -> Ticket {
+        let connection = (self.slot as u64) << GENERATION_BITS | self.generation as u64;
+        Ticket(connection << SEQUENCE_BITS | sequence.0 as u64)
+    }
+}
+
+/// The number of a request on its connection, modulo 2^20.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequence(u32);
+
+impl Sequence {
+    const MASK: u32 = (1 << SEQUENCE_BITS) - 1;
+    /// More requests than this may never wait at once, lest their numbers be confused.
+    pub(crate) const WINDOW: usize = 1 << (SEQUENCE_BITS - 1);
+
+    pub(crate) const fn of(ticket: Ticket) -> Sequence {
+        Sequence(ticket.0 as u32 & Sequence::MASK)
+    }
+
+    const fn plus(self, n: usize) -> Sequence {
+        Sequence(self.0.wrapping_add(n as u32) & Sequence::MASK)
+    }
+
+    const fn since(self, earlier: Sequence) -> usize {
+        (self.0.wrapping_sub(earlier.0) & Sequence::MASK) as usize
+    }
+}
+
+/// How a reply is to be written: fixed when the request is taken, because a later one may change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    pub(crate) protocol: Protocol,
+    /// CLIENT REPLY OFF or SKIP: it is not written at all.
+    pub(crate) silent: bool,
+}
+
+impl Style {
+    #[inline]
+    fn write(self, reply: &[u8], out: &mut Vec<u8>) {
+        if !self.silent {
+            encode(self.protocol, reply, out);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Waiting(Style),
+    /// Where its translation stands in the stash.
+    Early {
+        at: u32,
+        len: u32,
+    },
+}
+
+/// Replies to come and replies to send.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    first: Sequence,
+    pending: VecDeque<Pending>,
+    stash: Vec<u8>,
+    early: usize,
+    out: Vec<u8>,
+    sent: usize,
+}
+
+impl Replies {
+    pub(crate) fn new() -> Replies {
+        Replies {
+            first: Sequence(0),
+            pending: VecDeque::new(),
+            stash: Vec::new(),
+            early: 0,
+            out: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// The number that the next request will have.
+    #[inline]
+    pub(crate) fn next(&self) -> Sequence {
+        self.first.plus(self.pending.len())
+    }
+
+    /// A request was submitted under [`Replies::next`].
+    #[inline]
+    pub(crate) fn expect(&mut self, style: Style) {
+        self.pending.push_back(Pending::Waiting(style));
+    }
+
+    /// A request was answered at once.
+    pub(crate) fn answer(&mut self, style: Style, reply: &[u8]) {
+        if self.pending.is_empty() {
+            style.write(reply, &mut self.out);
+        } else {
+            let early = self.put_by(style, reply);
+            self.pending.push_back(early);
+        }
+    }
+
+    /// The answer to a request that was submitted. One that nobody waits for is ignored.
+    #[inline]
+    pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
+        let at = sequence.since(self.first);
+        let Some(&Pending::Waiting(style)) = self.pending.get(at) else { return };
+        if at > 0 {
+            self.pending[at] = self.put_by(style, reply);
+            return;
+        }
+        style.write(reply, &mut self.out);
+        self.pop();
+        while let Some(&Pending::Early { at, len }) = self.pending.front() {
+            self.out.extend_from_slice(&self.stash[at as usize..(at + len) as usize]);
+            self.early -= 1;
+            self.pop();
+        }
+        if self.early == 0 {
+            clear(&mut self.stash);
+        }
+    }
+
+    fn pop(&mut self) {
+        self.pending.pop_front();
+        self.first = self.first.plus(1);
+    }
+
+    fn put_by(&mut self, style: Style, reply: &[u8]) -> Pending {
+        let at = self.stash.len();
+        style.write(reply, &mut self.stash);
+        self.early += 1;
+        Pending::Early { at: at as u32, len: (self.stash.len() - at) as u32 }
+    }
+
+    /// Requests not answered.
+    #[inline]
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Bytes translated and not sent.
+    #[inline]
+    pub(crate) fn unsent(&self) -> usize {
+        self.out.len() - self.sent + self.stash.len()
+    }
+
+    pub(crate) fn output(&self) -> &[u8] {
+        &self.out[self.sent..]
+    }
+
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.sent = (self.sent + bytes).min(self.out.len());
+        if self.sent == self.out.len() {
+            clear(&mut self.out);
+            self.sent = 0;
+        } else if self.sent > KEPT && self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Gives all memory back: nothing will be sent any more.
+    pub(crate) fn abandon(&mut self) {
+        let next = self.next();
+        *self = Replies { first: next, ..Replies::new() };
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.out.capacity() + self.stash.capacity() + self.pending.capacity() * size_of::<Pending>()
+    }
+}
+
+fn clear(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    if buffer.capacity() > KEPT {
+        buffer.shrink_to(KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ordain_model::Writer;
+    use proptest::prelude::*;
+
+    const PLAIN: Style = Style { protocol: Protocol::Resp2, silent: false };
+
+    fn int(i: i64) -> Vec<u8> {
+        let mut datum = Vec::new();
+        Writer(&mut datum).int(i);
+        datum
+    }
+
+    #[test]
+    fn tickets_name_connection_and_request() {
+        let id = ConnectionId::new(ConnectionId::SLOTS - 1, (1 << 24) + 5);
+        let ticket = id.ticket(Sequence(Sequence::MASK));
+        assert_eq!(ConnectionId::of(ticket), id);
+        assert_eq!(Sequence::of(ticket), Sequence(Sequence::MASK));
+        assert_ne!(ConnectionId::of(ticket), ConnectionId::new(id.slot, 6));
+    }
+
+    #[test]
+    fn the_style_is_that_of_the_request() {
+        let mut replies = Replies::new();
+        let mut nil = Vec::new();
+        Writer(&mut nil).nil();
+        let first = replies.next();
+        replies.expect(PLAIN);
+        replies.answer(Style { silent: true, ..PLAIN }, &nil);
+        replies.answer(Style { protocol: Protocol::Resp3, ..PLAIN }, &nil);
+        replies.finish(first, &nil);
+        assert_eq!(replies.output(), b"$-1\r\n_\r\n");
+    }
+
+    #[test]
+    fn answers_nobody_waits_for_are_ignored() {
+        let mut replies = Replies::new();
+        let first = replies.next();
+        replies.finish(first, &int(1));
+        replies.expect(PLAIN);
+        replies.expect(PLAIN);
+        replies.finish(first.plus(1), &int(2));
+        replies.finish(first.plus(1), &int(3));
+        replies.finish(first, &int(1));
+        replies.finish(first, &int(4));
+        assert_eq!(replies.output(), b":1\r\n:2\r\n");
+        assert_eq!(replies.pending(), 0);
+    }
+
+    proptest! {
+        /// Whatever the order of answers and sends, what leaves is in the order of the requests.
+        #[test]
+        fn replies_leave_in_order(script in proptest::collection::vec((0..4u8, any::<prop::sample::Index>()), 0..300)) {
+            let mut replies = Replies::new();
+            // Near the wrap-around of the sequence.
+            replies.first = Sequence(Sequence::MASK - 3);
+            let (mut asked, mut waiting, mut left) = (0i64, Vec::new(), Vec::new());
+            for (step, which) in script {
+                match step {
+                    0 | 1 => {
+                        waiting.push((replies.next(), asked));
+                        replies.expect(PLAIN);
+                        asked += 1;
+                    }
+                    2 => {
+                        replies.answer(PLAIN, &int(asked));
+                        asked += 1;
+                    }
+                    _ if !waiting.is_empty() => {
+                        let (sequence, n) = waiting.swap_remove(which.index(waiting.len()));
+                        replies.finish(sequence, &int(n));
+                        let n = which.index(replies.output().len() + 1);
+                        left.extend_from_slice(&replies.output()[..n]);
+                        replies.sent(n);
+                    }
+                    _ => {}
+                }
+            }
+            for (sequence, n) in waiting {
+                replies.finish(sequence, &int(n));
+            }
+            left.extend_from_slice(replies.output());
+            let expected: String = (0..asked).map(|n| format!(":{n}\r\n")).collect();
+            prop_assert_eq!(String::from_utf8(left).unwrap(), expected);
+            prop_assert_eq!((replies.pending(), replies.early, replies.stash.len()), (0, 0, 0));
+        }
+    }
+}

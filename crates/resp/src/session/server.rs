@@ -1,0 +1,435 @@
+//! INFO, CONFIG and the other commands that look at the server.
+
+use std::fmt::Write as _;
+
+use ordain_model::{Call, Datum, Writer, system};
+
+use super::connection::REDIS_VERSION;
+use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
+use super::{Awaiting, Session, Words};
+use crate::shared::{Context, NodeInfo, SettingError, parse_int};
+
+/// The sections of INFO that were asked for, by name in lower case.
+#[derive(Debug)]
+pub(super) struct Sections(Vec<String>);
+
+/// The sections there are, in Redis's order.
+const SECTIONS: [&str; 11] = [
+    "server",
+    "clients",
+    "memory",
+    "persistence",
+    "stats",
+    "replication",
+    "cpu",
+    "modules",
+    "errorstats",
+    "cluster",
+    "keyspace",
+];
+
+impl Sections {
+    fn asked_for(words: &Words<'_>) -> Sections {
+        if words.is_empty() {
+            return Sections(vec!["default".into()]);
+        }
+        Sections(words.iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect())
+    }
+
+    fn has(&self, section: &str) -> bool {
+        self.0.iter().any(|asked| matches!(&**asked, "default" | "all" | "everything") || asked == section)
+    }
+}
+
+impl Session {
+    /// INFO. What it says of the key space is read by a transaction of its own; as a part of EXEC it is left
+    /// out.
+    pub(super) fn info_command(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let sections = Sections::asked_for(&words[1..]);
+        if place == Place::Alone && sections.has("keyspace") {
+            if let Ok(sequence) = self.submit(Call::new(system::LENGTHS, self.db), cx, |_| {}) {
+                self.wait_for(sequence, Awaiting::Info(sections));
+                return Answered::Later;
+            }
+        }
+        info(&sections, None, cx, out);
+        Answered::Now
+    }
+}
+
+/// Writes the sections. `lengths` is the answer of [`system::LENGTHS`].
+pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>, out: &mut Vec<u8>) {
+    let mut text = String::new();
+    for section in SECTIONS.iter().filter(|name| sections.has(name)) {
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        let mut title = (*section).to_string();
+        title[..1].make_ascii_uppercase();
+        if *section == "cpu" {
+            title.make_ascii_uppercase();
+        }
+        // Writing into a string cannot fail, here and below.
+        let _ = write!(text, "# {title}\r\n");
+        match *section {
+            "keyspace" => keyspace(lengths, &mut text),
+            name => fields(name, cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n")),
+        }
+    }
+    if sections.has("ordain") {
+        let _ = write!(text, "\r\n# Ordain\r\n");
+        fields("ordain", cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n"));
+    }
+    Writer(out).bulk(text.as_bytes());
+}
+
+fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::fmt::Display)) {
+    let node: &NodeInfo = &cx.shared.node;
+    let uptime_s = cx.now.since(node.started).0 / 1_000_000;
+    let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    match section {
+        "server" => {
+            put("redis_version", &REDIS_VERSION);
+            put("redis_mode", &"standalone");
+            put("server_name", &"ordain");
+            put("ordain_version", &env!("CARGO_PKG_VERSION"));
+            put("os", &node.os);
+            put("arch_bits", &usize::BITS);
+            put("process_id", &node.process);
+            put("run_id", &node.run_id);
+            put("tcp_port", &node.port);
+            put("server_time_usec", &cx.now.0);
+            put("uptime_in_seconds", &uptime_s);
+            put("uptime_in_days", &(uptime_s / 86_400));
+            put("config_file", &node.config_file);
+            put("io_threads_active", &i32::from(node.threads > 1));
+        }
+        "clients" => {
+            put("connected_clients", &node.clients);
+            put("maxclients", &cx.shared.settings.number("maxclients"));
+            put("blocked_clients", &0);
+            put("tracking_clients", &0);
+        }
+        "memory" => {
+            put("used_memory", &node.memory_bytes);
+            put("used_memory_human", &human(node.memory_bytes));
+            put("used_memory_rss", &node.memory_bytes);
+            put("used_memory_peak", &node.memory_peak_bytes);
+            put("used_memory_peak_human", &human(node.memory_peak_bytes));
+            put("total_system_memory", &node.memory_system_bytes);
+            put("maxmemory", &cx.shared.settings.number("maxmemory"));
+            put("maxmemory_policy", &"noeviction");
+        }
+        "persistence" => {
+            put("loading", &0);
+            put("async_loading", &0);
+            put("rdb_changes_since_last_save", &0);
+            put("rdb_bgsave_in_progress", &0);
+            put("rdb_last_save_time", &(node.started.0 / 1_000_000));
+            put("rdb_last_bgsave_status", &"ok");
+            put("aof_enabled", &0);
+            put("aof_rewrite_in_progress", &0);
+        }
+        "stats" => {
+            put("total_connections_received", &node.connections_total);
+            put("total_commands_processed", &node.commands_total);
+            put("instantaneous_ops_per_sec", &node.commands_per_second);
+            put("total_net_input_bytes", &node.input_bytes_total);
+            put("total_net_output_bytes", &node.output_bytes_total);
+            put("rejected_connections", &node.connections_refused_total);
+            put("expired_keys", &0);
+            put("evicted_keys", &0);
+            put("pubsub_channels", &0);
+            put("pubsub_patterns", &0);
+        }
+        "replication" => {
+            put("role", &"master");
+            put("connected_slaves", &0);
+            put("master_repl_offset", &0);
+        }
+        "cpu" => {
+            put("used_cpu_sys", &seconds(node.cpu_system_us));
+            put("used_cpu_user", &seconds(node.cpu_user_us));
+        }
+        "cluster" => put("cluster_enabled", &0),
+        "ordain" => {
+            put("engine", &node.engine);
+            put("node", &node.node);
+            put("threads", &node.threads);
+            put("epoch", &node.epoch);
+            node.engine_gauges.iter().for_each(|(name, value)| put(name, value));
+        }
+        _ => {}
+    }
+}
+
+fn keyspace(lengths: Option<&[u8]>, text: &mut String) {
+    let mut rest = match lengths.and_then(Datum::split) {
+        Some((Datum::Array(_), rest)) => rest,
+        _ => return,
+    };
+    let mut db = 0;
+    while let Some((Datum::Int(keys), tail)) = Datum::split(rest) {
+        if keys > 0 {
+            let _ = write!(text, "db{db}:keys={keys},expires=0,avg_ttl=0\r\n");
+        }
+        db += 1;
+        rest = tail;
+    }
+}
+
+fn human(bytes: u64) -> String {
+    let mut size = bytes as f64;
+    for unit in ["B", "K", "M", "G"] {
+        if size < 1024.0 {
+            return format!("{size:.2}{unit}");
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.2}T")
+}
+
+/// The encoding of the integer 0.
+pub(super) fn zero() -> Vec<u8> {
+    let mut datum = Vec::new();
+    Writer(&mut datum).int(0);
+    datum
+}
+
+/// CONFIG and its subcommands.
+pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    let sub = words[1].to_ascii_lowercase();
+    match (&*sub, &words[2..]) {
+        (b"get", patterns @ [_, ..]) => {
+            let patterns: Vec<Vec<u8>> = patterns.iter().map(|p| p.to_ascii_lowercase()).collect();
+            let chosen: Vec<(&str, &str)> = (cx.shared.settings.iter())
+                .filter(|(name, _)| patterns.iter().any(|p| matches(p, name.as_bytes())))
+                .collect();
+            w.map(chosen.len());
+            for (name, value) in chosen {
+                w.bulk(name.as_bytes());
+                w.bulk(value.as_bytes());
+            }
+        }
+        (b"set", pairs @ [_, _, ..]) if pairs.len() % 2 == 0 => config_set(pairs, cx, &mut w),
+        (b"resetstat", []) => {
+            cx.shared.counters = crate::shared::Counters::default();
+            cx.control.reset_statistics();
+            w.ok();
+        }
+        (b"rewrite", []) => w.error("ERR this server does not write its config file"),
+        (b"help", []) => help(
+            &mut w,
+            "CONFIG",
+            &[
+                "GET <pattern> ...: parameters and their values.",
+                "RESETSTAT: sets the counters of INFO to zero.",
+                "SET <parameter> <value> ...: changes parameters, until the next start.",
+            ],
+        ),
+        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
+            w.error(wrong_arity("config", &String::from_utf8_lossy(&sub)));
+        }
+        _ => w.error(unknown_subcommand("config", words[1])),
+    }
+}
+
+/// All or nothing, as in Redis.
+fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
+    let pairs: Vec<(String, String)> = (pairs.as_chunks::<2>().0.iter())
+        .map(|[name, value]| {
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            (name, String::from_utf8_lossy(value).into_owned())
+        })
+        .collect();
+    for (name, value) in &pairs {
+        let reason = match cx.shared.settings.check(name, value) {
+            Ok(_) => continue,
+            Err(SettingError::Unknown) => {
+                return w
+                    .error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+            }
+            Err(SettingError::Fixed) => "can't set immutable config",
+            Err(SettingError::NotNumber) => "argument couldn't be parsed into an integer",
+        };
+        return w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
+    }
+    for (name, value) in &pairs {
+        if let Ok(name) = cx.shared.settings.set(name, value) {
+            cx.control.setting_changed(name, value);
+        }
+    }
+    w.ok();
+}
+
+/// Whether a text matches a pattern of `*`, `?` and bytes that stand for themselves.
+pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where to go on if what follows the last star does not fit here.
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match retry {
+                Some((after_star, at)) => {
+                    retry = Some((after_star, at + 1));
+                    (p, t) = (after_star, at + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// DEBUG, but for DIGEST, which is a transaction.
+pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    match &*words[1].to_ascii_lowercase() {
+        b"digest" => w.error(wrong_arity("debug", "digest")),
+        b"sleep" => {
+            w.error("ERR DEBUG SLEEP is not supported: it would stop every connection of its event loop")
+        }
+        b"help" => help(&mut w, "DEBUG", &["DIGEST: 40 hexadecimal digits over the whole committed state."]),
+        _ => w.error(unknown_subcommand("debug", words[1])),
+    }
+}
+
+/// SCRIPT, but for what is a transaction.
+pub(super) fn script(words: &Words<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    let sub = words[1].to_ascii_lowercase();
+    match (&*sub, &words[2..]) {
+        (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
+        (b"help", []) => help(
+            &mut w,
+            "SCRIPT",
+            &[
+                "EXISTS <sha1> ...: which scripts are known.",
+                "FLUSH [ASYNC|SYNC]: forgets all scripts.",
+                "LOAD <script>: remembers a script without running it.",
+            ],
+        ),
+        (b"load" | b"exists" | b"flush" | b"kill" | b"help", _) => {
+            w.error(wrong_arity("script", &String::from_utf8_lossy(&sub)));
+        }
+        _ => w.error(unknown_subcommand("script", words[1])),
+    }
+}
+
+/// FUNCTION, but for what is a transaction.
+pub(super) fn function(words: &Words<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    let sub = words[1].to_ascii_lowercase();
+    match (&*sub, &words[2..]) {
+        (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
+        (b"help", []) => help(
+            &mut w,
+            "FUNCTION",
+            &[
+                "DELETE <library>: removes a library and its functions.",
+                "FLUSH [ASYNC|SYNC]: removes all libraries.",
+                "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
+                "LOAD [REPLACE] <code>: adds a library.",
+            ],
+        ),
+        (b"load" | b"delete" | b"flush" | b"kill" | b"help", _) => {
+            w.error(wrong_arity("function", &String::from_utf8_lossy(&sub)));
+        }
+        _ => w.error(unknown_subcommand("function", words[1])),
+    }
+}
+
+/// SLOWLOG. Nothing is noted: a transaction's time is its epoch's more than its own.
+pub(super) fn slowlog(words: &Words<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    let sub = words[1].to_ascii_lowercase();
+    match (&*sub, &words[2..]) {
+        (b"get", []) => w.array(0),
+        (b"get", [count]) if parse_int(count).is_some_and(|n| n >= -1) => w.array(0),
+        (b"get", [_]) => w.error("ERR count should be greater than or equal to -1"),
+        (b"len", []) => w.int(0),
+        (b"reset", []) => w.ok(),
+        (b"help", []) => help(&mut w, "SLOWLOG", &["GET [<count>], LEN, RESET: accepted; nothing is noted."]),
+        (b"get" | b"len" | b"reset" | b"help", _) => {
+            w.error(wrong_arity("slowlog", &String::from_utf8_lossy(&sub)));
+        }
+        _ => w.error(unknown_subcommand("slowlog", words[1])),
+    }
+}
+
+/// LATENCY. Latencies are in the metrics; nothing is kept here.
+pub(super) fn latency(words: &Words<'_>, out: &mut Vec<u8>) {
+    let mut w = Writer(out);
+    let sub = words[1].to_ascii_lowercase();
+    match (&*sub, &words[2..]) {
+        (b"latest", []) | (b"history", [_]) => w.array(0),
+        (b"histogram", _) => w.map(0),
+        (b"reset", _) => w.int(0),
+        (b"doctor", []) => w.bulk(b"No latency is monitored here; see the metrics of the admin interface."),
+        (b"graph", [event]) => {
+            let mut text = b"ERR No samples available for event '".to_vec();
+            text.extend_from_slice(event);
+            text.push(b'\'');
+            w.error(text);
+        }
+        (b"help", []) => help(
+            &mut w,
+            "LATENCY",
+            &["DOCTOR, HISTOGRAM, HISTORY <event>, LATEST, RESET: accepted; latencies are in the metrics."],
+        ),
+        (b"latest" | b"history" | b"doctor" | b"graph" | b"help", _) => {
+            w.error(wrong_arity("latency", &String::from_utf8_lossy(&sub)));
+        }
+        _ => w.error(unknown_subcommand("latency", words[1])),
+    }
+}
+
+/// A help text, framed as Redis frames its own.
+pub(super) fn help(w: &mut Writer<'_>, container: &str, lines: &[&str]) {
+    w.array(lines.len() + 1);
+    w.status(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| w.status(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_globs() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("max*", "maxmemory", true),
+            ("*max*y", "maxmemory-policy", true),
+            ("s?ve", "save", true),
+            ("save", "save2", false),
+            ("a*b*c", "abbbc", true),
+            ("a*b*c", "abbb", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_as_redis_shows_them() {
+        assert_eq!(
+            (human(100), human(1 << 20), human(1 << 50)),
+            ("100.00B".into(), "1.00M".into(), "1024.00T".into())
+        );
+    }
+}

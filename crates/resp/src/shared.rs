@@ -1,0 +1,366 @@
+//! What all connections of one event loop share, and what they ask of the node around them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ordain_gateway::{Gateway, Ticket};
+use ordain_model::procedure::Locals;
+use ordain_model::{Db, Micros, plan, serial};
+
+use crate::session::{ClientId, Session};
+
+/// What a session has at hand while it handles something.
+pub struct Context<'a> {
+    /// Where transactions go.
+    pub gateway: &'a mut Gateway,
+    /// What the connections of this event loop share.
+    pub shared: &'a mut Shared,
+    /// The node.
+    pub control: &'a mut dyn Control,
+    /// Wall-clock time.
+    pub now: Micros,
+}
+
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// What a session asks of the node around it.
+pub trait Control {
+    /// Takes a request over all connections of the node. Its answer, a [`ordain_model::Datum`], comes to
+    /// [`Session::finished`] under the ticket, sooner or later.
+    fn request(&mut self, ticket: Ticket, request: ControlRequest);
+
+    /// CONFIG SET changed a setting of this event loop; the other loops must hear of it
+    /// ([`Settings::set`]).
+    fn setting_changed(&mut self, name: &'static str, value: &str);
+
+    /// CONFIG RESETSTAT.
+    fn reset_statistics(&mut self);
+}
+
+/// What is asked of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlRequest {
+    /// A bulk: [`Session::describe`] of the connections that match, one a line.
+    ListClients(ClientFilter),
+    /// Closes the connections that match ([`Session::kill`]); an integer: how many did.
+    KillClients(ClientFilter),
+}
+
+/// Which connections are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFilter {
+    /// Only these, unless empty.
+    pub ids: Vec<ClientId>,
+    /// Not this one.
+    pub except: Option<ClientId>,
+    /// Only the one with this address of its own.
+    pub peer: Option<Vec<u8>>,
+    /// Only those that came in at this address.
+    pub local: Option<Vec<u8>>,
+    /// Matches nothing: an account or a kind of connection that this server has none of.
+    pub nothing: bool,
+}
+
+impl ClientFilter {
+    /// Whether a connection is meant.
+    pub fn matches(&self, session: &Session) -> bool {
+        let is = |wanted: &Option<Vec<u8>>, have: &str| wanted.as_ref().is_none_or(|w| w == have.as_bytes());
+        !self.nothing
+            && (self.ids.is_empty() || self.ids.contains(&session.client()))
+            && self.except != Some(session.client())
+            && is(&self.peer, session.peer())
+            && is(&self.local, session.local())
+    }
+}
+
+/// Decides whether a password is right. How it is stored is the node's affair.
+pub trait PasswordCheck: Send {
+    /// Whether this user may come in with this password. Takes the same time for every wrong password.
+    fn accepts(&self, user: &[u8], password: &[u8]) -> bool;
+}
+
+/// A password kept as it is: for a configuration file that holds it in the clear, and for tests. The user is
+/// `default`.
+pub struct PlainPassword(pub Vec<u8>);
+
+impl PasswordCheck for PlainPassword {
+    fn accepts(&self, user: &[u8], password: &[u8]) -> bool {
+        same(&self.0, password) & (user == b"default")
+    }
+}
+
+/// Compares without stopping at the first difference. Only the length of what was given shows in the time.
+fn same(secret: &[u8], given: &[u8]) -> bool {
+    let mut difference = secret.len() ^ given.len();
+    for (i, byte) in given.iter().enumerate() {
+        let kept = secret.get(i).or(secret.first()).copied().unwrap_or(0);
+        difference |= usize::from(std::hint::black_box(kept ^ byte));
+    }
+    difference == 0
+}
+
+/// How much one connection may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests that wait for their answers; no more input is taken beyond.
+    pub pending_max: usize,
+    /// Bytes of replies that the client has not taken; no more input is taken beyond.
+    pub output_pause: usize,
+    /// Bytes of replies that the client has not taken; the connection is closed beyond.
+    pub output_max: usize,
+    /// Bytes of commands in a MULTI block, and of records in an interactive transaction.
+    pub transaction_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            pending_max: 1024,
+            output_pause: 256 << 10,
+            output_max: 256 << 20,
+            transaction_bytes_max: 64 << 20,
+        }
+    }
+}
+
+/// Parameters that CONFIG shows.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    parameters: BTreeMap<&'static str, Parameter>,
+}
+
+#[derive(Clone, Debug)]
+struct Parameter {
+    value: String,
+    is_number: bool,
+    can_change: bool,
+}
+
+/// Why CONFIG SET did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingError {
+    /// There is no such parameter.
+    Unknown,
+    /// It cannot change while the server runs.
+    Fixed,
+    /// It takes a number.
+    NotNumber,
+}
+
+impl Default for Settings {
+    /// What a client that knows Redis asks for, with the values that describe this server.
+    fn default() -> Settings {
+        let mut settings = Settings { parameters: BTreeMap::new() };
+        let fixed = [
+            ("appendfsync", "everysec"),
+            ("appendonly", "no"),
+            ("bind", "127.0.0.1"),
+            ("client-output-buffer-limit", "normal 268435456 0 0 slave 0 0 0 pubsub 0 0 0"),
+            ("cluster-enabled", "no"),
+            ("databases", "16"),
+            ("dir", ""),
+            ("io-threads", "1"),
+            ("latency-monitor-threshold", "0"),
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+            ("notify-keyspace-events", ""),
+            ("port", "6379"),
+            ("proto-max-bulk-len", "536870912"),
+            ("requirepass", ""),
+            ("save", ""),
+            ("slowlog-log-slower-than", "-1"),
+            ("slowlog-max-len", "0"),
+            ("tcp-keepalive", "300"),
+        ];
+        fixed.iter().for_each(|(name, value)| settings.fix(name, *value));
+        settings.offer("maxclients", 10_000);
+        settings.offer("timeout", 0);
+        settings
+    }
+}
+
+impl Settings {
+    /// Shows a parameter that clients cannot change.
+    pub fn fix(&mut self, name: &'static str, value: impl Into<String>) {
+        let parameter = Parameter { value: value.into(), is_number: false, can_change: false };
+        self.parameters.insert(name, parameter);
+    }
+
+    /// Offers a number that clients can change; the node reads it with [`Settings::number`].
+    pub fn offer(&mut self, name: &'static str, value: u64) {
+        let parameter = Parameter { value: value.to_string(), is_number: true, can_change: true };
+        self.parameters.insert(name, parameter);
+    }
+
+    /// A parameter that is a number; 0 if it is none.
+    pub fn number(&self, name: &str) -> u64 {
+        self.parameters.get(name).and_then(|p| p.value.parse().ok()).unwrap_or(0)
+    }
+
+    /// Whether a parameter could take a value; gives its name as it is kept. Every parameter takes the value
+    /// that it has.
+    ///
+    /// # Errors
+    /// [`SettingError`].
+    pub fn check(&self, name: &str, value: &str) -> Result<&'static str, SettingError> {
+        let (name, parameter) = self.parameters.get_key_value(name).ok_or(SettingError::Unknown)?;
+        match parameter {
+            Parameter { value: has, .. } if has == value => Ok(name),
+            Parameter { can_change: false, .. } => Err(SettingError::Fixed),
+            Parameter { is_number: true, .. } if value.parse::<u32>().is_err() => {
+                Err(SettingError::NotNumber)
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// Sets a parameter.
+    ///
+    /// # Errors
+    /// [`SettingError`]; nothing has changed then.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<&'static str, SettingError> {
+        let name = self.check(name, value)?;
+        if let Some(parameter) = self.parameters.get_mut(name) {
+            parameter.value = value.to_string();
+        }
+        Ok(name)
+    }
+
+    /// The parameters and their values, in order of name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.parameters.iter().map(|(name, parameter)| (*name, &*parameter.value))
+    }
+}
+
+/// What INFO shows of the node. The node brings it up to date from time to time; counters are sums over all
+/// event loops.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct NodeInfo {
+    /// Forty hexadecimal digits, new at every start.
+    pub run_id: String,
+    pub engine: String,
+    pub node: u16,
+    pub os: String,
+    pub process: u32,
+    pub port: u16,
+    pub config_file: String,
+    /// When the node started, wall-clock.
+    pub started: Micros,
+    pub threads: usize,
+    pub clients: u64,
+    pub memory_bytes: u64,
+    pub memory_peak_bytes: u64,
+    pub memory_system_bytes: u64,
+    pub connections_total: u64,
+    pub connections_refused_total: u64,
+    pub commands_total: u64,
+    pub commands_per_second: u64,
+    pub input_bytes_total: u64,
+    pub output_bytes_total: u64,
+    pub epoch: u64,
+    pub cpu_system_us: u64,
+    pub cpu_user_us: u64,
+    /// Numbers of the engine's own, by name.
+    pub engine_gauges: Vec<(String, String)>,
+}
+
+/// What the sessions of this event loop count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands handled.
+    pub commands_total: u64,
+    /// Bytes of requests.
+    pub input_bytes_total: u64,
+    /// Connections closed because they did not take their replies.
+    pub output_limit_total: u64,
+}
+
+/// What all connections of one event loop share.
+#[derive(Default)]
+pub struct Shared {
+    /// Parameters.
+    pub settings: Settings,
+    /// The password, if one is required.
+    pub password: Option<Box<dyn PasswordCheck>>,
+    /// What one connection may hold.
+    pub limits: Limits,
+    /// What INFO shows.
+    pub node: NodeInfo,
+    /// What has been counted.
+    pub counters: Counters,
+    pub(crate) scratch: Scratch,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// Buffers used again from command to command.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) datum: Vec<u8>,
+    pub(crate) args: Vec<u8>,
+    pub(crate) plans: plan::Plans,
+    pub(crate) serial: serial::Scratch,
+    pub(crate) locals: Locals,
+}
+
+/// Reads a database number that a client can select.
+pub(crate) fn parse_db(text: &[u8]) -> Result<Db, &'static str> {
+    let n: i64 = parse_int(text).ok_or("ERR value is not an integer or out of range")?;
+    match u8::try_from(n) {
+        Ok(db) if db < Db::COUNT => Ok(Db(db)),
+        _ => Err("ERR DB index is out of range"),
+    }
+}
+
+/// Reads a decimal number as Redis does: no plus, no spaces, no leading zeros.
+pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
+    let n: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    (digits[0] != b'+' && (digits == b"0" && text[0] != b'-' || digits[0] != b'0')).then_some(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_compared_whole() {
+        let check = PlainPassword(b"secret".to_vec());
+        assert!(check.accepts(b"default", b"secret"));
+        for wrong in [&b""[..], b"s", b"secrex", b"secret1", b"secretsecret"] {
+            assert!(!check.accepts(b"default", wrong));
+        }
+        assert!(!check.accepts(b"other", b"secret"));
+        assert!(!PlainPassword(Vec::new()).accepts(b"default", b"x"));
+    }
+
+    #[test]
+    fn settings_change_only_where_they_can() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.set("timeout", "30"), Ok("timeout"));
+        assert_eq!(settings.number("timeout"), 30);
+        assert_eq!(settings.set("timeout", "soon"), Err(SettingError::NotNumber));
+        assert_eq!(settings.set("databases", "32"), Err(SettingError::Fixed));
+        assert_eq!(settings.set("databases", "16"), Ok("databases"));
+        assert_eq!(settings.set("no-such", "1"), Err(SettingError::Unknown));
+    }
+
+    #[test]
+    fn integers_are_read_as_redis_reads_them() {
+        for (text, n) in [("0", Some(0)), ("-5", Some(-5)), ("15", Some(15)), ("+1", None), ("01", None)] {
+            assert_eq!(parse_int(text.as_bytes()), n, "{text}");
+        }
+        for text in ["", "-", "-0", "-01", "1 ", "x", "9223372036854775808"] {
+            assert_eq!(parse_int(text.as_bytes()), None, "{text}");
+        }
+    }
+}
