@@ -1,8 +1,344 @@
-//! Scripts and functions.
+//! Scripts and functions: Lua 5.1 over declared keys (DESIGN.md, idea 2: all reads, one compute step, writes).
+//!
+//! A script is planned as a fragment on its own record (EVAL notes the body under its SHA-1, which is the
+//! cache that EVALSHA reads and that survives a restart), one *lent* fragment a declared key, and one compute
+//! fragment that runs the script with all those records in hand. `redis.call` plans and runs ordinary commands
+//! on them; a key that is not in hand is refused before it is touched. A script that raises an error is rolled
+//! back whole and answers the error: that is a reply, not an abort, so no other shard waits for a verdict.
+//!
+//! [`vm`] is the interpreter and says why a script's outcome is the same everywhere; `sandbox.lua` is the
+//! world that a script sees; [`functions`] are FUNCTION and FCALL.
 
-use ordain_model::Registry;
+mod cjson;
+mod convert;
+pub mod functions;
+mod library;
+mod number;
+mod pattern;
+#[cfg(test)]
+mod tests;
+pub mod vm;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ordain_model::key::KeyHash;
+use ordain_model::plan::Planner;
+use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target};
+use ordain_model::{
+    Abort, Access, ArgIter, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Value, Writer,
+};
+use sha1::{Digest, Sha1};
+
+use crate::ids;
+use vm::{Engine, Entry, Run};
+
+/// Writes a procedure's arguments from the words that follow a command's name.
+pub type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
 
 /// Adds the procedures behind EVAL, FCALL, SCRIPT and FUNCTION.
 pub fn register(registry: &mut Registry) {
-    let _ = registry;
+    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only });
+    registry.register(ids::EVAL, "eval", eval(false, false));
+    registry.register(ids::EVALSHA, "evalsha", eval(true, false));
+    registry.register(ids::EVAL_RO, "eval_ro", eval(false, true));
+    registry.register(ids::EVALSHA_RO, "evalsha_ro", eval(true, true));
+    registry.register(ids::SCRIPT_LOAD, "script.load", Arc::new(ScriptLoad));
+    registry.register(ids::SCRIPT_EXISTS, "script.exists", Arc::new(ScriptExists));
+    registry.register(ids::SCRIPT_FLUSH, "script.flush", Arc::new(ScriptFlush));
+    functions::register(registry);
+}
+
+/// Writes the arguments of EVAL and EVAL_RO: the body's SHA-1 before it.
+pub fn encode_eval(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    if let Some(body) = args.first() {
+        builder.push(&sha1_hex(body));
+    }
+    push_all(args, builder);
+}
+
+fn push_all(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    for arg in args {
+        builder.push(arg);
+    }
+}
+
+/// Writes the arguments of EVALSHA and EVALSHA_RO: hexadecimal digits in lower case.
+pub fn encode_evalsha(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    if let Some((sha, rest)) = args.split_first() {
+        builder.push(&sha.to_ascii_lowercase());
+        push_all(rest, builder);
+    }
+}
+
+fn encode_exists(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    for sha in args {
+        builder.push(&sha.to_ascii_lowercase());
+    }
+}
+
+fn encode_nothing(_: &[&[u8]], _: &mut ArgsBuilder<'_>) {}
+
+/// What to submit for SCRIPT: `words` is what follows the name. The encoder is given the words after the
+/// subcommand.
+///
+/// # Errors
+/// The error Redis gives for an unknown subcommand or wrong arguments.
+pub fn script_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), PlanError> {
+    let (name, rest) = words.split_first().ok_or_else(|| PlanError::arity("script"))?;
+    match (&*name.to_ascii_lowercase(), rest) {
+        (b"load", [_]) => Ok((ids::SCRIPT_LOAD, encode_eval)),
+        (b"load", _) => Err(PlanError::arity("script|load")),
+        (b"exists", []) => Err(PlanError::arity("script|exists")),
+        (b"exists", _) => Ok((ids::SCRIPT_EXISTS, encode_exists)),
+        (b"flush", []) => Ok((ids::SCRIPT_FLUSH, encode_nothing)),
+        (b"flush", [mode]) if is_flush_mode(mode) => Ok((ids::SCRIPT_FLUSH, encode_nothing)),
+        (b"flush", _) => Err(PlanError::fixed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
+        _ => Err(unknown_subcommand(name, "SCRIPT")),
+    }
+}
+
+fn is_flush_mode(mode: &[u8]) -> bool {
+    mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async")
+}
+
+fn unknown_subcommand(name: &[u8], container: &str) -> PlanError {
+    let name = String::from_utf8_lossy(name);
+    PlanError(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
+}
+
+/// The SHA-1 of a text in lower-case hexadecimal digits.
+pub fn sha1_hex(text: &[u8]) -> [u8; 40] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut hex = [0; 40];
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(Sha1::digest(text)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    hex
+}
+
+/// The number of keys that comes first in `words`, checked against how many words follow.
+fn key_count(words: &mut ArgIter<'_>, bad_number: PlanError) -> Result<usize, PlanError> {
+    let number = std::str::from_utf8(words.bytes()).ok().and_then(|n| n.parse::<i64>().ok());
+    let number = number.ok_or(bad_number)?;
+    let count = usize::try_from(number);
+    let count = count.map_err(|_| PlanError::fixed("ERR Number of keys can't be negative"))?;
+    if count > words.count() {
+        return Err(PlanError::fixed("ERR Number of keys can't be greater than number of args"));
+    }
+    Ok(count)
+}
+
+/// Plans the records that are in a script's hands, each once, and the fragment that runs it. `script` is the
+/// slot that tells its code, if one does; `words` begin with the keys.
+fn plan_compute(
+    planner: &mut Planner<'_>,
+    code: u16,
+    access: Access,
+    script: Option<SlotNo>,
+    near: &[u8],
+    words: ArgIter<'_>,
+    count: usize,
+) -> Result<(), PlanError> {
+    /// Up to so many keys are compared with each other; more are kept in a set.
+    const FEW: usize = 16;
+    let mut lent = smallvec::SmallVec::<[SlotNo; 16]>::new();
+    let mut seen = BTreeSet::new();
+    for (i, key) in words.take(count).enumerate() {
+        let again = match count {
+            0..=FEW => words.take(i).any(|earlier| earlier.bytes == key.bytes),
+            _ => !seen.insert(key.bytes),
+        };
+        if !again {
+            lent.push(planner.lend(access, key)?);
+        }
+    }
+    let near = words.clone().take(count).next().map_or(near, |key| key.bytes);
+    planner.compute(code, KeyHash::of(near))?;
+    script.into_iter().chain(lent).for_each(|slot| planner.input(slot));
+    Ok(())
+}
+
+/// Runs what a compute fragment is to run, with the shard's interpreter.
+fn execute(cx: &mut FragmentContext<'_>, sha: &[u8], code: &[u8], entry: Entry<'_>, words: ArgIter<'_>, read_only: bool) {
+    let mut words = words;
+    // Checked when the call was planned.
+    let keys = key_count(&mut words, PlanError::NOT_INTEGER).unwrap_or(0);
+    let run = Run { sha, code, entry, words, keys, db: cx.db, now: cx.now, seed: cx.seed, read_only, registry: cx.registry };
+    let mut engine = std::mem::take(cx.locals.get(Engine::default));
+    if let Target::Compute(members) = &mut cx.target {
+        engine.run(run, &mut **members, cx.locals, cx.out);
+    }
+    *cx.locals.get(Engine::default) = engine;
+}
+
+/// EVAL and its kin. Arguments: the SHA-1, the body unless the script is called by its SHA-1, the number of
+/// keys, keys, arguments.
+struct Eval {
+    by_sha: bool,
+    read_only: bool,
+}
+
+impl Eval {
+    const NOTE: u16 = 0;
+    const FETCH: u16 = 1;
+    const COMPUTE: u16 = 2;
+}
+
+impl Procedure for Eval {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut words = args.iter();
+        let sha = words.next().ok_or(PlanError::SYNTAX)?;
+        let body = if self.by_sha { None } else { Some(words.bytes()) };
+        let count = key_count(&mut words, PlanError::NOT_INTEGER)?;
+        let script = match body {
+            None => Some(planner.key_in(Db::SCRIPTS, Eval::FETCH, Access::Read, sha)?),
+            Some(body) => {
+                script_flags(body)?;
+                if !self.read_only {
+                    planner.key_in(Db::SCRIPTS, Eval::NOTE, Access::Write, sha)?;
+                }
+                None
+            }
+        };
+        planner.silent();
+        let access = if self.read_only { Access::Read } else { Access::Write };
+        plan_compute(planner, Eval::COMPUTE, access, script, sha.bytes, words, count)
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut words = cx.args.iter();
+        let sha = words.bytes();
+        match code {
+            Eval::NOTE => note(cx, sha, words.bytes()).unwrap_or(()),
+            Eval::FETCH => match cx.cell().string().map(<[u8]>::to_vec) {
+                Some(body) => cx.writer().bulk(&body),
+                None => cx.writer().nil(),
+            },
+            _ => {
+                let body = match self.by_sha {
+                    false => words.bytes(),
+                    true => match cx.inputs.get(0) {
+                        Datum::Bulk(body) => body,
+                        _ => {
+                            cx.writer().error("NOSCRIPT No matching script. Please use EVAL.");
+                            return Ok(());
+                        }
+                    },
+                };
+                match script_flags(body) {
+                    Ok(flagged) => execute(cx, sha, body, Entry::Script, words, self.read_only || flagged),
+                    Err(refusal) => cx.writer().error(&*refusal.0),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
+}
+
+/// Keeps a script's body in its record, if it compiles and is not there yet.
+fn note(cx: &mut FragmentContext<'_>, sha: &[u8], body: &[u8]) -> Result<(), Vec<u8>> {
+    if cx.cell().string().is_none() {
+        cx.locals.get(Engine::default).check(sha, body)?;
+        cx.cell_mut().put(Value::String(body.to_vec()));
+    }
+    Ok(())
+}
+
+/// SCRIPT LOAD. Arguments: the SHA-1, the body.
+struct ScriptLoad;
+
+impl Procedure for ScriptLoad {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut words = args.iter();
+        let sha = words.next().ok_or(PlanError::SYNTAX)?;
+        script_flags(words.bytes())?;
+        planner.key_in(Db::SCRIPTS, 0, Access::Write, sha).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut words = cx.args.iter();
+        let (sha, body) = (words.bytes(), words.bytes());
+        match note(cx, sha, body) {
+            Ok(()) => cx.writer().bulk(sha),
+            Err(text) => cx.writer().error(text),
+        }
+        Ok(())
+    }
+}
+
+/// SCRIPT EXISTS. Arguments: the SHA-1s.
+struct ScriptExists;
+
+impl Procedure for ScriptExists {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        args.iter().try_for_each(|sha| planner.key_in(Db::SCRIPTS, 0, Access::Read, sha).map(drop))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let there = cx.cell().value.is_some();
+        cx.writer().int(there.into());
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).array(cx.count as usize);
+        (0..cx.count).for_each(|i| out.extend_from_slice(cx.slot(i)));
+    }
+}
+
+/// SCRIPT FLUSH. No arguments.
+struct ScriptFlush;
+
+impl Procedure for ScriptFlush {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if let Target::Table(table) = &mut cx.target {
+            table.clear(Some(Db::SCRIPTS));
+        }
+        cx.writer().ok();
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
+    }
+}
+
+/// The flags that the first line of a script gives it: `#!lua flags=no-writes`. Says whether it may not write.
+///
+/// # Errors
+/// The error Redis gives.
+fn script_flags(body: &[u8]) -> Result<bool, PlanError> {
+    if !body.starts_with(b"#!") {
+        return Ok(false);
+    }
+    let line = body.split(|b| *b == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_ascii_whitespace();
+    let engine = words.next().unwrap_or_default();
+    if engine != "#!lua" {
+        return Err(PlanError(format!("ERR Unexpected engine in script shebang: {engine}").into()));
+    }
+    let mut read_only = false;
+    for option in words {
+        let flags = option
+            .strip_prefix("flags=")
+            .ok_or_else(|| PlanError(format!("ERR Unknown lua shebang option: {option}").into()))?;
+        for flag in flags.split(',').filter(|f| !f.is_empty()) {
+            if !library::is_flag(flag.as_bytes()) {
+                return Err(PlanError(format!("ERR Unexpected flag in script shebang: {flag}").into()));
+            }
+            read_only |= flag == "no-writes";
+        }
+    }
+    Ok(read_only)
 }

@@ -1,0 +1,417 @@
+//! FUNCTION and FCALL.
+//!
+//! All libraries live in one record of [`Db::FUNCTIONS`], a hash with a field for each library (its code) and
+//! one for each function (its library, flags and description). A library's functions are known only once it
+//! has run, so they could not be keys of a plan; and FCALL needs no more than this record to find its code.
+//!
+//! FCALL of a name that is registered natively, as `native.<name>`, is that procedure: it gets the arguments
+//! of the FCALL, which [`native_words`] takes apart.
+
+use std::sync::Arc;
+
+use ordain_model::args::{self, Arg};
+use ordain_model::plan::Planner;
+use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
+use ordain_model::value::HashValue;
+use ordain_model::{
+    Abort, Access, ArgIter, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer,
+};
+
+use super::vm::{Engine, Entry, Registered};
+use super::{Encode, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex, unknown_subcommand};
+use crate::glob::matches;
+use crate::ids;
+
+/// The key of the record that holds all libraries.
+const RECORD: &[u8] = b"functions";
+/// What a field of a library begins with; its code follows the 40 digits of the code's SHA-1.
+const LIBRARY: u8 = b'l';
+/// What a field of a function begins with; its value is arguments: library, description, flags.
+const FUNCTION: u8 = b'f';
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register(ids::FCALL, "fcall", Arc::new(Fcall { read_only: false }));
+    registry.register(ids::FCALL_RO, "fcall_ro", Arc::new(Fcall { read_only: true }));
+    registry.register(ids::FUNCTION_LOAD, "function.load", Arc::new(Load));
+    registry.register(ids::FUNCTION_DELETE, "function.delete", Arc::new(Delete));
+    registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
+    registry.register(ids::FUNCTION_LIST, "function.list", Arc::new(List));
+}
+
+/// Writes the arguments of FCALL, FCALL_RO and the procedures of FUNCTION: the record's key before them.
+pub fn encode_fcall(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+    builder.push(RECORD);
+    push_all(args, builder);
+}
+
+/// What to submit for FUNCTION: `words` is what follows the name. The encoder is given the words after the
+/// subcommand.
+///
+/// # Errors
+/// The error Redis gives for an unknown subcommand or wrong arguments.
+pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), PlanError> {
+    let (name, rest) = words.split_first().ok_or_else(|| PlanError::arity("function"))?;
+    let id = match (&*name.to_ascii_lowercase(), rest) {
+        (b"load", []) => return Err(PlanError::arity("function|load")),
+        (b"load", _) => ids::FUNCTION_LOAD,
+        (b"delete", [_]) => ids::FUNCTION_DELETE,
+        (b"delete", _) => return Err(PlanError::arity("function|delete")),
+        (b"list", _) => ids::FUNCTION_LIST,
+        (b"flush", []) => ids::FUNCTION_FLUSH,
+        (b"flush", [mode]) if is_flush_mode(mode) => ids::FUNCTION_FLUSH,
+        (b"flush", _) => return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
+        _ => return Err(unknown_subcommand(name, "FUNCTION")),
+    };
+    Ok((id, encode_fcall))
+}
+
+/// The keys and then the arguments of an FCALL, and how many keys there are: what a native procedure's `plan`
+/// and fragments make of their arguments.
+///
+/// # Errors
+/// The error Redis gives for a wrong number of keys.
+pub fn native_words(args: Args<'_>) -> Result<(ArgIter<'_>, usize), PlanError> {
+    let mut words = args.iter();
+    words.bytes();
+    words.bytes();
+    let count = key_count(&mut words, BAD_COUNT)?;
+    Ok((words, count))
+}
+
+const BAD_COUNT: PlanError = PlanError::fixed("ERR Bad number of keys provided");
+
+/// The procedure that is registered natively under the name of a function.
+fn native(registry: &Registry, name: &[u8]) -> Option<ProcedureId> {
+    registry.find(&format!("native.{}", std::str::from_utf8(name).ok()?))
+}
+
+fn field(kind: u8, name: &[u8]) -> Vec<u8> {
+    [&[kind], name].concat()
+}
+
+/// The library of a function and whether it may not write, by the function's field.
+fn function_of<'a>(hash: &'a HashValue, name: &[u8]) -> Option<(&'a [u8], bool)> {
+    let about = Args::parse(hash.get(&field(FUNCTION, name))?)?;
+    let mut items = about.iter();
+    let library = items.bytes();
+    items.bytes();
+    Some((library, items.any(|flag| flag.bytes == b"no-writes")))
+}
+
+/// FCALL and FCALL_RO. Arguments: the record's key, the function, the number of keys, keys, arguments.
+struct Fcall {
+    read_only: bool,
+}
+
+impl Fcall {
+    const FETCH: u16 = 0;
+    const COMPUTE: u16 = 1;
+}
+
+impl Procedure for Fcall {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut words = args.iter();
+        let record = words.next().ok_or(PlanError::SYNTAX)?;
+        let name = words.bytes();
+        if let Some(id) = native(planner.registry(), name) {
+            return planner.delegate(id, args);
+        }
+        let count = key_count(&mut words, BAD_COUNT)?;
+        let script = planner.key_in(Db::FUNCTIONS, Fcall::FETCH, Access::Read, record)?;
+        planner.silent();
+        let access = if self.read_only { Access::Read } else { Access::Write };
+        plan_compute(planner, Fcall::COMPUTE, access, Some(script), name, words, count)
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut words = cx.args.iter();
+        words.bytes();
+        let name = words.bytes();
+        if code == Fcall::FETCH {
+            let mut slot = Vec::new();
+            if let Some(hash) = cx.cell().hash()
+                && let Some((library, no_writes)) = function_of(hash, name)
+                && let Some((sha, code)) = hash.get(&field(LIBRARY, library)).and_then(|l| l.split_at_checked(40))
+            {
+                let mut w = Writer(&mut slot);
+                w.bool(no_writes);
+                w.bulk(sha);
+                w.bulk(code);
+            }
+            cx.writer().raw(&slot);
+            return Ok(());
+        }
+        let fetched = || {
+            let (Datum::Bool(no_writes), rest) = Datum::split(cx.inputs.raw(0))? else { return None };
+            let (Datum::Bulk(sha), rest) = Datum::split(rest)? else { return None };
+            let (Datum::Bulk(code), _) = Datum::split(rest)? else { return None };
+            Some((no_writes, sha, code, std::str::from_utf8(name).ok()?))
+        };
+        match fetched() {
+            None => cx.writer().error("ERR Function not found"),
+            Some((false, ..)) if self.read_only => {
+                cx.writer().error("ERR Can not execute a script with write flag using *_ro command.");
+            }
+            Some((no_writes, sha, code, name)) => {
+                execute(cx, sha, code, Entry::Function(name), words, self.read_only || no_writes);
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match native(cx.registry, cx.args().get(1).unwrap_or_default()).and_then(|id| cx.registry.get(id)) {
+            Some(procedure) => procedure.reply(cx, out),
+            None => out.extend_from_slice(cx.slot(cx.count - 1)),
+        }
+    }
+
+    fn abort_reply(&self, abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match native(cx.registry, cx.args().get(1).unwrap_or_default()).and_then(|id| cx.registry.get(id)) {
+            Some(procedure) => procedure.abort_reply(abort, slot, cx, out),
+            None => Writer(out).abort(abort),
+        }
+    }
+}
+
+/// Plans a fragment on the record of all libraries.
+fn plan_record(args: Args<'_>, access: Access, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+    let record: Arg<'_> = args.iter().next().ok_or(PlanError::SYNTAX)?;
+    planner.key_in(Db::FUNCTIONS, 0, access, record).map(drop)
+}
+
+/// FUNCTION LOAD. Arguments: the record's key, REPLACE or nothing, the code.
+struct Load;
+
+/// Whether a library is to be replaced, its code and its name.
+fn load_request(args: Args<'_>) -> Result<(bool, &[u8], String), PlanError> {
+    let mut words = args.iter();
+    words.bytes();
+    let mut replace = false;
+    let mut code = words.bytes();
+    for next in words {
+        if !code.eq_ignore_ascii_case(b"replace") {
+            let option = String::from_utf8_lossy(code);
+            return Err(PlanError(format!("ERR Unknown option given: {option}").into()));
+        }
+        replace = true;
+        code = next.bytes;
+    }
+    Ok((replace, code, library_name(code)?))
+}
+
+/// The name that the first line of a library gives it: `#!lua name=…`.
+fn library_name(code: &[u8]) -> Result<String, PlanError> {
+    const BAD_NAME: PlanError = PlanError::fixed(
+        "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+         character long",
+    );
+    if !code.starts_with(b"#!") {
+        return Err(PlanError::fixed("ERR Missing library metadata"));
+    }
+    let end = code.iter().position(|b| *b == b'\n');
+    let line = String::from_utf8_lossy(&code[2..end.ok_or(PlanError::fixed("ERR Invalid library metadata"))?]);
+    let mut words = line.split_ascii_whitespace();
+    let engine = words.next().unwrap_or_default();
+    let mut name = None;
+    for option in words {
+        match option.strip_prefix("name=") {
+            Some(_) if name.is_some() => {
+                return Err(PlanError::fixed("ERR Invalid metadata value, name argument was given multiple times"));
+            }
+            Some(given) => name = Some(given),
+            None => return Err(PlanError(format!("ERR Invalid metadata value given: {option}").into())),
+        }
+    }
+    let name = name.ok_or(PlanError::fixed("ERR Library name was not given"))?;
+    if !library::is_name(name.as_bytes()) {
+        return Err(BAD_NAME);
+    }
+    if !engine.eq_ignore_ascii_case("lua") {
+        return Err(PlanError(format!("ERR Engine '{engine}' not found").into()));
+    }
+    Ok(name.to_string())
+}
+
+impl Procedure for Load {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        load_request(args)?;
+        plan_record(args, Access::Write, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        match load(cx) {
+            Ok(name) => cx.writer().bulk(name.as_bytes()),
+            Err(text) => cx.writer().error(text),
+        }
+        Ok(())
+    }
+}
+
+fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
+    let (replace, code, name) = load_request(cx.args).map_err(|e| e.0.into_owned().into_bytes())?;
+    let library = field(LIBRARY, name.as_bytes());
+    let old = cx.cell().hash().is_some_and(|hash| hash.get(&library).is_some());
+    if old && !replace {
+        return Err(format!("ERR Library '{name}' already exists").into());
+    }
+    let sha = sha1_hex(code);
+    let functions = cx.locals.get(Engine::default).load(&sha, code, cx.seed)?;
+    if functions.is_empty() {
+        return Err(b"ERR No functions registered".to_vec());
+    }
+    for Registered { name: function, .. } in &functions {
+        let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
+        let taken = other.is_some_and(|(library, _)| library != name.as_bytes());
+        if taken || native(cx.registry, function.as_bytes()).is_some() {
+            return Err(format!("ERR Function {function} already exists").into());
+        }
+    }
+    if old {
+        remove(cx, &name);
+    }
+    cx.cell_mut().set_field(&library, &[&sha, code].concat());
+    for Registered { name: function, description, flags } in &functions {
+        let mut about: Vec<&[u8]> = vec![name.as_bytes(), description.as_deref().unwrap_or_default()];
+        about.extend(flags.iter().map(String::as_bytes));
+        cx.cell_mut().set_field(&field(FUNCTION, function.as_bytes()), &args::encode(&about));
+    }
+    Ok(name)
+}
+
+/// Removes a library and its functions; whether it was there.
+fn remove(cx: &mut FragmentContext<'_>, name: &str) -> bool {
+    let Some(hash) = cx.cell().hash() else { return false };
+    let functions: Vec<Vec<u8>> =
+        functions_of(hash, name.as_bytes()).map(|(function, _)| field(FUNCTION, function)).collect();
+    for function in functions {
+        cx.cell_mut().remove_field(&function);
+    }
+    cx.cell_mut().remove_field(&field(LIBRARY, name.as_bytes())).is_some()
+}
+
+/// The functions of a library with what is noted of them, in the record's order.
+fn functions_of<'a>(hash: &'a HashValue, library: &[u8]) -> impl Iterator<Item = (&'a [u8], Args<'a>)> {
+    hash.iter().filter_map(move |(name, about)| match name.split_first() {
+        Some((&FUNCTION, name)) => {
+            let about = Args::parse(about)?;
+            (about.get(0) == Some(library)).then_some((name, about))
+        }
+        _ => None,
+    })
+}
+
+/// FUNCTION DELETE. Arguments: the record's key, the library.
+struct Delete;
+
+impl Procedure for Delete {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        plan_record(args, Access::Write, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let name = cx.args.get(1).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
+        if remove(cx, name) {
+            cx.writer().ok();
+        } else {
+            cx.writer().error("ERR Library not found");
+        }
+        Ok(())
+    }
+}
+
+/// FUNCTION FLUSH. Arguments: the record's key.
+struct Flush;
+
+impl Procedure for Flush {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        plan_record(args, Access::Write, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if cx.cell().value.is_some() {
+            cx.cell_mut().delete();
+        }
+        cx.writer().ok();
+        Ok(())
+    }
+}
+
+/// FUNCTION LIST. Arguments: the record's key, then `LIBRARYNAME pattern` and `WITHCODE`.
+struct List;
+
+/// The pattern of library names, and whether their code is asked for.
+fn list_request(args: Args<'_>) -> Result<(Option<&[u8]>, bool), PlanError> {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut words = args.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word.bytes.eq_ignore_ascii_case(b"withcode") && !with_code {
+            with_code = true;
+        } else if word.bytes.eq_ignore_ascii_case(b"libraryname") && pattern.is_none() {
+            let given = words.next().ok_or(PlanError::fixed("ERR library name argument was not given"))?;
+            pattern = Some(given.bytes);
+        } else {
+            let word = String::from_utf8_lossy(word.bytes);
+            return Err(PlanError(format!("ERR Unknown argument {word}").into()));
+        }
+    }
+    Ok((pattern, with_code))
+}
+
+impl Procedure for List {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        list_request(args)?;
+        plan_record(args, Access::Read, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let (pattern, with_code) = list_request(cx.args).unwrap_or_default();
+        let mut out = Vec::new();
+        match cx.cell().hash() {
+            None => Writer(&mut out).array(0),
+            Some(hash) => list(hash, pattern, with_code, &mut out),
+        }
+        cx.writer().raw(&out);
+        Ok(())
+    }
+}
+
+fn list(hash: &HashValue, pattern: Option<&[u8]>, with_code: bool, out: &mut Vec<u8>) {
+    let mut libraries: Vec<(&[u8], &[u8])> = hash
+        .iter()
+        .filter_map(|(field, value)| match field.split_first() {
+            Some((&LIBRARY, name)) if pattern.is_none_or(|p| matches(p, name)) => Some((name, value)),
+            _ => None,
+        })
+        .collect();
+    libraries.sort_unstable();
+    let mut w = Writer(out);
+    w.array(libraries.len());
+    for (library, value) in libraries {
+        w.map(if with_code { 4 } else { 3 });
+        w.bulk(b"library_name");
+        w.bulk(library);
+        w.bulk(b"engine");
+        w.bulk(b"LUA");
+        w.bulk(b"functions");
+        let functions: Vec<(&[u8], Args<'_>)> = functions_of(hash, library).collect();
+        w.array(functions.len());
+        for (name, about) in functions {
+            w.map(3);
+            w.bulk(b"name");
+            w.bulk(name);
+            w.bulk(b"description");
+            match about.get(1) {
+                None | Some([]) => w.nil(),
+                Some(text) => w.bulk(text),
+            }
+            w.bulk(b"flags");
+            w.set(about.len().saturating_sub(2));
+            about.iter().skip(2).for_each(|flag| w.bulk(flag.bytes));
+        }
+        if with_code {
+            w.bulk(b"library_code");
+            w.bulk(value.get(40..).unwrap_or_default());
+        }
+    }
+}
