@@ -177,6 +177,24 @@ impl<'a> CellMut<'a> {
         self.replace(Cell { value: Some(value), expires_at: Millis(0) });
     }
 
+    /// Sets the value to a string and clears the expiry. Without a journal it is written where the old one
+    /// lies, if it fits well: at a million records, to free and allocate costs more than all the rest.
+    pub fn put_string(&mut self, new: &[u8]) {
+        match &mut self.cell.value {
+            Some(Value::String(old))
+                if self.journal.is_none()
+                    && old.capacity() >= new.len()
+                    && old.capacity() - new.len() <= 16 + new.len() / 4 =>
+            {
+                old.clear();
+                old.extend_from_slice(new);
+                self.cell.expires_at = Millis(0);
+                *self.changed = true;
+            }
+            _ => self.put(Value::String(new.to_vec())),
+        }
+    }
+
     /// Sets the value and keeps the expiry.
     pub fn put_keep_expiry(&mut self, value: Value) {
         let expires_at = self.cell.expires_at;
@@ -283,6 +301,23 @@ mod tests {
         journal.roll_back(0, |_, undo| undo(&mut cell));
         assert_eq!(cell, Cell::ABSENT);
         assert!(changed);
+    }
+
+    #[test]
+    fn a_string_is_put_in_place_only_where_it_fits_and_nothing_may_undo_it() {
+        let start = || Cell { value: Some(Value::String(vec![1; 100])), expires_at: Millis(9) };
+        for (len, in_place) in [(100, true), (90, true), (101, false), (10, false)] {
+            let (mut cell, mut changed) = (start(), false);
+            let place = cell.string().map(<[u8]>::as_ptr);
+            CellMut::new(&mut cell, &mut changed, None).put_string(&vec![2; len]);
+            assert_eq!(cell, Cell { value: Some(Value::String(vec![2; len])), expires_at: Millis(0) });
+            assert_eq!(cell.string().map(<[u8]>::as_ptr) == place, in_place);
+            assert!(changed);
+        }
+        let (mut cell, mut changed, mut journal) = (start(), false, Journal::default());
+        CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0))).put_string(&[2; 100]);
+        journal.roll_back(0, |_, undo| undo(&mut cell));
+        assert_eq!(cell, start());
     }
 
     #[test]

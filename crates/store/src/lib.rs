@@ -19,7 +19,7 @@ mod slab;
 mod table;
 mod totals;
 
-use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Table};
+use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Millis, Table};
 
 pub use memory::{Entry, MemoryStore};
 
@@ -39,8 +39,9 @@ pub trait RecordStore {
     /// The record of a key, or else a placeholder for it, to be released when it is no longer needed.
     fn find_or_reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId;
 
-    /// Starts the memory accesses of a [`RecordStore::find`] that will follow, without waiting for them.
-    fn prefetch(&self, hash: KeyHash);
+    /// Brings what is found under some keys into the processor's caches, values included, while the misses
+    /// overlap. For a dozen or two keys that will be worked on right after; it changes nothing.
+    fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone);
 
     /// Releases the record if it has no content and its lock word is 0; the id is invalid then.
     fn release_if_absent(&mut self, id: RecordId);
@@ -76,6 +77,9 @@ pub trait RecordStore {
     /// Access to all records at once. Records that it moves get `version`, as the reference executor does it.
     /// Lock words stay with the names they were set for.
     fn table(&mut self, version: Gsn) -> impl Table;
+
+    /// Whether a record of these slots has outlived its time at `now`.
+    fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;
 
     /// The digest of all content.
     fn digest(&self) -> Digest;

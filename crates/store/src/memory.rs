@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Position, Table};
+use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Millis, Position, Table};
 
 use crate::index::Index;
 use crate::slab::{Record, Slab};
@@ -134,9 +134,22 @@ impl RecordStore for MemoryStore {
         }
     }
 
-    #[inline]
-    fn prefetch(&self, hash: KeyHash) {
-        let _ = hash;
+    fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
+        // Loads that nothing waits for: the processor runs ahead of them, as far as the next dependent one.
+        // So each pass touches what the pass before has brought in, and the misses of a pass overlap.
+        for hash in hashes.clone() {
+            self.indexes[self.index_of(hash)].touch(hash.tag());
+        }
+        let candidate = |hash: KeyHash| {
+            let id = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true)?;
+            Some(self.slab.get(id))
+        };
+        for record in hashes.clone().filter_map(candidate) {
+            record.touch();
+        }
+        for record in hashes.filter_map(candidate) {
+            record.touch_heap();
+        }
     }
 
     #[inline]
@@ -202,6 +215,14 @@ impl RecordStore for MemoryStore {
     #[inline]
     fn set_lock(&mut self, id: RecordId, word: u32) {
         self.slab.get_mut(id).set_lock(word);
+    }
+
+    fn has_expired(&self, now: Millis, slots: Range<usize>) -> bool {
+        (slots.start.max(self.slots.start)..slots.end.min(self.slots.end)).any(|slot| {
+            let slot = slot - self.slots.start;
+            let mut ids = self.indexes[slot].entries_from(0).map(|(_, id)| id);
+            self.totals.expiring(slot) > 0 && ids.any(|id| self.slab.get(id).cell.is_expired(now))
+        })
     }
 
     fn table(&mut self, version: Gsn) -> impl Table {

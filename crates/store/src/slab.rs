@@ -4,6 +4,8 @@
 //! a long key: key, lock word, version and the cell's header (calvin.md, section 9). A chunk is filled as it
 //! is needed and never copied, so adding a record costs the same at a thousand and at a hundred million.
 
+use std::hint::black_box;
+
 use ordain_model::{Cell, Db, Gsn, KeyHash};
 
 use crate::RecordId;
@@ -101,6 +103,23 @@ impl Record {
         match &mut self.head {
             Head::Short { lock, .. } | Head::Long { lock, .. } => *lock = word,
             Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    /// Reads the record's line, so that it is in the cache.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        black_box(self.version);
+    }
+
+    /// Reads the ends of what lies outside the line: where the processor's own prefetching takes over.
+    #[inline]
+    pub(crate) fn touch_heap(&self) {
+        if let Some(value) = self.cell.string() {
+            black_box((value.first().copied(), value.last().copied()));
+        }
+        if let Head::Long { key, .. } = &self.head {
+            black_box((key.first().copied(), key.last().copied()));
         }
     }
 
