@@ -3,6 +3,8 @@
 //! `cargo bench -p ordain-runtime`. Latency is of one message at a time, there and back, with both loops asleep
 //! in between unless they spin; throughput is of a window of messages under way.
 
+#![expect(clippy::unwrap_used, reason = "a benchmark that fails has nothing to report")]
+
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 

@@ -66,7 +66,7 @@ pub trait Edge: Role {
     /// Something has happened to a socket.
     fn ready(&mut self, event: &Event, now: Now, out: &mut Outbox<Self::Message>);
 
-    /// Once a turn, before the roles run.
+    /// Once a turn, before the roles run: the place to hand over what this turn's sockets have brought.
     fn turn(&mut self, now: Now, out: &mut Outbox<Self::Message>) -> Turn {
         let _ = (now, out);
         Turn::Idle

@@ -54,6 +54,12 @@ struct OpenFile {
     damaged: AtomicBool,
 }
 
+impl OpenFile {
+    fn new(fd: OwnedFd) -> Arc<OpenFile> {
+        Arc::new(OpenFile { fd, damaged: AtomicBool::new(false) })
+    }
+}
+
 impl FsDirectory {
     /// Opens a directory, which is created if it is missing.
     ///
@@ -82,13 +88,8 @@ impl FsDirectory {
         }
         plain(file)?;
         let fd = self.open_at(file, OFlags::RDWR | OFlags::NOFOLLOW).map_err(|errno| error(file, errno))?;
-        Ok(self.keep(file, fd))
-    }
-
-    fn keep(&self, file: &str, fd: OwnedFd) -> Arc<OpenFile> {
-        let open = Arc::new(OpenFile { fd, damaged: AtomicBool::new(false) });
-        self.files().insert(file.to_owned(), open.clone());
-        open
+        // Another thread may have been faster: what it knows of the file counts.
+        Ok(self.files().entry(file.to_owned()).or_insert_with(|| OpenFile::new(fd)).clone())
     }
 
     fn create(&self, file: &str, len: u64) -> Result<(), DiskError> {
@@ -96,15 +97,17 @@ impl FsDirectory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let fd = self.open_at(file, flags).map_err(|errno| error(file, errno))?;
         match reserve(&fd, len) {
-            Ok(()) => drop(self.keep(file, fd)),
+            Ok(()) => {
+                self.files().insert(file.to_owned(), OpenFile::new(fd));
+                Ok(())
+            }
             Err(errno) => {
                 // Nothing is left behind, so that the same request may be made again when there is space. If
                 // the removal fails too, the one that comes again is told that the file exists.
                 let _ = rustix::fs::unlinkat(&self.shared.dir, file, AtFlags::empty());
-                return Err(error(file, errno));
+                Err(error(file, errno))
             }
         }
-        Ok(())
     }
 
     fn sync(&self, file: &str) -> Result<(), DiskError> {

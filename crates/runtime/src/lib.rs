@@ -5,9 +5,9 @@
 //!
 //! - messages within a loop go through a plain queue, messages between two loops through one single-producer
 //!   ring of that ordered pair of loops, so any two roles see each other's messages in order and once; a full
-//!   ring spills into memory of the sender's and nobody blocks ([`lane`]);
-//! - a loop without work sleeps in `mio` until a socket, a timer or another loop wakes it ([`wake`]);
-//! - one disk thread does what has to be waited for, in the order in which each role asked ([`disk`]);
+//!   ring spills into memory of the sender's and nobody blocks (`lane.rs`);
+//! - a loop without work sleeps in `mio` until a socket, a timer or another loop wakes it (`wake.rs`);
+//! - one disk thread does what has to be waited for, in the order in which each role asked (`disk.rs`);
 //! - an invariant that breaks, or a panic, stops the whole node and says why ([`Running::wait`]).
 //!
 //! What is not here: any knowledge of an engine or a protocol. What a message means is the roles' business.
@@ -25,7 +25,7 @@ mod running;
 mod timers;
 mod wake;
 
-/// The atomics that [`wake`] is written with. The model checker's test compiles that file against its own.
+/// The atomics that `wake.rs` is written with. The model checker's test compiles that file against its own.
 mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
 }

@@ -113,8 +113,6 @@ pub(crate) struct Envelope<M> {
 
 /// Carries out what actors ask for.
 pub(crate) struct Effects<M> {
-    /// The number of this loop.
-    pub(crate) index: usize,
     /// By role number.
     pub(crate) routes: Arc<[Option<Route>]>,
     /// To each loop of the node; none to this one.
@@ -145,10 +143,8 @@ impl<M> Effects<M> {
                 return self.halt(format!("{name} sent a message to {to:?}, which does not exist"));
             };
             match self.outlets[route.on_loop].as_mut() {
-                None => {
-                    debug_assert_eq!(route.on_loop, self.index, "every other loop has an outlet");
-                    self.inbox.push_back((route.seat, Event::Message { from: actor.address, message }));
-                }
+                // Only this loop has no outlet.
+                None => self.inbox.push_back((route.seat, Event::Message { from: actor.address, message })),
                 Some(outlet) => {
                     outlet.send(Envelope { from: actor.address, seat: route.seat, message });
                     self.sent += 1;
@@ -380,6 +376,9 @@ impl<M> EventLoop<M> {
     fn serve_edges(&mut self) {
         let State { now, out, acting, changed, .. } = &mut self.state;
         for event in self.poller.sockets() {
+            if self.effects.halted {
+                return;
+            }
             let seat = self.first_edge + Tokens::edge_of(event.token());
             if let Some(place) = self.seats.get_mut(seat)
                 && let Actor::Edge(edge) = &mut place.actor
@@ -399,7 +398,10 @@ impl<M> EventLoop<M> {
     fn call_edges(&mut self, mut call: impl FnMut(&mut dyn Edge<Message = M>, Now, &mut Outbox<M>)) {
         let State { now, out, acting, .. } = &mut self.state;
         for (seat, place) in self.seats.iter_mut().enumerate().skip(self.first_edge) {
-            if let Actor::Edge(edge) = &mut place.actor {
+            // An edge must not tell its clients anything once the node is known to be wrong.
+            if let Actor::Edge(edge) = &mut place.actor
+                && !self.effects.halted
+            {
                 *acting = seat;
                 call(&mut **edge, *now, out);
                 self.effects.carry_out(seat, place, *now, out);
@@ -425,11 +427,11 @@ impl<M> EventLoop<M> {
     fn run_roles(&mut self) {
         let until = self.state.now.elapsed.plus(BURST_TIME);
         for _ in 0..BURST {
-            let Some((seat, event)) = self.effects.inbox.pop_front() else { break };
-            self.handle(seat, event);
             if self.effects.halted {
                 break;
             }
+            let Some((seat, event)) = self.effects.inbox.pop_front() else { break };
+            self.handle(seat, event);
             self.state.now = self.clock.since(self.state.now);
             if self.has_edges() && self.state.now.elapsed >= until {
                 break;

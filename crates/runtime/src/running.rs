@@ -144,7 +144,7 @@ impl Runtime {
         let mut disk_ports = Vec::new();
         let mut built = Vec::new();
         let parts = loops.into_iter().zip(pollers).zip(mesh(&loop_parties, ring));
-        for (index, ((spec, (poller, me)), ends)) in parts.enumerate() {
+        for ((spec, (poller, me)), ends) in parts {
             let core = spec.core;
             let (seats, first_edge) = seats(options.node, spec.roles, spec.edges, &poller)?;
             let port = disk.as_mut().map(|disk| {
@@ -155,7 +155,6 @@ impl Runtime {
             });
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
             let effects = Effects {
-                index,
                 routes: routes.clone(),
                 outlets: ends.outlets,
                 disk: port,

@@ -2,6 +2,8 @@
 //!
 //! No test sleeps: each waits for what a role says over a channel, or for the node to end.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail where it likes")]
+
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -588,6 +590,31 @@ impl Edge for Load {
     fn drained(&self) -> bool {
         !self.forever
     }
+}
+
+/// A client of a node that has halted must not get an answer that was made up before the node knew.
+#[test]
+fn an_edge_sends_nothing_once_the_node_has_halted() {
+    let mut from_door = None;
+    let oracle = Acts(move |_, event, out: &mut Outbox<Msg>| match event {
+        Event::Message { from, message: Msg::Ping(client) } => {
+            out.send(from, Msg::Pong(client));
+            // The answer is under way when this fires, in the same turn.
+            from_door = Some(from);
+            out.send(at(ORACLE), Msg::Pong(0));
+        }
+        Event::Message { .. } => out.halt(format!("{from_door:?} asked too much")),
+        _ => {}
+    });
+    let (door, bound) = Door::new("127.0.0.1:0".parse().unwrap());
+    let running =
+        Runtime::start(options(), None, vec![LoopSpec::new("a").role(ORACLE, oracle).edge(2, door)]).unwrap();
+    let mut client = std::net::TcpStream::connect(bound.recv().unwrap()).unwrap();
+    client.write_all(b"?").unwrap();
+    assert!(running.wait().unwrap_err().reason.contains("asked too much"));
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"");
 }
 
 #[test]

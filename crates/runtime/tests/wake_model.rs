@@ -1,6 +1,8 @@
 //! The sleep and wake protocol under a model checker: the very source of `src/wake.rs`, compiled against loom's
 //! atomics, in every interleaving and with every value that weak memory may show.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail where it likes")]
+
 #[path = "../src/wake.rs"]
 mod wake;
 
