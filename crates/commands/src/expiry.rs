@@ -22,10 +22,15 @@ impl TimeUnit {
 
     /// The option of SET and GETEX with this name.
     fn named(option: &[u8]) -> Option<TimeUnit> {
-        [(&b"EX"[..], TimeUnit::EX), (b"PX", TimeUnit::PX), (b"EXAT", TimeUnit::EXAT), (b"PXAT", TimeUnit::PXAT)]
-            .into_iter()
-            .find(|(name, _)| option.eq_ignore_ascii_case(name))
-            .map(|(_, unit)| unit)
+        [
+            (&b"EX"[..], TimeUnit::EX),
+            (b"PX", TimeUnit::PX),
+            (b"EXAT", TimeUnit::EXAT),
+            (b"PXAT", TimeUnit::PXAT),
+        ]
+        .into_iter()
+        .find(|(name, _)| option.eq_ignore_ascii_case(name))
+        .map(|(_, unit)| unit)
     }
 
     /// The point in time that `n` of this unit means, milliseconds since the Unix epoch; `None` if that

@@ -167,7 +167,11 @@ fn quotient(mut number: Big, k: u32) -> Extended {
     divisor.multiply_power(5, k);
     // Aligned to the same length, the quotient lies between a half and two.
     let shift = divisor.bits() as i32 - number.bits() as i32;
-    if shift >= 0 { number.shift_left(shift as u32) } else { divisor.shift_left(shift.unsigned_abs()) }
+    if shift >= 0 {
+        number.shift_left(shift as u32)
+    } else {
+        divisor.shift_left(shift.unsigned_abs())
+    }
     let mut q = 0u128;
     for _ in 0..BITS {
         q <<= 1;
@@ -338,7 +342,9 @@ mod tests {
         ] {
             assert_eq!(sum(a, b).as_deref(), Some(expected), "{a} + {b}");
         }
-        assert!(sum("1e4932", "0.2").unwrap().starts_with("1000000000000000000006018949387963891323837774254533"));
+        assert!(
+            sum("1e4932", "0.2").unwrap().starts_with("1000000000000000000006018949387963891323837774254533")
+        );
         assert_eq!(sum("1e4932", "0.2").unwrap().len(), 4933);
     }
 

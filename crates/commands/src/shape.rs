@@ -28,8 +28,7 @@ pub(crate) const NOT_INTEGER: Refusal = Refusal("ERR value is not an integer or 
 pub(crate) const NOT_FLOAT: Refusal = Refusal("ERR value is not a valid float");
 pub(crate) const OVERFLOW: Refusal = Refusal("ERR increment or decrement would overflow");
 pub(crate) const NO_SUCH_KEY: Refusal = Refusal("ERR no such key");
-pub(crate) const TOO_LONG: Refusal =
-    Refusal("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+pub(crate) const TOO_LONG: Refusal = Refusal("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 pub(crate) const BAD_DB: Refusal = Refusal("ERR DB index is out of range");
 /// For callers that skip the check of the command table.
 pub(crate) const TOO_FEW: Refusal = Refusal("ERR wrong number of arguments");

@@ -58,7 +58,11 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
         }
         fields
     };
-    if values && !chosen.is_empty() { w.map(chosen.len()) } else { w.array(chosen.len()) }
+    if values && !chosen.is_empty() {
+        w.map(chosen.len())
+    } else {
+        w.array(chosen.len())
+    }
     for (field, value) in chosen {
         w.bulk(field);
         if values {

@@ -25,9 +25,13 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::COPY, "copy", Arc::new(Copy));
 }
 
-/// The number of a database that a client may name.
-pub(super) fn database(text: &[u8], not_integer: Refusal) -> Result<Db, Refusal> {
-    let n = parse_i64(text).filter(|n| i32::try_from(*n).is_ok()).ok_or(not_integer)?;
+const NO_INT: Refusal = Refusal("ERR value is out of range, value must between -2147483648 and 2147483647");
+
+/// The number of a database that a client may name. `invalid` is the answer to what is no number or does not
+/// fit 32 bits.
+pub(super) fn database(text: &[u8], invalid: (Refusal, Refusal)) -> Result<Db, Refusal> {
+    let n = parse_i64(text).ok_or(invalid.0)?;
+    let n = i32::try_from(n).map_err(|_| invalid.1)?;
     u8::try_from(n).ok().filter(|n| *n < Db::COUNT).map(Db).ok_or(BAD_DB)
 }
 
@@ -70,7 +74,7 @@ impl Relocate {
         if self.0 != Kind::Move {
             return Ok((key, second, db));
         }
-        let to = database(second.bytes, NOT_INTEGER)?;
+        let to = database(second.bytes, (NOT_INTEGER, NO_INT))?;
         if to == db { Err(SAME_OBJECT) } else { Ok((key, key, to)) }
     }
 }
@@ -148,7 +152,7 @@ impl Copy {
             if word.bytes.eq_ignore_ascii_case(b"REPLACE") {
                 replace = true;
             } else if word.bytes.eq_ignore_ascii_case(b"DB") {
-                to = database(rest.next().ok_or(SYNTAX)?.bytes, NOT_INTEGER)?;
+                to = database(rest.next().ok_or(SYNTAX)?.bytes, (NOT_INTEGER, NO_INT))?;
             } else {
                 return Err(SYNTAX);
             }

@@ -226,15 +226,18 @@ struct SwapDb;
 
 impl SwapDb {
     fn parse(mut items: ArgIter<'_>) -> Result<(Db, Db), Refusal> {
-        // Redis looks at both numbers before it looks at the range of either.
-        let first = items.bytes();
-        let second = items.bytes();
-        let in_range = |db: Result<Db, Refusal>| if db == Err(BAD_DB) { Ok(Db(0)) } else { db };
-        let (bad_first, bad_second) =
-            (Refusal("ERR invalid first DB index"), Refusal("ERR invalid second DB index"));
-        in_range(database(first, bad_first))?;
-        in_range(database(second, bad_second))?;
-        Ok((database(first, bad_first)?, database(second, bad_second)?))
+        let (first, second) = (items.bytes(), items.bytes());
+        let bad_first = Refusal("ERR invalid first DB index");
+        let bad_second = Refusal("ERR invalid second DB index");
+        // Both must be numbers before it matters whether there is such a database.
+        let first = database(first, (bad_first, bad_first));
+        let second = database(second, (bad_second, bad_second));
+        match (first, second) {
+            (Ok(first), Ok(second)) => Ok((first, second)),
+            (Err(refusal), _) if refusal != BAD_DB => Err(refusal),
+            (_, Err(refusal)) => Err(refusal),
+            (Err(refusal), _) => Err(refusal),
+        }
     }
 }
 
