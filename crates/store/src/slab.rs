@@ -12,7 +12,8 @@ use crate::RecordId;
 
 /// The longest key that lies in the record's own line.
 pub(crate) const SHORT_KEY: usize = 16;
-const CHUNK_BITS: u32 = 12;
+/// A chunk of a MiB: the allocator adds some 64 KiB to an allocation that is large and aligned.
+const CHUNK_BITS: u32 = 14;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A record, a placeholder for an absent one, or a vacant place.
@@ -193,9 +194,10 @@ impl Slab {
         self.chunks.iter().flatten().filter(|record| !record.is_vacant())
     }
 
-    /// Bytes of memory held, those of keys and values beside the records excluded.
+    /// Bytes of memory used so far, those of keys and values beside the records excluded.
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK * size_of::<Record>()
+        let places = self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len());
+        places * size_of::<Record>()
     }
 }
 
