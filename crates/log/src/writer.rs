@@ -114,8 +114,8 @@ enum Work {
     Group { count: usize, end: u64, chain: u32, last: Epoch, has_data: bool },
     /// Create the file of the next segment.
     Create(SegmentHeader),
-    /// Remove what a failed creation may have left.
-    Clear(SegmentHeader),
+    /// Remove what a failed creation of the segment with this first epoch may have left.
+    Clear(Epoch),
     /// Write the next segment's header; once it is durable, link the current one to it.
     Link(SegmentHeader),
     /// Make the current segment, which has no data, longer.
@@ -257,7 +257,9 @@ impl LogWriter {
         if self.full {
             return None;
         }
-        if let Some(work) = self.next.take() {
+        if (self.cleans_up() || !self.queue.is_empty())
+            && let Some(work) = self.next.take()
+        {
             let ops = self.ops_of(&work);
             return Some((work, ops));
         }
@@ -334,7 +336,7 @@ impl LogWriter {
             Work::Create(next) => {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
             }
-            Work::Clear(next) => vec![DiskOp::Remove { file: file_name(next.first_epoch) }],
+            Work::Clear(first) => vec![DiskOp::Remove { file: file_name(*first) }],
             Work::Link(next) => {
                 let name = file_name(next.first_epoch);
                 let head = EntryHead {
@@ -363,8 +365,10 @@ impl LogWriter {
                 }
                 ops
             }
+            // The file must be long for certain before the header may say so.
             Work::Grow(header) => vec![
                 DiskOp::SetLen { file: file.clone(), len: header.len },
+                DiskOp::Sync { file: file.clone() },
                 write(&file, 0, header_of(header)),
                 DiskOp::Sync { file },
             ],
@@ -387,10 +391,7 @@ impl LogWriter {
                 Progress::Durable(self.durable)
             }
             // Whether the file was there is what we do not know. If it still is, creating it will fail.
-            (Err(DiskError::Io { .. }), Work::Clear(next)) => {
-                self.next = Some(Work::Create(next));
-                Progress::Durable(self.durable)
-            }
+            (Err(DiskError::Io { .. }), Work::Clear(_)) => Progress::Durable(self.durable),
             // Old segments do no harm; whether this one is gone is unknown, so no further one is touched.
             (Err(DiskError::Full { .. }), Work::Trim) => {
                 self.trim_blocked = true;
@@ -403,7 +404,7 @@ impl LogWriter {
                         self.dirty = self.dirty.max(end);
                         None
                     }
-                    Work::Create(next) => Some(Work::Clear(next)),
+                    Work::Create(next) => Some(Work::Clear(next.first_epoch)),
                     again => Some(again),
                 };
                 Progress::Full { file: file.clone() }
@@ -436,7 +437,7 @@ impl LogWriter {
                 }
             }
             Work::Create(next) => self.next = Some(Work::Link(next)),
-            Work::Clear(next) => self.next = Some(Work::Create(next)),
+            Work::Clear(_) => {}
             Work::Link(next) => {
                 self.older.push_back(self.current.header.first_epoch);
                 self.current = Current::empty(next);
@@ -458,16 +459,28 @@ impl LogWriter {
     /// After [`Progress::Full`]: hands back all entries that are not durable, for their clients to be told, and
     /// forgets them, so that their epochs can be used again. What they have left on the disk is overwritten before
     /// anything else is written; until the log [is idle](LogWriter::is_idle), a crash may still bring some back.
+    /// The log is not full any more, unless it is the overwriting that found no space: that waits for
+    /// [`LogWriter::retry`].
     ///
     /// Nothing is given back while a request is in flight or the disk is not full.
     pub fn give_up(&mut self) -> Vec<Pending> {
         if !self.full || self.in_flight.is_some() {
             return Vec::new();
         }
-        if self.dirty > self.current.position {
-            self.next = Some(Work::Zero(self.dirty));
+        match self.next {
+            // Cleaning up is what found no space: not again before somebody says so.
+            Some(Work::Zero(_)) => {}
+            // Begun for an entry that is given up. What has been done of it does no harm.
+            Some(Work::Create(_) | Work::Grow(_)) => {
+                self.next = None;
+                self.full = false;
+            }
+            _ if self.dirty > self.current.position => {
+                self.next = Some(Work::Zero(self.dirty));
+                self.full = false;
+            }
+            _ => self.full = false,
         }
-        self.full = false;
         self.appended = self.last_epoch;
         self.pending_bytes = 0;
         let pending = |queued: Queued| {
@@ -496,9 +509,14 @@ impl LogWriter {
         self.appended
     }
 
-    /// Whether nothing is queued or under way.
+    /// Whether nothing is queued or under way, and nothing that was given up can come back.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.in_flight.is_none() && self.next.is_none()
+        self.queue.is_empty() && self.in_flight.is_none() && !self.cleans_up()
+    }
+
+    /// Whether something has to be put right even if no entry waits.
+    fn cleans_up(&self) -> bool {
+        matches!(self.next, Some(Work::Zero(_) | Work::Clear(_)))
     }
 
     /// Numbers for metrics.

@@ -254,3 +254,44 @@ fn foreign_files_are_ignored_and_a_visitor_can_refuse() {
     let Err(LogError::Refused { epoch, reason, .. }) = refusal else { panic!("accepted") };
     assert_eq!((epoch, reason.as_str()), (Epoch(3), "no such procedure"));
 }
+
+/// The second segment holds one batch, which says nothing about the first one; its header does.
+#[test]
+fn damage_to_the_end_of_a_segment_is_refused_once_the_next_is_in_use() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    for epoch in 1..=2 {
+        append(&mut writer, epoch, &payload(epoch, 1200));
+        settle(&mut disk, &mut writer);
+    }
+    let first = files(&disk).remove(0);
+    let end = 512 + 48 + 1200 + 56;
+    for offset in 512..end {
+        let mut flipped = disk.clone();
+        flipped.damage(&first, offset, 1);
+        let Err(LogError::Damaged { file, .. }) = open(&mut flipped, config()) else {
+            panic!("byte {offset}")
+        };
+        assert_eq!(file, first);
+    }
+}
+
+#[test]
+fn a_segment_of_another_history_is_refused() {
+    let history = |salt: u64| {
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        for epoch in 1..=2 {
+            append(&mut writer, epoch, &payload(epoch + salt, 1200));
+            settle(&mut disk, &mut writer);
+        }
+        disk
+    };
+    let (mut disk, other) = (history(0), history(100));
+    let second = files(&disk).remove(1);
+    let bytes = other.read(&second, 0, 1 << 20).unwrap();
+    let data = vec![ordain_role::Bytes::Owned(bytes)];
+    disk.apply(&DiskOp::Write { file: second.clone(), offset: 0, data }).unwrap();
+    let Err(LogError::Damaged { file, offset: 0, .. }) = open(&mut disk, config()) else { panic!("passed") };
+    assert_eq!(file, second);
+}

@@ -213,3 +213,38 @@ fn old_segments_are_removed_whole() {
     writer.append(Epoch(61), 0, vec![Bytes::Owned(b"goes on".to_vec())]).unwrap();
     assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(61))));
 }
+
+/// An entry for which there is no space is given up, and smaller ones go on in the space there is.
+#[test]
+fn what_is_too_large_for_the_disk_can_be_given_up() {
+    for first in [0, 100] {
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        disk.set_capacity(Some(4096));
+        if first > 0 {
+            append(&mut writer, 1, &payload(1, first));
+            settle(&mut disk, &mut writer);
+        }
+        append(&mut writer, 2, &payload(2, 1 << 20));
+        assert!(matches!(settle(&mut disk, &mut writer), Some(Progress::Full { .. })));
+        assert!(!writer.is_idle());
+        assert_eq!(writer.give_up().len(), 1);
+        settle(&mut disk, &mut writer);
+        assert!(writer.is_idle() && !writer.is_full());
+        for epoch in 2..7 {
+            append(&mut writer, epoch, &payload(epoch, 200));
+            assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(epoch))));
+        }
+        append(&mut writer, 7, &payload(7, 1200));
+        assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(7))));
+        let (_, recovered, found) = open(&mut disk, config()).unwrap();
+        assert_eq!((recovered.torn, recovered.removed.len()), (None, 0));
+        let expected: Entries = (1..8)
+            .filter(|epoch| *epoch > 1 || first > 0)
+            .map(|epoch| {
+                (epoch, payload(epoch, [first, 200, 1200][usize::from(epoch > 1) + usize::from(epoch > 6)]))
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+}
