@@ -1,13 +1,16 @@
 //! Runs commands through the reference executor and writes replies down as text.
 
+// Every test is a crate of its own and uses a part of this.
+#![allow(dead_code)]
+
 use std::fmt::Write;
 use std::sync::Arc;
 
 use ordain_commands::{Action, check_arity, lookup, register};
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
-    Call, Chunk, ChunkNo, Datum, Db, Epoch, GatewayId, Gsn, Millis, PartitionId, PlanError,
-    ReferenceExecutor, Registry, Writer,
+    ArgsBuilder, Call, Chunk, ChunkNo, Datum, Db, Epoch, GatewayId, Gsn, Millis, PartitionId, PlanError,
+    ProcedureId, ReferenceExecutor, Registry, Writer, system,
 };
 
 /// A database of one client.
@@ -22,7 +25,7 @@ pub struct Client {
 impl Client {
     pub fn new() -> Client {
         let mut registry = Registry::default();
-        ordain_model::system::register(&mut registry);
+        system::register(&mut registry);
         register(&mut registry);
         let registry = Arc::new(registry);
         let executor = ReferenceExecutor::new(registry.clone());
@@ -53,6 +56,29 @@ impl Client {
         chunk.push(&self.registry, Call::new(id, self.db), |args| encode(&words[1..], args))?;
         self.check_log(&chunk);
         Ok(self.run_chunk(&chunk).reply)
+    }
+
+    /// Runs commands as one transaction.
+    pub fn multi(&mut self, commands: &[Vec<String>]) -> String {
+        let encoded: Vec<(ProcedureId, Vec<u8>)> = commands
+            .iter()
+            .map(|words| {
+                let Some(Action::Procedure { id, encode }) = lookup(words[0].as_bytes()).map(|c| c.action)
+                else {
+                    panic!("{} is no procedure", words[0])
+                };
+                let words: Vec<&[u8]> = words[1..].iter().map(|word| word.as_bytes()).collect();
+                let mut args = Vec::new();
+                encode(&words, &mut ArgsBuilder::new(&mut args));
+                (id, args)
+            })
+            .collect();
+        let calls = encoded.iter().map(|(id, args)| (*id, self.db, args.as_slice()));
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(1));
+        let call = Call::new(system::MULTI, self.db);
+        chunk.push(&self.registry, call, |args| system::multi_args([].into_iter(), calls, args)).unwrap();
+        self.check_log(&chunk);
+        render(&self.run_chunk(&chunk).reply)
     }
 
     /// Runs the one transaction of a chunk.
