@@ -2,7 +2,9 @@
 //!
 //! [`Faults`] is what a user asks for; [`Intensity`] is what one seed makes of it. Every seed draws its own
 //! rates and some seeds leave a fault out altogether, because a run in which everything fails all the time
-//! never reaches the states that a run with one well-placed fault does.
+//! never reaches the states that a run with one well-placed fault does. (A fault that is asked for alone is
+//! always used.) Times between faults are of the order of what a few hundred transactions take, so that short
+//! runs meet them too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -127,8 +129,6 @@ pub struct Intensity {
     pub impatience_chance: u32,
     /// Mean time between two crashes; 0 for none.
     pub crash_every_us: u64,
-    /// How many crashes there are at most.
-    pub crashes_max: u32,
     /// Longest time that a node stays down.
     pub down_us_max: u64,
     /// Chance that a restarting node crashes again while it recovers.
@@ -168,7 +168,6 @@ impl Intensity {
             drop_chance: 0,
             impatience_chance: 0,
             crash_every_us: 0,
-            crashes_max: 0,
             down_us_max: 0,
             crash_in_recovery_chance: 0,
             partition_every_us: 0,
@@ -188,19 +187,19 @@ impl Intensity {
     pub fn draw(faults: Faults, random: &mut Random) -> Intensity {
         let mut drawn = Intensity::calm(random);
         // Every kind is asked for in any case, so that leaving one out changes the others of a seed little.
-        let mut uses = |fault| random.chance(750_000) && faults.has(fault);
+        let only = faults.0.count_ones() == 1;
+        let mut uses = |fault| (random.chance(750_000) || only) && faults.has(fault);
         let used = Fault::ALL.map(|(fault, _)| uses(fault));
         let rate = |random: &mut Random| 1 << random.between(10, 17);
         let [crash, partition, delay, reorder, duplicate, disk, clock] = used;
         if crash {
-            drawn.crash_every_us = 1 << random.between(12, 19);
-            drawn.crashes_max = random.between(1, 12) as u32;
-            drawn.down_us_max = 1 << random.between(8, 20);
+            drawn.crash_every_us = 1 << random.between(9, 15);
+            drawn.down_us_max = 1 << random.between(8, 17);
             drawn.crash_in_recovery_chance = random.below(400_000) as u32;
         }
         if partition {
-            drawn.partition_every_us = 1 << random.between(15, 20);
-            drawn.partition_us_max = 1 << random.between(12, 20);
+            drawn.partition_every_us = 1 << random.between(11, 17);
+            drawn.partition_us_max = 1 << random.between(10, 17);
             drawn.drop_chance = rate(random);
         }
         if delay {
@@ -212,16 +211,16 @@ impl Intensity {
         }
         if duplicate {
             drawn.duplicate_chance = rate(random);
-            drawn.impatience_chance = rate(random);
+            drawn.impatience_chance = 1 << random.between(14, 18);
         }
         if disk {
             drawn.slow_disk_chance = rate(random);
-            drawn.full_every_us = 1 << random.between(15, 20);
-            drawn.full_us_max = 1 << random.between(12, 18);
+            drawn.full_every_us = 1 << random.between(11, 17);
+            drawn.full_us_max = 1 << random.between(9, 16);
         }
         if clock {
             drawn.clock_drift = random.below(200_000) as u32;
-            drawn.jump_every_us = 1 << random.between(13, 20);
+            drawn.jump_every_us = 1 << random.between(10, 17);
             drawn.jump_us_max = 1 << random.between(10, 34);
         }
         drawn
@@ -256,6 +255,8 @@ mod tests {
 
     #[test]
     fn some_seeds_leave_a_fault_out_and_most_use_it() {
+        let alone = Faults::NONE.with(Fault::Crash);
+        assert!((0..50).all(|s| Intensity::draw(alone, &mut Random::new(s)).crash_every_us > 0));
         let used = (0..400)
             .filter(|s| Intensity::draw(Faults::ALL, &mut Random::new(*s)).crash_every_us > 0)
             .count();

@@ -25,7 +25,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -41,7 +41,7 @@ impl Random {
     /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         // The high half of a product: biased by less than n / 2^64, which no simulation can see.
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
     }
 
     /// An index below `n`, which must not be 0 if the index is used.
@@ -69,7 +69,7 @@ impl Random {
     /// A stream of its own, so that drawing more from one does not change the other.
     #[must_use]
     pub fn fork(&mut self) -> Random {
-        Random::new(self.next())
+        Random::new(self.draw())
     }
 }
 
@@ -81,8 +81,8 @@ mod tests {
     fn the_stream_of_a_seed_is_pinned() {
         // A change here makes every seed in every bug report meaningless.
         let mut random = Random::new(0);
-        assert_eq!(random.next(), 0x53175d61490b23df);
-        assert_ne!(Random::new(0).next(), Random::new(1).next());
+        assert_eq!(random.draw(), 0x53175d61490b23df);
+        assert_ne!(Random::new(0).draw(), Random::new(1).draw());
     }
 
     #[test]

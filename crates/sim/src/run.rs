@@ -1,5 +1,7 @@
 //! One run from its seed to its verdict.
 
+use std::fmt;
+
 use ordain_model::{Abort, Batch, Call, Db, Digest, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
@@ -101,6 +103,15 @@ pub struct Report {
     pub verdict: Result<(), Violation>,
 }
 
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.verdict {
+            Ok(()) => write!(f, "seed {} ok digest {}", self.seed, self.digest),
+            Err(violation) => write!(f, "seed {} violation {violation}", self.seed),
+        }
+    }
+}
+
 /// Runs a seed and checks what it leaves behind. `sink` is given the lines of the event trace.
 pub fn run_seed<'a, S: System>(
     config: &'a Config,
@@ -152,7 +163,7 @@ pub fn run_seed<'a, S: System>(
         counts: simulator.counts,
         events: simulator.trace.events(),
         trace_hash: simulator.trace.hash(),
-        closing_draw: simulator.random.next(),
+        closing_draw: simulator.random.draw(),
         digest,
         verdict,
     };

@@ -210,6 +210,11 @@ impl<'a, S: System> Simulator<'a, S> {
         self.now
     }
 
+    /// What was found broken so far: nothing more happens then.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.failed.as_ref()
+    }
+
     pub(crate) fn after(&mut self, delay: u64, happening: Happening<S::Message>) {
         self.at(self.now.plus(Micros(delay)), happening);
     }
@@ -248,10 +253,10 @@ impl<'a, S: System> Simulator<'a, S> {
 
     fn happen(&mut self, happening: Happening<S::Message>) {
         match happening {
-            Happening::Deliver { from, from_life, to, to_life, message } => {
-                if self.lives(from.node.0 as usize, from_life) && self.lives(to.node.0 as usize, to_life) {
-                    self.deliver(from, to, message);
-                }
+            Happening::Deliver { from, from_life, to, to_life, message }
+                if self.lives(from.node.0 as usize, from_life) && self.lives(to.node.0 as usize, to_life) =>
+            {
+                self.deliver(from, to, message);
             }
             Happening::Turn { node, life, role } if self.lives(node, life) => self.turn(node, role),
             Happening::Timer { node, life, role, timer, setting } if self.lives(node, life) => {
@@ -262,10 +267,8 @@ impl<'a, S: System> Simulator<'a, S> {
                 }
             }
             Happening::Disk { node, life, role } if self.lives(node, life) => self.disk_step(node, role),
-            Happening::Flush { door, life } => {
-                if self.lives(self.doors[door].node.0 as usize, life) {
-                    self.flush(door);
-                }
+            Happening::Flush { door, life } if self.lives(self.doors[door].node.0 as usize, life) => {
+                self.flush(door);
             }
             Happening::Think { client, lane } => self.think(client, lane),
             Happening::Resend { client, request, attempt } => self.resend_rejected(client, request, attempt),
@@ -357,8 +360,8 @@ impl<'a, S: System> Simulator<'a, S> {
 
     // Nodes.
 
-    /// A node loses power.
-    pub(crate) fn crash(&mut self, node: usize) {
+    /// A node loses power, and starts again some time later.
+    pub fn crash(&mut self, node: usize) {
         self.trace.note(self.now, format_args!("node {node} crashes"));
         self.counts.crashes += 1;
         let random = &mut self.random;
@@ -367,7 +370,7 @@ impl<'a, S: System> Simulator<'a, S> {
         crashed.incarnation += 1;
         crashed.roles.clear();
         crashed.crash_at_op = None;
-        crashed.disk.crash(|| random.next());
+        crashed.disk.crash(|| random.draw());
         let links = &mut self.links;
         links.retain(|(from, to), _| from.node.0 as usize != node && to.node.0 as usize != node);
         self.doors.iter_mut().filter(|door| door.node.0 as usize == node).for_each(Door::reset);
@@ -402,13 +405,8 @@ impl<'a, S: System> Simulator<'a, S> {
                 }
                 let numbers: Vec<u16> = node.roles.keys().copied().collect();
                 numbers.into_iter().for_each(|role| self.wake(number, role));
-                if self.counts.crashes < self.intensity.crashes_max && !self.healed {
-                    let life = self.nodes[number].incarnation;
-                    self.after_about(
-                        self.intensity.crash_every_us,
-                        Happening::CrashDue { node: number, life },
-                    );
-                }
+                let life = self.nodes[number].incarnation;
+                self.after_about(self.intensity.crash_every_us, Happening::CrashDue { node: number, life });
                 return self.reconnect_clients(number);
             }
             Ok(Err(reason)) if node.is_full => {

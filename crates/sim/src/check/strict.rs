@@ -86,4 +86,32 @@ mod tests {
         history.answered(third, OutcomeStatus::Committed, gsn(5), b"");
         assert!(check(&history).is_err(), "the same place is not a later one");
     }
+
+    /// The definition, pair by pair.
+    fn by_definition(history: &History) -> bool {
+        history.answers().all(|(first, _, answer)| {
+            history.answers().all(|(second, request, other)| {
+                first == second || answer.moment > request.moment || answer.gsn < other.gsn
+            })
+        })
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn one_pass_finds_what_the_definition_says(
+            steps in proptest::collection::vec((proptest::bool::ANY, 0u64..8), 1..12),
+        ) {
+            let mut history = History::default();
+            let mut open = Vec::new();
+            for (asks, n) in steps {
+                if asks || open.is_empty() {
+                    open.push(sent(&mut history));
+                } else {
+                    let id = open.remove(n as usize % open.len());
+                    history.answered(id, OutcomeStatus::Committed, gsn(n), b"");
+                }
+            }
+            proptest::prop_assert_eq!(check(&history).is_ok(), by_definition(&history));
+        }
+    }
 }

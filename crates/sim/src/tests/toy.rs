@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
-    Batch, Chunk, Digest, Epoch, Front, GatewayId, Lookup, Millis, OutcomeBatch, OutcomeStatus, PartitionId,
-    Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
+    Batch, Chunk, Digest, Epoch, Front, GatewayId, Gsn, Lookup, Millis, OutcomeBatch, OutcomeStatus,
+    PartitionId, Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
 };
 use ordain_model::{Micros, reference};
 use ordain_role::{
@@ -77,7 +77,11 @@ impl Mistake {
             (Mistake::SkipTransaction, "none", &[V::WrongAnswer, V::WrongState]),
             (Mistake::Reorder, "none", &[V::WrongAnswer, V::WrongState]),
             (Mistake::ForgetSession, "crash", &[V::EffectTwice]),
-            (Mistake::AnswerAnew, "duplicate", &[V::AnswersDiffer, V::WrongAnswer, V::WrongPlace]),
+            (
+                Mistake::AnswerAnew,
+                "duplicate",
+                &[V::AnswersDiffer, V::WrongAnswer, V::WrongPlace, V::AcknowledgedLost],
+            ),
             (Mistake::ReuseEpochs, "crash", &[V::RealTime, V::WrongAnswer]),
             (Mistake::TimeGoesBack, "clock", &[V::LogOrder]),
             (Mistake::KeepAborted, "none", &[V::WrongAnswer, V::WrongState]),
@@ -316,19 +320,21 @@ impl Role for Order {
                 if self.asked == 40 && self.has(Mistake::Halt) {
                     out.halt("planted");
                 }
-                if self.asked == 40 && self.has(Mistake::RunRefused) {
+                let run_refused = self.asked == 40 && self.has(Mistake::RunRefused);
+                if self.log.is_full() || run_refused {
                     let mut refused = OutcomeBatch::new(chunk.gateway);
                     for txn in chunk.txns() {
-                        let none = ordain_model::Gsn::NONE;
-                        refused.push(chunk.number, txn.index, none, OutcomeStatus::Busy, |_| ());
+                        refused.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Refused, |_| ());
                     }
                     out.send(door_of(chunk.gateway), Front::Outcomes(refused));
-                    // Nobody knows this gateway, so its outcomes are not sent twice.
+                } else {
+                    self.open.push(chunk.clone());
+                }
+                if run_refused {
+                    // Nobody knows this gateway, so the outcomes are not sent twice.
                     let mut orphan = (*chunk).clone();
                     orphan.gateway = NOBODY;
                     self.open.push(Arc::new(orphan));
-                } else {
-                    self.open.push(chunk);
                 }
                 if self.log.is_idle() {
                     self.seal(now, out);
@@ -429,8 +435,8 @@ impl Execute {
     }
 }
 
-fn batch_start(batch: &Batch) -> ordain_model::Gsn {
-    ordain_model::Gsn::new(batch.epoch, batch.partition, 0)
+fn batch_start(batch: &Batch) -> Gsn {
+    Gsn::new(batch.epoch, batch.partition, 0)
 }
 
 impl Role for Execute {
