@@ -173,3 +173,37 @@ fn what_a_failed_sync_left_unwritten_is_written_by_the_next_process() {
         assert_eq!(found[..shown.len()], shown[..], "seed {seed}");
     }
 }
+
+#[test]
+fn a_crash_while_the_empty_segment_grows_leaves_a_log() {
+    for stop in 0..8 {
+        for seed in 0..40 {
+            let mut random = Random(seed);
+            let mut disk = MemoryDirectory::new();
+            let Ok((mut writer, _, _)) = open(&mut disk, config()) else { panic!("a new log opens") };
+            append(&mut writer, 1, &payload(1, 5000));
+            let mut left = stop;
+            while until_stop(&mut disk, &mut writer, &mut left) == Some(true) {}
+            disk.crash(|| random.next());
+            let (_, _, found) = open(&mut disk, config()).unwrap_or_else(|why| panic!("stop {stop}: {why}"));
+            assert!(found.len() as u64 >= writer.durable().0);
+        }
+    }
+}
+
+/// As above, at the very beginning: the header of a new log is shown by reads and was never written.
+#[test]
+fn a_log_whose_creation_was_not_synced_is_written_again() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let mut disk = MemoryDirectory::new();
+        disk.fail_syncs(true);
+        assert!(open(&mut disk, config()).is_err());
+        disk.fail_syncs(false);
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        append(&mut writer, 1, &payload(1, 1000));
+        settle(&mut disk, &mut writer);
+        disk.crash(|| random.next());
+        assert_eq!(open(&mut disk, config()).unwrap().2, [(1, payload(1, 1000))], "seed {seed}");
+    }
+}

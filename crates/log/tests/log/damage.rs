@@ -295,3 +295,35 @@ fn a_segment_of_another_history_is_refused() {
     let Err(LogError::Damaged { file, offset: 0, .. }) = open(&mut disk, config()) else { panic!("passed") };
     assert_eq!(file, second);
 }
+
+/// The same place of the same segment of another history: only the checksum of its predecessor gives it away.
+#[test]
+fn an_entry_of_another_history_is_refused() {
+    let history = |salt: u64| {
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        for (epoch, salt) in [(1, salt), (2, 0)] {
+            append(&mut writer, epoch, &payload(epoch + salt, 64));
+            settle(&mut disk, &mut writer);
+        }
+        disk
+    };
+    let (mut disk, other) = (history(0), history(100));
+    let (file, second) = (files(&disk).remove(0), 512 + 48 + 64);
+    let data = vec![ordain_role::Bytes::Owned(other.read(&file, second, 48 + 64).unwrap())];
+    disk.apply(&DiskOp::Write { file, offset: second, data }).unwrap();
+    let Err(LogError::Damaged { offset, .. }) = open(&mut disk, config()) else { panic!("passed") };
+    assert_eq!(offset, second);
+}
+
+/// Appended and marked in one go, as at a clean stop: the mark must not share the entry's request.
+#[test]
+fn a_mark_vouches_for_what_was_appended_just_before_it() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    append(&mut writer, 1, &payload(1, 64));
+    writer.mark();
+    settle(&mut disk, &mut writer);
+    disk.damage(&files(&disk)[0], 600, 1);
+    assert!(matches!(open(&mut disk, config()), Err(LogError::Damaged { offset: 512, .. })));
+}
