@@ -24,7 +24,7 @@ pub enum Fault {
     Reorder,
     /// Messages between nodes arrive twice; clients lose patience and send a request of a session again.
     Duplicate,
-    /// Disks are slow, and full for a while.
+    /// Disks are slow, full for a while, and fail to sync now and then: a node may stop then, and comes back.
     Disk,
     /// Clocks run fast or slow, and wall clocks jump both ways.
     Clock,
@@ -143,6 +143,8 @@ pub struct Intensity {
     pub sync_us_max: u64,
     /// Chance that a disk operation takes a hundred times as long.
     pub slow_disk_chance: u32,
+    /// Chance that a sync fails and loses what it should have kept.
+    pub sync_failure_chance: u32,
     /// Mean time between two shortages of space; 0 for none.
     pub full_every_us: u64,
     /// Longest time that a disk stays full.
@@ -175,6 +177,7 @@ impl Intensity {
             write_us_max: 1 << random.between(2, 6),
             sync_us_max: 1 << random.between(7, 12),
             slow_disk_chance: 0,
+            sync_failure_chance: 0,
             full_every_us: 0,
             full_us_max: 0,
             clock_drift: 0,
@@ -215,6 +218,7 @@ impl Intensity {
         }
         if disk {
             drawn.slow_disk_chance = rate(random);
+            drawn.sync_failure_chance = 1 << random.between(10, 16);
             drawn.full_every_us = 1 << random.between(11, 17);
             drawn.full_us_max = 1 << random.between(9, 16);
         }

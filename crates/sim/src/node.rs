@@ -17,6 +17,8 @@ pub(crate) struct Node<M> {
     pub(crate) roles: BTreeMap<u16, Slot<M>>,
     pub(crate) disk: MemoryDirectory,
     pub(crate) is_full: bool,
+    /// A sync has failed in this life: the node may stop itself.
+    pub(crate) sync_failed: bool,
     /// The node loses power when its disk has been asked for this many operations.
     pub(crate) crash_at_op: Option<u64>,
     pub(crate) clock: Clock,
@@ -30,6 +32,7 @@ impl<M> Node<M> {
             roles: BTreeMap::new(),
             disk: MemoryDirectory::new(),
             is_full: false,
+            sync_failed: false,
             crash_at_op: None,
             clock: Clock::new(Micros(0), 0, 0),
         }

@@ -13,7 +13,7 @@ use std::fmt::{self, Debug, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ordain_model::{Front, Micros};
-use ordain_role::{Address, Directory, DiskRequest, Event, NodeId, Outbox, TimerId};
+use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::{Violation, ViolationKind};
@@ -107,6 +107,8 @@ pub struct Counts {
     pub restarts: u32,
     /// Times that a disk became full.
     pub shortages: u32,
+    /// Syncs that failed.
+    pub sync_failures: u32,
     /// Times that the network fell apart.
     pub partitions: u32,
     /// Times that a wall clock jumped.
@@ -370,6 +372,7 @@ impl<'a, S: System> Simulator<'a, S> {
         crashed.incarnation += 1;
         crashed.roles.clear();
         crashed.crash_at_op = None;
+        crashed.sync_failed = false;
         crashed.disk.crash(|| random.draw());
         let links = &mut self.links;
         links.retain(|(from, to), _| from.node.0 as usize != node && to.node.0 as usize != node);
@@ -463,6 +466,11 @@ impl<'a, S: System> Simulator<'a, S> {
             Err(panic) => return self.fail(broken(ViolationKind::Panicked, panic_text(&*panic))),
         }
         if let Some(reason) = out.halt {
+            if self.nodes[number].sync_failed {
+                // What is on the disk is not known any more: stopping is right, and recovery finds out.
+                self.trace.note(self.now, format_args!("node {number} stops: {reason}"));
+                return self.crash(number);
+            }
             return self.fail(broken(ViolationKind::Halted, reason));
         }
         let from = Address { node: NodeId(number as u16), role };
@@ -561,9 +569,7 @@ impl<'a, S: System> Simulator<'a, S> {
     fn schedule_disk(&mut self, number: usize, role: u16) {
         let Some(slot) = self.nodes[number].roles.get(&role) else { return };
         let most = match slot.disk.current() {
-            Some(ordain_role::DiskOp::Sync { .. } | ordain_role::DiskOp::SyncDirectory) => {
-                self.intensity.sync_us_max
-            }
+            Some(DiskOp::Sync { .. } | DiskOp::SyncDirectory) => self.intensity.sync_us_max,
             _ => self.intensity.write_us_max,
         };
         let mut takes = 1 + most / 4 + self.random.tail(most);
@@ -575,8 +581,8 @@ impl<'a, S: System> Simulator<'a, S> {
     }
 
     fn disk_step(&mut self, number: usize, role: u16) {
-        let Simulator { nodes, random, trace, now, .. } = self;
-        let Node { disk, roles, crash_at_op, .. } = &mut nodes[number];
+        let Simulator { nodes, random, trace, now, intensity, counts, .. } = self;
+        let Node { disk, roles, crash_at_op, sync_failed, .. } = &mut nodes[number];
         let Some(slot) = roles.get_mut(&role) else { return };
         let op = slot.disk.current().cloned();
         if crash_at_op.is_some_and(|at| disk.ops() >= at) {
@@ -587,7 +593,13 @@ impl<'a, S: System> Simulator<'a, S> {
             }
             return self.crash(number);
         }
+        let is_sync = matches!(op, Some(DiskOp::Sync { .. } | DiskOp::SyncDirectory));
+        let fails = is_sync && random.chance(intensity.sync_failure_chance);
+        counts.sync_failures += u32::from(fails);
+        *sync_failed |= fails;
+        disk.fail_syncs(fails);
         let result = op.as_ref().map_or(Ok(()), |op| disk.apply(op));
+        disk.fail_syncs(false);
         trace.note(*now, format_args!("{number}/{role} disk {op:?} {result:?}"));
         if let Some(done) = slot.disk.advance(result) {
             slot.inbox.push_back(Event::Disk(done));

@@ -31,6 +31,8 @@ const NOBODY: GatewayId = GatewayId(u16::MAX);
 pub enum Mistake {
     /// A batch is run, and its outcomes sent, before it is durable.
     AckBeforeDurable,
+    /// A sync that failed is taken for one that did not.
+    IgnoreFailedSync,
     /// The log is written and not synced.
     NoSync,
     /// One transaction in some is not run.
@@ -65,13 +67,18 @@ pub enum Mistake {
 
 impl Mistake {
     /// Each with faults under which it must be found, and as what.
-    pub const ALL: [(Mistake, &'static str, &'static [ViolationKind]); 14] = {
+    pub const ALL: [(Mistake, &'static str, &'static [ViolationKind]); 15] = {
         use ViolationKind as V;
         [
             (
                 Mistake::AckBeforeDurable,
                 "crash",
                 &[V::AcknowledgedLost, V::RealTime, V::WrongAnswer, V::WrongPlace],
+            ),
+            (
+                Mistake::IgnoreFailedSync,
+                "disk",
+                &[V::AcknowledgedLost, V::Recovery, V::WrongAnswer, V::WrongState],
             ),
             (Mistake::NoSync, "none", &[V::AcknowledgedLost, V::Recovery, V::WrongAnswer, V::WrongState]),
             (Mistake::SkipTransaction, "none", &[V::WrongAnswer, V::WrongState]),
@@ -341,7 +348,10 @@ impl Role for Order {
                 }
             }
             Event::Message { .. } => out.halt("not for me"),
-            Event::Disk(done) => {
+            Event::Disk(mut done) => {
+                if self.has(Mistake::IgnoreFailedSync) {
+                    done.result = Ok(());
+                }
                 match self.log.done(&done) {
                     Some(Progress::Full { .. }) => out.set_timer(RETRY, Micros::from_millis(3)),
                     Some(Progress::Failed { reason }) => out.halt(reason),
