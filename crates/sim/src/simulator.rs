@@ -152,12 +152,16 @@ impl<S: System> Debug for Simulator<'_, S> {
 
 impl<'a, S: System> Simulator<'a, S> {
     /// A cluster that is about to start.
+    ///
+    /// # Panics
+    /// If the configuration has no node or no front door: whoever reads it from a user refuses it.
     pub fn new(
         system: S,
         workload: &'a mut (dyn Workload + 'a),
         config: &'a Config,
         sink: Option<Sink<'a>>,
     ) -> Simulator<'a, S> {
+        assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
         let mut random = Random::new(config.seed);
         let intensity = Intensity::draw(config.faults, &mut random);
         let registry = system.registry();
