@@ -172,19 +172,37 @@ const fn index() -> [u8; PLACES] {
 
 /// Where a name's probe begins, whatever its case: the names are told apart by their length and up to eight
 /// bytes from each end.
+#[inline]
 const fn place(name: &[u8]) -> usize {
     const CASE: u64 = 0x2020_2020_2020_2020;
-    let take = if name.len() < 8 { name.len() } else { 8 };
-    let (mut head, mut tail, mut i) = (0u64, 0u64, 0);
-    while i < take {
-        head = head << 8 | name[i] as u64;
-        tail = tail << 8 | name[name.len() - 1 - i] as u64;
-        i += 1;
-    }
+    let len = name.len();
+    let (head, tail) = if len >= 8 {
+        (long(name), long(name.split_at(len - 8).1))
+    } else if len >= 4 {
+        (short(name), short(name.split_at(len - 4).1))
+    } else if len > 0 {
+        (name[0] as u64, (name[len / 2] as u64) << 8 | name[len - 1] as u64)
+    } else {
+        (0, 0)
+    };
     let mixed = (head | CASE).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (tail | CASE).wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
-        ^ name.len() as u64;
+        ^ len as u64;
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
+}
+
+const fn long(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => 0,
+    }
+}
+
+const fn short(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<4>() {
+        Some(word) => u32::from_le_bytes(*word) as u64,
+        None => 0,
+    }
 }
 
 /// The command with this name, in any case.
