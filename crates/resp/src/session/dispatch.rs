@@ -1,7 +1,9 @@
 //! From the words of a command to a transaction, or to the session's own commands.
 
-use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, ids, lookup};
-use ordain_model::{ArgsBuilder, Call, ProcedureId, Writer, system};
+use ordain_commands::script::functions::function_subcommand;
+use ordain_commands::script::script_subcommand;
+use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, lookup};
+use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Writer, system};
 
 use super::{Mode, ReplyMode, Session, Words};
 use crate::shared::Context;
@@ -34,34 +36,30 @@ pub(super) enum Place {
     InExec,
 }
 
-fn encode_all(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
-    for arg in args {
-        builder.push(arg);
-    }
-}
-
 /// The call that a command makes; `None` if the session answers it itself.
+///
+/// # Errors
+/// There is no such subcommand, or it takes other words.
 #[inline]
-pub(super) fn planned<'w, 'a>(command: &Command, words: &'w Words<'a>) -> Option<Planned<'w, 'a>> {
-    match command.action {
-        Action::Procedure { id, encode } => Some(Planned { procedure: id, encode, args: &words[1..] }),
-        Action::Session(which) => {
-            let sub = words.get(1)?;
-            let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
-            let procedure = match which {
-                SessionCommand::Debug if is("digest") && words.len() == 2 => system::DIGEST,
-                SessionCommand::Script if is("load") && words.len() == 3 => ids::SCRIPT_LOAD,
-                SessionCommand::Script if is("exists") && words.len() >= 3 => ids::SCRIPT_EXISTS,
-                SessionCommand::Script if is("flush") && words.len() <= 3 => ids::SCRIPT_FLUSH,
-                SessionCommand::Function if is("load") && words.len() >= 3 => ids::FUNCTION_LOAD,
-                SessionCommand::Function if is("delete") && words.len() == 3 => ids::FUNCTION_DELETE,
-                SessionCommand::Function if is("flush") && words.len() <= 3 => ids::FUNCTION_FLUSH,
-                SessionCommand::Function if is("list") => ids::FUNCTION_LIST,
-                _ => return None,
-            };
-            Some(Planned { procedure, encode: encode_all, args: &words[2..] })
+pub(super) fn planned<'w, 'a>(
+    command: &Command,
+    words: &'w Words<'a>,
+) -> Result<Option<Planned<'w, 'a>>, PlanError> {
+    let which = match command.action {
+        Action::Procedure { id, encode } => {
+            return Ok(Some(Planned { procedure: id, encode, args: &words[1..] }));
         }
-    }
+        Action::Session(which) => which,
+    };
+    let [_, sub, args @ ..] = words else { return Ok(None) };
+    let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
+    let (procedure, encode): (ProcedureId, Encode) = match which {
+        SessionCommand::Debug if is("digest") && args.is_empty() => (system::DIGEST, |_, _| ()),
+        SessionCommand::Script if !is("help") && !is("kill") => script_subcommand(&words[1..])?,
+        SessionCommand::Function if !is("help") && !is("kill") => function_subcommand(&words[1..])?,
+        _ => return Ok(None),
+    };
+    Ok(Some(Planned { procedure, encode, args }))
 }
 
 /// The error Redis gives for a command it does not know, with the beginning of what came with it.
@@ -149,12 +147,18 @@ impl Session {
         words: &Words<'_>,
         cx: &mut Context<'_>,
     ) {
-        if let Some(Planned { procedure, encode, args }) = planned(command, words) {
-            let call = Call { procedure, db: self.db, session: self.take_request() };
-            if let Err(refusal) = self.submit(call, cx, |out| encode(args, out)) {
-                self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+        let submitted = match planned(command, words) {
+            Ok(None) => None,
+            Ok(Some(Planned { procedure, encode, args })) => {
+                let call = Call { procedure, db: self.db, session: self.take_request() };
+                Some(self.submit(call, cx, |out| encode(args, out)).map(drop))
             }
-            return;
+            Err(refusal) => Some(Err(refusal)),
+        };
+        match submitted {
+            Some(Ok(())) => return,
+            Some(Err(refusal)) => return self.answer(cx, |w| w.error(refusal.0.as_bytes())),
+            None => {}
         }
         let mut reply = std::mem::take(&mut cx.shared.scratch.datum);
         reply.clear();

@@ -220,12 +220,13 @@ impl Session {
             _ => {}
         }
         match planned(command, words) {
-            None => {
+            Err(refusal) => self.answer(cx, |w| w.error(refusal.0.as_bytes())),
+            Ok(None) => {
                 if let Action::Session(which) = command.action {
                     self.handle_own(command, which, words, cx);
                 }
             }
-            Some(call) => {
+            Ok(Some(call)) => {
                 let mut args = std::mem::take(&mut cx.shared.scratch.args);
                 args.clear();
                 (call.encode)(call.args, &mut ArgsBuilder::new(&mut args));

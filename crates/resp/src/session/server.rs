@@ -309,48 +309,43 @@ pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// SCRIPT, but for what is a transaction.
+/// SCRIPT KILL and SCRIPT HELP; the others are transactions.
 pub(super) fn script(words: &Words<'_>, out: &mut Vec<u8>) {
-    let mut w = Writer(out);
-    let sub = words[1].to_ascii_lowercase();
-    match (&*sub, &words[2..]) {
-        (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
-        (b"help", []) => help(
-            &mut w,
-            "SCRIPT",
-            &[
-                "EXISTS <sha1> ...: which scripts are known.",
-                "FLUSH [ASYNC|SYNC]: forgets all scripts.",
-                "LOAD <script>: remembers a script without running it.",
-            ],
-        ),
-        (b"load" | b"exists" | b"flush" | b"kill" | b"help", _) => {
-            w.error(wrong_arity("script", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("script", words[1])),
-    }
+    scripting(
+        "script",
+        words,
+        &[
+            "EXISTS <sha1> ...: which scripts are known.",
+            "FLUSH [ASYNC|SYNC]: forgets all scripts.",
+            "LOAD <script>: remembers a script without running it.",
+        ],
+        out,
+    );
 }
 
-/// FUNCTION, but for what is a transaction.
+/// FUNCTION KILL and FUNCTION HELP; the others are transactions.
 pub(super) fn function(words: &Words<'_>, out: &mut Vec<u8>) {
+    scripting(
+        "function",
+        words,
+        &[
+            "DELETE <library>: removes a library and its functions.",
+            "FLUSH [ASYNC|SYNC]: removes all libraries.",
+            "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
+            "LOAD [REPLACE] <code>: adds a library.",
+        ],
+        out,
+    );
+}
+
+/// A script is done, or over its budget, before anybody could kill it.
+fn scripting(container: &str, words: &Words<'_>, lines: &[&str], out: &mut Vec<u8>) {
     let mut w = Writer(out);
     let sub = words[1].to_ascii_lowercase();
     match (&*sub, &words[2..]) {
         (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
-        (b"help", []) => help(
-            &mut w,
-            "FUNCTION",
-            &[
-                "DELETE <library>: removes a library and its functions.",
-                "FLUSH [ASYNC|SYNC]: removes all libraries.",
-                "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
-                "LOAD [REPLACE] <code>: adds a library.",
-            ],
-        ),
-        (b"load" | b"delete" | b"flush" | b"kill" | b"help", _) => {
-            w.error(wrong_arity("function", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("function", words[1])),
+        (b"help", []) => help(&mut w, &container.to_ascii_uppercase(), lines),
+        _ => w.error(wrong_arity(container, &String::from_utf8_lossy(&sub))),
     }
 }
 

@@ -1,0 +1,259 @@
+//! A server without a socket: sessions, a gateway, and the reference executor as the engine behind it.
+
+use std::sync::Arc;
+
+use ordain_gateway::{Finished, Gateway, Ticket};
+use ordain_model::{
+    Batch, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Placed,
+    ReferenceExecutor, Registry, Writer, system,
+};
+use ordain_resp::{
+    ClientId, ConnectionId, Context, Control, ControlRequest, Fate, PlainPassword, Session, Shared,
+};
+
+/// Wall-clock time at the start of every test.
+pub const START: Micros = Micros(1_700_000_000_000_000);
+
+/// One end of a connection.
+pub struct Client {
+    pub session: Session,
+    /// Sent and not yet taken.
+    input: Vec<u8>,
+    /// Received and not yet looked at.
+    pub output: Vec<u8>,
+}
+
+/// How the engine answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    Fair,
+    Busy,
+    Refused,
+    /// Outcomes come in the opposite order.
+    Reversed,
+}
+
+#[derive(Default)]
+struct Node {
+    requests: Vec<(Ticket, ControlRequest)>,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Control for Node {
+    fn request(&mut self, ticket: Ticket, request: ControlRequest) {
+        self.requests.push((ticket, request));
+    }
+
+    fn setting_changed(&mut self, name: &'static str, value: &str) {
+        self.settings.push((name, value.to_string()));
+    }
+
+    fn reset_statistics(&mut self) {}
+}
+
+/// The server.
+pub struct Server {
+    pub gateway: Gateway,
+    pub shared: Shared,
+    pub clients: Vec<Client>,
+    pub now: Micros,
+    pub weather: Weather,
+    pub state: ReferenceExecutor,
+    /// Transactions that were run.
+    pub transactions: usize,
+    node: Node,
+    epoch: Epoch,
+}
+
+impl Server {
+    pub fn new(clients: usize) -> Server {
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        ordain_commands::register(&mut registry);
+        let registry = Arc::new(registry);
+        let mut server = Server {
+            gateway: Gateway::new(GatewayId(0), registry.clone()),
+            shared: Shared::default(),
+            clients: Vec::new(),
+            now: START,
+            weather: Weather::Fair,
+            state: ReferenceExecutor::new(registry),
+            transactions: 0,
+            node: Node::default(),
+            epoch: Epoch(0),
+        };
+        server.shared.node.started = START;
+        (0..clients).for_each(|_| server.connect());
+        server
+    }
+
+    pub fn require_password(&mut self, password: &str) {
+        self.shared.password = Some(Box::new(PlainPassword(password.into())));
+        let clients = std::mem::take(&mut self.clients).len();
+        (0..clients).for_each(|_| self.connect());
+    }
+
+    pub fn connect(&mut self) {
+        let slot = self.clients.len() as u32;
+        let peer = format!("127.0.0.1:{}", 50_000 + slot);
+        let session = Session::new(
+            ConnectionId::new(slot, 0),
+            ClientId(u64::from(slot) + 1),
+            (&peer, "127.0.0.1:6379"),
+            self.now,
+            &self.shared,
+        );
+        self.clients.push(Client { session, input: Vec::new(), output: Vec::new() });
+    }
+
+    /// Gives bytes to a connection, and lets it take what it wants of them.
+    pub fn send(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].input.extend_from_slice(bytes);
+        self.receive(client);
+    }
+
+    /// Sends words as an array.
+    pub fn command(&mut self, client: usize, words: &[&[u8]]) {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.send(client, &bytes);
+    }
+
+    fn receive(&mut self, client: usize) {
+        let Server { gateway, shared, clients, now, node, .. } = self;
+        let client = &mut clients[client];
+        let mut cx = Context { gateway, shared, control: node, now: *now };
+        let received = client.session.receive(&client.input, &mut cx);
+        client.input.drain(..received.consumed);
+    }
+
+    /// Runs what was submitted, and what follows from it, until everything is answered.
+    pub fn settle(&mut self) {
+        loop {
+            let before = (self.transactions, self.node.requests.len());
+            self.answer_requests();
+            self.run_chunk();
+            for client in 0..self.clients.len() {
+                if self.clients[client].session.wants_input(&self.shared)
+                    && !self.clients[client].input.is_empty()
+                {
+                    self.receive(client);
+                }
+            }
+            let idle = self.gateway.outstanding() == 0 && self.node.requests.is_empty();
+            if idle && before == (self.transactions, 0) {
+                break;
+            }
+        }
+        for client in &mut self.clients {
+            client.output.extend_from_slice(client.session.output());
+            let sent = client.session.output().len();
+            client.session.sent(sent);
+        }
+    }
+
+    fn run_chunk(&mut self) {
+        let Some(chunk) = self.gateway.flush() else { return };
+        self.epoch = self.epoch.next();
+        let batch = Batch {
+            epoch: self.epoch,
+            partition: PartitionId(0),
+            now: self.now.to_millis(),
+            total: chunk.span(),
+            chunks: vec![Placed::whole(0, chunk.clone())],
+            lookups: Vec::new(),
+        };
+        self.transactions += chunk.txns().len();
+        let mut results: Vec<_> = match self.weather {
+            Weather::Fair | Weather::Reversed => {
+                let indexes = chunk.txns().iter().map(|txn| txn.index);
+                let results = self.state.run(&batch).into_iter();
+                indexes.zip(results).map(|(i, r)| (i, r.gsn, r.status, r.reply)).collect()
+            }
+            Weather::Busy | Weather::Refused => {
+                let busy = self.weather == Weather::Busy;
+                let status = if busy { OutcomeStatus::Busy } else { OutcomeStatus::Refused };
+                chunk.txns().iter().map(|txn| (txn.index, Gsn::NONE, status, Vec::new())).collect()
+            }
+        };
+        if self.weather == Weather::Reversed {
+            results.reverse();
+        }
+        let mut outcomes = OutcomeBatch::new(GatewayId(0));
+        for (index, gsn, status, reply) in results {
+            outcomes.push(chunk.number, index, gsn, status, |out| out.extend_from_slice(&reply));
+        }
+        let mut finished: Vec<(Ticket, OutcomeStatus, Gsn, Vec<u8>)> = Vec::new();
+        self.gateway
+            .take_outcomes(&outcomes, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
+        for (ticket, status, gsn, reply) in finished {
+            self.finish(&Finished { ticket, status, gsn, reply: &reply });
+        }
+    }
+
+    /// Hands an answer to the session it is for.
+    pub fn finish(&mut self, finished: &Finished<'_>) {
+        let Server { gateway, shared, clients, now, node, .. } = self;
+        let slot = ConnectionId::of(finished.ticket).slot();
+        if let Some(client) = clients.get_mut(slot) {
+            client.session.finished(finished, &mut Context { gateway, shared, control: node, now: *now });
+        }
+    }
+
+    /// Does for the node what the node does.
+    fn answer_requests(&mut self) {
+        for (ticket, request) in std::mem::take(&mut self.node.requests) {
+            let asker = ConnectionId::of(ticket);
+            let mut reply = Vec::new();
+            match request {
+                ControlRequest::ListClients(filter) => {
+                    let mut lines = String::new();
+                    let open = self.clients.iter().map(|c| &c.session).filter(|s| s.fate() == Fate::Open);
+                    open.filter(|s| filter.matches(s)).for_each(|s| s.describe(self.now, &mut lines));
+                    Writer(&mut reply).bulk(lines.as_bytes());
+                }
+                ControlRequest::KillClients(filter) => {
+                    let mut killed = 0;
+                    for session in
+                        self.clients.iter_mut().map(|c| &mut c.session).filter(|s| filter.matches(s))
+                    {
+                        killed += 1;
+                        if session.id() == asker { session.drain() } else { session.kill() }
+                    }
+                    Writer(&mut reply).int(killed);
+                }
+            }
+            self.finish(&Finished {
+                ticket,
+                status: OutcomeStatus::Committed,
+                gsn: Gsn::NONE,
+                reply: &reply,
+            });
+        }
+    }
+
+    /// What CONFIG SET has told the node.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub fn settings(&self) -> &[(&'static str, String)] {
+        &self.node.settings
+    }
+
+    /// What a client has received since it last looked, as text.
+    pub fn take(&mut self, client: usize) -> String {
+        let escaped = std::mem::take(&mut self.clients[client].output).escape_ascii().to_string();
+        escaped.replace("\\r\\n", "\n").replace("\\'", "'").replace("\\\"", "\"")
+    }
+
+    /// Sends words, settles, and gives the reply.
+    #[allow(dead_code, reason = "transcripts do it step by step")]
+    pub fn ask(&mut self, client: usize, words: &[&str]) -> String {
+        let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+        self.command(client, &words);
+        self.settle();
+        self.take(client)
+    }
+}
