@@ -18,7 +18,9 @@ use ordain_model::{
 };
 
 use super::vm::{Engine, Entry, Registered};
-use super::{Encode, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex, unknown_subcommand};
+use super::{
+    Encode, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex, unknown_subcommand,
+};
 use crate::glob::matches;
 use crate::ids;
 
@@ -131,7 +133,8 @@ impl Procedure for Fcall {
             let mut slot = Vec::new();
             if let Some(hash) = cx.cell().hash()
                 && let Some((library, no_writes)) = function_of(hash, name)
-                && let Some((sha, code)) = hash.get(&field(LIBRARY, library)).and_then(|l| l.split_at_checked(40))
+                && let Some((sha, code)) =
+                    hash.get(&field(LIBRARY, library)).and_then(|l| l.split_at_checked(40))
             {
                 let mut w = Writer(&mut slot);
                 w.bool(no_writes);
@@ -210,14 +213,17 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
         return Err(PlanError::fixed("ERR Missing library metadata"));
     }
     let end = code.iter().position(|b| *b == b'\n');
-    let line = String::from_utf8_lossy(&code[2..end.ok_or(PlanError::fixed("ERR Invalid library metadata"))?]);
+    let line =
+        String::from_utf8_lossy(&code[2..end.ok_or(PlanError::fixed("ERR Invalid library metadata"))?]);
     let mut words = line.split_ascii_whitespace();
     let engine = words.next().unwrap_or_default();
     let mut name = None;
     for option in words {
         match option.strip_prefix("name=") {
             Some(_) if name.is_some() => {
-                return Err(PlanError::fixed("ERR Invalid metadata value, name argument was given multiple times"));
+                return Err(PlanError::fixed(
+                    "ERR Invalid metadata value, name argument was given multiple times",
+                ));
             }
             Some(given) => name = Some(given),
             None => return Err(PlanError(format!("ERR Invalid metadata value given: {option}").into())),

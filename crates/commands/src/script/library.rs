@@ -5,11 +5,38 @@ use std::sync::Arc;
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 
 use super::pattern::{Capture, Matcher, PatternError, Span};
-use super::vm::Shared;
+use super::vm::{Death, Shared};
 use super::{cjson, convert, sha1_hex};
 
 /// What a function answers: an error text for the script to raise, or a result.
 pub(super) type Answer = std::result::Result<Value, String>;
+
+/// An error that a script may catch.
+#[derive(Debug)]
+pub(super) struct Raised {
+    /// What it says.
+    pub text: Vec<u8>,
+    /// Whether it is an error reply, which begins with its code.
+    pub is_reply: bool,
+}
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// An error with the line of the script that called the running function.
+fn raise(lua: &Lua, text: &str) -> mlua::Error {
+    let place = lua.inspect_stack(1, |frame| match (frame.source().short_src, frame.current_line()) {
+        (Some(source), Some(line)) => format!("{source}:{line}: "),
+        _ => String::new(),
+    });
+    let text = [place.unwrap_or_default().as_bytes(), text.as_bytes()].concat();
+    mlua::Error::external(Raised { text, is_reply: false })
+}
 
 /// The longest string that `string.rep` makes.
 const MAX_REPEATED: f64 = (64 << 20) as f64;
@@ -21,10 +48,7 @@ pub(super) fn functions(lua: &Lua, shared: &Arc<Shared>) -> Result<Table> {
         let shared = shared.clone();
         lua.create_function(move |lua, args: MultiValue| f(&shared, lua, args))
     };
-    rust.raw_set("fatal", {
-        let shared = shared.clone();
-        lua.create_function(move |_, error: Value| Ok(shared.is_fatal(&error)))?
-    })?;
+    rust.raw_set("caught", with(caught)?)?;
     rust.raw_set("charge", {
         let shared = shared.clone();
         lua.create_function(move |_, cost: f64| shared.charge(cost as i64))?
@@ -41,8 +65,11 @@ pub(super) fn functions(lua: &Lua, shared: &Arc<Shared>) -> Result<Table> {
         })?
     })?;
     rust.raw_set("note_line", with(note_line)?)?;
-    rust.raw_set("scan", with(scan)?)?;
-    rust.raw_set("rep_check", with(rep_check)?)?;
+    rust.raw_set("find", with(|shared, lua, args| search(shared, lua, &args, Search::Find))?)?;
+    rust.raw_set("match", with(|shared, lua, args| search(shared, lua, &args, Search::Match))?)?;
+    rust.raw_set("scan", with(|shared, lua, args| search(shared, lua, &args, Search::Gsub))?)?;
+    rust.raw_set("search", with(|shared, lua, args| search(shared, lua, &args, Search::Gmatch))?)?;
+    rust.raw_set("rep", with(|shared, lua, args| answer(lua, rep(shared, lua, &args)?))?)?;
     rust.raw_set("setresp", with(set_resp)?)?;
     rust.raw_set("sha1hex", with(|_, lua, args| answer(lua, sha1hex(lua, &args)?))?)?;
     rust.raw_set("is_name", lua.create_function(|_, name: mlua::LuaString| Ok(is_name(&name.as_bytes())))?)?;
@@ -63,8 +90,8 @@ pub(super) fn functions(lua: &Lua, shared: &Arc<Shared>) -> Result<Table> {
 
 fn answer(lua: &Lua, answer: Answer) -> Result<MultiValue> {
     match answer {
-        Ok(value) => (Value::Nil, value).into_lua_multi(lua),
-        Err(text) => text.into_lua_multi(lua),
+        Ok(value) => value.into_lua_multi(lua),
+        Err(text) => Err(raise(lua, &text)),
     }
 }
 
@@ -132,98 +159,123 @@ fn type_name(value: Option<&Value>) -> &'static str {
     }
 }
 
-fn rep_check(shared: &Shared, lua: &Lua, args: MultiValue) -> Result<MultiValue> {
-    let length = match args.front() {
-        Some(Value::String(text)) => text.as_bytes().len(),
-        Some(other) if convert::number(other).is_some() => 24,
-        other => {
-            let got = type_name(other);
-            return format!("bad argument #1 to 'rep' (string expected, got {got})").into_lua_multi(lua);
-        }
+/// An error as a script sees it that catches it.
+fn caught(shared: &Shared, lua: &Lua, args: MultiValue) -> Result<MultiValue> {
+    let error = args.into_iter().next().unwrap_or(Value::Nil);
+    if let Value::Error(inner) = &error
+        && let Some(raised) = inner.downcast_ref::<Raised>()
+        && shared.death() == Death::None
+    {
+        return lua.create_string(&raised.text)?.into_lua_multi(lua);
+    }
+    if shared.is_fatal(&error) { Err(shared.stopped()) } else { error.into_lua_multi(lua) }
+}
+
+fn rep(shared: &Shared, lua: &Lua, args: &MultiValue) -> Result<Answer> {
+    let Some(text) = args.front().and_then(text_of) else {
+        let got = type_name(args.front());
+        return Ok(Err(format!("bad argument #1 to 'rep' (string expected, got {got})")));
     };
     let Some(times) = args.get(1).and_then(convert::number) else {
         let got = type_name(args.get(1));
-        return format!("bad argument #2 to 'rep' (number expected, got {got})").into_lua_multi(lua);
+        return Ok(Err(format!("bad argument #2 to 'rep' (number expected, got {got})")));
     };
-    let total = length as f64 * times.max(0.0);
+    let total = text.len() as f64 * times.max(0.0).trunc();
     if total > MAX_REPEATED {
-        return "resulting string too large".into_lua_multi(lua);
+        return Ok(Err("resulting string too large".into()));
     }
     shared.charge(total as i64 / 8)?;
-    Ok(MultiValue::new())
+    let times = if text.is_empty() { 0 } else { times.max(0.0) as usize };
+    Ok(Ok(Value::String(lua.create_string(text.repeat(times))?)))
 }
 
-/// `scan(kind, s, p, init, plain)`: where the first match from `init` on begins and ends, then its captures;
-/// nil if there is none; nil and a text if an argument is wrong.
-fn scan(shared: &Shared, lua: &Lua, args: MultiValue) -> Result<MultiValue> {
-    let kind = match args.front() {
-        Some(Value::String(kind)) => kind.to_string_lossy(),
-        _ => String::new(),
-    };
-    let wrong = |text: String| (Value::Nil, text).into_lua_multi(lua);
+/// Which function searches.
+#[derive(Clone, Copy, PartialEq)]
+enum Search {
+    Find,
+    Match,
+    Gsub,
+    Gmatch,
+}
+
+impl Search {
+    const fn name(self) -> &'static str {
+        match self {
+            Search::Find => "find",
+            Search::Match => "match",
+            Search::Gsub => "gsub",
+            Search::Gmatch => "gmatch",
+        }
+    }
+}
+
+/// `(s, p, init, plain)`: where the first match from `init` on begins and ends, then its captures; nil if
+/// there is none. For `match`, the captures alone, or what matched if there are none.
+fn search(shared: &Shared, lua: &Lua, args: &MultiValue, search: Search) -> Result<MultiValue> {
+    let name = search.name();
     let mut texts = [None, None];
     for (i, text) in texts.iter_mut().enumerate() {
-        let value = args.get(1 + i);
-        match value {
+        match args.get(i) {
             Some(Value::String(s)) => *text = Some(s.clone()),
             Some(other) if convert::number(other).is_some() => {
                 *text = Some(lua.create_string(text_of(other).unwrap_or_default())?);
             }
             other => {
                 let got = type_name(other);
-                return wrong(format!("bad argument #{} to '{kind}' (string expected, got {got})", i + 1));
+                let text = format!("bad argument #{} to '{name}' (string expected, got {got})", i + 1);
+                return Err(raise(lua, &text));
             }
         }
     }
-    let [Some(subject), Some(pattern)] = texts else { return wrong("bad argument".into()) };
+    let [Some(subject), Some(pattern)] = texts else { return Ok(MultiValue::new()) };
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
-    let init = match args.get(3) {
+    let init = match args.get(2) {
         None | Some(Value::Nil) => 1.0,
-        Some(value) => match convert::number(value) {
-            Some(init) => init,
-            None => {
-                let got = type_name(Some(value));
-                return wrong(format!("bad argument #3 to '{kind}' (number expected, got {got})"));
-            }
-        },
+        Some(value) => convert::number(value).ok_or_else(|| {
+            let got = type_name(Some(value));
+            raise(lua, &format!("bad argument #3 to '{name}' (number expected, got {got})"))
+        })?,
     };
     let from = match init.trunc() {
         i if i < 0.0 => (subject.len() as f64 + i).max(0.0) as usize,
         i => ((i - 1.0).max(0.0) as usize).min(subject.len()),
     };
-    let plain = args.get(4).is_some_and(|v| !matches!(v, Value::Nil | Value::Boolean(false)));
+    let plain = args.get(3).is_some_and(|v| !matches!(v, Value::Nil | Value::Boolean(false)));
     const SPECIAL: &[u8] = b"^$*+?.([%-";
-    if kind == "find" && (plain || !pattern.iter().any(|b| SPECIAL.contains(b))) {
+    if search == Search::Find && (plain || !pattern.iter().any(|b| SPECIAL.contains(b))) {
         shared.charge((subject.len() - from) as i64 / 8)?;
         return match memchr::memmem::find(&subject[from..], &pattern) {
             Some(at) => (from + at + 1, from + at + pattern.len()).into_lua_multi(lua),
-            None => Ok(MultiValue::new()),
+            None => Value::Nil.into_lua_multi(lua),
         };
     }
-    let (anchored, items) = match (&*kind, pattern.split_first()) {
-        ("gmatch", _) | (_, None) => (false, &pattern[..]),
-        (_, Some((b'^', rest))) => (true, rest),
+    let (anchored, items) = match pattern.split_first() {
+        Some((b'^', rest)) if search != Search::Gmatch => (true, rest),
         _ => (false, &pattern[..]),
     };
     let steps = shared.left() as u64;
     let mut matcher = Matcher::new(&subject, items, steps);
     let found = matcher.find(from, anchored);
     shared.charge((steps - matcher.steps) as i64)?;
-    match found {
-        Ok(None) => Ok(MultiValue::new()),
-        Ok(Some((start, end))) => {
-            let mut values = vec![Value::Number((start + 1) as f64), Value::Number(end as f64)];
-            for &Capture { start, span } in matcher.captures() {
-                values.push(match span {
-                    Span::Bytes(len) => Value::String(lua.create_string(&subject[start..start + len])?),
-                    Span::Position | Span::Open => Value::Number((start + 1) as f64),
-                });
-            }
-            Ok(values.into_iter().collect())
-        }
-        Err(PatternError::Malformed(text)) => wrong(text.into()),
-        Err(PatternError::Exhausted) => shared.charge(i64::MAX).map(|()| MultiValue::new()),
+    let (start, end) = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => return Value::Nil.into_lua_multi(lua),
+        Err(PatternError::Malformed(text)) => return Err(raise(lua, text)),
+        Err(PatternError::Exhausted) => return shared.charge(i64::MAX).map(|()| MultiValue::new()),
+    };
+    let mut values = Vec::new();
+    if search != Search::Match {
+        values.extend([Value::Number((start + 1) as f64), Value::Number(end as f64)]);
+    } else if matcher.captures().is_empty() {
+        values.push(Value::String(lua.create_string(&subject[start..end])?));
     }
+    for &Capture { start, span } in matcher.captures() {
+        values.push(match span {
+            Span::Bytes(len) => Value::String(lua.create_string(&subject[start..start + len])?),
+            Span::Position | Span::Open => Value::Number((start + 1) as f64),
+        });
+    }
+    Ok(values.into_iter().collect())
 }
 
 type Operation = fn(i32, i32) -> i32;

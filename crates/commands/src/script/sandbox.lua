@@ -1,8 +1,7 @@
 -- The world of a script: what it finds instead of Lua's own globals.
 --
--- `rust` holds the functions that are written in Rust. They answer an error text first (nil for none), so that
--- a wrong argument is an ordinary Lua error with the script's own line. What they raise themselves ends the
--- script: nothing here catches it.
+-- `rust` holds the functions that are written in Rust. What they raise is an error object of the interpreter's;
+-- everything that catches errors is here and turns it into the text that a script expects.
 
 local rust = ...
 
@@ -10,33 +9,18 @@ local assert, error, getmetatable, ipairs, rawequal, select, setfenv, setmetatab
   assert, error, getmetatable, ipairs, rawequal, select, setfenv, setmetatable, tonumber, type, unpack
 local raw_next, raw_pcall, raw_xpcall, raw_loadstring, raw_tostring, raw_get, raw_set =
   next, pcall, xpcall, loadstring, tostring, rawget, rawset
-local byte, sub, rep, plain_find, format = string.byte, string.sub, string.rep, string.find, string.format
+local byte, sub, plain_find, format = string.byte, string.sub, string.find, string.format
 local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 local floor = math.floor
-local fatal, charge = rust.fatal, rust.charge
-
--- Raises the text that a Rust function answered at the line of the function's caller, or passes on the results.
-local function finish(text, ...)
-  if text then error(text, 3) end
-  return ...
-end
-
-local function wrap(f)
-  return function(...) return finish(f(...)) end
-end
+local caught, charge = rust.caught, rust.charge
 
 ---------------------------------------------------------------------------------------------------------------
 -- Errors. A script that is out of its budget is unwound for good: nothing of its own runs again.
 
--- The error that redis.call raised last. pcall shows it as text, as Redis does.
-local raised
-
+-- `caught` answers the error as a script sees it, or raises anew what no script may catch.
 local function settle(ok, ...)
   if ok then return ok, ... end
-  local err = ...
-  if fatal(err) then error(err, 0) end
-  if raised and rawequal(err, raised) then return false, err.err end
-  return false, err
+  return false, caught((...))
 end
 
 local function protected(...)
@@ -45,9 +29,7 @@ end
 
 local function settle_with(handler, ok, ...)
   if ok then return ok, ... end
-  local err = ...
-  if fatal(err) then error(err, 0) end
-  return false, handler(err)
+  return false, handler(caught((...)))
 end
 
 -- The handler runs after unwinding. Lua's own would run it on top of the failed call with the instruction hook
@@ -237,41 +219,13 @@ local strings = {
   reverse = string.reverse, sub = sub, upper = string.upper,
 }
 
-function strings.rep(s, n)
-  local text = rust.rep_check(s, n)
-  if text then error(text, 2) end
-  if n < 1 or s == '' then return '' end
-  return rep(s, n)
-end
-
-local function found(start, finish, ...)
-  if start then return start, finish, ... end
-  if finish then error(finish, 3) end
-  return nil
-end
-
-function strings.find(s, p, init, plain)
-  return found(rust.scan('find', s, p, init, plain))
-end
-
-local function matched(s, start, finish, ...)
-  if start then
-    if select('#', ...) == 0 then return sub(s, start, finish) end
-    return ...
-  end
-  if finish then error(finish, 3) end
-  return nil
-end
-
-function strings.match(s, p, init)
-  return matched(s, rust.scan('match', s, p, init))
-end
+strings.rep = rust.rep
+strings.find, strings.match = rust.find, rust.match
 
 function strings.gmatch(s, p)
   local at = 1
   local function step(start, finish, ...)
     if not start then
-      if finish then error(finish, 3) end
       at = nil
       return nil
     end
@@ -283,7 +237,7 @@ function strings.gmatch(s, p)
   s = raw_tostring(s)
   return function()
     if at == nil or at > #s + 1 then return nil end
-    return step(rust.scan('gmatch', s, p, at))
+    return step(rust.search(s, p, at))
   end
 end
 strings.gfind = strings.gmatch
@@ -304,10 +258,7 @@ local function parse_replacement(text)
 end
 
 local function substituted(s, kind, repl, count, start, finish, ...)
-  if not start then
-    if finish then error(finish, 3) end
-    return nil
-  end
+  if not start then return nil end
   local captures = select('#', ...)
   local value
   if kind == 'parts' then
@@ -363,7 +314,7 @@ function strings.gsub(s, p, repl, limit)
   local anchored = type(p) == 'string' and byte(p) == 94
   local out, n, at, done = {}, 0, 1, 0
   while done < limit do
-    local start, finish, value = substituted(s, kind, repl, count, rust.scan('gsub', s, p, at))
+    local start, finish, value = substituted(s, kind, repl, count, rust.scan(s, p, at))
     if not start then break end
     done = done + 1
     if start > at then
@@ -452,38 +403,15 @@ function maths.randomseed(seed)
 end
 
 ---------------------------------------------------------------------------------------------------------------
--- redis. The function that reaches the records lives for one run only.
-
-local dispatch
-
-local function run_command(...)
-  if not dispatch then error('redis.call can only be called inside a script or function', 3) end
-  if select('#', ...) > 7000 then error('too many arguments to a command', 3) end
-  return dispatch(...)
-end
-
-local function call(...)
-  local failed, reply = run_command(...)
-  if failed then
-    raised = reply
-    error(reply, 0)
-  end
-  return reply
-end
-
-local function call_protected(...)
-  local _, reply = run_command(...)
-  return reply
-end
+-- redis. `call` and `pcall` reach the records; they are put in for one run.
 
 local function redis_library()
   return {
-    call = call, pcall = call_protected,
     REDIS_VERSION = '7.0.15', REDIS_VERSION_NUM = 0x0007000f,
     LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
     REPL_NONE = 0, REPL_AOF = 1, REPL_SLAVE = 2, REPL_REPLICA = 2, REPL_ALL = 3,
-    sha1hex = wrap(rust.sha1hex),
-    setresp = wrap(rust.setresp),
+    sha1hex = rust.sha1hex,
+    setresp = rust.setresp,
     log = function(...)
       if select('#', ...) < 2 then error({ err = 'ERR redis.log() requires two arguments or more.' }, 0) end
     end,
@@ -583,8 +511,8 @@ local libraries = {
   string = strings, table = tables, math = maths,
   bit = {}, cjson = { null = rust.null, _NAME = 'cjson', _VERSION = '2.1.0' },
 }
-for name, f in raw_next, rust.bit do libraries.bit[name] = wrap(f) end
-for name, f in raw_next, rust.cjson do libraries.cjson[name] = wrap(f) end
+for name, f in raw_next, rust.bit do libraries.bit[name] = f end
+for name, f in raw_next, rust.cjson do libraries.cjson[name] = f end
 for name, library in raw_next, libraries do base[name] = protect(library) end
 
 local strings_meta = getmetatable('')
@@ -598,26 +526,32 @@ local function world(globals)
   return env
 end
 
-local script_globals = { redis = protect(redis_library()), KEYS = {}, ARGV = {} }
-local library_redis = redis_library()
+local script_redis, library_redis = redis_library(), redis_library()
 library_redis.register_function = register_function
+
+local script_globals = { redis = protect(script_redis), KEYS = {}, ARGV = {} }
 
 local M = { script_env = world(script_globals), library_env = world({ redis = protect(library_redis) }) }
 
-local function begin(world, reach)
-  current_world, dispatch, raised, walked, walked_keys, registered, registered_order = world, reach, nil, nil, nil, nil, nil
+local function outside()
+  error({ err = 'ERR redis.call can only be called inside a script or function' }, 0)
+end
+
+local function begin(world, redis, call, protected_call)
+  current_world, redis.call, redis.pcall = world, call, protected_call
+  walked, walked_keys, registered, registered_order = nil, nil, nil, nil
 end
 
 -- Runs a script.
-function M.run_script(chunk, reach, keys, argv)
-  begin(M.script_env, reach)
+function M.run_script(chunk, call, protected_call, keys, argv)
+  begin(M.script_env, script_redis, call, protected_call)
   script_globals.KEYS, script_globals.ARGV = keys, argv
   return raw_xpcall(chunk, on_error)
 end
 
 -- Runs a library and answers what it registered.
 function M.load_library(chunk)
-  begin(M.library_env, nil)
+  begin(M.library_env, library_redis, outside, outside)
   registered, registered_order = {}, {}
   local ok, err = raw_xpcall(chunk, on_error)
   if ok then return true, registered_order end
@@ -625,11 +559,11 @@ function M.load_library(chunk)
 end
 
 -- Runs a library, then one of its functions.
-function M.run_function(chunk, name, reach, keys, argv)
+function M.run_function(chunk, name, call, protected_call, keys, argv)
   local ok, err = M.load_library(chunk)
   if not ok then return false, err end
   local callback = registered[name]
-  begin(M.library_env, reach)
+  begin(M.library_env, library_redis, call, protected_call)
   return raw_xpcall(function() return callback(keys, argv) end, on_error)
 end
 

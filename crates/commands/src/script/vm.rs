@@ -26,24 +26,23 @@
 //! `#t` of a table that has holes *and* has had tables or functions as keys may depend on addresses; and
 //! comparing two huge strings by `<` costs more time than the one instruction it is counted as.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
-use mlua::{
-    Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState,
-};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 use ordain_model::procedure::{Locals, Members, Registry};
 use ordain_model::serial::{CallError, Scratch, Surroundings, call, seed_of};
 use ordain_model::{Abort, ArgIter, Args, ArgsBuilder, Datum, Db, Gsn, Millis, Writer};
 
 use super::convert;
-use super::library;
+use super::library::{self, Raised};
 use crate::table::{Action, Flags, check_arity, lookup};
 
 /// How many instructions a script may run, and what else is charged as such.
-pub const INSTRUCTION_BUDGET: i64 = 100_000_000;
+pub const INSTRUCTION_BUDGET: i64 = if cfg!(test) { 4_000_000 } else { 100_000_000 };
 /// How many instructions pass between two looks at the budget.
 const TICK: u32 = 10_000;
 /// How much a script may allocate in all, bytes.
@@ -153,6 +152,11 @@ impl Shared {
         if self.death() == Death::None {
             self.death.store(death as u8, Relaxed);
         }
+        self.stopped()
+    }
+
+    /// What ends a script; nothing it does can catch it.
+    pub(super) fn stopped(&self) -> mlua::Error {
         mlua::Error::runtime("the script has been stopped")
     }
 
@@ -174,6 +178,7 @@ impl Shared {
             return true;
         }
         match error {
+            Value::Error(error) if error.downcast_ref::<Raised>().is_some() => false,
             Value::Error(error) => {
                 self.die(if is_memory(error) { Death::Memory } else { Death::Internal });
                 true
@@ -220,7 +225,13 @@ fn is_memory(error: &mlua::Error) -> bool {
 
 impl Engine {
     /// Runs a script and appends its reply. On an error the members are as they were.
-    pub(super) fn run(&mut self, run: Run<'_>, members: &mut dyn Members, locals: &mut Locals, out: &mut Vec<u8>) {
+    pub(super) fn run(
+        &mut self,
+        run: Run<'_>,
+        members: &mut dyn Members,
+        locals: &mut Locals,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         let mut vm = self.warm.take().unwrap_or_else(Vm::new);
         match vm.run(&run, WARM_LIMIT, members, locals, out) {
@@ -286,7 +297,8 @@ impl Failure {
         match self {
             Failure::Text(text) => text,
             Failure::Death(Death::Budget) => {
-                format!("ERR script stopped: it ran past its budget of {INSTRUCTION_BUDGET} instructions").into()
+                format!("ERR script stopped: it ran past its budget of {INSTRUCTION_BUDGET} instructions")
+                    .into()
             }
             Failure::Death(Death::Memory) => {
                 format!("ERR script stopped: it allocated more than {} MiB", FULL_LIMIT >> 20).into()
@@ -417,7 +429,7 @@ impl Vm {
             Entry::Function(_) => self.library(run.sha, run.code)?,
         };
         let Vm { lua, shared, run_script, run_function, buffers, .. } = self;
-        let mut hands = Hands {
+        let hands = RefCell::new(Hands {
             members,
             locals,
             shared,
@@ -430,17 +442,23 @@ impl Vm {
                 read_only: run.read_only,
             },
             db: run.db,
-        };
+        });
         let ran = lua.scope(|scope| {
-            let reach = scope.create_function_mut(|lua, words: MultiValue| hands.dispatch(lua, words))?;
+            let call = scope.create_function(|lua, words: MultiValue| {
+                let (failed, reply) = hands.borrow_mut().dispatch(lua, words)?;
+                if failed { Err(error_reply(&reply)) } else { Ok(reply) }
+            })?;
+            let protected = scope.create_function(|lua, words: MultiValue| {
+                hands.borrow_mut().dispatch(lua, words).map(|(_, reply)| reply)
+            })?;
             let mut words = run.words;
             let keys = list(lua, &mut words, run.keys)?;
             let count = words.count();
             let argv = list(lua, &mut words, count)?;
             match run.entry {
-                Entry::Script => run_script.call::<(bool, Value)>((chunk, reach, keys, argv)),
+                Entry::Script => run_script.call::<(bool, Value)>((chunk, call, protected, keys, argv)),
                 Entry::Function(name) => {
-                    run_function.call::<(bool, Value)>((chunk, name, reach, keys, argv))
+                    run_function.call::<(bool, Value)>((chunk, name, call, protected, keys, argv))
                 }
             }
         });
@@ -534,8 +552,12 @@ fn compiled(
         [b'#', b'!', ..] => &code[code.iter().position(|b| *b == b'\n').unwrap_or(code.len())..],
         code => code,
     };
-    let function =
-        lua.load(body).set_name(name).set_mode(ChunkMode::Text).set_environment(env.clone()).into_function()?;
+    let function = lua
+        .load(body)
+        .set_name(name)
+        .set_mode(ChunkMode::Text)
+        .set_environment(env.clone())
+        .into_function()?;
     if cache.len() >= CACHE_MAX {
         cache.clear();
     }
@@ -567,6 +589,11 @@ fn registered(list: &Table) -> mlua::Result<Vec<Registered>> {
     Ok(functions)
 }
 
+/// The error that `redis.call` raises for an error reply.
+fn error_reply(reply: &Value) -> mlua::Error {
+    mlua::Error::external(Raised { text: error_text(reply), is_reply: true })
+}
+
 /// The text of an error that a script raised: its own, if it is an error reply, else marked as `ERR`.
 fn error_text(error: &Value) -> Vec<u8> {
     match error {
@@ -575,6 +602,11 @@ fn error_text(error: &Value) -> Vec<u8> {
             _ => b"ERR the script raised a table that is no error reply".to_vec(),
         },
         Value::String(text) => [b"ERR ", &*text.as_bytes()].concat(),
+        Value::Error(error) => match error.downcast_ref::<Raised>() {
+            Some(Raised { text, is_reply: true }) => text.clone(),
+            Some(Raised { text, .. }) => [b"ERR ", &**text].concat(),
+            None => b"ERR the interpreter failed".to_vec(),
+        },
         other => match convert::number_text(other) {
             Some(text) => format!("ERR {text}").into_bytes(),
             None => format!("ERR {}", other.type_name()).into_bytes(),
