@@ -165,6 +165,15 @@ impl Gateway {
     /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
     /// restarted, or it came twice) is ignored.
     pub fn take_outcomes(&mut self, batch: &OutcomeBatch, mut done: impl FnMut(Finished<'_>)) {
+        self.take_outcomes_with(batch, |_, finished| done(finished));
+    }
+
+    /// The same for callers that may have something to submit at once.
+    pub fn take_outcomes_with(
+        &mut self,
+        batch: &OutcomeBatch,
+        mut done: impl FnMut(&mut Gateway, Finished<'_>),
+    ) {
         for outcome in &batch.outcomes {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
@@ -179,7 +188,7 @@ impl Gateway {
             match dependent {
                 None => {
                     self.outstanding -= 1;
-                    done(finished);
+                    done(self, finished);
                 }
                 Some(dependent) => self.take_step(dependent, finished, &mut done),
             }
@@ -195,7 +204,7 @@ impl Gateway {
         &mut self,
         mut dependent: Dependent,
         step: Finished<'_>,
-        done: &mut impl FnMut(Finished<'_>),
+        done: &mut impl FnMut(&mut Gateway, Finished<'_>),
     ) {
         let reading = !dependent.wanted.is_empty();
         let fresh = match step.status {
@@ -220,7 +229,7 @@ impl Gateway {
             } else {
                 reply.extend_from_slice(step.reply);
             }
-            return done(Finished { reply: &reply, ..step });
+            return done(self, Finished { reply: &reply, ..step });
         };
         for evidence in fresh {
             match dependent.known.iter_mut().find(|k| k.db == evidence.db && k.key == evidence.key) {
@@ -233,7 +242,7 @@ impl Gateway {
             let mut reply = Vec::new();
             Writer(&mut reply).error(refusal.0.as_bytes());
             let status = OutcomeStatus::Aborted(Abort::Logic);
-            done(Finished { ticket, status, gsn: step.gsn, reply: &reply });
+            done(self, Finished { ticket, status, gsn: step.gsn, reply: &reply });
         }
     }
 

@@ -1,2 +1,55 @@
-//! Placeholder crate root.
-fn main() {}
+//! The command `ordain`.
+//!
+//! Exit 0: done. 1: what was asked failed. 2: wrong usage. An error is one line on stderr.
+
+mod log;
+mod serve;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A distributed, transactional key-value database that speaks the Redis protocol.
+///
+/// Without a command it runs one node, as `ordain serve` does.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one node.
+    Serve(Box<serve::ServeArgs>),
+    /// Run a whole cluster with faults in a simulator, from a seed.
+    Sim(sim::SimArgs),
+    /// Look at, verify and trim the input log of a stopped node.
+    #[command(subcommand)]
+    Log(log::LogCommand),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => serve::run(cli.serve),
+        Some(Command::Serve(args)) => serve::run(*args),
+        Some(Command::Sim(args)) => sim::run(&args),
+        Some(Command::Log(command)) => log::run(&command),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("ordain: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}

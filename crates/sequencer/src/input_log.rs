@@ -112,13 +112,12 @@ impl<X> InputLog<X> {
     fn take_back(&mut self, out: &mut Outbox<Message<X>>) {
         if let Some(writer) = &mut self.writer {
             writer.give_up();
-            writer.retry();
             self.named = writer.durable();
         }
         let (refused, kept) = std::mem::take(&mut self.queue).into_iter().partition(|(_, waits)| *waits);
         self.queue = kept;
         self.refused.extend(refused.into_iter().map(|(batch, _): (Arc<Batch>, bool)| batch));
-        self.reject_if_clean(out);
+        out.set_timer(PROBE, PROBE_EVERY);
     }
 
     fn reject_if_clean(&mut self, out: &mut Outbox<Message<X>>) {
@@ -128,7 +127,6 @@ impl<X> InputLog<X> {
         for batch in self.refused.drain(..) {
             out.send(self.sequencer, Sequencing::Rejected(batch));
         }
-        out.set_timer(PROBE, PROBE_EVERY);
     }
 
     fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
@@ -152,8 +150,15 @@ impl<X: Send> Role for InputLog<X> {
                 Some(Progress::Failed { reason }) => out.halt(format!("the input log failed: {reason}")),
                 Some(Progress::Durable(_)) | None => {}
             },
-            // Whether there is space again only a write can tell: the next one is let through.
-            Event::Timer(PROBE) => out.send(self.sequencer, Sequencing::Writable),
+            Event::Timer(PROBE) => {
+                // Whether there is space again only a write can tell: the next one is let through.
+                self.writer.iter_mut().for_each(LogWriter::retry);
+                if self.refused.is_empty() {
+                    out.send(self.sequencer, Sequencing::Writable);
+                } else {
+                    out.set_timer(PROBE, PROBE_EVERY);
+                }
+            }
             Event::Start | Event::Timer(_) => {}
         }
         self.ask_disk(out);

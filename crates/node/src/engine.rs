@@ -1,0 +1,103 @@
+//! The registry of engines: what `--engine` takes, what is there and what is not yet.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An engine that is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// Sequenced input log, deterministic locks.
+    #[default]
+    Calvin,
+}
+
+/// What an engine is called and what it promises.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineInfo {
+    /// The name that `--engine` takes.
+    pub name: &'static str,
+    /// Its isolation level.
+    pub level: &'static str,
+    /// The engine, if it is built.
+    pub engine: Option<Engine>,
+}
+
+/// Every engine of the contract, one line each.
+pub const ENGINES: [EngineInfo; 14] = [
+    EngineInfo { name: "calvin", level: "strict serializable", engine: Some(Engine::Calvin) },
+    EngineInfo { name: "paxflow", level: "serializable", engine: None },
+    EngineInfo { name: "qstore", level: "strict serializable", engine: None },
+    EngineInfo { name: "no-wait", level: "serializable", engine: None },
+    EngineInfo { name: "wait-die", level: "serializable", engine: None },
+    EngineInfo { name: "timestamp", level: "serializable", engine: None },
+    EngineInfo { name: "mvcc", level: "serializable", engine: None },
+    EngineInfo { name: "maat", level: "serializable", engine: None },
+    EngineInfo { name: "walter", level: "parallel snapshot isolation", engine: None },
+    EngineInfo { name: "fwkv", level: "parallel snapshot isolation", engine: None },
+    EngineInfo { name: "occ-2pc", level: "serializable", engine: None },
+    EngineInfo { name: "regions-2pl", level: "strict serializable", engine: None },
+    EngineInfo { name: "regions-silo", level: "strict serializable", engine: None },
+    EngineInfo { name: "regions-mvocc", level: "strict serializable", engine: None },
+];
+
+/// A name that is no engine, or an engine that is not built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// It is in the plan.
+    #[error("engine '{name}' is not built yet; the engines that are there: {}", built())]
+    NotBuilt {
+        /// Its name.
+        name: String,
+    },
+    /// It is nothing.
+    #[error("there is no engine '{name}'; the engines that are there: {}", built())]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+fn built() -> String {
+    let built = ENGINES.iter().filter(|info| info.engine.is_some()).map(|info| info.name);
+    built.collect::<Vec<_>>().join(", ")
+}
+
+impl Engine {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        ENGINES.iter().find(|info| info.engine == Some(self)).map_or("", |info| info.name)
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = EngineError;
+
+    fn from_str(name: &str) -> Result<Engine, EngineError> {
+        match ENGINES.iter().find(|info| info.name == name) {
+            Some(EngineInfo { engine: Some(engine), .. }) => Ok(*engine),
+            Some(_) => Err(EngineError::NotBuilt { name: name.into() }),
+            None => Err(EngineError::Unknown { name: name.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_not_there_is_refused_by_name() {
+        assert_eq!("calvin".parse(), Ok(Engine::Calvin));
+        let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
+        assert_eq!(refusal, "engine 'maat' is not built yet; the engines that are there: calvin");
+        assert!(
+            "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
+        );
+    }
+}

@@ -1,0 +1,601 @@
+//! The front door: sockets on one side, sessions and a gateway on the other.
+//!
+//! Each event loop has one [`Door`]. The first also listens, and shares accepted connections out to all. What
+//! the doors say to each other goes through the [`Lobby`], with a knock: an empty batch of outcomes.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mio::event::Event as Readiness;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry};
+use ordain_engines::calvin::Message;
+use ordain_gateway::{Finished, Gateway, Ticket};
+use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
+use ordain_resp::{
+    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
+};
+use ordain_role::{Address, Event, Now, Outbox, Role};
+use ordain_runtime::{Edge, Tokens, Turn};
+
+/// How much is read from one connection before the next has its turn, bytes.
+const READ: usize = 64 << 10;
+/// Most bytes of unfinished commands that the connections of one loop may have sent together.
+const UNFINISHED_MAX: usize = 1 << 30;
+/// The token number of the listening socket.
+const LISTENER: usize = 0;
+
+/// Where the doors of a node leave things for each other.
+#[derive(Debug)]
+pub struct Lobby {
+    boxes: Vec<Mutex<Inbox>>,
+    places: Vec<Address>,
+    clients: AtomicU64,
+    open: AtomicUsize,
+    refused: AtomicU64,
+    info: Mutex<NodeInfo>,
+    info_version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    connections: Vec<TcpStream>,
+    questions: Vec<Arc<Question>>,
+    answers: Vec<Arc<Question>>,
+    settings: Vec<(&'static str, String)>,
+}
+
+/// Something asked of the sessions of all doors.
+#[derive(Debug)]
+struct Question {
+    request: ControlRequest,
+    asker: usize,
+    ticket: Ticket,
+    left: AtomicUsize,
+    killed: AtomicU64,
+    lines: Mutex<Vec<(ClientId, String)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Whoever panicked while holding it has stopped the node already.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lobby {
+    /// A lobby for doors at these addresses.
+    pub fn new(places: Vec<Address>, info: NodeInfo) -> Lobby {
+        Lobby {
+            boxes: places.iter().map(|_| Mutex::default()).collect(),
+            places,
+            clients: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            info: Mutex::new(info),
+            info_version: AtomicU64::new(1),
+        }
+    }
+
+    /// Refreshes what INFO shows.
+    pub fn inform(&self, update: impl FnOnce(&mut NodeInfo)) {
+        update(&mut lock(&self.info));
+        self.info_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Open connections, connections ever made, connections turned away.
+    pub fn connections(&self) -> (usize, u64, u64) {
+        let at = Ordering::Relaxed;
+        (self.open.load(at), self.clients.load(at), self.refused.load(at))
+    }
+
+    /// Leaves something in a door's box and knocks.
+    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut Inbox)) {
+        put(&mut lock(&self.boxes[door]));
+        out.send(self.places[door], Front::Outcomes(OutcomeBatch::default()));
+    }
+}
+
+/// One event loop's connections.
+pub struct Door {
+    number: usize,
+    gateway: Gateway,
+    sequencer: Address,
+    shared: Shared,
+    lobby: Arc<Lobby>,
+    listener: Option<TcpListener>,
+    registry: Option<Registry>,
+    tokens: Option<Tokens>,
+    connections: Vec<Slot>,
+    vacant: Vec<u32>,
+    next_door: usize,
+    /// Connections that have something to send or to go on with.
+    touched: Vec<u32>,
+    /// Connections to go on with in the next turn.
+    again: Vec<u32>,
+    buffer: Box<[u8]>,
+    unfinished: usize,
+    informed: u64,
+    output_bytes: u64,
+    asked: Asked,
+    now: Micros,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: TcpStream,
+    session: Session,
+    /// What was read and not consumed.
+    input: Vec<u8>,
+    /// The socket may have more to read; with edge-triggered events nobody says so twice.
+    readable: bool,
+    /// The session took no more of `input` although a whole command may be in it.
+    stopped: bool,
+    /// The other end has closed its side, or the socket has failed.
+    ended: bool,
+    is_touched: bool,
+}
+
+/// What sessions have asked for while they were being called.
+#[derive(Debug, Default)]
+struct Asked {
+    questions: Vec<(Ticket, ControlRequest)>,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Control for Asked {
+    fn request(&mut self, ticket: Ticket, request: ControlRequest) {
+        self.questions.push((ticket, request));
+    }
+
+    fn setting_changed(&mut self, name: &'static str, value: &str) {
+        self.settings.push((name, value.to_owned()));
+    }
+
+    fn reset_statistics(&mut self) {}
+}
+
+impl Door {
+    /// A door of a loop; the one with the listener shares connections out to all doors.
+    pub fn new(
+        number: usize,
+        gateway: Gateway,
+        sequencer: Address,
+        shared: Shared,
+        lobby: Arc<Lobby>,
+        listener: Option<std::net::TcpListener>,
+    ) -> Door {
+        Door {
+            number,
+            gateway,
+            sequencer,
+            shared,
+            lobby,
+            listener: listener.map(TcpListener::from_std),
+            registry: None,
+            tokens: None,
+            connections: Vec::new(),
+            vacant: Vec::new(),
+            next_door: 0,
+            touched: Vec::new(),
+            again: Vec::new(),
+            buffer: vec![0; READ].into_boxed_slice(),
+            unfinished: 0,
+            informed: 0,
+            output_bytes: 0,
+            asked: Asked::default(),
+            now: Micros(0),
+        }
+    }
+
+    fn accept(&mut self, out: &mut Outbox<Message>) {
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    let limit = self.shared.settings.number("maxclients") as usize;
+                    if self.lobby.open.load(Ordering::Relaxed) >= limit {
+                        self.lobby.refused.fetch_add(1, Ordering::Relaxed);
+                        let mut socket = socket;
+                        // Best effort: the client may be gone already.
+                        let _ = socket.write(b"-ERR max number of clients reached\r\n");
+                        continue;
+                    }
+                    self.lobby.open.fetch_add(1, Ordering::Relaxed);
+                    let door = self.next_door;
+                    self.next_door = (door + 1) % self.lobby.boxes.len();
+                    if door == self.number {
+                        self.welcome(socket);
+                    } else {
+                        self.lobby.leave(door, out, |inbox| inbox.connections.push(socket));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Out of file descriptors, most likely: the next connection event tries again.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, mut socket: TcpStream) {
+        let (Some(registry), Some(tokens)) = (&self.registry, self.tokens) else { return };
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.connections.push(Slot::default());
+            self.connections.len() as u32 - 1
+        });
+        // Without it replies to a client that waits for each would be late; failing to set it costs only that.
+        let _ = socket.set_nodelay(true);
+        let token = tokens.token(slot as usize + 1);
+        if let Err(error) = registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE) {
+            tracing::warn!(%error, "cannot watch a connection");
+            self.vacant.push(slot);
+            self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let name =
+            |address: io::Result<SocketAddr>| address.map_or_else(|_| "?".to_owned(), |a| a.to_string());
+        let (peer, local) = (name(socket.peer_addr()), name(socket.local_addr()));
+        let client = ClientId(self.lobby.clients.fetch_add(1, Ordering::Relaxed) + 1);
+        let id = ConnectionId::new(slot, self.connections[slot as usize].generation);
+        let session = Session::new(id, client, (&peer, &local), self.now, &self.shared);
+        let connection = Connection {
+            socket,
+            session,
+            input: Vec::new(),
+            readable: true,
+            stopped: false,
+            ended: false,
+            is_touched: false,
+        };
+        self.connections[slot as usize].connection = Some(connection);
+        self.again.push(slot);
+    }
+
+    fn touch(touched: &mut Vec<u32>, slot: u32, connection: &mut Connection) {
+        if !connection.is_touched {
+            connection.is_touched = true;
+            touched.push(slot);
+        }
+    }
+
+    /// Reads and handles what a connection has sent, for as long as it may.
+    fn take_input(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize).and_then(|s| s.connection.as_mut())
+        else {
+            return;
+        };
+        Door::touch(&mut self.touched, slot, connection);
+        let mut cx = Context {
+            gateway: &mut self.gateway,
+            shared: &mut self.shared,
+            control: &mut self.asked,
+            now: self.now,
+        };
+        if !connection.input.is_empty() && connection.session.wants_input(cx.shared) {
+            let before = connection.input.len();
+            let received = connection.session.receive(&connection.input, &mut cx);
+            connection.input.drain(..received.consumed.min(before));
+            connection.stopped = received.wanted == 0;
+            self.unfinished -= before - connection.input.len();
+        }
+        let mut budget = READ;
+        while connection.readable && budget > 0 && connection.session.wants_input(cx.shared) {
+            match connection.socket.read(&mut self.buffer) {
+                Ok(0) => {
+                    connection.readable = false;
+                    connection.ended = true;
+                }
+                Ok(n) => {
+                    budget = budget.saturating_sub(n);
+                    // A short read has emptied the socket; what comes later is a new event.
+                    connection.readable = n == self.buffer.len();
+                    let before = connection.input.len();
+                    if before == 0 {
+                        let received = connection.session.receive(&self.buffer[..n], &mut cx);
+                        let rest = &self.buffer[received.consumed.min(n)..n];
+                        connection.stopped = received.wanted == 0;
+                        connection.input.reserve_exact(if rest.is_empty() {
+                            0
+                        } else {
+                            rest.len() + received.wanted
+                        });
+                        connection.input.extend_from_slice(rest);
+                    } else {
+                        connection.input.extend_from_slice(&self.buffer[..n]);
+                        let received = connection.session.receive(&connection.input, &mut cx);
+                        connection.stopped = received.wanted == 0;
+                        let consumed = received.consumed.min(connection.input.len());
+                        connection.input.drain(..consumed);
+                    }
+                    if connection.input.is_empty() && connection.input.capacity() > READ {
+                        connection.input = Vec::new();
+                    }
+                    self.unfinished = self.unfinished + connection.input.len() - before;
+                    if self.unfinished > UNFINISHED_MAX {
+                        tracing::warn!(peer = connection.session.peer(), "closed: too much unfinished input");
+                        connection.session.kill();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    connection.readable = false;
+                    connection.ended = true;
+                    connection.session.kill();
+                }
+            }
+        }
+        if connection.ended {
+            connection.session.drain();
+        }
+    }
+
+    fn take_outcomes(&mut self, batch: &OutcomeBatch) {
+        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        gateway.take_outcomes_with(batch, |gateway, finished| {
+            let slot = ConnectionId::of(finished.ticket).slot();
+            let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
+                return;
+            };
+            let mut cx = Context { gateway, shared, control: asked, now: *now };
+            connection.session.finished(&finished, &mut cx);
+            Door::touch(touched, slot as u32, connection);
+        });
+    }
+
+    /// Empties this door's box.
+    fn look_in_box(&mut self, out: &mut Outbox<Message>) {
+        let Inbox { connections, questions, answers, settings } =
+            std::mem::take(&mut *lock(&self.lobby.boxes[self.number]));
+        for (name, value) in settings {
+            // Checked where it was asked for.
+            let _ = self.shared.settings.set(name, &value);
+        }
+        connections.into_iter().for_each(|socket| self.welcome(socket));
+        for question in questions {
+            self.answer_part(&question, out);
+        }
+        for question in answers {
+            let mut reply = Vec::new();
+            match &question.request {
+                ControlRequest::ListClients(_) => {
+                    let mut lines = std::mem::take(&mut *lock(&question.lines));
+                    lines.sort_by_key(|(client, _)| *client);
+                    let text: String = lines.into_iter().map(|(_, line)| line).collect();
+                    Writer(&mut reply).bulk(text.as_bytes());
+                }
+                ControlRequest::KillClients(_) => {
+                    Writer(&mut reply).int(question.killed.load(Ordering::Relaxed) as i64);
+                }
+            }
+            let (ticket, status) = (question.ticket, OutcomeStatus::Committed);
+            let finished = Finished { ticket, status, gsn: Gsn::NONE, reply: &reply };
+            let slot = ConnectionId::of(ticket).slot();
+            let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+            let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
+                continue;
+            };
+            connection
+                .session
+                .finished(&finished, &mut Context { gateway, shared, control: asked, now: *now });
+            Door::touch(touched, slot as u32, connection);
+        }
+    }
+
+    /// This door's part of an answer; the last door to have done its part tells the one that asked.
+    fn answer_part(&mut self, question: &Arc<Question>, out: &mut Outbox<Message>) {
+        let now = self.now;
+        let matching = |filter: &ClientFilter, session: &Session| filter.matches(session);
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot].connection else { continue };
+            match &question.request {
+                ControlRequest::ListClients(filter) if matching(filter, &connection.session) => {
+                    let mut line = String::new();
+                    connection.session.describe(now, &mut line);
+                    lock(&question.lines).push((connection.session.client(), line));
+                }
+                ControlRequest::KillClients(filter) if matching(filter, &connection.session) => {
+                    question.killed.fetch_add(1, Ordering::Relaxed);
+                    if ConnectionId::of(question.ticket) == connection.session.id()
+                        && question.asker == self.number
+                    {
+                        connection.session.drain();
+                    } else {
+                        connection.session.kill();
+                    }
+                    Door::touch(&mut self.touched, slot as u32, connection);
+                }
+                _ => {}
+            }
+        }
+        if question.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.lobby.leave(question.asker, out, |inbox| inbox.answers.push(question.clone()));
+        }
+    }
+
+    /// Passes on what sessions have asked for.
+    fn pass_on(&mut self, out: &mut Outbox<Message>) {
+        for (ticket, request) in std::mem::take(&mut self.asked.questions) {
+            let doors = self.lobby.boxes.len();
+            let question = Arc::new(Question {
+                request,
+                asker: self.number,
+                ticket,
+                left: AtomicUsize::new(doors),
+                killed: AtomicU64::new(0),
+                lines: Mutex::default(),
+            });
+            for door in 0..doors {
+                self.lobby.leave(door, out, |inbox| inbox.questions.push(question.clone()));
+            }
+        }
+        for (name, value) in std::mem::take(&mut self.asked.settings) {
+            for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
+                self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
+            }
+        }
+        while let Some(chunk) = self.gateway.flush() {
+            out.send(self.sequencer, Front::Submit(chunk));
+        }
+    }
+
+    /// Writes what a connection is owed and closes it if it is over.
+    fn send_output(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize).and_then(|s| s.connection.as_mut())
+        else {
+            return;
+        };
+        connection.is_touched = false;
+        let mut sent = 0;
+        while !connection.session.output().is_empty() {
+            match connection.socket.write(connection.session.output()) {
+                Ok(n) => {
+                    sent += n;
+                    connection.session.sent(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    connection.session.kill();
+                    break;
+                }
+            }
+        }
+        self.output_bytes += sent as u64;
+        if connection.session.fate() == Fate::Close {
+            self.close(slot);
+        } else if connection.session.wants_input(&self.shared)
+            && (connection.readable || (connection.stopped && !connection.input.is_empty()))
+        {
+            self.again.push(slot);
+        }
+    }
+
+    fn close(&mut self, slot: u32) {
+        let place = &mut self.connections[slot as usize];
+        let Some(mut connection) = place.connection.take() else { return };
+        place.generation = place.generation.wrapping_add(1);
+        self.vacant.push(slot);
+        self.unfinished -= connection.input.len();
+        self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(registry) = &self.registry {
+            // Dropping the socket takes it out of the poll anyway.
+            let _ = registry.deregister(&mut connection.socket);
+        }
+    }
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Role for Door {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        self.now = now.wall;
+        match event {
+            Event::Message { message: Message::Front(Front::Outcomes(batch)), .. } => {
+                if batch.is_empty() {
+                    self.look_in_box(out);
+                } else {
+                    self.take_outcomes(&batch);
+                }
+                self.pass_on(out);
+            }
+            Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
+            Event::Start | Event::Timer(_) | Event::Disk(_) => {}
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "front"
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let open = self.connections.len() - self.vacant.len();
+        report("ordain_front_connections", open as f64);
+        report("ordain_front_commands_total", self.shared.counters.commands_total as f64);
+        report("ordain_front_input_bytes_total", self.shared.counters.input_bytes_total as f64);
+        report("ordain_front_output_bytes_total", self.output_bytes as f64);
+        report("ordain_front_output_limit_total", self.shared.counters.output_limit_total as f64);
+        report("ordain_front_outstanding", self.gateway.outstanding() as f64);
+    }
+}
+
+impl Edge for Door {
+    fn register(&mut self, registry: Registry, tokens: Tokens) -> io::Result<()> {
+        if let Some(listener) = &mut self.listener {
+            registry.register(listener, tokens.token(LISTENER), Interest::READABLE)?;
+        }
+        self.registry = Some(registry);
+        self.tokens = Some(tokens);
+        Ok(())
+    }
+
+    fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<Message>) {
+        self.now = now.wall;
+        let Some(tokens) = self.tokens else { return };
+        match tokens.number(event.token()) {
+            LISTENER => self.accept(out),
+            number => {
+                let slot = number as u32 - 1;
+                let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
+                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                    connection.readable = true;
+                    self.take_input(slot);
+                } else {
+                    Door::touch(&mut self.touched, slot, connection);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, now: Now, out: &mut Outbox<Message>) -> Turn {
+        self.now = now.wall;
+        for slot in std::mem::take(&mut self.again) {
+            self.take_input(slot);
+        }
+        let version = self.lobby.info_version.load(Ordering::Acquire);
+        if version != self.informed {
+            self.informed = version;
+            self.shared.node = lock(&self.lobby.info).clone();
+        }
+        self.pass_on(out);
+        if self.again.is_empty() { Turn::Idle } else { Turn::Again }
+    }
+
+    fn flush(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+        for slot in std::mem::take(&mut self.touched) {
+            self.send_output(slot);
+        }
+    }
+
+    fn stop(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+        if let (Some(registry), Some(mut listener)) = (&self.registry, self.listener.take()) {
+            // It is closed next.
+            let _ = registry.deregister(&mut listener);
+        }
+        for slot in 0..self.connections.len() as u32 {
+            if let Some(connection) = &mut self.connections[slot as usize].connection {
+                connection.session.drain();
+                Door::touch(&mut self.touched, slot, connection);
+            }
+        }
+    }
+
+    fn drained(&self) -> bool {
+        self.connections.len() == self.vacant.len()
+    }
+}

@@ -1,0 +1,261 @@
+//! Starts a node: opens its directory, replays its log, and runs its roles on threads behind a front door.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ordain_gateway::Gateway;
+use ordain_log::Recovered;
+use ordain_model::{GatewayId, Micros};
+use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
+use ordain_role::{Address, Directory, NodeId};
+use ordain_runtime::{
+    DirLock, Disk, FsDirectory, Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped,
+};
+
+use crate::admin::Admin;
+use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
+use crate::engine::Engine;
+use crate::front::{Door, Lobby};
+use crate::identity::{Identity, IdentityError};
+use crate::procedures;
+
+/// How a node is to run.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Where Redis clients connect.
+    pub listen: SocketAddr,
+    /// Where the admin HTTP server listens.
+    pub admin: SocketAddr,
+    /// Where the node keeps what it keeps.
+    pub data_dir: PathBuf,
+    /// What it keeps.
+    pub keep: Keep,
+    /// The engine.
+    pub engine: Engine,
+    /// Event loops, each with a shard of the data.
+    pub threads: usize,
+    /// What clients must say first.
+    pub password: Option<String>,
+    /// Accept connections from elsewhere without a password.
+    pub insecure: bool,
+    /// How long an open batch waits for more before it closes.
+    pub linger: Micros,
+    /// The configuration file, for INFO.
+    pub config_file: Option<PathBuf>,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Anybody could come in.
+    #[error(
+        "refusing to listen on {0}, which other machines can reach, without a password: set --password, or say --insecure"
+    )]
+    Exposed(SocketAddr),
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {source}: is another server there? choose another with {flag}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Which flag names it.
+        flag: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Open(#[from] ordain_runtime::OpenError),
+    /// Another process uses it.
+    #[error(transparent)]
+    Lock(#[from] ordain_runtime::LockError),
+    /// It belongs to something else, or is damaged.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Its log is refused, or the settings are.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+    /// The threads do not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The admin server does not start.
+    #[error("cannot start the admin server: {0}")]
+    Admin(std::io::Error),
+}
+
+/// A node that runs.
+#[derive(Debug)]
+pub struct Node {
+    /// Where Redis clients connect.
+    pub resp: SocketAddr,
+    /// Where the admin HTTP server listens.
+    pub admin: SocketAddr,
+    /// Its engine.
+    pub engine: Engine,
+    /// Its number.
+    pub id: NodeId,
+    /// What its log held, if it has one.
+    pub recovered: Option<Recovered>,
+    /// How many transactions were replayed at start.
+    pub replayed: u64,
+    running: Running,
+    _admin: Admin,
+    _lock: Option<DirLock>,
+}
+
+impl Node {
+    /// Starts a node. When this returns it takes connections.
+    ///
+    /// # Errors
+    /// [`ServeError`]; nothing runs then.
+    pub fn start(config: &ServeConfig) -> Result<Node, ServeError> {
+        if !config.listen.ip().is_loopback() && config.password.is_none() && !config.insecure {
+            return Err(ServeError::Exposed(config.listen));
+        }
+        let listener = listen(config.listen, "--listen")?;
+        let admin_listener = listen(config.admin, "--admin")?;
+        let resp = listener.local_addr().unwrap_or(config.listen);
+        let admin_at = admin_listener.local_addr().unwrap_or(config.admin);
+
+        let keeps = config.keep != Keep::Nothing;
+        let mut directory = if keeps { Some(FsDirectory::open(&config.data_dir)?) } else { None };
+        let lock = if keeps { Some(DirLock::acquire(&config.data_dir)?) } else { None };
+        let identity = if keeps { Some(Identity::open(&config.data_dir, config.engine)?) } else { None };
+        let settings = NodeSettings {
+            shards: config.threads,
+            gateways: config.threads,
+            keep: config.keep,
+            identity: identity.as_ref().map(Identity::for_log).unwrap_or_default(),
+            sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
+            ..NodeSettings::default()
+        };
+        let registry = procedures::all();
+        let assembly =
+            Assembly::open(directory.as_mut().map(|d| d as &mut dyn Directory), &settings, &registry)?;
+        let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
+
+        let at = |role| Address { node: settings.node, role };
+        let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
+        let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
+        let mut listener = Some(listener);
+        let mut loops: Vec<LoopSpec<_>> = Vec::new();
+        let Assembly { sequencer, log, shards, .. } = assembly;
+        let mut head = Some((sequencer, log));
+        for (i, shard) in shards.into_iter().enumerate() {
+            let mut spec = LoopSpec::new(format!("ordain-{i}"));
+            if let Some((sequencer, log)) = head.take() {
+                spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
+            }
+            let gateway = Gateway::new(GatewayId(i as u16), registry.clone());
+            let door = Door::new(
+                i,
+                gateway,
+                at(places::SEQUENCER),
+                shared(config, resp),
+                lobby.clone(),
+                listener.take(),
+            );
+            spec = spec.role(places::SHARDS + i as u16, shard).edge(places::GATEWAYS + i as u16, door);
+            loops.push(spec);
+        }
+        let options = Options { node: settings.node, ..Options::default() };
+        let running = Runtime::start(options, directory.map(Disk::new), loops)?;
+        let admin = Admin::start(
+            admin_listener,
+            running.handle(),
+            lobby,
+            crate::admin::About {
+                engine: config.engine,
+                node: settings.node,
+                resp,
+                password: config.password.clone(),
+            },
+        )
+        .map_err(ServeError::Admin)?;
+        let id = settings.node;
+        let engine = config.engine;
+        Ok(Node {
+            resp,
+            admin: admin_at,
+            engine,
+            id,
+            recovered,
+            replayed,
+            running,
+            _admin: admin,
+            _lock: lock,
+        })
+    }
+
+    /// The line that says that connections are taken.
+    pub fn ready_line(&self) -> String {
+        format!("ready resp={} admin={} engine={} node={}", self.resp, self.admin, self.engine, self.id.0)
+    }
+
+    /// A way to stop it from another thread.
+    pub fn handle(&self) -> Handle {
+        self.running.handle()
+    }
+
+    /// Waits until it has stopped.
+    ///
+    /// # Errors
+    /// Why it stopped, if nobody asked it to.
+    pub fn wait(self) -> Result<(), Stopped> {
+        self.running.wait()
+    }
+}
+
+fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+    let open = || {
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        // So that a restart does not wait for connections of the process before to time out.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(1024)?;
+        Ok(socket.into())
+    };
+    open().map_err(|source| ServeError::Listen { address, flag, source })
+}
+
+fn shared(config: &ServeConfig, resp: SocketAddr) -> Shared {
+    let mut settings = Settings::default();
+    settings.fix("port", resp.port().to_string());
+    settings.fix("bind", resp.ip().to_string());
+    settings.fix("dir", config.data_dir.display().to_string());
+    settings.fix("io-threads", config.threads.to_string());
+    let (appendonly, appendfsync) = match config.keep {
+        Keep::Fsync => ("yes", "always"),
+        Keep::Os => ("yes", "everysec"),
+        Keep::Late => ("yes", "no"),
+        Keep::Nothing => ("no", "no"),
+    };
+    settings.fix("appendonly", appendonly);
+    settings.fix("appendfsync", appendfsync);
+    let mut shared = Shared::default();
+    shared.settings = settings;
+    shared.password = config
+        .password
+        .clone()
+        .map(|p| Box::new(PlainPassword(p.into_bytes())) as Box<dyn ordain_resp::PasswordCheck>);
+    shared
+}
+
+fn node_info(config: &ServeConfig, resp: SocketAddr, settings: &NodeSettings) -> NodeInfo {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    NodeInfo {
+        run_id: format!("{:032x}{:08x}", rand::random::<u128>(), rand::random::<u32>()),
+        engine: config.engine.to_string(),
+        node: settings.node.0,
+        os: std::env::consts::OS.to_owned(),
+        process: std::process::id(),
+        port: resp.port(),
+        config_file: config.config_file.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+        started: Micros(started.as_micros() as u64),
+        threads: config.threads,
+        ..NodeInfo::default()
+    }
+}

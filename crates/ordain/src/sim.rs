@@ -1,0 +1,316 @@
+//! `ordain sim`: a whole node, with its disk, its clients and its bad luck, from one seed.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ordain_engines::calvin;
+use ordain_log::{LogConfig, LogWriter};
+use ordain_model::{Batch, GatewayId, Registry};
+use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
+use ordain_node::engine::Engine;
+use ordain_node::procedures;
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId};
+use ordain_sim::system::{FrontDoor, Roles};
+use ordain_sim::workload::procedures as simulated;
+use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
+
+/// What clients ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// A bit of everything: transfers, rotations, scripts' shape, whole-table work, panics, retries.
+    #[default]
+    Mix,
+    /// Transfers between accounts, and audits.
+    Bank,
+    /// Single-step transactions that depend on nothing.
+    Direct,
+}
+
+/// The flags of `ordain sim`.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// The engine.
+    #[arg(long, default_value = "calvin")]
+    engine: String,
+    /// The seed: any number.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Many seeds: from A to B, B not included.
+    #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_range)]
+    seeds: Option<(u64, u64)>,
+    /// Partitions. Clusters are not built yet: 1.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    partitions: u16,
+    /// Replicas. Clusters are not built yet: 1.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    replicas: u16,
+    /// Shards a node; by default drawn from the seed, 1 to 8.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
+    /// Transactions that clients ask for.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    txns: u64,
+    /// What they ask for.
+    #[arg(long, value_enum, default_value_t)]
+    workload: WorkloadName,
+    /// Keys that they use: few, so that they are in each other's way.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..))]
+    keys: u64,
+    /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock.
+    #[arg(long, default_value = "all")]
+    faults: Faults,
+    /// Plant a bug, to see that it is found.
+    #[arg(long, value_parser = parse_bug, hide = true)]
+    plant: Option<Bug>,
+    /// Write the report of each seed to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write every event of the run to this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    trace: Option<PathBuf>,
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let parse = || {
+        let (from, to) = text.split_once("..")?;
+        Some((from.parse().ok()?, to.parse().ok()?))
+    };
+    parse().filter(|(from, to)| from < to).ok_or_else(|| format!("'{text}' is not a range such as 0..1000"))
+}
+
+fn parse_bug(name: &str) -> Result<Bug, String> {
+    let names = Bug::ALL.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    let found = Bug::ALL.iter().find(|(_, n)| *n == name).map(|(bug, _)| *bug);
+    found.ok_or_else(|| format!("there is no bug '{name}' to plant; there are: {names}"))
+}
+
+/// A Calvin node for the simulator.
+struct CalvinSystem {
+    registry: Arc<Registry>,
+    settings: NodeSettings,
+}
+
+impl CalvinSystem {
+    fn new(seed: u64, shards: Option<u16>, bugs: Bugs) -> CalvinSystem {
+        let mut registry = (*procedures::all()).clone();
+        simulated::register(&mut registry);
+        let shards = shards.map_or([1, 2, 3, 4, 8][seed as usize % 5], usize::from);
+        let settings = NodeSettings {
+            shards,
+            gateways: 2,
+            keep: Keep::Fsync,
+            identity: b"simulated".to_vec(),
+            // Small, so that segments change hands all the time.
+            segment_bytes: 64 << 10,
+            // Narrow, so that the bounds are met.
+            window: 1 + seed as usize % 40,
+            bugs,
+            ..NodeSettings::default()
+        };
+        CalvinSystem { registry: Arc::new(registry), settings }
+    }
+}
+
+impl System for CalvinSystem {
+    type Message = calvin::Message;
+
+    fn registry(&self) -> Arc<Registry> {
+        self.registry.clone()
+    }
+
+    fn start(
+        &mut self,
+        node: NodeId,
+        _incarnation: u32,
+        disk: &mut dyn Directory,
+    ) -> Result<Roles<calvin::Message>, String> {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
+        Ok(assembly.into_roles())
+    }
+
+    fn door(&self, node: NodeId, n: u16) -> FrontDoor {
+        FrontDoor {
+            id: GatewayId(n),
+            address: Address { node, role: places::GATEWAYS + n },
+            engine: Address { node, role: places::SEQUENCER },
+        }
+    }
+
+    fn log(&mut self, _node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
+        let mut batches = Vec::new();
+        let config = LogConfig {
+            segment_bytes: self.settings.segment_bytes,
+            ..LogConfig::new(self.settings.identity.clone())
+        };
+        LogWriter::open(disk, config, |entry| {
+            batches.push(Batch::decode(&self.registry, &entry.payload).map_err(|e| e.to_string())?);
+            Ok(())
+        })
+        .map_err(|e| e.to_string())?;
+        Ok(batches)
+    }
+}
+
+/// Runs one seed.
+fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> Report {
+    let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
+    let config = Config { txns: args.txns, faults: args.faults, ..Config::new(seed) };
+    let mut mix = match args.workload {
+        WorkloadName::Mix => Mix::standard(args.keys),
+        WorkloadName::Bank => Mix::bank(args.keys),
+        WorkloadName::Direct => Mix::direct(args.keys),
+    };
+    let system = CalvinSystem::new(seed, args.shards, bugs);
+    match sink {
+        Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
+        None => run_seed(&config, system, &mut mix, None),
+    }
+}
+
+/// Runs the seeds. True: no violation.
+///
+/// # Errors
+/// Wrong usage, or a file that cannot be written.
+pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
+    let _: Engine = args.engine.parse()?;
+    let (from, to) = args.seeds.unwrap_or((args.seed, args.seed + 1));
+    let mut reports = Vec::new();
+    let mut sound = true;
+    for seed in from..to {
+        let report = match &args.trace {
+            None => simulate(args, seed, None),
+            Some(path) => {
+                let file = std::fs::File::create(path)
+                    .with_context(|| format!("cannot write the trace to {}", path.display()))?;
+                let mut file = std::io::BufWriter::new(file);
+                let mut failed = None;
+                let mut sink = |line: &str| {
+                    failed = failed.take().or(writeln!(file, "{line}").err());
+                };
+                let report = simulate(args, seed, Some(&mut sink));
+                let ended = failed.map_or(Ok(()), Err).and_then(|()| file.flush());
+                ended.with_context(|| format!("cannot write the trace to {}", path.display()))?;
+                report
+            }
+        };
+        println!("{report}");
+        if report.verdict.is_err() {
+            sound = false;
+            println!("reproduce: {}", reproduce(args, seed));
+        }
+        reports.push(to_json(&report));
+    }
+    if let Some(path) = &args.json {
+        std::fs::write(path, serde_json::to_string_pretty(&reports)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(sound)
+}
+
+/// The command that runs a seed again.
+fn reproduce(args: &SimArgs, seed: u64) -> String {
+    let mut command = format!(
+        "ordain sim --engine {} --seed {seed} --txns {} --keys {}",
+        args.engine, args.txns, args.keys
+    );
+    command += &format!(" --faults {}", args.faults);
+    if let Some(workload) = args.workload.to_possible_value() {
+        command += &format!(" --workload {}", workload.get_name());
+    }
+    if let Some(shards) = args.shards {
+        command += &format!(" --shards {shards}");
+    }
+    if let Some((_, name)) = Bug::ALL.iter().find(|(bug, _)| args.plant == Some(*bug)) {
+        command += &format!(" --plant {name}");
+    }
+    command
+}
+
+fn to_json(report: &Report) -> serde_json::Value {
+    serde_json::json!({
+        "seed": report.seed,
+        "ok": report.verdict.is_ok(),
+        "violation": report.verdict.as_ref().err().map(ToString::to_string),
+        "virtual_time_us": report.virtual_time.0,
+        "transactions": report.transactions,
+        "committed": report.committed,
+        "aborted": report.aborted,
+        "rejected": report.rejected,
+        "unknown": report.unknown,
+        "batches": report.batches,
+        "crashes": report.counts.crashes,
+        "restarts": report.counts.restarts,
+        "disk_shortages": report.counts.shortages,
+        "events": report.events,
+        "trace_hash": format!("{:032x}", report.trace_hash),
+        "closing_draw": report.closing_draw,
+        "digest": report.digest.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    fn args(flags: &[&str]) -> SimArgs {
+        <Cli as clap::Parser>::try_parse_from([&["sim"], flags].concat()).unwrap().sim
+    }
+
+    fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
+        let args = args(flags);
+        for seed in seeds {
+            let report = simulate(&args, seed, None);
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+            assert_eq!(report.transactions, args.txns);
+        }
+    }
+
+    #[test]
+    fn seeds_with_all_faults_are_sound() {
+        demand_sound(&[], 0..120);
+    }
+
+    #[test]
+    fn seeds_of_the_bank_are_sound() {
+        demand_sound(&["--workload", "bank", "--keys", "6"], 1000..1060);
+    }
+
+    #[test]
+    fn seeds_without_faults_are_sound_on_every_number_of_shards() {
+        for shards in ["1", "2", "5", "64"] {
+            demand_sound(&["--faults", "none", "--shards", shards], 2000..2010);
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_to_the_byte() {
+        let args = args(&[]);
+        for seed in 3000..3005 {
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            let a = simulate(&args, seed, Some(&mut |line| first.push(line.to_owned())));
+            let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned())));
+            assert_eq!(a, b);
+            assert_eq!(first, second);
+        }
+    }
+
+    /// The checkers must find each planted bug within so many seeds.
+    #[test]
+    fn every_planted_bug_is_found() {
+        for (bug, name) in Bug::ALL {
+            let args = SimArgs { plant: Some(bug), ..args(&["--txns", "600"]) };
+            let found = (0..60).any(|seed| simulate(&args, seed, None).verdict.is_err());
+            assert!(found, "no seed of 60 found the planted bug {name}");
+        }
+    }
+}
