@@ -184,7 +184,7 @@ fn rep(shared: &Shared, lua: &Lua, args: &MultiValue) -> Result<Answer> {
     if total > MAX_REPEATED {
         return Ok(Err("resulting string too large".into()));
     }
-    shared.charge(total as i64 / 8)?;
+    shared.charge(total as i64 / 64)?;
     let times = if text.is_empty() { 0 } else { times.max(0.0) as usize };
     Ok(Ok(Value::String(lua.create_string(text.repeat(times))?)))
 }

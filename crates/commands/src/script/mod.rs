@@ -155,7 +155,7 @@ fn plan_compute(
             lent.push(planner.lend(access, key)?);
         }
     }
-    let near = words.clone().take(count).next().map_or(near, |key| key.bytes);
+    let near = words.take(count).next().map_or(near, |key| key.bytes);
     planner.compute(code, KeyHash::of(near))?;
     script.into_iter().chain(lent).for_each(|slot| planner.input(slot));
     Ok(())

@@ -35,7 +35,7 @@ pub(super) fn format_g(x: f64, precision: usize) -> String {
 /// does not fit is the least integer.
 pub(super) fn truncate(x: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if x >= -LIMIT && x < LIMIT { x as i64 } else { i64::MIN }
+    if (-LIMIT..LIMIT).contains(&x) { x as i64 } else { i64::MIN }
 }
 
 #[cfg(test)]

@@ -316,8 +316,10 @@ impl<'a> Matcher<'a> {
 
     fn match_capture(&mut self, s: usize, digit: u8) -> Matched {
         let capture = (digit as usize).checked_sub(b'1' as usize).and_then(|i| self.captures.get(i));
-        let Some(&Capture { start, span: Span::Bytes(len) }) = capture else {
-            return Err(Malformed("invalid capture index"));
+        let (start, len) = match capture {
+            Some(&Capture { start, span: Span::Bytes(len) }) => (start, len),
+            Some(Capture { span: Span::Position, .. }) => return Ok(None),
+            _ => return Err(Malformed("invalid capture index")),
         };
         self.steps = self.steps.checked_sub(len as u64).ok_or(Exhausted)?;
         let same = self.subject[s..].starts_with(&self.subject[start..start + len]);
