@@ -89,7 +89,7 @@ impl Client {
     }
 
     /// What the log keeps of a chunk must be the same chunk, without what only reads.
-    fn check_log(&self, chunk: &Chunk) {
+    pub fn check_log(&self, chunk: &Chunk) {
         let txn = &chunk.txns()[0];
         let decoded = Chunk::decode(&self.registry, GatewayId(0), chunk.logged().to_vec()).unwrap();
         if txn.read_only {
