@@ -6,7 +6,7 @@
 //! on them; a key that is not in hand is refused before it is touched. A script that raises an error is rolled
 //! back whole and answers the error: that is a reply, not an abort, so no other shard waits for a verdict.
 //!
-//! [`vm`] is the interpreter and says why a script's outcome is the same everywhere; `sandbox.lua` is the
+//! `vm` is the interpreter and says why a script's outcome is the same everywhere; `sandbox.lua` is the
 //! world that a script sees; [`functions`] are FUNCTION and FCALL.
 
 mod cjson;
@@ -17,7 +17,7 @@ mod number;
 mod pattern;
 #[cfg(test)]
 mod tests;
-pub mod vm;
+mod vm;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

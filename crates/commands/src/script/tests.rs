@@ -933,20 +933,3 @@ fn a_sha_is_encoded_in_lower_case() {
     assert_eq!(id, ids::EVALSHA);
     assert_eq!(encoded, args::encode(&["abc", "1", "k"]));
 }
-
-/// `cargo test --release -p ordain-commands a_script_costs -- --nocapture` prints what a script of 10 GET and
-/// 10 SET costs; the bound is loose, for machines under load and debug builds.
-#[test]
-fn a_script_costs_microseconds() {
-    let script = "for i = 1, 10 do redis.call('SET', KEYS[i], redis.call('GET', KEYS[i])) end return 1";
-    let keys: Vec<String> = (0..10).map(|i| format!("key:{i}")).collect();
-    let mut db = Database::new();
-    for key in &keys {
-        db.run(&["SET", key, "some value of a key"]);
-    }
-    let mut words = vec!["EVAL", script, "10"];
-    words.extend(keys.iter().map(String::as_str));
-    for _ in 0..30_000 {
-        assert_eq!(db.run(&words), "1");
-    }
-}
