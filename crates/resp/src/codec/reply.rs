@@ -208,7 +208,7 @@ mod tests {
     fn numbers_print_as_redis_prints_them() {
         for (d, text) in [
             (3.0, "3"),
-            (3.14, "3.14"),
+            (2.75, "2.75"),
             (-0.1, "-0.1"),
             (0.0, "0"),
             (1e7, "10000000"),

@@ -246,8 +246,33 @@ impl RequestParser {
         }
     }
 
+    /// Walks the short arguments that are there whole, which nearly all are, without a look at anything else.
+    #[inline]
+    fn short_arguments(&mut self, input: &[u8]) {
+        let (mut at, mut left) = (self.at, self.left);
+        while left > 0 {
+            let (len, start) = match &input[at..] {
+                [b'$', digit @ b'0'..=b'9', b'\r', _, ..] => (usize::from(digit - b'0'), at + 4),
+                [b'$', tens @ b'1'..=b'9', digit @ b'0'..=b'9', b'\r', _, ..] => {
+                    (usize::from(tens - b'0') * 10 + usize::from(digit - b'0'), at + 5)
+                }
+                _ => break,
+            };
+            if input.len() < start + len + 2 || start > COMMAND_MAX {
+                break;
+            }
+            self.spans.push(Span { at: start as u32, len: len as u32 });
+            at = start + len + 2;
+            left -= 1;
+        }
+        (self.at, self.left) = (at, left);
+    }
+
     #[inline]
     fn multibulk(&mut self, input: &[u8], limits: RequestLimits) -> Step {
+        if self.stage == Stage::Length && self.refused.is_none() {
+            self.short_arguments(input);
+        }
         while self.left > 0 {
             if self.stage == Stage::Length {
                 let Some(&first) = input.get(self.at) else { return self.incomplete(1) };

@@ -56,10 +56,10 @@ impl Session {
                 }
             }
         }
-        if let Some((user, password)) = login {
-            if !self.log_in(user, password, cx) {
-                return w.error(WRONG_PASSWORD);
-            }
+        if let Some((user, password)) = login
+            && !self.log_in(user, password, cx)
+        {
+            return w.error(WRONG_PASSWORD);
         }
         if !self.is_authenticated {
             return w.error(

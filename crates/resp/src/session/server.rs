@@ -52,11 +52,12 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Answered {
         let sections = Sections::asked_for(&words[1..]);
-        if place == Place::Alone && sections.has("keyspace") {
-            if let Ok(sequence) = self.submit(Call::new(system::LENGTHS, self.db), cx, |_| {}) {
-                self.wait_for(sequence, Awaiting::Info(sections));
-                return Answered::Later;
-            }
+        if place == Place::Alone
+            && sections.has("keyspace")
+            && let Ok(sequence) = self.submit(Call::new(system::LENGTHS, self.db), cx, |_| {})
+        {
+            self.wait_for(sequence, Awaiting::Info(sections));
+            return Answered::Later;
         }
         info(&sections, None, cx, out);
         Answered::Now

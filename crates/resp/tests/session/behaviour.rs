@@ -1,15 +1,13 @@
 //! What sessions do beyond single scenarios: limits, slow clients, late answers, every command of the table, and
 //! any input at all.
 
-mod support;
-
+use crate::support::{START, Server, Weather};
 use ordain_commands::all;
 use ordain_gateway::{Finished, Ticket};
 use ordain_model::{Gsn, OutcomeStatus, RequestNo, SessionId, Writer};
 use ordain_resp::{ClientId, ConnectionId, Context, Fate, Limits, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{START, Server, Weather};
 
 fn array(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();

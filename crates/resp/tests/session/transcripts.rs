@@ -14,12 +14,10 @@
 //! - `password secret` requires a password and opens the connections anew;
 //! - `closed` or `b closed`: the connection is to be closed.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::{Server, Weather};
 use ordain_resp::Fate;
-use support::{Server, Weather};
 
 struct Run {
     server: Server,

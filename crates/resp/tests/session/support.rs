@@ -237,7 +237,6 @@ impl Server {
     }
 
     /// What CONFIG SET has told the node.
-    #[allow(dead_code, reason = "not every test looks")]
     pub fn settings(&self) -> &[(&'static str, String)] {
         &self.node.settings
     }
@@ -249,7 +248,6 @@ impl Server {
     }
 
     /// Sends words, settles, and gives the reply.
-    #[allow(dead_code, reason = "transcripts do it step by step")]
     pub fn ask(&mut self, client: usize, words: &[&str]) -> String {
         let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
         self.command(client, &words);

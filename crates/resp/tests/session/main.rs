@@ -1,0 +1,6 @@
+//! Sessions over the real commands, the real gateway and the reference executor: everything of the front door but
+//! the sockets.
+
+mod behaviour;
+mod support;
+mod transcripts;
