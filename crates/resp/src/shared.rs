@@ -149,6 +149,8 @@ pub enum SettingError {
     Fixed,
     /// It takes a number.
     NotNumber,
+    /// It takes a number from 0 to 2^31 - 1.
+    OutOfRange,
 }
 
 impl Default for Settings {
@@ -211,8 +213,11 @@ impl Settings {
         match parameter {
             Parameter { value: has, .. } if has == value => Ok(name),
             Parameter { can_change: false, .. } => Err(SettingError::Fixed),
-            Parameter { is_number: true, .. } if value.parse::<u32>().is_err() => {
+            Parameter { is_number: true, .. } if parse_int(value.as_bytes()).is_none() => {
                 Err(SettingError::NotNumber)
+            }
+            Parameter { is_number: true, .. } if value.parse().map_or(true, |n: i32| n < 0) => {
+                Err(SettingError::OutOfRange)
             }
             _ => Ok(name),
         }
@@ -349,6 +354,7 @@ mod tests {
         assert_eq!(settings.set("timeout", "30"), Ok("timeout"));
         assert_eq!(settings.number("timeout"), 30);
         assert_eq!(settings.set("timeout", "soon"), Err(SettingError::NotNumber));
+        assert_eq!(settings.set("timeout", "-1"), Err(SettingError::OutOfRange));
         assert_eq!(settings.set("databases", "32"), Err(SettingError::Fixed));
         assert_eq!(settings.set("databases", "16"), Ok("databases"));
         assert_eq!(settings.set("no-such", "1"), Err(SettingError::Unknown));

@@ -26,7 +26,7 @@ pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
             for name in names {
                 match lookup(name) {
                     Some(command) => info(command, &mut w),
-                    None => w.nil_array(),
+                    None => w.nil(),
                 }
             }
         }
@@ -40,7 +40,7 @@ pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
             known.iter().for_each(|command| docs(command, &mut w));
         }
         (b"list", filter) => list(filter, &mut w),
-        (b"getkeys", []) => w.error(wrong_arity("command", "getkeys")),
+        (b"getkeys", [] | [_]) => w.error(wrong_arity("command", "getkeys")),
         (b"getkeys", words) => match keys_of(words) {
             Ok(keys) => {
                 w.array(keys.len());

@@ -142,7 +142,7 @@ pub struct Session {
     /// Names requests, so that they can be retried: the session, and the next request's number once given.
     retry: Option<(SessionId, Option<RequestNo>)>,
     mode: Mode,
-    watched: Vec<Watched>,
+    watched: Watched,
     awaited: Option<Awaited>,
     closing: Closing,
     parser: RequestParser,
@@ -177,7 +177,7 @@ impl Session {
             reply_mode: ReplyMode::On,
             retry: None,
             mode: Mode::Plain,
-            watched: Vec::new(),
+            watched: Watched::new(),
             awaited: None,
             closing: Closing::No,
             parser: RequestParser::default(),

@@ -3,17 +3,19 @@
 //! A block is kept until EXEC and then submitted as one transaction ([`system::MULTI`]). WATCH reads the keys
 //! with their versions ([`system::READ`]); EXEC carries the versions along as evidence, and the transaction
 //! aborts if one of them is no longer the record's. So a watched key that was changed, deleted, flushed or has
-//! expired makes EXEC answer nil, on any engine.
+//! expired makes EXEC answer nil, on any engine. A key that was absent, appeared and went again is as it was.
 //!
 //! What the session answers itself inside a block (PING, SELECT, …) and calls whose arguments are refused are not
 //! part of the transaction; their replies are put in their places among the transaction's, as Redis answers
 //! them: the other commands of the block run.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ordain_commands::{Action, Command, Flags, SessionCommand};
 use ordain_model::key::MAX_KEYS;
 use ordain_model::plan::Planner;
+use ordain_model::procedure::Evidence;
 use ordain_model::{Args, ArgsBuilder, Call, Datum, Db, Gsn, PlanError, ProcedureId, Writer, system};
 use smallvec::SmallVec;
 
@@ -24,13 +26,8 @@ use crate::shared::{Context, parse_db};
 /// Commands of one block. A transaction's keys are limited too; this bounds those without keys.
 const QUEUE_MAX: usize = 1 << 20;
 
-/// A key that WATCH was told of, and the transaction that had written it last.
-#[derive(Clone, Debug)]
-pub(super) struct Watched {
-    db: Db,
-    key: Vec<u8>,
-    version: Gsn,
-}
+/// The keys that WATCH was told of, and the transaction that had written each last when it first was.
+pub(super) type Watched = BTreeMap<(Db, Vec<u8>), Gsn>;
 
 /// A MULTI block.
 #[derive(Debug)]
@@ -200,11 +197,11 @@ impl Session {
     fn submit_block(
         &mut self,
         call: Call,
-        watched: &[Watched],
+        watched: &Watched,
         multi: &Multi,
         cx: &mut Context<'_>,
     ) -> Result<super::Sequence, PlanError> {
-        let evidence = watched.iter().map(|w| (w.db, &*w.key, w.version));
+        let evidence = watched.iter().map(|((db, key), version)| (*db, &**key, *version));
         self.submit(call, cx, |args| system::multi_args(evidence, multi.calls(), args))
     }
 
@@ -253,9 +250,8 @@ impl Session {
 
     /// WATCH: reads the versions of keys that are not watched yet.
     pub(super) fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Answered {
-        let is_watched = |key: &[u8]| self.watched.iter().any(|w| w.db == self.db && w.key == key);
-        let fresh: Vec<(Db, Vec<u8>)> =
-            words[1..].iter().filter(|key| !is_watched(key)).map(|key| (self.db, key.to_vec())).collect();
+        let keys = words[1..].iter().map(|key| (self.db, key.to_vec()));
+        let fresh: Vec<(Db, Vec<u8>)> = keys.filter(|key| !self.watched.contains_key(key)).collect();
         if fresh.is_empty() {
             Writer(out).ok();
             return Answered::Now;
@@ -283,8 +279,9 @@ impl Session {
         let Some(read) = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), answer) else {
             return Writer(out).error("ERR the reply is damaged; this is a bug");
         };
-        let evidence = read.into_iter().map(|e| Watched { db: e.db, key: e.key, version: e.version });
-        self.watched.extend(evidence);
+        for Evidence { db, key, version, .. } in read {
+            self.watched.entry((db, key)).or_insert(version);
+        }
         Writer(out).ok();
     }
 }

@@ -258,6 +258,7 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
                     .error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
             }
             Err(SettingError::Fixed) => "can't set immutable config",
+            Err(SettingError::OutOfRange) => "argument must be between 0 and 2147483647 inclusive",
             Err(SettingError::NotNumber) => "argument couldn't be parsed into an integer",
         };
         return w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));

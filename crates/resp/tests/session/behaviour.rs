@@ -224,6 +224,27 @@ fn a_block_holds_only_so_much() {
 }
 
 #[test]
+fn many_keys_can_be_watched_and_no_more() {
+    let mut server = Server::new(1);
+    let keys: Vec<String> = (0..40_000).map(|n| format!("k{n}")).collect();
+    let watch: Vec<&str> = std::iter::once("WATCH").chain(keys.iter().map(|k| &**k)).collect();
+    assert_eq!(server.ask(0, &watch), "+OK\n");
+    // The same again are none more.
+    assert_eq!(server.ask(0, &watch), "+OK\n");
+    let others: Vec<String> = keys.iter().map(|k| format!("other:{k}")).collect();
+    let watch: Vec<&str> = std::iter::once("WATCH").chain(others.iter().map(|k| &**k)).collect();
+    assert_eq!(server.ask(0, &watch), "-ERR transaction exceeds the limit of 65536 keys\n");
+    server.ask(0, &["MULTI"]);
+    server.ask(0, &["SET", "k1", "v"]);
+    assert_eq!(server.ask(0, &["EXEC"]), "*1\n+OK\n");
+}
+
+#[test]
+fn an_idle_connection_holds_next_to_nothing() {
+    assert!(size_of::<Session>() <= 512, "{}", size_of::<Session>());
+}
+
+#[test]
 fn answers_to_nobody_are_ignored() {
     let mut server = Server::new(1);
     let mut reply = Vec::new();
