@@ -54,7 +54,7 @@ pub struct Gateway {
     /// Chunks that were full before they were asked for.
     closed: VecDeque<Arc<Chunk>>,
     /// Who waits for each transaction of `building`, by index.
-    tickets: Vec<Ticket>,
+    tickets: Vec<Option<Ticket>>,
     /// Chunks submitted and not finished, by consecutive number from `oldest` on.
     submitted: VecDeque<Submitted>,
     oldest: ChunkNo,
@@ -65,7 +65,8 @@ pub struct Gateway {
 
 #[derive(Debug)]
 struct Submitted {
-    tickets: Vec<Ticket>,
+    /// Who waits for each transaction, until it is answered.
+    tickets: Vec<Option<Ticket>>,
     left: usize,
 }
 
@@ -128,7 +129,7 @@ impl Gateway {
             self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
         } else {
             self.building.push(&self.registry, call, write_args)?;
-            self.tickets.push(ticket);
+            self.tickets.push(Some(ticket));
             self.close_if_full();
         }
         self.outstanding += 1;
@@ -177,7 +178,10 @@ impl Gateway {
         for outcome in &batch.outcomes {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
-            let Some(&ticket) = submitted.tickets.get(outcome.index as usize) else { continue };
+            let Some(ticket) = submitted.tickets.get_mut(outcome.index as usize).and_then(Option::take)
+            else {
+                continue;
+            };
             submitted.left -= 1;
             let reply = batch.reply(outcome);
             let dependent = match self.dependents.is_empty() {
@@ -267,7 +271,7 @@ impl Gateway {
                 self.building.push(&registry, dependent.call, write).map_err(refuse)?;
             }
         }
-        self.tickets.push(ticket);
+        self.tickets.push(Some(ticket));
         let index = self.tickets.len() as u32 - 1;
         self.dependents.insert((self.building.number, index), dependent);
         self.close_if_full();

@@ -212,7 +212,7 @@ impl<X> Sequencer<X> {
                 }
             }
             if self.full {
-                self.refuse_writes(&chunk, out);
+                self.refuse_writes(&chunk, &batch.lookups, out);
             }
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
@@ -254,9 +254,15 @@ impl<X> Sequencer<X> {
         known.then_some(Lookup { session, request, gateway, chunk: number, index: txn.index })
     }
 
-    fn refuse_writes(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) {
-        self.counts.refused += chunk.txns().iter().filter(|t| !t.read_only).count() as u64;
-        self.answer_all(chunk, OutcomeStatus::Refused, |txn| !txn.read_only, out);
+    /// Refuses the writes of a chunk that are not retries of something that was done before.
+    fn refuse_writes(&mut self, chunk: &Chunk, lookups: &[Lookup], out: &mut Outbox<Message<X>>) {
+        let refused = |txn: &Txn| {
+            let asked =
+                |l: &Lookup| (l.gateway, l.chunk, l.index) == (chunk.gateway, chunk.number, txn.index);
+            !txn.read_only && !lookups.iter().any(asked)
+        };
+        self.counts.refused += chunk.txns().iter().filter(|txn| refused(txn)).count() as u64;
+        self.answer_all(chunk, OutcomeStatus::Refused, refused, out);
     }
 
     /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
