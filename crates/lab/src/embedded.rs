@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use ordain_gateway::{Gateway, Ticket};
-use ordain_model::{Call, Db, Digest, Front, GatewayId, Micros, OutcomeStatus, ProcedureId, Registry};
+use ordain_model::{
+    Call, Db, Digest, Front, GatewayId, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, Registry,
+};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Disk, Edge, FsDirectory, LoopSpec, Options, Running, Runtime, Tokens, Turn};
@@ -56,7 +58,12 @@ pub struct Setup {
     pub length: Length,
     /// Procedures without arguments that are called one after the other when all is done.
     pub audits: Vec<ProcedureId>,
+    /// How long the clients of a loop wait when none of them is answered, before they give up.
+    pub patience: Duration,
 }
+
+/// A [`Setup::patience`] that no disk that works should try.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a run came to.
 #[derive(Debug)]
@@ -71,7 +78,9 @@ pub struct Measured {
     pub whole_run: Counts,
     /// From submission to answer, microseconds, of what was committed.
     pub latency_us: Histogram<u64>,
-    /// What the audits answered, in order.
+    /// How many transactions were never answered.
+    pub unanswered: u64,
+    /// What the audits answered, in order; empty for one that was not answered.
     pub audits: Vec<Vec<u8>>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
@@ -167,6 +176,7 @@ struct Report {
     counts: Counts,
     whole_run: Counts,
     latency_us: Histogram<u64>,
+    unanswered: u64,
     used: LoopUse,
 }
 
@@ -190,6 +200,9 @@ struct Population<M, S> {
     budget: Option<u64>,
     audits: Vec<ProcedureId>,
     answers: Vec<Vec<u8>>,
+    patience: Micros,
+    /// When there last was an answer, or nothing to wait for.
+    heard_at: Micros,
     /// The stage acted upon, and whether it is done with.
     stage: Stage,
     done: bool,
@@ -213,9 +226,13 @@ struct Population<M, S> {
 
 /// How many transactions of loading a population has under way: enough to hide a sync.
 const LOAD_WINDOW: usize = 64;
-/// A population without anything under way looks for the next stage this often.
+/// A population looks for the next stage when something happens, and besides this often: when nothing is under
+/// way, and when it waits for answers.
 const LOOK: TimerId = TimerId(0);
-const LOOK_EVERY: Micros = Micros::from_millis(1);
+const LOOK_IDLE: Micros = Micros::from_millis(1);
+const LOOK_WAITING: Micros = Micros::from_millis(50);
+/// The ticket of the first audit; the next have smaller ones. Clients number from 0.
+const AUDIT_TICKET: u64 = u64::MAX;
 /// The longest latency that is told apart.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 
@@ -228,6 +245,7 @@ where
         let stage = self.shared.stage();
         if stage != self.stage {
             self.enter(stage);
+            self.heard_at = now.elapsed;
         }
         if !self.stopping
             && let Err(refusal) = self.submit(now.elapsed)
@@ -238,9 +256,17 @@ where
             out.send(self.sequencer, Front::Submit(chunk));
         }
         if self.gateway.outstanding() == 0 {
+            self.heard_at = now.elapsed;
             self.finish_stage();
-            out.set_timer(LOOK, LOOK_EVERY);
+            out.set_timer(LOOK, LOOK_IDLE);
+        } else if self.is_audited() || now.elapsed.since(self.heard_at) > self.patience {
+            self.finish_stage();
         }
+    }
+
+    /// Every audit is answered, though other transactions may never be.
+    fn is_audited(&self) -> bool {
+        self.stage == Stage::Audit && self.answers.iter().all(|answer| !answer.is_empty())
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -285,7 +311,7 @@ where
             if self.stage == Stage::Audit {
                 for (i, audit) in self.audits.drain(..).enumerate() {
                     let call = Call::new(audit, Db(0));
-                    let refused = self.gateway.submit(Ticket(i as u64), call, |_| {});
+                    let refused = self.gateway.submit(Ticket(AUDIT_TICKET - i as u64), call, |_| {});
                     refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
                     self.answers.push(Vec::new());
                 }
@@ -312,14 +338,15 @@ where
         })
     }
 
-    /// Nothing is under way: says so, once a stage.
+    /// Nothing is under way, or nothing that will be answered: says so, once a stage.
     fn finish_stage(&mut self) {
         if self.done {
             return;
         }
+        let given_up = self.gateway.outstanding() > 0;
         match self.stage {
             Stage::Load => self.say(Word::Loaded),
-            Stage::Measure if self.budget == Some(0) => {
+            Stage::Measure if self.budget.is_some_and(|left| left == 0 || given_up) => {
                 self.end_measuring();
                 self.report();
             }
@@ -350,7 +377,8 @@ where
         let used = LoopUse { wall: ended.at - begun.at, cpu: ended.cpu.saturating_sub(begun.cpu), parts };
         let latency_us = self.latency_us.clone();
         let (counts, whole_run) = (self.counts, self.whole_run);
-        self.say(Word::Drained(Box::new(Report { counts, whole_run, latency_us, used })));
+        let unanswered = self.gateway.outstanding() as u64;
+        self.say(Word::Drained(Box::new(Report { counts, whole_run, latency_us, unanswered, used })));
     }
 
     fn say(&self, word: Word) {
@@ -358,12 +386,13 @@ where
         let _ = self.words.send(word);
     }
 
-    fn take(&mut self, outcomes: &ordain_model::OutcomeBatch, now: Micros) {
+    fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
+        self.heard_at = now;
         let Population { gateway, stage, ended, free, submitted, latency_us, answers, .. } = self;
         let mut seen = Counts::default();
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
-                if let Some(answer) = answers.get_mut(finished.ticket.0 as usize) {
+                if let Some(answer) = answers.get_mut((AUDIT_TICKET - finished.ticket.0) as usize) {
                     *answer = finished.reply.to_vec();
                 }
                 return;
@@ -408,13 +437,17 @@ where
     type Message = M;
 
     fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
-        if let Event::Message { message, .. } = event {
-            let Ok(Front::Outcomes(outcomes)) = Front::try_from(message) else {
-                out.halt("a population of clients was sent a message that is not for it");
-                return;
-            };
-            let meter = self.answering.clone();
-            meter.time(|| self.take(&outcomes, now.elapsed));
+        match event {
+            Event::Message { message, .. } => {
+                let Ok(Front::Outcomes(outcomes)) = Front::try_from(message) else {
+                    out.halt("a population of clients was sent a message that is not for it");
+                    return;
+                };
+                let meter = self.answering.clone();
+                meter.time(|| self.take(&outcomes, now.elapsed));
+            }
+            Event::Start | Event::Timer(_) => out.set_timer(LOOK, LOOK_WAITING),
+            Event::Disk(_) => {}
         }
     }
 
@@ -447,7 +480,8 @@ where
     }
 
     fn drained(&self) -> bool {
-        self.gateway.outstanding() == 0
+        // The stop comes when all stages are done with, or when the run has been given up.
+        true
     }
 }
 
@@ -497,6 +531,8 @@ pub fn run<S: Source + 'static>(
             },
             audits: if i == 0 { setup.audits.clone() } else { Vec::new() },
             answers: Vec::new(),
+            patience: Micros(setup.patience.as_micros() as u64),
+            heard_at: Micros(0),
             stage: Stage::Load,
             done: false,
             stopping: false,
@@ -600,6 +636,7 @@ impl Lead<'_> {
             whole_run: Counts::default(),
             latency_us: Histogram::new_with_bounds(1, LATENCY_MAX_US, 3)
                 .context("a histogram of latencies")?,
+            unanswered: 0,
             audits: Vec::new(),
             loops: Vec::new(),
             process_cpu: cpu,
@@ -609,6 +646,7 @@ impl Lead<'_> {
             let Word::Drained(report) = self.hear("finishing")? else { continue };
             measured.counts.add(report.counts);
             measured.whole_run.add(report.whole_run);
+            measured.unanswered += report.unanswered;
             measured.latency_us.add(&report.latency_us).context("adding up latencies")?;
             measured.seconds += report.used.wall.as_secs_f64() / loops as f64;
             measured.loops.push(report.used);
