@@ -239,6 +239,7 @@ pub fn throughput_table(runs: &[Run]) -> Table {
         "max us",
         "MiB",
         "of ceiling",
+        "replay/s",
     ];
     let mut table = table(&header, 3);
     for group in by_setting(runs) {
@@ -253,6 +254,12 @@ pub fn throughput_table(runs: &[Run]) -> Table {
         let share = median(passed.iter().filter_map(|run| run.share_of_ceiling));
         let share =
             if failed.is_none() && share > 0.0 { format!("{:.1}%", share * 100.0) } else { String::new() };
+        // The ceiling answers nobody.
+        let latency = |value: fn(&Latency) -> u64| match first.clients {
+            0 => String::new(),
+            _ => format!("{:.0}", median(group.iter().map(|run| value(&run.latency_us) as f64))),
+        };
+        let replay = median(passed.iter().filter_map(|run| run.replay_txn_per_s));
         table.add_row([
             first.engine.clone(),
             first.param("durability"),
@@ -265,12 +272,13 @@ pub fn throughput_table(runs: &[Run]) -> Table {
             spread,
             format!("{:.0}", of(|run| run.op_per_s)),
             format!("{:.0}", of(|run| run.aborted as f64)),
-            format!("{:.0}", of(|run| run.latency_us.p50 as f64)),
-            format!("{:.0}", of(|run| run.latency_us.p99 as f64)),
-            format!("{:.0}", of(|run| run.latency_us.p999 as f64)),
-            format!("{:.0}", of(|run| run.latency_us.max as f64)),
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+            latency(|latency| latency.p999),
+            latency(|latency| latency.max),
             format!("{:.0}", of(|run| run.peak_rss_bytes as f64 / (1 << 20) as f64)),
             share,
+            if replay > 0.0 { format!("{replay:.0}") } else { String::new() },
         ]);
     }
     table

@@ -78,11 +78,11 @@ impl Choice {
             return Err(ChoiceError::Records(records));
         }
         let kind = match distribution {
-            Distribution::Zipfian { theta } if theta == 1.0 => return Err(ChoiceError::ThetaOne),
+            Distribution::Zipfian { theta: 1.0 } => return Err(ChoiceError::ThetaOne),
             Distribution::Zipfian { theta } if !theta.is_finite() || theta < 0.0 => {
                 return Err(ChoiceError::Theta(theta));
             }
-            Distribution::Zipfian { theta } if theta == 0.0 => Kind::Uniform,
+            Distribution::Zipfian { theta: 0.0 } => Kind::Uniform,
             Distribution::Zipfian { theta } => Kind::Zipfian(Zipfian::new(records, theta)),
             Distribution::HotSet { hot, .. } if !(1..=records).contains(&hot) => {
                 return Err(ChoiceError::Hot { hot, records });
