@@ -14,6 +14,8 @@ pub enum OutcomeStatus {
     Busy,
     /// It was not sequenced, because this node cannot make it durable now.
     Refused,
+    /// A retry of a request whose session has gone on since: its outcome was kept until then and is gone.
+    Superseded,
 }
 
 /// One outcome; the reply is a range of the batch's bytes.

@@ -30,19 +30,25 @@ pub enum CallError {
 
 /// The records that a plan may touch.
 pub trait Hand {
-    /// A record for reading, as the transaction sees it, and its version; `None` if it is not in hand.
-    fn read(&self, db: Db, key: &[u8]) -> Option<(&Cell, Gsn)>;
-    /// A record for writing; `None` if it may not be written. Asked only for records that can be read.
-    fn write(&mut self, db: Db, key: &[u8]) -> Option<CellMut<'_>>;
+    /// Where a record stands, if it is in hand.
+    fn find(&self, db: Db, key: &[u8]) -> Option<usize>;
+    /// The record that stands there for reading, as the transaction sees it, and its version.
+    fn read(&self, at: usize) -> (&Cell, Gsn);
+    /// The record that stands there for writing; `None` if it may not be written.
+    fn write(&mut self, at: usize) -> Option<CellMut<'_>>;
 }
 
 impl Hand for dyn Members + '_ {
-    fn read(&self, db: Db, key: &[u8]) -> Option<(&Cell, Gsn)> {
-        self.find(db, key).map(|i| (self.cell(i), self.version(i)))
+    fn find(&self, db: Db, key: &[u8]) -> Option<usize> {
+        Members::find(self, db, key)
     }
 
-    fn write(&mut self, db: Db, key: &[u8]) -> Option<CellMut<'_>> {
-        self.find(db, key).and_then(|i| self.cell_mut(i))
+    fn read(&self, at: usize) -> (&Cell, Gsn) {
+        (self.cell(at), self.version(at))
+    }
+
+    fn write(&mut self, at: usize) -> Option<CellMut<'_>> {
+        self.cell_mut(at)
     }
 }
 
@@ -51,6 +57,8 @@ impl Hand for dyn Members + '_ {
 pub struct Scratch {
     plans: Plans,
     slots: SlotBuffer,
+    /// Where the record of each fragment stands.
+    places: Vec<usize>,
 }
 
 /// What a call sees besides the records.
@@ -83,35 +91,33 @@ pub fn call(
     out: &mut Vec<u8>,
 ) -> Result<(), CallError> {
     let Surroundings { registry, now, seed, read_only } = surroundings;
-    let Scratch { plans, slots } = scratch;
+    let Scratch { plans, slots, places } = scratch;
     plans.fragments.clear();
     plans.inputs.clear();
     plans.calls.clear();
     slots.clear();
+    places.clear();
     Planner::plan(registry, procedure, db, args, plans)?;
     for fragment in &plans.fragments {
         if !fragment.is_keyed() || fragment.lent {
             return Err(CallError::NotAllowed);
         }
         let key = key_of(args, fragment);
-        if hand.read(fragment.db, key.bytes).is_none() {
-            return Err(CallError::Undeclared);
-        }
-        if fragment.access == Access::Write && (read_only || hand.write(fragment.db, key.bytes).is_none()) {
+        let at = hand.find(fragment.db, key.bytes).ok_or(CallError::Undeclared)?;
+        if fragment.access == Access::Write && (read_only || hand.write(at).is_none()) {
             return Err(CallError::ReadOnly);
         }
+        places.push(at);
     }
-    for fragment in &plans.fragments {
+    for (fragment, &at) in plans.fragments.iter().zip(&*places) {
         let key = key_of(args, fragment);
         let code = registry.get(fragment.procedure).ok_or(CallError::NotAllowed)?;
         let mut slot = slots.take();
-        let version = hand.read(fragment.db, key.bytes).map_or(Gsn::NONE, |(_, version)| version);
+        let (_, version) = hand.read(at);
         let target = if fragment.access == Access::Write {
-            hand.write(fragment.db, key.bytes).map(Target::Write).ok_or(CallError::ReadOnly)?
+            hand.write(at).map(Target::Write).ok_or(CallError::ReadOnly)?
         } else {
-            hand.read(fragment.db, key.bytes)
-                .map(|(cell, _)| Target::Read(cell))
-                .ok_or(CallError::Undeclared)?
+            Target::Read(hand.read(at).0)
         };
         let mut cx = FragmentContext {
             args: nested_args(args, fragment.call_at),

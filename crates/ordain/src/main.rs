@@ -29,6 +29,9 @@ struct Cli {
 enum Command {
     /// Run one node.
     Serve(Box<serve::ServeArgs>),
+    /// Measure a workload, or what this machine could do at best.
+    #[command(subcommand)]
+    Bench(ordain_lab::BenchCommand),
     /// Run a whole cluster with faults in a simulator, from a seed.
     Sim(sim::SimArgs),
     /// Look at, verify and trim the input log of a stopped node.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
+        Some(Command::Bench(command)) => ordain_lab::run(command),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Log(command)) => log::run(&command),
     };

@@ -249,7 +249,9 @@ impl<X> Sequencer<X> {
         if txn.read_only || self.settings.bugs.has(Bug::ForgetSession) {
             return None;
         }
-        let known = self.sessions.is_known(session, request) || !repeated.insert((session, request));
+        // While writes are refused, an earlier one of this batch is no first attempt either.
+        let is_second = !self.full && !repeated.insert((session, request));
+        let known = self.sessions.is_known(session, request) || is_second;
         let Chunk { gateway, number, .. } = *chunk;
         known.then_some(Lookup { session, request, gateway, chunk: number, index: txn.index })
     }

@@ -91,6 +91,8 @@ impl History {
         let request = &mut self.requests[request.0];
         match status {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
+            // Says nothing of what the request came to.
+            OutcomeStatus::Superseded => {}
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 request.answers.push(Answer { moment, status, gsn, reply: reply.to_vec() });
             }

@@ -3,6 +3,7 @@
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId};
 
+use crate::check::{Violation, ViolationKind};
 use crate::client::{Client, Waiter};
 use crate::history::RequestId;
 use crate::simulator::{Happening, Simulator};
@@ -210,6 +211,11 @@ impl<S: System> Simulator<'_, S> {
             return;
         }
         let Some(lane) = self.clients[number].lane_of(request) else { return };
+        if status == OutcomeStatus::Superseded {
+            // Its session has not gone on: this is the request that it waits for.
+            let text = "a request was called superseded although its session waits for it";
+            return self.fail(Violation::new(ViolationKind::AcknowledgedLost, text).of(request));
+        }
         let rejected = matches!(status, OutcomeStatus::Busy | OutcomeStatus::Refused);
         if rejected && self.clients[number].session.is_some() {
             let pause = 100 + self.random.tail(10_000);

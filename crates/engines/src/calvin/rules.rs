@@ -1019,6 +1019,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);
+        report("ordain_shard_early_messages", self.early.values().map(Vec::len).sum::<usize>() as f64);
         report("ordain_shard_applied_epoch", self.applied.0 as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);

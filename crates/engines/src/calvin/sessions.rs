@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ordain_model::key::KeyHash;
-use ordain_model::{Abort, Gsn, Lookup, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
+use ordain_model::{Gsn, Lookup, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
 use ordain_sequencer::Sessions as Known;
 
 /// Outcomes by session, and the retries that wait for one.
@@ -62,8 +62,7 @@ impl Sessions {
         let (asked, had) = (request_of(lookup.request), request_of(last.request));
         let Lookup { chunk, index, .. } = *lookup;
         if had > asked {
-            let status = OutcomeStatus::Aborted(Abort::Logic);
-            outcomes.push(chunk, index, Gsn::NONE, status, |reply| {
+            outcomes.push(chunk, index, Gsn::NONE, OutcomeStatus::Superseded, |reply| {
                 Writer(reply)
                     .error("ERR this request of the session was followed by a later one: its answer is gone");
             });

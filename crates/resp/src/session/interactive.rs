@@ -104,16 +104,19 @@ fn size_of_cell(cell: &Cell) -> usize {
 }
 
 impl Hand for Overlay {
-    fn read(&self, db: Db, key: &[u8]) -> Option<(&Cell, Gsn)> {
-        let held = &self.records[self.place(db, key)?];
-        Some((&held.cell, held.version))
+    fn find(&self, db: Db, key: &[u8]) -> Option<usize> {
+        self.place(db, key)
     }
 
-    fn write(&mut self, db: Db, key: &[u8]) -> Option<CellMut<'_>> {
-        let place = self.place(db, key)?;
+    fn read(&self, at: usize) -> (&Cell, Gsn) {
+        let held = &self.records[at];
+        (&held.cell, held.version)
+    }
+
+    fn write(&mut self, at: usize) -> Option<CellMut<'_>> {
         let Overlay { records, journal, .. } = self;
-        let held = &mut records[place];
-        Some(CellMut::new(&mut held.cell, &mut held.is_changed, Some((journal, place as u32))))
+        let held = &mut records[at];
+        Some(CellMut::new(&mut held.cell, &mut held.is_changed, Some((journal, at as u32))))
     }
 }
 

@@ -411,10 +411,10 @@ impl Answer for Finished<'_> {
     #[inline]
     fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         match self.status {
-            OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => return self.reply,
+            OutcomeStatus::Committed | OutcomeStatus::Aborted(_) | OutcomeStatus::Superseded => return self.reply,
             OutcomeStatus::Busy => Writer(buffer).error("BUSY the pipeline is full: retry later"),
             OutcomeStatus::Refused => Writer(buffer).error(
-                "READONLY this node cannot make writes durable now (is its disk full?); reads are served: free \
+                "MISCONF this node cannot make writes durable now (is its disk full?); reads are served: free \
                  some space and retry",
             ),
         }

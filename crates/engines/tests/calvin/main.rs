@@ -1,0 +1,10 @@
+//! Calvin on one node, on the test bench: golden transcripts, the scenarios of calvin.md section 8, random
+//! transactions against the reference executor.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
+mod random;
+mod scenarios;
+#[path = "../support/mod.rs"]
+mod support;
+mod transcripts;

@@ -1,0 +1,19 @@
+//! End to end: the built `ordain`, its real processes, sockets, files and signals.
+//!
+//! One test binary, one module a subject. Nothing here waits for time to pass: a test waits for a line, a reply,
+//! the end of a process or of a connection, and a deadline far away only turns a hang into a failure. Every server
+//! has a directory of its own and the ports that the system gives it, so all tests run side by side.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test code")]
+
+mod support;
+
+mod admin;
+mod configuration;
+mod damage;
+mod full_disk;
+mod hostile;
+mod kill;
+mod recovery;
+mod refusals;
+mod retries;

@@ -1,0 +1,403 @@
+//! What every test here needs: processes of `ordain`, a client of its protocol, an HTTP request, seeded numbers.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Long enough for a slow machine under load; only a hang is longer.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// `ordain` with these arguments, with nothing of the environment that configures it.
+pub fn ordain<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
+    clean(Command::new(env!("CARGO_BIN_EXE_ordain")), args)
+}
+
+/// `command` with these arguments, with nothing of the environment that configures `ordain`.
+pub fn clean<A: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = A>) -> Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ORDAIN_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// `ordain serve` on ports of the system's choice, and these arguments.
+pub fn serve<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
+    let mut command = ordain(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.args(args);
+    command
+}
+
+/// `ordain serve` on a data directory, and these arguments.
+pub fn serve_dir<A: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = A>) -> Command {
+    let mut command = serve([OsStr::new("--data-dir"), dir.as_os_str()]);
+    command.args(args);
+    command
+}
+
+/// A process, its lines on stdout as they come, and its stderr. Killed when dropped.
+pub struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    stderr: File,
+}
+
+/// How a process ended, and all that it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: Vec<String>,
+    pub stderr: String,
+}
+
+impl Process {
+    pub fn spawn(mut command: Command) -> Process {
+        let stderr = tempfile::tempfile().unwrap();
+        command.stdout(Stdio::piped()).stderr(stderr.try_clone().unwrap());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Process { child, lines, stderr }
+    }
+
+    /// The next line on stdout; `None` if the process closed it, which it does by ending, or took too long.
+    pub fn line_within(&self, time: Duration) -> Result<String, RecvTimeoutError> {
+        self.lines.recv_timeout(time)
+    }
+
+    pub fn stderr(&self) -> String {
+        let mut file = self.stderr.try_clone().unwrap();
+        file.rewind().unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// kill -9, and wait until it is gone.
+    pub fn kill(mut self) -> ExitStatus {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap()
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + DEADLINE;
+        let mut stdout = Vec::new();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => stdout.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("does not end; stdout {stdout:?}, stderr:\n{}", self.stderr())
+                }
+            }
+        }
+        let code = self.child.wait().unwrap().code();
+        Ended { code, stdout, stderr: self.stderr() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// Holds it to a refusal: exit 1, not a word on stdout, one line of error with these words in it.
+    #[track_caller]
+    pub fn refused_with(&self, words: &[&str]) {
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| line.starts_with("ordain: ")).collect();
+        assert_eq!((self.code, errors.len()), (Some(1), 1), "{self:?}");
+        assert!(self.stdout.is_empty(), "{self:?}");
+        for word in words {
+            assert!(errors[0].contains(word), "'{word}' is not in: {}", errors[0]);
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(command: Command) -> Ended {
+    Process::spawn(command).wait()
+}
+
+/// A server that takes connections.
+pub struct Server {
+    process: Process,
+    pub resp: SocketAddr,
+    pub admin: SocketAddr,
+    pub ready_line: String,
+}
+
+impl Server {
+    /// Starts one and waits for its ready line.
+    #[track_caller]
+    pub fn start(command: Command) -> Server {
+        Server::of(Process::spawn(command))
+    }
+
+    /// The server of a process whose ready line has not been read.
+    #[track_caller]
+    pub fn of(process: Process) -> Server {
+        match process.line_within(DEADLINE) {
+            Ok(line) => Server::ready(process, line),
+            Err(_) => panic!("does not get ready; stderr:\n{}", process.stderr()),
+        }
+    }
+
+    /// The server of a process that has said this.
+    #[track_caller]
+    pub fn ready(process: Process, ready_line: String) -> Server {
+        let field = |name: &str| {
+            let value = ready_line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            value.unwrap_or_else(|| panic!("no {name} in: {ready_line}")).to_owned()
+        };
+        assert!(ready_line.starts_with("ready "), "{ready_line}");
+        let (resp, admin) = (field("resp").parse().unwrap(), field("admin").parse().unwrap());
+        assert_eq!(field("engine"), "calvin");
+        assert_eq!(field("node"), "0");
+        Server { process, resp, admin, ready_line }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.resp).unwrap()
+    }
+
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub fn kill(self) {
+        self.process.kill();
+    }
+
+    /// Asks it to stop and holds it to a clean end.
+    #[track_caller]
+    pub fn stop(self) {
+        self.process.signal(Signal::TERM);
+        let ended = self.process.wait();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(self) -> Ended {
+        self.process.wait()
+    }
+
+    /// Memory in use, bytes.
+    pub fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/statm", self.process.pid().as_raw_nonzero());
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+    }
+
+    /// Asks the admin server: status, head and body.
+    pub fn http(&self, path: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: ordain\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Nil,
+    Array(Vec<Reply>),
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Simple(text) => write!(f, "+{text}"),
+            Reply::Error(text) => write!(f, "-{text}"),
+            Reply::Int(n) => write!(f, ":{n}"),
+            Reply::Bulk(bytes) => write!(f, "\"{}\"", bytes[..bytes.len().min(100)].escape_ascii()),
+            Reply::Nil => write!(f, "nil"),
+            Reply::Array(items) => f.debug_list().entries(items).finish(),
+        }
+    }
+}
+
+impl Reply {
+    pub fn ok() -> Reply {
+        Reply::Simple("OK".into())
+    }
+
+    #[track_caller]
+    pub fn int(&self) -> i64 {
+        match self {
+            Reply::Int(n) => *n,
+            other => panic!("{other:?} is no integer"),
+        }
+    }
+
+    #[track_caller]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Reply::Bulk(bytes) => bytes,
+            Reply::Simple(text) => text.as_bytes(),
+            Reply::Nil => b"",
+            other => panic!("{other:?} is no string"),
+        }
+    }
+
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(self.bytes()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn items(&self) -> &[Reply] {
+        match self {
+            Reply::Array(items) => items,
+            other => panic!("{other:?} is no array"),
+        }
+    }
+
+    #[track_caller]
+    pub fn error(&self) -> &str {
+        match self {
+            Reply::Error(text) => text,
+            other => panic!("{other:?} is no error"),
+        }
+    }
+}
+
+/// The bytes of a command.
+pub fn command<A: AsRef<[u8]>>(words: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        let word = word.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The bytes of commands, one a line, words between spaces.
+pub fn script(text: &str) -> Vec<u8> {
+    let lines = text.lines().map(|line| command(&line.split_whitespace().collect::<Vec<_>>()));
+    lines.collect::<Vec<_>>().concat()
+}
+
+/// A connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    pub fn socket(&mut self) -> &mut TcpStream {
+        self.stream.get_mut()
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// The next reply. An error: the connection is over.
+    pub fn receive(&mut self) -> io::Result<Reply> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let Some(line) = line.strip_suffix("\r\n") else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let (kind, rest) = line.split_at(1);
+        let length = || rest.parse::<i64>().map_err(io::Error::other);
+        Ok(match kind {
+            "+" => Reply::Simple(rest.into()),
+            "-" => Reply::Error(rest.into()),
+            ":" => Reply::Int(length()?),
+            "$" | "*" if rest == "-1" => Reply::Nil,
+            "$" => {
+                let mut bytes = vec![0; length()? as usize + 2];
+                self.stream.read_exact(&mut bytes)?;
+                bytes.truncate(bytes.len() - 2);
+                Reply::Bulk(bytes)
+            }
+            "*" => Reply::Array((0..length()?).map(|_| self.receive()).collect::<io::Result<_>>()?),
+            _ => return Err(io::Error::other(format!("not a reply: {line:?}"))),
+        })
+    }
+
+    /// Sends a command of any bytes and waits for its reply.
+    pub fn call<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Reply {
+        self.send(&command(words)).unwrap();
+        self.receive().unwrap()
+    }
+
+    /// Sends a command, words between spaces, and waits for its reply.
+    pub fn run(&mut self, text: &str) -> Reply {
+        self.call(&text.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// All replies until the server closes the connection.
+    pub fn rest(mut self) -> Vec<Reply> {
+        std::iter::from_fn(|| self.receive().ok()).collect()
+    }
+}
+
+/// Numbers that a seed decides (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
