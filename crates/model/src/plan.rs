@@ -119,6 +119,8 @@ pub struct Planner<'a> {
     registry: &'a Registry,
     /// Index in `plans.fragments` of the transaction's first fragment.
     base: usize,
+    /// Index in `plans.fragments` of this call's first fragment.
+    first: usize,
     txn_args: Args<'a>,
     procedure: ProcedureId,
     db: Db,
@@ -142,6 +144,7 @@ impl<'a> Planner<'a> {
         let mut keys = 0;
         let mut planner = Planner {
             base: marks.0,
+            first: marks.0,
             registry,
             txn_args: args,
             procedure,
@@ -228,9 +231,10 @@ impl<'a> Planner<'a> {
 
     /// Names a slot as the next input of the fragment added last.
     pub fn input(&mut self, slot: SlotNo) {
-        if let Some(fragment) = self.plans.fragments.last_mut() {
+        let at = self.plans.inputs.len() as u32;
+        if let Some(fragment) = self.last() {
             if fragment.inputs_len == 0 {
-                fragment.inputs_at = self.plans.inputs.len() as u32;
+                fragment.inputs_at = at;
             }
             fragment.inputs_len += 1;
             self.plans.inputs.push(slot);
@@ -239,16 +243,22 @@ impl<'a> Planner<'a> {
 
     /// Declares that the fragment added last may abort the transaction.
     pub fn abortable(&mut self) {
-        if let Some(fragment) = self.plans.fragments.last_mut() {
+        if let Some(fragment) = self.last() {
             fragment.abortable = true;
         }
     }
 
     /// Declares that the reply does without the slot of the fragment added last.
     pub fn silent(&mut self) {
-        if let Some(fragment) = self.plans.fragments.last_mut() {
+        if let Some(fragment) = self.last() {
             fragment.silent = true;
         }
+    }
+
+    /// The fragment that this call added last: never one of the call or the transaction before.
+    fn last(&mut self) -> Option<&mut Fragment> {
+        debug_assert!(self.first < self.plans.fragments.len(), "a declaration about no fragment");
+        self.plans.fragments.get_mut(self.first..)?.last_mut()
     }
 
     /// Plans the rest of this call as another procedure plans it: its fragments are that procedure's.
@@ -282,6 +292,7 @@ impl<'a> Planner<'a> {
             plans: self.plans,
             registry: self.registry,
             base: self.base,
+            first: self.base + first,
             txn_args: self.txn_args,
             procedure,
             db,

@@ -212,16 +212,20 @@ impl Procedure for Eval {
         let body = if self.by_sha { None } else { Some(words.bytes()) };
         let count = key_count(&mut words, PlanError::NOT_INTEGER)?;
         let script = match body {
-            None => Some(planner.key_in(Db::SCRIPTS, Eval::FETCH, Access::Read, sha)?),
+            None => {
+                let script = planner.key_in(Db::SCRIPTS, Eval::FETCH, Access::Read, sha)?;
+                planner.silent();
+                Some(script)
+            }
             Some(body) => {
                 script_flags(body)?;
                 if !self.read_only {
                     planner.key_in(Db::SCRIPTS, Eval::NOTE, Access::Write, sha)?;
+                    planner.silent();
                 }
                 None
             }
         };
-        planner.silent();
         let access = if self.read_only { Access::Read } else { Access::Write };
         plan_compute(planner, Eval::COMPUTE, access, script, sha.bytes, words, count)
     }

@@ -1,11 +1,14 @@
 //! The records in the hands of a compute fragment while it runs: taken out of the store, or lent by other
 //! shards, without a copy.
 
+use std::cell::{Cell as Slot, OnceCell};
+
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Cell, Chunk, Db, Gsn, SlotNo, Txn};
+use ordain_model::{Access, Cell, Chunk, Db, Gsn, KeyHash, SlotNo, Txn};
 use ordain_store::RecordStore;
 
+use super::rules::drop_expired;
 use super::state::{Active, owner};
 
 /// One record.
@@ -29,7 +32,14 @@ pub(crate) struct Held<'a> {
 pub(crate) struct Members<'a> {
     pub(crate) held: Vec<Held<'a>>,
     journal: Journal,
+    /// The one found last: a script mostly goes on to the next, or stays.
+    near: Slot<usize>,
+    /// Where each stands, by hash; made when [`FEW`] are exceeded and one is not near.
+    index: OnceCell<Vec<(KeyHash, u32)>>,
 }
+
+/// Up to so many are compared one by one.
+const FEW: usize = 16;
 
 impl<'a> Members<'a> {
     /// Gathers the members of compute fragment `n`, every one of which is here or has been lent.
@@ -42,8 +52,9 @@ impl<'a> Members<'a> {
         n: usize,
     ) -> Members<'a> {
         let fragments = chunk.fragments(txn);
-        let mut members = Members::default();
-        for slot in chunk.plans().inputs_of(&fragments[n]) {
+        let inputs = chunk.plans().inputs_of(&fragments[n]);
+        let mut members = Members { held: Vec::with_capacity(inputs.len()), ..Members::default() };
+        for slot in inputs {
             let fragment = &fragments[slot.0 as usize];
             if !fragment.lent {
                 continue;
@@ -61,9 +72,7 @@ impl<'a> Members<'a> {
                 match store.find(fragment.db, key, fragment.hash) {
                     Some(record) if store.cell(record).is_live(active.now) => store.take(record),
                     Some(record) if writable => {
-                        // Its time has come, and a writer makes that final.
-                        store.take(record);
-                        store.release_if_absent(record);
+                        drop_expired(store, active, txn, record);
                         (Cell::ABSENT, Gsn::NONE)
                     }
                     _ => (Cell::ABSENT, Gsn::NONE),
@@ -87,13 +96,36 @@ impl<'a> Members<'a> {
     }
 }
 
+impl Members<'_> {
+    fn position(&self, is_it: impl Fn(&Held<'_>) -> bool, key: &[u8]) -> Option<usize> {
+        if self.held.len() <= FEW {
+            return self.held.iter().position(is_it);
+        }
+        let index = self.index.get_or_init(|| {
+            let hashes = self.held.iter().zip(0..).map(|(held, at)| (KeyHash::of(held.key), at));
+            let mut index: Vec<_> = hashes.collect();
+            index.sort_unstable();
+            index
+        });
+        let hash = KeyHash::of(key);
+        let from = index.partition_point(|(other, _)| *other < hash);
+        let alike = index[from..].iter().take_while(|(other, _)| *other == hash);
+        alike.map(|(_, at)| *at as usize).find(|at| is_it(&self.held[*at]))
+    }
+}
+
 impl ordain_model::Members for Members<'_> {
     fn len(&self) -> usize {
         self.held.len()
     }
 
     fn find(&self, db: Db, key: &[u8]) -> Option<usize> {
-        self.held.iter().position(|h| h.key == key && h.db == db)
+        let is_it = |held: &Held<'_>| held.key == key && held.db == db;
+        let near = self.near.get();
+        let mut nearby = near..self.held.len().min(near + 2);
+        let at = nearby.find(|at| is_it(&self.held[*at])).or_else(|| self.position(is_it, key))?;
+        self.near.set(at);
+        Some(at)
     }
 
     fn cell(&self, member: usize) -> &Cell {
@@ -105,14 +137,53 @@ impl ordain_model::Members for Members<'_> {
     }
 
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>> {
-        let Members { held, journal } = self;
+        let Members { held, journal, .. } = self;
         let Held { cell, changed, writable, .. } = &mut held[member];
         writable.then(|| CellMut::new(cell, changed, Some((journal, member as u32))))
     }
 
     fn roll_back(&mut self) {
-        let Members { held, journal } = self;
+        let Members { held, journal, .. } = self;
         journal.roll_back(0, |member, undo| undo(&mut held[member as usize].cell));
         held.iter_mut().for_each(|h| h.changed = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::Members as _;
+
+    use super::*;
+
+    #[test]
+    fn every_member_is_found_in_any_order() {
+        for count in [1, 2, FEW, FEW + 1, 1000] {
+            let keys: Vec<String> = (0..count).map(|i| format!("key:{i}")).collect();
+            let mut members = Members::default();
+            for key in &keys {
+                for db in [Db(0), Db(1)] {
+                    members.held.push(Held {
+                        db,
+                        key: key.as_bytes(),
+                        slot: SlotNo(0),
+                        cell: Cell::ABSENT,
+                        version: Gsn::NONE,
+                        changed: false,
+                        writable: true,
+                        owner: 0,
+                        before: None,
+                    });
+                }
+            }
+            let places: Vec<usize> = (0..2 * count).collect();
+            for order in [places.clone(), places.iter().rev().copied().collect()] {
+                for at in order {
+                    let key = keys[at / 2].as_bytes();
+                    assert_eq!(members.find(Db(at as u8 % 2), key), Some(at));
+                    assert_eq!(members.find(Db(2), key), None);
+                }
+            }
+            assert_eq!(members.find(Db(0), b"key"), None);
+        }
     }
 }

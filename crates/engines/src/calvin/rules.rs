@@ -22,7 +22,7 @@ use super::locks::Locks;
 use super::members::{Held, Members};
 use super::messages::{Item, ShardMessage};
 use super::sessions::{self, Sessions};
-use super::state::{Active, Lent, Routes, TableSlot, borrower, owner};
+use super::state::{Active, Lent, TableSlot, owner};
 
 /// Where a shard's peers are.
 #[derive(Clone, Debug)]
@@ -255,7 +255,7 @@ impl<S: RecordStore> Shard<S> {
         }
         let mut active = self.scratch.take().unwrap_or_default();
         if self.shards() > 1 {
-            active.routes = Routes::of(chunk, txn, self.shards());
+            active.routes.analyse(chunk, txn, self.shards());
             let me = 1 << self.number;
             if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
                 self.scratch = Some(active);
@@ -400,13 +400,14 @@ impl<S: RecordStore> Shard<S> {
         let fragments = chunk.fragments(txn);
         while let Some(fragment) = fragments.get(active.next) {
             let n = active.next;
-            if self.owns(fragment) {
-                if !active.lent_out.is_empty()
-                    && !(fragment.lent && borrower(&chunk, fragments, n) == active.lent_to)
-                {
+            // A lent fragment has its turn with the compute fragment that it is lent to.
+            if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
+                if !active.lent_out.is_empty() {
                     return Progress::Blocked;
                 }
-                if !self.run_fragment(active, &chunk, txn, n) {
+                if !self.owns(fragment) {
+                    self.lend_members(active, &chunk, txn, n);
+                } else if !self.run_fragment(active, &chunk, txn, n) {
                     return Progress::Blocked;
                 }
             }
@@ -444,10 +445,6 @@ impl<S: RecordStore> Shard<S> {
             } else {
                 poisoned |= active.slots.is_poisoned(*input);
             }
-        }
-        if fragment.lent {
-            self.lend(active, chunk, txn, n);
-            return true;
         }
         if fragment.access == Access::TableWrite && txn.abortable {
             // What is done to a whole table is not undone: it waits until nothing can abort any more. The plan
@@ -587,8 +584,11 @@ impl<S: RecordStore> Shard<S> {
         }
         for held in members.held {
             if held.owner == self.number {
-                let lent = &chunk.fragments(txn)[held.slot.0 as usize];
-                self.put_home(active, lent, held);
+                // One that was only to be read and is absent was not taken: it may be there, and expired.
+                if held.writable || held.cell.value.is_some() {
+                    let lent = &chunk.fragments(txn)[held.slot.0 as usize];
+                    self.put_home(active, lent, held);
+                }
             } else if held.writable {
                 let Held { slot, cell, changed, owner, .. } = held;
                 self.letters[owner].items.push((active.gsn, Item::Return { slot, cell, changed }));
@@ -619,32 +619,38 @@ impl<S: RecordStore> Shard<S> {
         self.store.release_if_absent(record);
     }
 
-    /// A lent fragment's turn: its record goes to the shard that computes, unless that is this one.
-    fn lend(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, n: usize) {
+    /// The turn of a compute fragment that runs elsewhere: its members that are here go there.
+    ///
+    /// Not earlier: what comes between a lent fragment and its compute fragment may be an input of the latter, or
+    /// write the record.
+    fn lend_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
         let fragments = chunk.fragments(txn);
-        let fragment = &fragments[n];
-        let compute = borrower(chunk, fragments, n);
-        let to = compute.and_then(|c| owner(&fragments[c], self.shards())).unwrap_or(self.number);
-        if to == self.number {
-            return;
+        let to = owner(&fragments[compute], self.shards()).unwrap_or(self.number);
+        for slot in chunk.plans().inputs_of(&fragments[compute]) {
+            let fragment = &fragments[slot.0 as usize];
+            if fragment.lent && self.owns(fragment) {
+                self.lend(active, chunk, txn, *slot, to);
+            }
         }
+    }
+
+    /// The record of a lent fragment goes to the shard that computes.
+    fn lend(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, slot: SlotNo, to: usize) {
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
         let key = key_of(chunk.args(txn), fragment).bytes;
         let record = self.store.find(fragment.db, key, fragment.hash);
         let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
-        let slot = SlotNo(n as u32);
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
                 (Some(record), _) => self.store.take(record),
                 (None, Some(record)) => {
-                    self.store.take(record);
-                    self.store.release_if_absent(record);
+                    drop_expired(&mut self.store, active, txn, record);
                     (Cell::ABSENT, Gsn::NONE)
                 }
                 (None, None) => (Cell::ABSENT, Gsn::NONE),
             };
             let before = txn.abortable.then(|| cell.clone());
             active.lent_out.push(Lent { slot, version, before });
-            active.lent_to = compute;
             (cell, version)
         } else {
             live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
@@ -936,6 +942,20 @@ fn touch(store: &mut impl RecordStore, touched: &mut Vec<(RecordId, Gsn)>, recor
     }
     touched.push((record, store.version(record)));
     touched.len() as u32 - 1
+}
+
+/// Removes a record whose time has come: a writer makes that final, unless its transaction aborts.
+pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, txn: &Txn, record: RecordId) {
+    if txn.abortable {
+        let tag = touch(store, &mut active.touched, record);
+        let journal = &mut active.journal;
+        store.edit(record, active.gsn, |cell, changed| {
+            CellMut::new(cell, changed, Some((journal, tag))).delete();
+        });
+    } else {
+        store.take(record);
+        store.release_if_absent(record);
+    }
 }
 
 /// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of

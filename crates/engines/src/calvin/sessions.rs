@@ -30,7 +30,8 @@ pub(crate) fn slot_of(session: SessionId) -> usize {
 }
 
 impl Sessions {
-    /// Notes the outcome of a request and returns the retries that waited for it.
+    /// Notes the outcome of a request and returns the retries that waited for it. Transactions of one session may
+    /// end in another order than that of the log; it is the one latest in the log that is kept.
     pub(crate) fn note(
         &mut self,
         (session, request): (SessionId, RequestNo),
@@ -38,6 +39,9 @@ impl Sessions {
         status: OutcomeStatus,
         reply: &[u8],
     ) -> Vec<Lookup> {
+        if self.last.get(&session).is_some_and(|last| last.gsn > gsn) {
+            return self.waiting.remove(&session).unwrap_or_default();
+        }
         let last = Last { request, gsn, status, reply: reply.to_vec() };
         if let Some(before) = self.last.insert(session, last) {
             self.by_age.remove(&before.gsn);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_model::cell::Journal;
 use ordain_model::key::shard_of_slot;
 use ordain_model::procedure::Slots;
-use ordain_model::{Abort, Access, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn, Writer};
+use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
 
 use super::sessions;
@@ -36,7 +36,7 @@ pub(crate) fn owner(fragment: &Fragment, shards: usize) -> Option<usize> {
 
 impl Routes {
     /// Analyses a transaction (phase 1).
-    pub(crate) fn of(chunk: &Chunk, txn: &Txn, shards: usize) -> Routes {
+    pub(crate) fn analyse(&mut self, chunk: &Chunk, txn: &Txn, shards: usize) {
         let all: ShardSet = if shards >= 64 { !0 } else { (1 << shards) - 1 };
         let fragments = chunk.fragments(txn);
         let set = |fragment: &Fragment| owner(fragment, shards).map_or(all, |shard| 1 << shard);
@@ -44,23 +44,25 @@ impl Routes {
             Some((session, _)) => shard_of_slot(sessions::slot_of(session), shards),
             None => fragments.first().and_then(|f| owner(f, shards)).unwrap_or(0),
         };
-        let mut routes = Routes { collector, judges: 1 << collector, ..Routes::default() };
-        routes.readers.reserve(fragments.len());
+        let mut readers = std::mem::take(&mut self.readers);
+        readers.clear();
+        *self = Routes { participants: 0, voters: 0, judges: 1 << collector, collector, readers };
         for fragment in fragments {
             let owners = set(fragment);
-            routes.participants |= owners;
-            routes.readers.push(if fragment.silent { 0 } else { 1 << collector });
+            self.participants |= owners;
+            // What a fragment says as it aborts is the reply, however silent it is otherwise.
+            let is_told = !fragment.silent || fragment.abortable;
+            self.readers.push(if is_told { 1 << collector } else { 0 });
             if fragment.abortable {
-                routes.voters |= owners;
+                self.voters |= owners;
             }
             if fragment.writes() {
-                routes.judges |= owners;
+                self.judges |= owners;
             }
             for slot in chunk.plans().inputs_of(fragment) {
-                routes.readers[slot.0 as usize] |= owners;
+                self.readers[slot.0 as usize] |= owners;
             }
         }
-        routes
     }
 }
 
@@ -184,10 +186,8 @@ pub(crate) struct Active {
     pub(crate) touched: Vec<(RecordId, Gsn)>,
     /// Records lent to it by other shards, by lent fragment.
     pub(crate) borrowed: Vec<(SlotNo, Cell, Gsn)>,
-    /// Records lent for writing and not back yet, by lent fragment.
+    /// Records lent for writing and not back yet, by lent fragment. All are with one compute fragment.
     pub(crate) lent_out: Vec<Lent>,
-    /// The compute fragment that they are lent to.
-    pub(crate) lent_to: Option<usize>,
     /// Whose verdict is missing.
     pub(crate) votes_missing: ShardSet,
     pub(crate) voted: bool,
@@ -218,7 +218,6 @@ impl Active {
         self.touched.clear();
         self.borrowed.clear();
         self.lent_out.clear();
-        self.lent_to = None;
         self.votes_missing = 0;
         self.voted = false;
         self.failure = None;
@@ -234,13 +233,4 @@ impl Active {
             *failure = Some(new);
         }
     }
-}
-
-/// The compute fragment that a lent fragment is a member of.
-pub(crate) fn borrower(chunk: &Chunk, fragments: &[Fragment], lent: usize) -> Option<usize> {
-    let lent_slot = SlotNo(lent as u32);
-    fragments[lent + 1..]
-        .iter()
-        .position(|f| f.access == Access::Compute && chunk.plans().inputs_of(f).contains(&lent_slot))
-        .map(|i| lent + 1 + i)
 }

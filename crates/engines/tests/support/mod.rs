@@ -244,7 +244,7 @@ impl Bench {
     }
 
     /// The machine loses power: what was under way is gone, and of the disk what was not synced. Then the node
-    /// starts again, and everything that anybody was told of must be in its log.
+    /// starts again, with space on the disk, and everything that anybody was told of must be in its log.
     pub fn crash(&mut self) {
         self.verify_answers(false);
         if let Some(request) = self.disk.pop_front() {
@@ -254,6 +254,8 @@ impl Bench {
         }
         let random = &mut self.random;
         self.directory.crash(|| random.draw());
+        self.directory.set_capacity(None);
+        self.directory.set_full_from(None);
         self.links.clear();
         self.held.clear();
         self.disk.clear();
@@ -485,8 +487,10 @@ impl Bench {
         let (results, _) = self.reference();
         let as_reference = |answer: &Answer| {
             let result = results.get(&answer.gsn).unwrap_or_else(|| panic!("{} was never sealed", answer.gsn));
-            assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "{}", answer.gsn);
+            let what = || self.describe(answer.gsn);
+            assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "{}", what());
         };
+        let mut acknowledged: Vec<(Gsn, Answer)> = Vec::new();
         let mut expected: BTreeSet<Place> = BTreeSet::new();
         let mut last_epoch = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
         let mut chunks: BTreeMap<GatewayId, ChunkNo> = BTreeMap::new();
@@ -507,7 +511,7 @@ impl Bench {
                     assert_eq!(answer.gsn, gsn);
                     as_reference(answer);
                     if !txn.read_only {
-                        self.acknowledged.insert(gsn, answer.clone());
+                        acknowledged.push((gsn, answer.clone()));
                     }
                 }
             }
@@ -534,6 +538,7 @@ impl Bench {
                 }
             }
         }
+        self.acknowledged.extend(acknowledged);
     }
 
     fn verify_state(&self) {
@@ -544,13 +549,27 @@ impl Bench {
             assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "{gsn} after a restart");
         }
         for shard in &self.shards {
-            assert_eq!(shard.store().digest(), shard.store().recompute_digest());
+            assert_eq!(shard.digest(), shard.store().recompute_digest());
         }
     }
 
     /// The digest of the state.
     pub fn digest(&self) -> Digest {
         self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
+    }
+
+    /// A transaction and its arguments, for a message.
+    fn describe(&self, gsn: Gsn) -> String {
+        let mut txns = self.recovered.iter().chain(&self.sealed).flat_map(|batch| batch.txns());
+        let Some((_, chunk, txn)) = txns.find(|(at, ..)| *at == gsn) else { return gsn.to_string() };
+        let name = self.registry.name(txn.call.procedure).unwrap_or("?");
+        format!("{gsn} {name} {}", chunk.args(txn).encoded().escape_ascii())
+    }
+
+    /// Whether a sealed transaction is one that writes.
+    pub fn writes(&self, gsn: Gsn) -> bool {
+        let mut txns = self.recovered.iter().chain(&self.sealed).flat_map(|batch| batch.txns());
+        txns.any(|(at, _, txn)| at == gsn && !txn.read_only)
     }
 
     /// How many transactions with this procedure's name were sealed, ever.
