@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, Placed, Registry, Txn, Writer, system,
+    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, Writer, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 
@@ -166,11 +166,16 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Closes the open batch if the pipeline can take it.
-    fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    /// Whether there is something to close and the pipeline can take it.
+    fn may_close(&self) -> bool {
         let slowest = self.applied.values().min().copied().unwrap_or(self.epoch);
         let lag = self.epoch.0.saturating_sub(slowest.0);
-        if self.waiting.is_empty() || self.in_log.is_some() || lag >= self.settings.lag_max {
+        !self.waiting.is_empty() && self.in_log.is_none() && lag < self.settings.lag_max
+    }
+
+    /// Closes the open batch if the pipeline can take it.
+    fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        if !self.may_close() {
             return;
         }
         let enough = self.waiting_txns >= self.settings.batch_cap as usize;
@@ -194,7 +199,7 @@ impl<X> Sequencer<X> {
             chunks: Vec::new(),
             lookups: Vec::new(),
         };
-        let mut repeated = BTreeSet::new();
+        let mut requests = BTreeMap::new();
         while let Some(chunk) = self.waiting.front() {
             let end = batch.total + chunk.span();
             if end > Gsn::MAX_BATCH || (batch.total > 0 && end > self.settings.batch_cap) {
@@ -204,7 +209,7 @@ impl<X> Sequencer<X> {
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
             for txn in chunk.txns() {
-                if let Some(lookup) = self.lookup(&chunk, txn, &mut repeated) {
+                if let Some(lookup) = self.lookup(&chunk, txn, &mut requests) {
                     batch.lookups.push(lookup);
                     skipped.push(txn.index);
                 } else if self.full && !txn.read_only {
@@ -243,15 +248,20 @@ impl<X> Sequencer<X> {
         &mut self,
         chunk: &Chunk,
         txn: &Txn,
-        repeated: &mut BTreeSet<(ordain_model::SessionId, ordain_model::RequestNo)>,
+        requests: &mut BTreeMap<SessionId, RequestNo>,
     ) -> Option<Lookup> {
         let (session, request) = txn.call.session?;
         if txn.read_only || self.settings.bugs.has(Bug::ForgetSession) {
             return None;
         }
+        let mut known = self.sessions.is_known(session, request);
         // While writes are refused, an earlier one of this batch is no first attempt either.
-        let is_second = !self.full && !repeated.insert((session, request));
-        let known = self.sessions.is_known(session, request) || is_second;
+        if !known && !self.full {
+            known = requests.get(&session).is_some_and(|latest| *latest >= request);
+            if !known {
+                requests.insert(session, request);
+            }
+        }
         let Chunk { gateway, number, .. } = *chunk;
         known.then_some(Lookup { session, request, gateway, chunk: number, index: txn.index })
     }
@@ -271,8 +281,10 @@ impl<X> Sequencer<X> {
     fn rejected(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
         if !batch.has_writes() {
-            // Not even a mark fits on the disk, and the epochs that need none are used up.
+            // Not even a mark fits on the disk, and the epochs that need none are used up. This one can be had
+            // again: nobody has seen it.
             self.in_log = None;
+            self.epoch = Epoch(batch.epoch.0 - 1);
             batch.chunks.iter().for_each(|placed| {
                 self.answer_all(
                     &placed.chunk,
@@ -281,6 +293,7 @@ impl<X> Sequencer<X> {
                     out,
                 );
             });
+            batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
             return;
         }
         let mut reads = batch.clone();
@@ -302,17 +315,22 @@ impl<X> Sequencer<X> {
             reads.lookups.iter().partition(|l| self.sessions.is_known(l.session, l.request));
         reads.lookups = known;
         for lookup in lost {
-            let Some(gateway) = self.gateways.get(&lookup.gateway) else { continue };
-            let mut outcomes = OutcomeBatch::new(lookup.gateway);
-            outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, refusal);
-            out.send(*gateway, Front::Outcomes(outcomes));
+            self.refuse_lookup(&lookup, out);
         }
         self.append(reads, out);
     }
 
+    /// Answers a retry whose first attempt cannot be looked up now, or was refused as well.
+    fn refuse_lookup(&self, lookup: &Lookup, out: &mut Outbox<Message<X>>) {
+        let Some(gateway) = self.gateways.get(&lookup.gateway) else { return };
+        let mut outcomes = OutcomeBatch::new(lookup.gateway);
+        outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, refusal);
+        out.send(*gateway, Front::Outcomes(outcomes));
+    }
+
     /// Submits the sweep of slots that hold records whose time has come.
     fn sweep(&mut self, slots: std::ops::Range<usize>) {
-        if !self.sweeps.insert(slots.start) || self.full {
+        if self.full || !self.sweeps.insert(slots.start) {
             return;
         }
         self.house += 1;
@@ -350,8 +368,7 @@ impl<X: Send> Role for Sequencer<X> {
             },
             Event::Timer(LINGER) => {
                 self.lingering = false;
-                let ready = self.in_log.is_none() && !self.waiting.is_empty();
-                if ready {
+                if self.may_close() {
                     self.close(now, out);
                 }
             }

@@ -306,7 +306,7 @@ fn finish(bench: &mut Bench) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_execution_is_the_serial_one(plan in plans()) {

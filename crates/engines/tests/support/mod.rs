@@ -463,7 +463,7 @@ impl Bench {
     pub fn verify(&mut self) {
         assert_eq!(self.halted, None);
         assert!(self.links.values().all(VecDeque::is_empty), "something is under way: {:?}", self.links);
-        assert_eq!(self.waiting, BTreeSet::new(), "these have no answer");
+        assert!(self.waiting.is_empty(), "without an answer: {:?}; {}", self.waiting, self.gauges());
         self.verify_answers(true);
         self.verify_state();
         for shard in &self.shards {
@@ -471,6 +471,16 @@ impl Bench {
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
         }
+    }
+
+    /// Every role's numbers, for a message.
+    fn gauges(&self) -> String {
+        let mut text = String::new();
+        let shards = self.shards.iter().map(|shard| shard as &dyn Role<Message = Message>);
+        for role in [&self.sequencer as &dyn Role<Message = Message>, &self.log].into_iter().chain(shards) {
+            role.gauges(&mut |name, value| text.push_str(&format!("{name} {value}, ")));
+        }
+        text
     }
 
     /// What was done, as the reference executor does it.
