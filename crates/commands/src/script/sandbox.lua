@@ -537,13 +537,25 @@ local function outside()
   error({ err = 'ERR redis.call can only be called inside a script or function' }, 0)
 end
 
-local function begin(world, redis, call, protected_call)
-  current_world, redis.call, redis.pcall = world, call, protected_call
+-- Answers a command's error reply where `call` raises it.
+local current_call
+
+local function settle_call(ok, reply)
+  if ok then return reply end
+  return { err = caught(reply) }
+end
+
+local function protected_call(...)
+  return settle_call(raw_pcall(current_call, ...))
+end
+
+local function begin(world, redis, call, pcall)
+  current_world, current_call, redis.call, redis.pcall = world, call, call, pcall
   walked, walked_keys, registered, registered_order = nil, nil, nil, nil
 end
 
 -- Runs a script.
-function M.run_script(chunk, call, protected_call, keys, argv)
+function M.run_script(chunk, call, keys, argv)
   begin(M.script_env, script_redis, call, protected_call)
   script_globals.KEYS, script_globals.ARGV = keys, argv
   return raw_xpcall(chunk, on_error)
@@ -559,7 +571,7 @@ function M.load_library(chunk)
 end
 
 -- Runs a library, then one of its functions.
-function M.run_function(chunk, name, call, protected_call, keys, argv)
+function M.run_function(chunk, name, call, keys, argv)
   local ok, err = M.load_library(chunk)
   if not ok then return false, err end
   local callback = registered[name]

@@ -20,7 +20,19 @@
 //! script alone. The interpreter that is kept is an approximation: it allows [`WARM_LIMIT`] only. A run that
 //! stays within it used at most `WARM_LIMIT + (what was there at its beginning)` in fresh terms, since
 //! anything it got for nothing was there at its beginning; that is bounded by [`START_LIMIT`], and the sum is
-//! far below `FULL_LIMIT`: the fresh run would have come to the same end. A run that does not stay within it is rolled back and done again in a fresh interpreter, whose word counts.
+//! far below `FULL_LIMIT`: the fresh run would have come to the same end. A run that does not stay within it
+//! is rolled back and done again in a fresh interpreter, whose word counts.
+//!
+//! The limit is the allocator's while Lua code runs. While Rust makes values for it, the allocator's refusal is a
+//! Lua error that has to be caught value by value, which costs more than the value. So what is known to be
+//! small ([`SMALL`]: a script's words, a command's reply) is made without the limit, and a reply's maker looks
+//! at the sum itself before Lua code goes on. What is small is a matter of the words and replies alone, and the sum is
+//! again a function of the script in a fresh interpreter, so the definition stands; a run may go past either limit
+//! by what is small, which the distance between the two absorbs.
+//!
+//! Between scripts garbage may be collected at any time, since nothing of it shows: it is when there is as much of
+//! it as there is of use. Letting it grow costs more than collecting it, for what is swept is then out of the
+//! processor's caches.
 //!
 //! What is left: mathematics (`math.sin`, `^`) is the C library's, so replicas should run the same build;
 //! `#t` of a table that has holes *and* has had tables or functions as keys may depend on addresses; and
@@ -51,10 +63,16 @@ pub const FULL_LIMIT: usize = 128 << 20;
 const WARM_LIMIT: usize = 16 << 20;
 /// How much may be there when a script begins, garbage of earlier ones included.
 const START_LIMIT: usize = 4 << 20;
+/// How much garbage is not worth collecting.
+const LEAST_GARBAGE: usize = 256 << 10;
+/// What takes so few bytes, encoded, is made without a limit: in Lua it is some dozen times larger at most.
+const SMALL: usize = 4 << 10;
 /// How much the interpreter that is kept may hold without garbage.
 const LIVE_LIMIT: usize = 2 << 20;
 /// The most compiled scripts kept, and as many libraries.
 const CACHE_MAX: usize = 256;
+/// What an empty word is taken to be.
+const WORD_SIZE: usize = 4;
 
 /// The interpreters of a shard.
 #[derive(Default)]
@@ -312,6 +330,8 @@ impl Failure {
 struct Vm {
     lua: Lua,
     shared: Arc<Shared>,
+    /// How much memory there may be before garbage is collected.
+    collect_at: usize,
     script_env: Table,
     library_env: Table,
     run_script: Function,
@@ -353,6 +373,7 @@ impl Vm {
         lua.gc_collect()?;
         lua.gc_stop();
         Ok(Vm {
+            collect_at: lua.used_memory() + LEAST_GARBAGE,
             script_env: sandbox.raw_get("script_env")?,
             library_env: sandbox.raw_get("library_env")?,
             run_script: sandbox.raw_get("run_script")?,
@@ -366,25 +387,30 @@ impl Vm {
         })
     }
 
-    /// Makes ready for the next run: a budget of instructions and of memory.
-    fn begin(&mut self, seed: u64, limit: usize) -> mlua::Result<()> {
+    /// Makes ready for the next run: a budget of instructions and of memory. Answers how much memory there may be.
+    fn begin(&mut self, seed: u64, limit: usize) -> mlua::Result<usize> {
         self.shared.reset(seed);
-        self.lua.set_memory_limit(self.lua.used_memory() + limit)?;
+        let ceiling = self.lua.used_memory() + limit;
+        self.lua.set_memory_limit(ceiling)?;
         let shared = self.shared.clone();
-        self.lua.set_hook(HookTriggers::new().every_nth_instruction(TICK), move |_, _| {
+        // Not the hook of one thread: that would be an object to collect. There are no other threads.
+        self.lua.set_global_hook(HookTriggers::new().every_nth_instruction(TICK), move |_, _| {
             shared.charge(i64::from(TICK)).map(|()| VmState::Continue)
-        })
+        })?;
+        Ok(ceiling)
     }
 
     /// Collects what scripts have left behind, now and then. Says whether the interpreter may be kept.
     fn tidy(&mut self) -> bool {
-        if self.lua.used_memory() < START_LIMIT {
+        if self.lua.used_memory() < self.collect_at {
             return true;
         }
         let collected = self.lua.set_memory_limit(0).and_then(|_| self.lua.gc_collect());
         // A full collection starts the collector again.
         self.lua.gc_stop();
-        collected.is_ok() && self.lua.used_memory() < LIVE_LIMIT
+        let live = self.lua.used_memory();
+        self.collect_at = (2 * live).clamp(live + LEAST_GARBAGE, START_LIMIT);
+        collected.is_ok() && live < LIVE_LIMIT
     }
 
     fn run(
@@ -423,7 +449,7 @@ impl Vm {
         out: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         let lost = |vm: &Vm, error: mlua::Error| vm.failure(error);
-        self.begin(run.seed, limit).map_err(|e| lost(self, e))?;
+        let ceiling = self.begin(run.seed, limit).map_err(|e| lost(self, e))?;
         let chunk = match run.entry {
             Entry::Script => self.script(run.sha, run.code)?,
             Entry::Function(_) => self.library(run.sha, run.code)?,
@@ -435,6 +461,7 @@ impl Vm {
             shared,
             buffers,
             calls: 0,
+            ceiling,
             surroundings: Surroundings {
                 registry: run.registry,
                 now: run.now,
@@ -444,22 +471,19 @@ impl Vm {
             db: run.db,
         });
         let ran = lua.scope(|scope| {
-            let call = scope.create_function(|lua, words: MultiValue| {
-                let (failed, reply) = hands.borrow_mut().dispatch(lua, words)?;
-                if failed { Err(error_reply(&reply)) } else { Ok(reply) }
-            })?;
-            let protected = scope.create_function(|lua, words: MultiValue| {
-                hands.borrow_mut().dispatch(lua, words).map(|(_, reply)| reply)
-            })?;
             let mut words = run.words;
-            let keys = list(lua, &mut words, run.keys)?;
             let count = words.count();
-            let argv = list(lua, &mut words, count)?;
+            if words.map(|word| word.bytes.len() + WORD_SIZE).sum::<usize>() <= SMALL {
+                lua.set_memory_limit(0)?;
+            }
+            let call =
+                scope.create_function(|lua, words: MultiValue| hands.borrow_mut().dispatch(lua, &words))?;
+            let keys = list(lua, &mut words, run.keys)?;
+            let argv = list(lua, &mut words, count - run.keys)?;
+            lua.set_memory_limit(ceiling)?;
             match run.entry {
-                Entry::Script => run_script.call::<(bool, Value)>((chunk, call, protected, keys, argv)),
-                Entry::Function(name) => {
-                    run_function.call::<(bool, Value)>((chunk, name, call, protected, keys, argv))
-                }
+                Entry::Script => run_script.call::<(bool, Value)>((chunk, call, keys, argv)),
+                Entry::Function(name) => run_function.call::<(bool, Value)>((chunk, name, call, keys, argv)),
             }
         });
         match ran {
@@ -567,8 +591,8 @@ fn compiled(
 
 fn list(lua: &Lua, words: &mut ArgIter<'_>, count: usize) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(count, 0)?;
-    for word in words.take(count) {
-        table.raw_push(lua.create_string(word.bytes)?)?;
+    for (i, word) in words.take(count).enumerate() {
+        table.raw_set(i + 1, lua.create_string(word.bytes)?)?;
     }
     Ok(table)
 }
@@ -587,11 +611,6 @@ fn registered(list: &Table) -> mlua::Result<Vec<Registered>> {
         });
     }
     Ok(functions)
-}
-
-/// The error that `redis.call` raises for an error reply.
-fn error_reply(reply: &Value) -> mlua::Error {
-    mlua::Error::external(Raised { text: error_text(reply), is_reply: true })
 }
 
 /// The text of an error that a script raised: its own, if it is an error reply, else marked as `ERR`.
@@ -623,24 +642,36 @@ struct Hands<'a> {
     surroundings: Surroundings<'a>,
     db: Db,
     calls: u64,
+    ceiling: usize,
 }
 
 impl Hands<'_> {
-    /// Runs a command: whether it failed, and its reply.
-    fn dispatch(&mut self, lua: &Lua, words: MultiValue) -> mlua::Result<(bool, Value)> {
+    /// Runs a command and answers its reply, or raises it if it is an error.
+    fn dispatch(&mut self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
         self.shared.charge(50)?;
         self.buffers.reply.clear();
-        match self.command(&words)? {
-            Ok(()) => {}
-            Err(text) => {
-                self.buffers.reply.clear();
-                Writer(&mut self.buffers.reply).error(text.as_bytes());
-            }
+        if let Err(text) = self.command(words)? {
+            self.buffers.reply.clear();
+            Writer(&mut self.buffers.reply).error(text.as_bytes());
         }
         let reply = &*self.buffers.reply;
         self.shared.charge((reply.len() / 16) as i64)?;
-        let failed = matches!(Datum::first(reply), Datum::Error(_));
-        Ok((failed, convert::from_datum(lua, reply, self.shared.is_resp3())?))
+        let resp3 = self.shared.is_resp3();
+        match Datum::first(reply) {
+            Datum::Error(text) => Err(mlua::Error::external(Raised { text: text.to_vec(), is_reply: true })),
+            // What Lua need allocate nothing for.
+            Datum::Int(_) | Datum::Nil | Datum::NilArray => convert::from_datum(lua, reply, resp3),
+            _ if reply.len() > SMALL => convert::from_datum(lua, reply, resp3),
+            _ => {
+                lua.set_memory_limit(0)?;
+                let value = convert::from_datum(lua, reply, resp3);
+                lua.set_memory_limit(self.ceiling)?;
+                if lua.used_memory() > self.ceiling {
+                    return Err(self.shared.die(Death::Memory));
+                }
+                value
+            }
+        }
     }
 
     fn command(&mut self, values: &MultiValue) -> mlua::Result<Result<(), std::borrow::Cow<'static, str>>> {
