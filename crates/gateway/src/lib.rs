@@ -48,7 +48,6 @@ pub struct Finished<'a> {
 /// Builds chunks and hands out answers.
 #[derive(Debug)]
 pub struct Gateway {
-    id: GatewayId,
     registry: Arc<Registry>,
     building: Chunk,
     /// Chunks that were full before they were asked for.
@@ -87,7 +86,6 @@ impl Gateway {
     pub fn new(id: GatewayId, registry: Arc<Registry>) -> Gateway {
         let oldest = ChunkNo(0);
         Gateway {
-            id,
             registry,
             building: Chunk::new(id, oldest),
             closed: VecDeque::new(),
@@ -156,9 +154,10 @@ impl Gateway {
     }
 
     fn close(&mut self) {
-        let next = ChunkNo(self.building.number.0 + 1);
-        let chunk = std::mem::replace(&mut self.building, Chunk::new(self.id, next));
-        let tickets = std::mem::take(&mut self.tickets);
+        let next = Chunk::after(&self.building);
+        let chunk = std::mem::replace(&mut self.building, next);
+        let room = Vec::with_capacity(self.tickets.len());
+        let tickets = std::mem::replace(&mut self.tickets, room);
         self.submitted.push_back(Submitted { left: tickets.len(), tickets });
         self.closed.push_back(Arc::new(chunk));
     }

@@ -92,6 +92,22 @@ impl Chunk {
         Chunk { gateway, number, ..Chunk::default() }
     }
 
+    /// An empty chunk after another of the same gateway, with room for as much as that one holds.
+    pub fn after(last: &Chunk) -> Chunk {
+        Chunk {
+            gateway: last.gateway,
+            number: ChunkNo(last.number.0 + 1),
+            logged: Vec::with_capacity(last.logged.len()),
+            unlogged: Vec::with_capacity(last.unlogged.len()),
+            txns: Vec::with_capacity(last.txns.len()),
+            plans: Plans {
+                fragments: Vec::with_capacity(last.plans.fragments.len()),
+                inputs: Vec::with_capacity(last.plans.inputs.len()),
+                calls: Vec::with_capacity(last.plans.calls.len()),
+            },
+        }
+    }
+
     /// Plans a call and appends it; `write_args` writes its arguments, once, where they will be logged.
     ///
     /// # Errors

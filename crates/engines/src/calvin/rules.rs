@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ordain_model::cell::CellMut;
-use ordain_model::key::{SLOTS, shard_of_slot};
+use ordain_model::key::{KeyHash, SLOTS, shard_of_slot};
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
@@ -63,6 +63,9 @@ pub struct Shard<S> {
     /// Batches not yet started to the end, and where in the first of them the order stands.
     stream: VecDeque<Arc<Batch>>,
     cursor: (usize, usize),
+    /// Up to where in its first batch records have been fetched ahead.
+    warmed: (usize, usize),
+    warming: Vec<KeyHash>,
     /// Batches not yet applied, in order: how many transactions of each are unfinished here, and whether all of
     /// it has been started.
     unapplied: VecDeque<(Epoch, usize, bool)>,
@@ -136,6 +139,8 @@ impl<S: RecordStore> Shard<S> {
             locks: Locks::default(),
             stream: VecDeque::new(),
             cursor: (0, 0),
+            warmed: (0, 0),
+            warming: Vec::new(),
             unapplied: VecDeque::new(),
             applied: Epoch(0),
             started: Gsn::NONE,
@@ -226,6 +231,9 @@ impl<S: RecordStore> Shard<S> {
                         if self.barrier.is_some() || full || (txn.table && self.unfinished > 0) {
                             return any;
                         }
+                        if self.cursor >= self.warmed {
+                            self.warm(&placed.chunk);
+                        }
                         self.start(&batch, placed.base, &placed.chunk, self.cursor.1);
                         any = true;
                     }
@@ -237,12 +245,30 @@ impl<S: RecordStore> Shard<S> {
                 self.cursor = (self.cursor.0 + 1, 0);
             }
             self.cursor = (0, 0);
+            self.warmed = (0, 0);
             self.stream.pop_front();
             if let Some(entry) = self.unapplied.iter_mut().find(|entry| entry.0 == batch.epoch) {
                 entry.2 = true;
             }
         }
         any
+    }
+
+    /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
+    fn warm(&mut self, chunk: &Chunk) {
+        let mut hashes = std::mem::take(&mut self.warming);
+        hashes.clear();
+        self.warmed = self.cursor;
+        for txn in chunk.txns().get(self.cursor.1..).unwrap_or_default() {
+            if hashes.len() >= AHEAD {
+                break;
+            }
+            let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && self.owns(f));
+            hashes.extend(keyed.take(4 * AHEAD).map(|f| f.hash));
+            self.warmed.1 += 1;
+        }
+        self.store.prefetch(hashes.iter().copied());
+        self.warming = hashes;
     }
 
     /// A transaction's turn has come: it asks for its locks, and runs if it has them (calvin.md, 4.2).
@@ -923,6 +949,8 @@ impl<S: RecordStore> Shard<S> {
     }
 }
 
+/// How many records are fetched ahead together: enough for their misses to overlap.
+const AHEAD: usize = 24;
 /// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
 /// place until the verdict.
 const PINNED: u32 = u32::MAX;
