@@ -73,9 +73,17 @@ pub enum ServeError {
     /// It belongs to something else, or is damaged.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Its log is refused, or the settings are.
+    /// Its log is refused.
+    #[error("data directory {}: {source}", path.display())]
+    Log {
+        /// The data directory.
+        path: PathBuf,
+        /// What is wrong.
+        source: ordain_log::LogError,
+    },
+    /// The settings are refused.
     #[error(transparent)]
-    Assembly(#[from] AssemblyError),
+    Assembly(AssemblyError),
     /// The threads do not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -132,7 +140,11 @@ impl Node {
         };
         let registry = procedures::all();
         let assembly =
-            Assembly::open(directory.as_mut().map(|d| d as &mut dyn Directory), &settings, &registry)?;
+            Assembly::open(directory.as_mut().map(|d| d as &mut dyn Directory), &settings, &registry)
+                .map_err(|error| match error {
+                    AssemblyError::Log(source) => ServeError::Log { path: config.data_dir.clone(), source },
+                    other => ServeError::Assembly(other),
+                })?;
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
 
         let at = |role| Address { node: settings.node, role };

@@ -2,12 +2,13 @@
 //! what was not acknowledged the connection's first commands were done and the others were not.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, Numbers, Process, Reply, Server, command, ordain, run, serve_dir};
+use crate::support::{Client, DEADLINE, Numbers, Process, Reply, Server, command, ordain, run, serve_dir};
 
 const ROUNDS: u64 = 50;
 const WORKERS: usize = 4;
@@ -91,8 +92,8 @@ struct Worker {
 
 impl Worker {
     /// Goes on until the connection breaks, telling of every acknowledged step.
-    fn load(&mut self, me: usize, server: &Server, numbers: &mut Numbers, acks: &mpsc::Sender<()>) {
-        let Ok(mut client) = Client::connect(server.resp) else { return };
+    fn load(&mut self, me: usize, server: SocketAddr, numbers: &mut Numbers, acks: &mpsc::Sender<()>) {
+        let Ok(mut client) = Client::connect(server) else { return };
         while self.exchange(me, &mut client, numbers, acks).is_ok() {}
     }
 
@@ -153,9 +154,12 @@ impl Worker {
                     shared += i64::from(!is_over);
                     continue;
                 }
-                Step::Append => journal.get(&(me, number)).inspect(|end| {
-                    self.tokens.insert(number, **end);
-                }).is_some(),
+                Step::Append => journal
+                    .get(&(me, number))
+                    .inspect(|end| {
+                        self.tokens.insert(number, **end);
+                    })
+                    .is_some(),
                 Step::Count => take(&mut counted),
                 Step::Transfer { .. } => take(&mut transferred),
             };
@@ -207,7 +211,8 @@ fn check(server: &Server, workers: &mut [Worker], shared: &mut i64) {
     assert!(seen.last().is_none_or(|most| *most <= count));
     *shared = count;
 
-    let accounts = (0..ACCOUNTS).map(|i| client.run(&format!("GET account:{i}")).text().parse::<i64>().unwrap());
+    let accounts =
+        (0..ACCOUNTS).map(|i| client.run(&format!("GET account:{i}")).text().parse::<i64>().unwrap());
     assert_eq!(accounts.sum::<i64>(), ACCOUNTS as i64 * BALANCE, "money came or went");
 }
 
@@ -242,16 +247,16 @@ fn fifty_kills_under_load_lose_nothing_that_was_acknowledged() {
         thread::scope(|scope| {
             let (sender, acks) = mpsc::channel();
             for (me, worker) in workers.iter_mut().enumerate() {
-                let (server, sender, mut numbers) = (&server, sender.clone(), Numbers(numbers.next()));
+                let (address, sender, mut numbers) = (server.resp, sender.clone(), Numbers(numbers.next()));
                 let killed = &killed;
                 scope.spawn(move || {
-                    worker.load(me, server, &mut numbers, &sender);
+                    worker.load(me, address, &mut numbers, &sender);
                     assert!(killed.load(Ordering::Relaxed), "a connection ended before the kill");
                 });
             }
             drop(sender);
             for _ in 0..kill_after {
-                acks.recv_timeout(crate::support::DEADLINE).expect("the load stands still");
+                acks.recv_timeout(DEADLINE).expect("the load stands still");
             }
             killed.store(true, Ordering::Relaxed);
             server.process().signal(rustix::process::Signal::KILL);

@@ -10,9 +10,6 @@ mod support;
 
 mod admin;
 mod configuration;
-mod damage;
-mod full_disk;
-mod hostile;
 mod kill;
 mod recovery;
 mod refusals;

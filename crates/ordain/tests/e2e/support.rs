@@ -214,9 +214,10 @@ impl Server {
 
     /// Memory in use, bytes.
     pub fn resident(&self) -> u64 {
-        let path = format!("/proc/{}/statm", self.process.pid().as_raw_nonzero());
+        let path = format!("/proc/{}/status", self.process.pid().as_raw_nonzero());
         let text = std::fs::read_to_string(path).unwrap();
-        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
     /// Asks the admin server: status, head and body.
@@ -313,12 +314,6 @@ pub fn command<A: AsRef<[u8]>>(words: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of commands, one a line, words between spaces.
-pub fn script(text: &str) -> Vec<u8> {
-    let lines = text.lines().map(|line| command(&line.split_whitespace().collect::<Vec<_>>()));
-    lines.collect::<Vec<_>>().concat()
-}
-
 /// A connection.
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -380,6 +375,15 @@ impl Client {
     /// All replies until the server closes the connection.
     pub fn rest(mut self) -> Vec<Reply> {
         std::iter::from_fn(|| self.receive().ok()).collect()
+    }
+}
+
+/// Asks until the answer is right. Every question is a step towards it, so this does not wait for time alone.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < DEADLINE, "{what} never came true");
     }
 }
 
