@@ -53,6 +53,8 @@ pub struct NodeSettings {
     pub keep: Keep,
     /// Whose log it is.
     pub identity: Vec<u8>,
+    /// There was a log before: a directory without one has lost it.
+    pub expect_log: bool,
     /// Length of a log segment, bytes.
     pub segment_bytes: u64,
     /// The sequencer's knobs.
@@ -71,6 +73,7 @@ impl Default for NodeSettings {
             gateways: 1,
             keep: Keep::Fsync,
             identity: Vec::new(),
+            expect_log: false,
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
             window: 2000,
@@ -100,6 +103,12 @@ pub enum AssemblyError {
     /// The log is refused.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The log's first segments are not there.
+    #[error(
+        "the log begins after epoch {0} and no checkpoint covers what came before: its first segments were \
+         trimmed or lost: restore them from a copy of the data directory"
+    )]
+    Beginning(Epoch),
     /// The settings cannot be.
     #[error("a node has 1 to {MAX_SHARDS} shards, not {0}: choose --threads accordingly")]
     Shards(usize),
@@ -154,6 +163,7 @@ impl Assembly {
                     Durability::Os
                 },
                 bugs: settings.bugs,
+                expect_existing: settings.expect_log,
                 ..LogConfig::new(settings.identity.clone())
             };
             let mut last = Epoch(0);
@@ -167,6 +177,9 @@ impl Assembly {
                 assembly.sequencer.replay(&batch);
                 calvin::replay(&mut assembly.shards, batch)
             })?;
+            if recovered.starts_after > Epoch(0) {
+                return Err(AssemblyError::Beginning(recovered.starts_after));
+            }
             let log_settings =
                 LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
             assembly.log = InputLog::new(log_settings, Some(writer), sequencer, shards);

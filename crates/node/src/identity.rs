@@ -23,18 +23,20 @@ pub struct Identity {
     pub cluster: String,
     /// The node's number.
     pub node: u16,
+    /// The log has been made: from now on a directory without one has lost it.
+    pub has_log: bool,
 }
 
 /// Why a data directory is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// Something about the file system.
-    #[error("cannot use data directory {}: {source}: check its owner and permissions, or choose --data-dir", path.display())]
+    #[error("cannot use data directory {}: {reason}: check its owner and permissions, or choose --data-dir", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// `ordain.json` is not what was written.
     #[error("{}: damaged: {reason}: restore it from a copy of the data directory", path.display())]
@@ -71,7 +73,7 @@ impl Identity {
     /// [`IdentityError`]; the directory is unchanged then.
     pub fn open(directory: &Path, engine: Engine) -> Result<Identity, IdentityError> {
         let path = directory.join(FILE);
-        let io = |source| IdentityError::Io { path: path.clone(), source };
+        let io = |reason| IdentityError::Io { path: path.clone(), reason };
         match fs::read(&path) {
             Ok(bytes) => {
                 let damaged = |e: serde_json::Error| IdentityError::Damaged {
@@ -90,18 +92,35 @@ impl Identity {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let cluster = format!("{:032x}", rand::random::<u128>());
-                let identity = Identity { format: FORMAT, engine: engine.name().into(), cluster, node: 0 };
-                let text = serde_json::to_string_pretty(&identity).map_err(|e| io(e.into()))?;
-                // Written aside and renamed, so that a crash leaves either none or all of it.
-                let aside = directory.join("ordain.json.new");
-                let mut file = fs::File::create(&aside).map_err(io)?;
-                file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
-                fs::rename(&aside, &path).map_err(io)?;
-                fs::File::open(directory).and_then(|d| d.sync_all()).map_err(io)?;
+                let (engine, node, has_log) = (engine.name().into(), 0, false);
+                let identity = Identity { format: FORMAT, engine, cluster, node, has_log };
+                identity.write(directory).map_err(io)?;
                 Ok(identity)
             }
             Err(error) => Err(io(error)),
         }
+    }
+
+    /// Notes that the log has been made.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn note_log(&mut self, directory: &Path) -> Result<(), IdentityError> {
+        if self.has_log {
+            return Ok(());
+        }
+        self.has_log = true;
+        self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
+    }
+
+    /// Written aside and renamed, so that a crash leaves either the old content or the new.
+    fn write(&self, directory: &Path) -> std::io::Result<()> {
+        let aside = directory.join("ordain.json.new");
+        let mut file = fs::File::create(&aside)?;
+        file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&aside, directory.join(FILE))?;
+        fs::File::open(directory)?.sync_all()
     }
 
     /// What the log's segments carry.
@@ -117,7 +136,9 @@ mod tests {
     #[test]
     fn an_identity_stays_and_a_damaged_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Identity::open(dir.path(), Engine::Calvin).unwrap();
+        let mut first = Identity::open(dir.path(), Engine::Calvin).unwrap();
+        assert!(!first.has_log);
+        first.note_log(dir.path()).unwrap();
         assert_eq!(Identity::open(dir.path(), Engine::Calvin).unwrap(), first);
         let path = dir.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();

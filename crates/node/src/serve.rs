@@ -55,14 +55,14 @@ pub enum ServeError {
     )]
     Exposed(SocketAddr),
     /// An address cannot be had.
-    #[error("cannot listen on {address}: {source}: is another server there? choose another with {flag}")]
+    #[error("cannot listen on {address}: {reason}: is another server there? choose another with {flag}")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// Which flag names it.
         flag: &'static str,
         /// What the system says.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The data directory cannot be used.
     #[error(transparent)]
@@ -129,12 +129,13 @@ impl Node {
         let keeps = config.keep != Keep::Nothing;
         let mut directory = if keeps { Some(FsDirectory::open(&config.data_dir)?) } else { None };
         let lock = if keeps { Some(DirLock::acquire(&config.data_dir)?) } else { None };
-        let identity = if keeps { Some(Identity::open(&config.data_dir, config.engine)?) } else { None };
+        let mut identity = if keeps { Some(Identity::open(&config.data_dir, config.engine)?) } else { None };
         let settings = NodeSettings {
             shards: config.threads,
             gateways: config.threads,
             keep: config.keep,
             identity: identity.as_ref().map(Identity::for_log).unwrap_or_default(),
+            expect_log: identity.as_ref().is_some_and(|identity| identity.has_log),
             sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
             ..NodeSettings::default()
         };
@@ -145,6 +146,9 @@ impl Node {
                     AssemblyError::Log(source) => ServeError::Log { path: config.data_dir.clone(), source },
                     other => ServeError::Assembly(other),
                 })?;
+        if let Some(identity) = &mut identity {
+            identity.note_log(&config.data_dir)?;
+        }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
 
         let at = |role| Address { node: settings.node, role };
@@ -230,7 +234,7 @@ fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeE
         socket.listen(1024)?;
         Ok(socket.into())
     };
-    open().map_err(|source| ServeError::Listen { address, flag, source })
+    open().map_err(|reason| ServeError::Listen { address, flag, reason })
 }
 
 fn shared(config: &ServeConfig, resp: SocketAddr) -> Shared {

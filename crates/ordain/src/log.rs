@@ -1,5 +1,6 @@
 //! `ordain log`: look at, verify and trim the input log of a stopped node.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -75,27 +76,41 @@ fn open(which: &Which) -> anyhow::Result<(DirLock, FsDirectory)> {
     Ok((lock, FsDirectory::open(&which.data_dir)?))
 }
 
+/// Prints until nobody reads any more.
+struct Printer(bool);
+
+impl Printer {
+    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+        // `| head` closes the pipe when it has seen enough; that is no failure.
+        self.0 = self.0 && writeln!(std::io::stdout(), "{text}").is_ok();
+    }
+}
+
 fn walk(which: &Which, print: bool) -> anyhow::Result<bool> {
+    let mut printer = Printer(true);
     let (_lock, directory) = open(which)?;
     let registry = procedures::all();
     let (mut transactions, mut rows) = (0u64, Vec::new());
     let report: Report = ordain_log::inspect(&directory, None, |item| {
         match item {
             Item::Segment(segment) if print => {
-                println!("{}  first epoch {}  {} bytes", segment.file, segment.first_epoch, segment.len);
+                printer.line(format_args!(
+                    "{}  first epoch {}  {} bytes",
+                    segment.file, segment.first_epoch, segment.len
+                ));
             }
             Item::Entry(entry, payload) if entry.kind == Kind::Data => {
                 let batch = Batch::decode(&registry, &payload).map_err(|e| e.to_string())?;
                 let count = batch.txns().count();
                 transactions += count as u64;
                 if print {
-                    println!(
+                    printer.line(format_args!(
                         "  {:>12}  epoch {}  {count} transactions  {} bytes  time {}",
                         entry.offset,
                         entry.epoch,
                         payload.len(),
                         batch.now
-                    );
+                    ));
                     rows.push(serde_json::json!({
                         "file": entry.file,
                         "offset": entry.offset,
@@ -110,12 +125,15 @@ fn walk(which: &Which, print: bool) -> anyhow::Result<bool> {
         }
         Ok(())
     })?;
-    println!(
+    printer.line(format_args!(
         "sound: {} segments, {} batches, {transactions} transactions, {} bytes, last epoch {}",
         report.segments, report.entries, report.payload_bytes, report.last_epoch
-    );
+    ));
     if let Some(torn) = &report.torn {
-        println!("torn tail: {} at byte {}: {}; the next start cuts it", torn.file, torn.offset, torn.reason);
+        printer.line(format_args!(
+            "torn tail: {} at byte {}: {}; the next start cuts it",
+            torn.file, torn.offset, torn.reason
+        ));
     }
     if let Some(path) = &which.json {
         let json = serde_json::json!({
