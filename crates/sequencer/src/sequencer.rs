@@ -296,8 +296,8 @@ impl<X> Sequencer<X> {
             batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
             return;
         }
+        // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
-        reads.epoch = self.epoch.next();
         for placed in &mut reads.chunks {
             let chunk = placed.chunk.clone();
             let already = std::mem::take(&mut placed.skipped);

@@ -630,7 +630,7 @@ impl<S: RecordStore> Shard<S> {
         if known.is_none() && !changed {
             return;
         }
-        let record = self.store.find_or_reserve(db, key, lent.hash);
+        let record = known.unwrap_or_else(|| self.store.find_or_reserve(db, key, lent.hash));
         match before {
             Some(before) if changed => {
                 self.store.put_back(record, before, version);

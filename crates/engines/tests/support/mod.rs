@@ -197,13 +197,8 @@ impl Bench {
         let gateway_places: BTreeMap<GatewayId, Address> =
             (0..gateways as u16).map(|i| (GatewayId(i), at(GATEWAY + i))).collect();
         let settings = ordain_sequencer::Settings { bugs, ..self.options.sequencer.clone() };
-        self.sequencer = Sequencer::new(
-            settings,
-            self.registry.clone(),
-            at(LOG),
-            &shard_places,
-            gateway_places.clone(),
-        );
+        self.sequencer =
+            Sequencer::new(settings, self.registry.clone(), at(LOG), &shard_places, gateway_places.clone());
         let places = Places {
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
@@ -234,10 +229,10 @@ impl Bench {
             self.sequencer.resume_after(InputLog::<ShardMessage>::resume_after(last));
             writer = Some(opened);
         }
-        self.log = InputLog::new(LogSettings { bugs, ..Default::default() }, writer, at(SEQUENCER), shard_places);
+        self.log =
+            InputLog::new(LogSettings { bugs, ..Default::default() }, writer, at(SEQUENCER), shard_places);
         let registry = &self.registry;
-        self.gateways =
-            (0..gateways as u16).map(|i| Gateway::new(GatewayId(i), registry.clone())).collect();
+        self.gateways = (0..gateways as u16).map(|i| Gateway::new(GatewayId(i), registry.clone())).collect();
         for role in [SEQUENCER, LOG].into_iter().chain((0..shards as u16).map(|i| SHARD + i)) {
             self.handle(role, Event::Start);
         }
@@ -254,7 +249,6 @@ impl Bench {
         }
         let random = &mut self.random;
         self.directory.crash(|| random.draw());
-        self.directory.set_capacity(None);
         self.directory.set_full_from(None);
         self.links.clear();
         self.held.clear();
@@ -496,7 +490,8 @@ impl Bench {
     fn verify_answers(&mut self, all: bool) {
         let (results, _) = self.reference();
         let as_reference = |answer: &Answer| {
-            let result = results.get(&answer.gsn).unwrap_or_else(|| panic!("{} was never sealed", answer.gsn));
+            let result =
+                results.get(&answer.gsn).unwrap_or_else(|| panic!("{} was never sealed", answer.gsn));
             let what = || self.describe(answer.gsn);
             assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "{}", what());
         };
@@ -512,7 +507,8 @@ impl Bench {
                 let before = chunks.insert(placed.chunk.gateway, number);
                 assert!(before.is_none_or(|before| before < number), "a gateway's chunks changed places");
             }
-            for (gsn, chunk, txn) in batch.txns().filter(|(_, chunk, _)| chunk.gateway != GatewayId(u16::MAX)) {
+            for (gsn, chunk, txn) in batch.txns().filter(|(_, chunk, _)| chunk.gateway != GatewayId(u16::MAX))
+            {
                 let place = (chunk.gateway, chunk.number, txn.index);
                 expected.insert(place);
                 let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
@@ -535,7 +531,10 @@ impl Bench {
         }
         for (place, answers) in &self.outcomes {
             let refused = |a: &Answer| matches!(a.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
-            assert!(expected.contains(place) || answers.len() == 1 && answers.iter().all(refused), "{place:?}");
+            assert!(
+                expected.contains(place) || answers.len() == 1 && answers.iter().all(refused),
+                "{place:?}"
+            );
         }
         // Exactly once: no request of a session takes effect twice.
         let mut done: BTreeSet<(SessionId, RequestNo)> = BTreeSet::new();
@@ -556,7 +555,11 @@ impl Bench {
         assert_eq!(self.digest(), digest, "the state is not the reference executor's");
         for (gsn, answer) in &self.acknowledged {
             let result = &results[gsn];
-            assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "{gsn} after a restart");
+            assert_eq!(
+                (answer.status, &answer.reply),
+                (result.status, &result.reply),
+                "{gsn} after a restart"
+            );
         }
         for shard in &self.shards {
             assert_eq!(shard.digest(), shard.store().recompute_digest());

@@ -155,10 +155,13 @@ impl Script {
                 bench.now.wall = Micros::from_millis(number(ms)?);
                 Ok(String::new())
             }
-            // capacity BYTES | endless: how much the disk holds.
-            ["capacity", bytes] => {
-                let bytes = if *bytes == "endless" { None } else { Some(number(bytes)?) };
-                bench.directory.set_capacity(bytes);
+            // disk capacity BYTES: how much fits on the disk. disk full, disk spacious: whether it refuses everything.
+            ["disk", "capacity", bytes] => {
+                bench.directory.set_capacity(Some(number(bytes)?));
+                Ok(String::new())
+            }
+            ["disk", state @ ("full" | "spacious")] => {
+                bench.directory.set_full_from((*state == "full").then_some(0));
                 Ok(String::new())
             }
             // crash: loses power and starts again.
@@ -189,7 +192,7 @@ impl Script {
     }
 
     /// node NAME=N…: a node, with `shards`, `gateways`, `window`, `cap` (transactions a batch), `lag`, `linger` (ms),
-    /// `backlog`, `seed` and `log` (0 or 1).
+    /// `backlog`, `seed`, `log` (0 or 1) and `segment` (bytes).
     fn node(&mut self, settings: &[&str]) -> Shown {
         let mut options = Options::default();
         for setting in settings {
@@ -205,6 +208,7 @@ impl Script {
                 "backlog" => options.sequencer.backlog_max = n as usize,
                 "seed" => options.seed = n,
                 "log" => options.log = n != 0,
+                "segment" => options.segment_bytes = n,
                 _ => return Err(format!("{name} is no setting")),
             }
         }
