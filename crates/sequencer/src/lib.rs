@@ -16,6 +16,8 @@ mod input_log;
 mod message;
 mod sequencer;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 pub use input_log::{InputLog, LogSettings, RESERVE};
 pub use message::{Message, Sequencing};

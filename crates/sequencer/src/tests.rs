@@ -1,0 +1,491 @@
+//! The sequencer and the input log by themselves: each is given events and its outbox is looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
+use ordain_model::{
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Micros, Millis, OutcomeStatus,
+    PartitionId, Placed, Registry, RequestNo, SessionId, Value, system,
+};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
+
+use crate::{InputLog, LogSettings, Message, RESERVE, Sequencer, Sequencing, Sessions, Settings};
+
+type Sent = Vec<(Address, Message<()>)>;
+
+const LOG: Address = at(1);
+const SHARDS: [Address; 2] = [at(16), at(17)];
+const GATEWAY: Address = at(128);
+
+const fn at(role: u16) -> Address {
+    Address { node: NodeId(0), role }
+}
+
+fn registry() -> Arc<Registry> {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    Arc::new(registry)
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy)]
+enum Ask {
+    Read,
+    Write(Option<(u64, u64)>),
+}
+
+fn chunk(number: u64, asks: &[Ask]) -> Arc<Chunk> {
+    let registry = registry();
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(number));
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    for ask in asks {
+        let pushed = match ask {
+            Ask::Read => chunk.push(&registry, Call::new(system::READ, Db(0)), |args| {
+                system::read_args([(Db(0), &b"k"[..])], args);
+            }),
+            Ask::Write(session) => {
+                let session = session.map(|(session, request)| (SessionId(session), RequestNo(request)));
+                chunk.push(&registry, Call { session, ..Call::new(system::COMMIT, Db(0)) }, |args| {
+                    system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
+                })
+            }
+        };
+        pushed.unwrap();
+    }
+    Arc::new(chunk)
+}
+
+struct Bench {
+    sequencer: Sequencer<()>,
+    now: Now,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Bench {
+        let gateways = BTreeMap::from([(GatewayId(0), GATEWAY)]);
+        let now = Now { elapsed: Micros(0), wall: Micros::from_millis(5000) };
+        Bench { sequencer: Sequencer::new(settings, registry(), LOG, &SHARDS, gateways), now }
+    }
+
+    fn event(&mut self, event: Event<Message<()>>) -> Outbox<Message<()>> {
+        let mut out = Outbox::default();
+        self.sequencer.handle(self.now, event, &mut out);
+        out
+    }
+
+    fn tell(&mut self, from: Address, message: impl Into<Message<()>>) -> Sent {
+        self.event(Event::Message { from, message: message.into() }).sends
+    }
+
+    fn submit(&mut self, number: u64, asks: &[Ask]) -> Sent {
+        self.tell(GATEWAY, Front::Submit(chunk(number, asks)))
+    }
+
+    /// The log has taken the batch, and the shards have executed it; returns what the sequencer sends upon that.
+    fn finish(&mut self, epoch: Epoch) -> Sent {
+        let mut sent = self.tell(LOG, Sequencing::Logged(epoch));
+        for shard in SHARDS {
+            sent.extend(self.tell(shard, Sequencing::Applied { epoch }));
+        }
+        sent
+    }
+}
+
+/// The one batch that was sent to the log.
+fn batch_of(sent: &Sent) -> Arc<Batch> {
+    let batches: Vec<&Arc<Batch>> = sent
+        .iter()
+        .filter_map(|(to, message)| match message {
+            Message::Sequencing(Sequencing::Append(batch)) if *to == LOG => Some(batch),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(batches.len(), 1, "{sent:?}");
+    batches[0].clone()
+}
+
+/// The outcomes that went to the gateway: chunk, index, status.
+fn outcomes_of(sent: &Sent) -> Vec<(u64, u32, OutcomeStatus)> {
+    let mut all = Vec::new();
+    for (to, message) in sent {
+        if let Message::Front(Front::Outcomes(outcomes)) = message {
+            assert_eq!(*to, GATEWAY);
+            all.extend(outcomes.outcomes.iter().map(|o| (o.chunk.0, o.index, o.status)));
+        }
+    }
+    all
+}
+
+const WRITE: Ask = Ask::Write(None);
+
+#[test]
+fn a_lone_request_is_sequenced_at_once_and_the_rest_gathers_behind_it() {
+    let mut bench = Bench::new(Settings::default());
+    let first = batch_of(&bench.submit(0, &[WRITE]));
+    assert_eq!((first.epoch, first.total, first.now), (Epoch(1), 1, Millis(5000)));
+    assert!(bench.submit(1, &[WRITE, Ask::Read]).is_empty());
+    assert!(bench.submit(2, &[WRITE]).is_empty());
+    let second = batch_of(&bench.tell(LOG, Sequencing::Logged(Epoch(1))));
+    assert_eq!((second.epoch, second.total), (Epoch(2), 3));
+    let order: Vec<u64> = second.chunks.iter().map(|placed| placed.chunk.number.0).collect();
+    assert_eq!(order, [1, 2]);
+    let gsns: Vec<u32> = second.txns().map(|(gsn, ..)| gsn.index()).collect();
+    assert_eq!(gsns, [0, 1, 2]);
+    // An answer about another epoch is none about this one.
+    assert!(bench.submit(3, &[WRITE]).is_empty());
+    assert!(bench.tell(LOG, Sequencing::Logged(Epoch(1))).is_empty());
+}
+
+#[test]
+fn a_batch_is_capped_and_nothing_is_dropped() {
+    let mut bench = Bench::new(Settings { batch_cap: 4, ..Settings::default() });
+    batch_of(&bench.submit(0, &[WRITE]));
+    for number in 1..=3 {
+        bench.submit(number, &[WRITE; 3]);
+    }
+    bench.submit(4, &[WRITE; 9]);
+    let mut totals = Vec::new();
+    for epoch in 1..=4 {
+        totals.push(batch_of(&bench.finish(Epoch(epoch))).total);
+    }
+    // A chunk is not cut in two, so one that is larger than the cap is a batch by itself.
+    assert_eq!(totals, [3, 3, 3, 9]);
+    assert!(bench.finish(Epoch(5)).is_empty());
+}
+
+#[test]
+fn no_batch_is_closed_while_a_shard_is_too_far_behind() {
+    let mut bench = Bench::new(Settings { lag_max: 2, ..Settings::default() });
+    batch_of(&bench.submit(0, &[WRITE]));
+    bench.submit(1, &[WRITE]);
+    batch_of(&bench.tell(LOG, Sequencing::Logged(Epoch(1))));
+    bench.submit(2, &[WRITE]);
+    assert!(bench.tell(LOG, Sequencing::Logged(Epoch(2))).is_empty());
+    assert!(bench.tell(SHARDS[0], Sequencing::Applied { epoch: Epoch(2) }).is_empty());
+    assert_eq!(batch_of(&bench.tell(SHARDS[1], Sequencing::Applied { epoch: Epoch(1) })).epoch, Epoch(3));
+}
+
+#[test]
+fn beyond_the_backlog_a_chunk_is_answered_with_busy() {
+    let mut bench = Bench::new(Settings { backlog_max: 3, ..Settings::default() });
+    batch_of(&bench.submit(0, &[WRITE]));
+    assert!(bench.submit(1, &[WRITE; 2]).is_empty());
+    let busy = outcomes_of(&bench.submit(2, &[WRITE; 2]));
+    assert_eq!(busy, [(2, 0, OutcomeStatus::Busy), (2, 1, OutcomeStatus::Busy)]);
+    // What fits is taken, and once the batch is closed there is room again.
+    assert!(bench.submit(3, &[WRITE]).is_empty());
+    assert_eq!(batch_of(&bench.finish(Epoch(1))).total, 3);
+    assert!(bench.submit(4, &[WRITE; 3]).is_empty());
+}
+
+#[test]
+fn an_open_batch_lingers_until_its_timer_or_its_cap_and_never_past_the_lag() {
+    let linger = Micros::from_millis(2);
+    let mut bench = Bench::new(Settings { linger, batch_cap: 3, lag_max: 1, ..Settings::default() });
+    let out = bench.event(Event::Message { from: GATEWAY, message: Front::Submit(chunk(0, &[WRITE])).into() });
+    let [(timer, Some(delay))] = out.timers[..] else { panic!("{:?}", out.timers) };
+    assert_eq!((delay, out.sends.len()), (linger, 0));
+    let out = bench.event(Event::Timer(timer));
+    assert_eq!(batch_of(&out.sends).total, 1);
+    // The timer fires while the shards are behind: it must not close.
+    bench.tell(LOG, Sequencing::Logged(Epoch(1)));
+    bench.submit(1, &[WRITE]);
+    assert!(bench.event(Event::Timer(timer)).sends.is_empty());
+    for shard in SHARDS {
+        assert!(bench.tell(shard, Sequencing::Applied { epoch: Epoch(1) }).is_empty());
+    }
+    assert_eq!(batch_of(&bench.submit(2, &[WRITE; 2])).total, 3, "the cap is reached");
+    assert!(bench.event(Event::Timer(TimerId(77))).sends.is_empty());
+}
+
+#[test]
+fn time_does_not_go_back_with_the_wall_clock() {
+    let mut bench = Bench::new(Settings::default());
+    assert_eq!(batch_of(&bench.submit(0, &[WRITE])).now, Millis(5000));
+    bench.finish(Epoch(1));
+    bench.now.wall = Micros::from_millis(10);
+    assert_eq!(batch_of(&bench.submit(1, &[WRITE])).now, Millis(5000));
+    bench.finish(Epoch(2));
+    bench.now.wall = Micros::from_millis(6000);
+    assert_eq!(batch_of(&bench.submit(2, &[WRITE])).now, Millis(6000));
+    // Nor over a restart.
+    let mut again = Bench::new(Settings::default());
+    let mut last = Batch {
+        epoch: Epoch(9),
+        partition: PartitionId(0),
+        now: Millis(7000),
+        total: 0,
+        chunks: Vec::new(),
+        lookups: Vec::new(),
+    };
+    last.chunks.push(Placed::whole(0, chunk(0, &[Ask::Write(Some((1, 4)))])));
+    again.sequencer.replay(&last);
+    again.sequencer.resume_after(Epoch(100));
+    let batch = batch_of(&again.submit(0, &[Ask::Write(Some((1, 4))), Ask::Write(Some((1, 5)))]));
+    assert_eq!((batch.epoch, batch.now), (Epoch(101), Millis(7000)));
+    // What the log held is known.
+    assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
+}
+
+#[test]
+fn a_session_is_asked_about_and_not_repeated() {
+    let mut bench = Bench::new(Settings::default());
+    let ask = |request| Ask::Write(Some((7, request)));
+    // Twice in one batch, and one that comes after a later one.
+    let batch = batch_of(&bench.submit(0, &[ask(2), ask(2), ask(1), ask(0), ask(3), Ask::Read]));
+    assert_eq!(batch.chunks[0].skipped, [1, 2, 3]);
+    let asked: Vec<u64> = batch.lookups.iter().map(|lookup| lookup.request.0).collect();
+    assert_eq!(asked, [2, 1, 0]);
+    bench.finish(Epoch(1));
+    let batch = batch_of(&bench.submit(1, &[ask(3), ask(4)]));
+    assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
+    assert_eq!(batch.lookups[0].chunk, ChunkNo(1));
+    bench.finish(Epoch(2));
+    // Request 0 of a session that nobody has heard of is new.
+    assert!(batch_of(&bench.submit(2, &[Ask::Write(Some((8, 0)))])).lookups.is_empty());
+}
+
+#[test]
+fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
+    let mut bench = Bench::new(Settings { lag_max: 1, ..Settings::default() });
+    let ask = |request| Ask::Write(Some((7, request)));
+    let batch = batch_of(&bench.submit(0, &[ask(1), Ask::Read, ask(1), WRITE]));
+    let sent = bench.tell(LOG, Sequencing::Rejected(batch.clone()));
+    let mut refused = outcomes_of(&sent);
+    refused.sort_unstable_by_key(|(_, index, _)| *index);
+    assert_eq!(refused, [0, 2, 3].map(|index| (0, index, OutcomeStatus::Refused)));
+    let reads = batch_of(&sent);
+    assert!(!reads.has_writes() && reads.lookups.is_empty());
+    let left: Vec<Gsn> = reads.txns().map(|(gsn, ..)| gsn).collect();
+    assert_eq!(left, [Gsn::new(batch.epoch, PartitionId(0), 1)]);
+    // The mark for it finds the disk full as well: everything is told so, and the next one may come.
+    let refused = outcomes_of(&bench.tell(LOG, Sequencing::Rejected(reads)));
+    assert_eq!(refused, [(0, 1, OutcomeStatus::Refused)]);
+    for _ in 0..10 {
+        let batch = batch_of(&bench.submit(1, &[Ask::Read]));
+        assert_eq!(batch.epoch, Epoch(1));
+        assert_eq!(outcomes_of(&bench.tell(LOG, Sequencing::Rejected(batch))).len(), 1);
+    }
+    // A refused request is not known: with space again it is done, once.
+    bench.tell(LOG, Sequencing::Writable);
+    let batch = batch_of(&bench.submit(2, &[ask(1), ask(1)]));
+    assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
+}
+
+#[test]
+fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
+    let mut bench = Bench::new(Settings::default());
+    let ask = |request| Ask::Write(Some((7, request)));
+    batch_of(&bench.submit(0, &[ask(1)]));
+    bench.finish(Epoch(1));
+    let batch = batch_of(&bench.submit(1, &[WRITE]));
+    let reads = batch_of(&bench.tell(LOG, Sequencing::Rejected(batch)));
+    bench.finish(reads.epoch);
+    // A sweep would be a write.
+    assert!(bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }).is_empty());
+    let sent = bench.submit(2, &[ask(1), ask(2), Ask::Read, ask(2)]);
+    assert_eq!(outcomes_of(&sent), [(2, 1, OutcomeStatus::Refused), (2, 3, OutcomeStatus::Refused)]);
+    let batch = batch_of(&sent);
+    assert_eq!((batch.lookups.len(), batch.txns().count(), batch.has_writes()), (1, 1, false));
+    bench.finish(batch.epoch);
+    bench.tell(LOG, Sequencing::Writable);
+    // The same slots are swept now, though they could not be before.
+    let sweep = batch_of(&bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }));
+    assert!(sweep.has_writes());
+    // Once: until the batch is closed they need not be asked for again.
+    bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
+    bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
+    assert_eq!(batch_of(&bench.finish(sweep.epoch)).total, 1);
+}
+
+#[test]
+fn the_session_that_was_silent_longest_is_forgotten_first() {
+    let mut sessions = Sessions::default();
+    let mut epoch = Epoch(0);
+    let mut note = |sessions: &mut Sessions, ids: std::ops::Range<u64>| {
+        for from in ids.clone().step_by(1 << 13) {
+            let asks: Vec<Ask> =
+                (from..(from + (1 << 13)).min(ids.end)).map(|id| Ask::Write(Some((id, 9)))).collect();
+            epoch = epoch.next();
+            let chunks = vec![Placed::whole(0, chunk(0, &asks))];
+            let total = asks.len() as u32;
+            let (partition, now) = (PartitionId(0), Millis(0));
+            sessions.note(&Batch { epoch, partition, now, total, chunks, lookups: Vec::new() });
+        }
+    };
+    let is_known = |sessions: &Sessions, id| sessions.is_known(SessionId(id), RequestNo(9));
+    note(&mut sessions, 1..Sessions::MAX as u64 + 1);
+    assert!(is_known(&sessions, 1) && is_known(&sessions, Sessions::MAX as u64));
+    assert!(!sessions.is_known(SessionId(1), RequestNo(10)));
+    // The first speaks again; two new ones come.
+    note(&mut sessions, 1..2);
+    note(&mut sessions, 1 << 40..(1 << 40) + 2);
+    assert!(is_known(&sessions, 1) && is_known(&sessions, (1 << 40) + 1));
+    assert!(!is_known(&sessions, 2) && !is_known(&sessions, 3));
+    assert!(is_known(&sessions, 4));
+}
+
+#[test]
+fn what_is_not_for_the_sequencer_stops_it() {
+    let mut bench = Bench::new(Settings::default());
+    for message in [Message::Sequencing(Sequencing::Sealed(empty(1))), Message::Engine(())] {
+        assert!(bench.event(Event::Message { from: LOG, message }).halt.is_some());
+    }
+}
+
+// ---- the input log -----------------------------------------------------------------------------------------
+
+fn empty(epoch: u64) -> Arc<Batch> {
+    batch(epoch, &[])
+}
+
+fn batch(epoch: u64, asks: &[Ask]) -> Arc<Batch> {
+    let chunks = vec![Placed::whole(0, chunk(epoch, asks))];
+    let (epoch, partition, now) = (Epoch(epoch), PartitionId(0), Millis(1));
+    Arc::new(Batch { epoch, partition, now, total: asks.len() as u32, chunks, lookups: Vec::new() })
+}
+
+struct LogBench {
+    log: InputLog<()>,
+    directory: MemoryDirectory,
+    disk: Vec<ordain_role::DiskRequest>,
+}
+
+const SEQUENCER: Address = at(0);
+
+impl LogBench {
+    fn new(settings: LogSettings) -> LogBench {
+        let mut directory = MemoryDirectory::new();
+        let config = LogConfig { segment_bytes: 1024, ..LogConfig::new("test") };
+        let (writer, _) = LogWriter::open(&mut directory, config, |_| Ok(())).unwrap();
+        let log = InputLog::new(settings, Some(writer), SEQUENCER, SHARDS.to_vec());
+        LogBench { log, directory, disk: Vec::new() }
+    }
+
+    fn event(&mut self, event: Event<Message<()>>) -> Vec<String> {
+        let mut out = Outbox::default();
+        self.log.handle(Now::default(), event, &mut out);
+        assert_eq!(out.halt, None);
+        self.disk.extend(out.disk);
+        out.sends
+            .into_iter()
+            .map(|(to, message)| match message {
+                Message::Sequencing(Sequencing::Logged(epoch)) if to == SEQUENCER => format!("logged {epoch}"),
+                Message::Sequencing(Sequencing::Sealed(b)) => format!("sealed {} to {}", b.epoch, to.role),
+                Message::Sequencing(Sequencing::Rejected(b)) => format!("rejected {}", b.epoch),
+                Message::Sequencing(Sequencing::Writable) => "writable".to_string(),
+                other => panic!("{other:?} to {to:?}"),
+            })
+            .collect()
+    }
+
+    fn append(&mut self, batch: Arc<Batch>) -> Vec<String> {
+        let message = Sequencing::Append(batch).into();
+        self.event(Event::Message { from: SEQUENCER, message })
+    }
+
+    /// Carries out all disk work.
+    fn disk(&mut self) -> Vec<String> {
+        let mut sent = Vec::new();
+        while !self.disk.is_empty() {
+            let done = carry_out(&mut self.directory, &self.disk.remove(0));
+            sent.extend(self.event(Event::Disk(done)));
+        }
+        sent
+    }
+
+    fn entries(mut self) -> Vec<u64> {
+        self.directory.crash(|| 0);
+        let config = LogConfig { segment_bytes: 1024, ..LogConfig::new("test") };
+        let mut epochs = Vec::new();
+        LogWriter::open(&mut self.directory, config, |entry| {
+            let batch = Batch::decode(&registry(), &entry.payload).map_err(|e| e.to_string())?;
+            assert_eq!(batch.epoch, entry.epoch);
+            epochs.push(entry.epoch.0);
+            Ok(())
+        })
+        .unwrap();
+        epochs
+    }
+}
+
+fn dispatched(epoch: u64) -> Vec<String> {
+    vec![format!("logged {epoch}"), format!("sealed {epoch} to 16"), format!("sealed {epoch} to 17")]
+}
+
+#[test]
+fn reads_wait_for_the_writes_before_them_and_are_not_logged() {
+    let mut bench = LogBench::new(LogSettings::default());
+    assert_eq!(bench.append(batch(1, &[Ask::Read])), dispatched(1));
+    assert!(bench.append(batch(2, &[WRITE])).is_empty());
+    assert!(bench.append(batch(3, &[Ask::Read])).is_empty());
+    assert_eq!(bench.disk(), [dispatched(2), dispatched(3)].concat());
+    assert_eq!(bench.entries(), [2]);
+}
+
+#[test]
+fn an_epoch_is_named_before_the_reserve_is_used_up() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(1, &[WRITE]));
+    bench.disk();
+    assert_eq!(bench.append(batch(RESERVE, &[Ask::Read])), dispatched(RESERVE));
+    // This one might be given again after a restart, if the log did not know of it.
+    assert!(bench.append(batch(1 + RESERVE, &[Ask::Read])).is_empty());
+    assert_eq!(bench.disk(), dispatched(1 + RESERVE));
+    assert_eq!(bench.append(batch(2 + RESERVE, &[Ask::Read])), dispatched(2 + RESERVE));
+    assert!(InputLog::<()>::resume_after(Epoch(1 + RESERVE)) >= Epoch(2 + RESERVE));
+    assert_eq!(bench.entries(), [1, 1 + RESERVE]);
+}
+
+#[test]
+fn a_log_that_dispatches_early_still_writes() {
+    let mut bench = LogBench::new(LogSettings { dispatch_early: true, ..LogSettings::default() });
+    assert_eq!(bench.append(batch(1, &[WRITE])), dispatched(1));
+    assert!(bench.disk().is_empty());
+    assert_eq!(bench.entries(), [1]);
+    // And one that keeps nothing dispatches everything.
+    let mut none: InputLog<()> = InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
+    let mut out = Outbox::default();
+    let message = Sequencing::Append(batch(1, &[WRITE])).into();
+    none.handle(Now::default(), Event::Message { from: SEQUENCER, message }, &mut out);
+    assert_eq!((out.sends.len(), out.disk.len()), (3, 0));
+}
+
+#[test]
+fn a_full_disk_rejects_and_is_tried_again() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(1, &[WRITE]));
+    bench.disk();
+    bench.directory.set_full_from(Some(0));
+    assert!(bench.append(batch(2, &[WRITE])).is_empty());
+    assert!(bench.disk().is_empty(), "nobody is told before the disk is clean");
+    assert!(bench.event(Event::Timer(TimerId(1))).is_empty());
+    assert!(bench.disk().is_empty());
+    bench.directory.set_full_from(None);
+    bench.event(Event::Timer(TimerId(1)));
+    assert_eq!(bench.disk(), ["rejected 2"]);
+    assert_eq!(bench.event(Event::Timer(TimerId(1))), ["writable"]);
+    // The epoch is free again.
+    assert!(bench.append(batch(2, &[WRITE])).is_empty());
+    assert_eq!(bench.disk(), dispatched(2));
+    assert_eq!(bench.entries(), [1, 2]);
+}
+
+#[test]
+fn a_failing_disk_and_epochs_out_of_order_stop_the_log() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(5, &[WRITE]));
+    bench.directory.fail_syncs(true);
+    let done = carry_out(&mut bench.directory, &bench.disk.remove(0));
+    let mut out = Outbox::default();
+    bench.log.handle(Now::default(), Event::Disk(done), &mut out);
+    assert!(out.halt.is_some() && out.sends.is_empty());
+
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(5, &[WRITE]));
+    let mut out = Outbox::default();
+    let message = Sequencing::Append(batch(5, &[WRITE])).into();
+    bench.log.handle(Now::default(), Event::Message { from: SEQUENCER, message }, &mut out);
+    assert!(out.halt.is_some());
+}
