@@ -205,6 +205,13 @@ fn values_are_converted_as_redis_documents() {
 }
 
 #[test]
+fn words_are_bytes() {
+    let mut db = Database::new();
+    let script = b"return {#KEYS[1], KEYS[1]:byte(1), #ARGV[1], ARGV[1]:byte(2), #ARGV}";
+    assert_eq!(db.run(&[b"EVAL", &script[..], b"1", b"\xff\x00k", b"a\xfe", b"b"]), "[3, 255, 2, 254, 2]");
+}
+
+#[test]
 fn replies_of_commands_become_lua_values() {
     let mut db = Database::new();
     for (script, reply) in [

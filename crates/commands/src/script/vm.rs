@@ -64,7 +64,7 @@ const WARM_LIMIT: usize = 16 << 20;
 /// How much may be there when a script begins, garbage of earlier ones included.
 const START_LIMIT: usize = 4 << 20;
 /// How much garbage is not worth collecting.
-const LEAST_GARBAGE: usize = 256 << 10;
+const LEAST_GARBAGE: usize = 512 << 10;
 /// What takes so few bytes, encoded, is made without a limit: in Lua it is some dozen times larger at most.
 const SMALL: usize = 4 << 10;
 /// How much the interpreter that is kept may hold without garbage.
@@ -589,12 +589,25 @@ fn compiled(
     Ok(function)
 }
 
+/// The next `count` words as a table.
 fn list(lua: &Lua, words: &mut ArgIter<'_>, count: usize) -> mlua::Result<Table> {
-    let table = lua.create_table_with_capacity(count, 0)?;
-    for (i, word) in words.take(count).enumerate() {
-        table.raw_set(i + 1, lua.create_string(word.bytes)?)?;
+    let ahead = *words;
+    if ahead.take(count).all(|word| std::str::from_utf8(word.bytes).is_ok()) {
+        // What is text reaches Lua's stack without a handle of its own.
+        let mut text = || std::str::from_utf8(words.bytes()).unwrap_or_default();
+        lua.create_sequence_from((0..count).map(|_| text()))
+    } else {
+        lua.create_sequence_from((0..count).map(|_| Word(words.bytes())))
     }
-    Ok(table)
+}
+
+/// A word that is no text.
+struct Word<'a>(&'a [u8]);
+
+impl mlua::IntoLua for Word<'_> {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        lua.create_string(self.0).map(Value::String)
+    }
 }
 
 fn registered(list: &Table) -> mlua::Result<Vec<Registered>> {
