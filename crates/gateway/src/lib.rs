@@ -7,6 +7,9 @@
 //! 3.2.1): the gateway reads what the procedure asks for in transactions of their own, submits the real
 //! transaction with what it read as evidence, and starts over with fresh evidence when that is found stale.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

@@ -1,0 +1,265 @@
+//! The gateway by itself: what it submits, and whom it answers.
+
+use std::sync::Arc;
+
+use ordain_model::args::encode;
+use ordain_model::procedure::{Evidence, FragmentContext, Procedure, Reconnaissance};
+use ordain_model::{
+    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch,
+    OutcomeStatus, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value, Writer, system,
+};
+
+use crate::{Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Ticket};
+
+/// Reads a pointer, then whatever it names; refuses a pointer that names nothing good.
+const FOLLOW: ProcedureId = ProcedureId(900);
+
+struct Follow;
+
+impl Procedure for Follow {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        system::plan_evidence(planner, &mut items, 0)?;
+        items.try_for_each(|key| planner.key(1, Access::Write, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+        let pointer = args.get(0).ok_or(PlanError::SYNTAX)?;
+        let Some(seen) = known.iter().find(|e| e.key == pointer) else {
+            return Ok(Reconnaissance::Read(vec![(Db(0), pointer.to_vec())]));
+        };
+        let target = seen.cell.string().ok_or(PlanError::fixed("ERR the pointer names nothing"))?;
+        let mut ready = Vec::new();
+        let mut args = ArgsBuilder::new(&mut ready);
+        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut args);
+        args.push(target);
+        Ok(Reconnaissance::Ready(ready))
+    }
+}
+
+fn gateway() -> Gateway {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    registry.register(FOLLOW, "follow", Arc::new(Follow));
+    Gateway::new(GatewayId(3), Arc::new(registry))
+}
+
+fn read(gateway: &mut Gateway, ticket: u64) {
+    let call = Call::new(system::READ, Db(0));
+    gateway.submit(Ticket(ticket), call, |args| system::read_args([(Db(0), &b"k"[..])], args)).unwrap();
+}
+
+fn follow(gateway: &mut Gateway, ticket: u64) -> Result<(), PlanError> {
+    let session = Some((SessionId(5), RequestNo(9)));
+    gateway.submit(Ticket(ticket), Call { session, ..Call::new(FOLLOW, Db(0)) }, |args| {
+        args.push(b"p");
+    })
+}
+
+/// Answers one transaction and returns what was finished by that: ticket, status, reply.
+fn answer(
+    gateway: &mut Gateway,
+    (chunk, index): (u64, u32),
+    status: OutcomeStatus,
+    reply: &[u8],
+) -> Vec<(u64, OutcomeStatus, Vec<u8>)> {
+    let mut batch = OutcomeBatch::new(GatewayId(3));
+    batch.push(ChunkNo(chunk), index, Gsn(77), status, |out| out.extend_from_slice(reply));
+    let mut finished = Vec::new();
+    gateway.take_outcomes(&batch, |f| finished.push((f.ticket.0, f.status, f.reply.to_vec())));
+    finished
+}
+
+const COMMITTED: OutcomeStatus = OutcomeStatus::Committed;
+const RESTART: OutcomeStatus = OutcomeStatus::Aborted(Abort::Restart);
+
+/// The reply of the read of a pointer.
+fn pointer_reply(target: Option<&str>, version: u64) -> Vec<u8> {
+    let mut image = Vec::new();
+    cell(target).encode(&mut image);
+    let mut reply = Vec::new();
+    let mut w = Writer(&mut reply);
+    w.array(2);
+    w.int(version as i64);
+    w.bulk(&image);
+    reply
+}
+
+/// The reply of an attempt that found the pointer changed.
+fn restart_reply(target: Option<&str>, version: u64) -> Vec<u8> {
+    let mut image = Vec::new();
+    cell(target).encode(&mut image);
+    let mut reply = Vec::new();
+    let mut w = Writer(&mut reply);
+    w.array(4);
+    w.int(0);
+    w.bulk(b"p");
+    w.int(version as i64);
+    w.bulk(&image);
+    reply
+}
+
+fn cell(target: Option<&str>) -> Cell {
+    Cell { value: target.map(|t| Value::String(t.into())), ..Cell::ABSENT }
+}
+
+/// The only transaction of the only chunk that waits to be submitted.
+fn only(gateway: &mut Gateway) -> Arc<Chunk> {
+    let chunk = gateway.flush().expect("a chunk");
+    assert_eq!((chunk.txns().len(), gateway.flush().is_none()), (1, true));
+    chunk
+}
+
+#[test]
+fn each_request_is_answered_once_whatever_comes() {
+    let mut gateway = gateway();
+    assert!(gateway.flush().is_none());
+    (0..3).for_each(|ticket| read(&mut gateway, ticket));
+    let chunk = gateway.flush().unwrap();
+    assert_eq!((chunk.gateway, chunk.number, chunk.txns().len()), (GatewayId(3), ChunkNo(0), 3));
+    assert!(gateway.flush().is_none());
+    read(&mut gateway, 3);
+    assert_eq!(gateway.flush().unwrap().number, ChunkNo(1));
+    assert_eq!(gateway.outstanding(), 4);
+    // In any order, and over chunks.
+    assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b"x"), [(3, COMMITTED, b"x".to_vec())]);
+    assert_eq!(answer(&mut gateway, (0, 2), OutcomeStatus::Busy, b""), [(2, OutcomeStatus::Busy, vec![])]);
+    // Twice, of the future, of an index that there is not, of a chunk that is done.
+    for nobody in [(1, 0), (0, 2), (9, 0), (0, 3)] {
+        assert!(answer(&mut gateway, nobody, COMMITTED, b"y").is_empty());
+    }
+    assert_eq!(answer(&mut gateway, (0, 0), COMMITTED, b"a").len(), 1);
+    assert_eq!(answer(&mut gateway, (0, 1), COMMITTED, b"b").len(), 1);
+    assert!(answer(&mut gateway, (0, 1), COMMITTED, b"b").is_empty());
+    assert_eq!(gateway.outstanding(), 0);
+    // Numbers go on.
+    read(&mut gateway, 4);
+    assert_eq!(gateway.flush().unwrap().number, ChunkNo(2));
+}
+
+#[test]
+fn a_refused_request_leaves_nothing_behind() {
+    let mut gateway = gateway();
+    read(&mut gateway, 0);
+    let call = Call::new(system::READ, Db(0));
+    assert!(gateway.submit(Ticket(1), call, |args| _ = args.push(b"half a pair")).is_err());
+    let session = Some((SessionId(1), RequestNo(MAX_REQUEST + 1)));
+    assert!(gateway.submit(Ticket(2), Call { session, ..call }, |_| {}).is_err());
+    assert!(gateway.submit(Ticket(3), Call::new(FOLLOW, Db(0)), |_| {}).is_err());
+    read(&mut gateway, 4);
+    assert_eq!(gateway.outstanding(), 2);
+    assert_eq!(gateway.flush().unwrap().txns().len(), 2);
+    assert_eq!(answer(&mut gateway, (0, 1), COMMITTED, b""), [(4, COMMITTED, vec![])]);
+}
+
+#[test]
+fn a_chunk_is_closed_when_it_is_large_enough() {
+    let mut gateway = gateway();
+    (0..MAX_CHUNK as u64 + 1).for_each(|ticket| read(&mut gateway, ticket));
+    let sizes: Vec<usize> = std::iter::from_fn(|| gateway.flush()).map(|chunk| chunk.txns().len()).collect();
+    assert_eq!(sizes, [MAX_CHUNK, 1]);
+    assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(MAX_CHUNK as u64, COMMITTED, vec![])]);
+    // Or heavy enough.
+    let big = vec![b'v'; 6 << 20];
+    let cell = Cell { value: Some(Value::String(big)), ..Cell::ABSENT };
+    for ticket in 0..4 {
+        let call = Call::new(system::COMMIT, Db(0));
+        let write = |args: &mut ArgsBuilder<'_>| {
+            system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
+        };
+        gateway.submit(Ticket(ticket), call, write).unwrap();
+    }
+    let sizes: Vec<usize> = std::iter::from_fn(|| gateway.flush()).map(|chunk| chunk.txns().len()).collect();
+    assert_eq!(sizes, [3, 1]);
+}
+
+#[test]
+fn a_dependent_request_reads_first_and_then_runs_with_what_it_saw() {
+    let mut gateway = gateway();
+    follow(&mut gateway, 8).unwrap();
+    let reading = only(&mut gateway);
+    assert_eq!(reading.txns()[0].call.procedure, system::READ);
+    assert!(reading.txns()[0].call.session.is_none(), "the reading is not the request");
+    assert!(answer(&mut gateway, (0, 0), COMMITTED, &pointer_reply(Some("t"), 40)).is_empty());
+    assert_eq!(gateway.outstanding(), 1);
+    let real = only(&mut gateway);
+    let txn = &real.txns()[0];
+    assert_eq!(txn.call.session, Some((SessionId(5), RequestNo(9 << 8))));
+    let evidence = [&1u32.to_le_bytes()[..], &[0], b"p", &40u64.to_le_bytes(), b"t"];
+    assert_eq!(real.args(txn).encoded(), encode(&evidence));
+    assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b"done"), [(8, COMMITTED, b"done".to_vec())]);
+    assert_eq!(gateway.outstanding(), 0);
+}
+
+#[test]
+fn stale_evidence_starts_over_so_many_times_and_no_more() {
+    let mut gateway = gateway();
+    follow(&mut gateway, 8).unwrap();
+    only(&mut gateway);
+    answer(&mut gateway, (0, 0), COMMITTED, &pointer_reply(Some("t"), 1));
+    for attempt in 0..u64::from(MAX_RESTARTS) {
+        let chunk = only(&mut gateway);
+        let txn = &chunk.txns()[0];
+        // Each attempt is a request of its own to the sequencer, and all of them one to the session.
+        assert_eq!(txn.call.session, Some((SessionId(5), RequestNo(9 << 8 | attempt))));
+        assert_eq!(chunk.args(txn).get(3), Some(&(attempt + 1).to_le_bytes()[..]), "the fresh version");
+        let reply = restart_reply(Some("elsewhere"), attempt + 2);
+        assert!(answer(&mut gateway, (attempt + 1, 0), RESTART, &reply).is_empty());
+    }
+    only(&mut gateway);
+    let last = answer(&mut gateway, (u64::from(MAX_RESTARTS) + 1, 0), RESTART, &restart_reply(None, 99));
+    let mut text = Vec::new();
+    Writer(&mut text).abort(Abort::Restart);
+    assert_eq!(last, [(8, RESTART, text)], "the client is told to retry, and not shown the evidence");
+    assert!(gateway.flush().is_none());
+    assert_eq!(gateway.outstanding(), 0);
+}
+
+#[test]
+fn a_dependent_request_may_end_in_the_middle() {
+    // Refused by what it has read.
+    let mut gateway = gateway();
+    follow(&mut gateway, 1).unwrap();
+    only(&mut gateway);
+    let refused = answer(&mut gateway, (0, 0), COMMITTED, &pointer_reply(None, 0));
+    let mut text = Vec::new();
+    Writer(&mut text).error("ERR the pointer names nothing");
+    assert_eq!(refused, [(1, OutcomeStatus::Aborted(Abort::Logic), text)]);
+    // Not even read: the pipeline is full.
+    follow(&mut gateway, 2).unwrap();
+    only(&mut gateway);
+    let busy = answer(&mut gateway, (1, 0), OutcomeStatus::Busy, b"busy");
+    assert_eq!(busy, [(2, OutcomeStatus::Busy, b"busy".to_vec())]);
+    // Refused after a restart.
+    follow(&mut gateway, 3).unwrap();
+    only(&mut gateway);
+    answer(&mut gateway, (2, 0), COMMITTED, &pointer_reply(Some("t"), 1));
+    only(&mut gateway);
+    assert_eq!(answer(&mut gateway, (3, 0), RESTART, &restart_reply(None, 2)).len(), 1);
+    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+}
+
+#[test]
+fn whoever_is_answered_may_ask_again_at_once() {
+    let mut gateway = gateway();
+    read(&mut gateway, 0);
+    gateway.flush();
+    let mut batch = OutcomeBatch::new(GatewayId(3));
+    batch.push(ChunkNo(0), 0, Gsn(1), COMMITTED, |_| {});
+    let mut answered = 0;
+    gateway.take_outcomes_with(&batch, |gateway, _| {
+        answered += 1;
+        read(gateway, 1);
+    });
+    assert_eq!((answered, gateway.outstanding()), (1, 1));
+    assert_eq!(gateway.flush().unwrap().number, ChunkNo(1));
+    assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(1, COMMITTED, vec![])]);
+}
