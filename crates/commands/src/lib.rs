@@ -8,8 +8,8 @@
 //! the command's [`Action`] says which procedure to submit or that the session answers itself. [`ids`] are the
 //! procedures' numbers in the log.
 
-mod extended;
 mod expiry;
+mod extended;
 mod glob;
 mod hashes;
 pub mod ids;

@@ -26,6 +26,8 @@ const READ: usize = 64 << 10;
 const UNFINISHED_MAX: usize = 1 << 30;
 /// The token number of the listening socket.
 const LISTENER: usize = 0;
+/// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
+const ROOM_AHEAD: usize = READ;
 
 /// Where the doors of a node leave things for each other.
 #[derive(Debug)]
@@ -135,6 +137,9 @@ struct Connection {
     input: Vec<u8>,
     /// The socket may have more to read; with edge-triggered events nobody says so twice.
     readable: bool,
+    /// The other end has closed its side or the socket has failed, and reading has not come to that yet. No further
+    /// event will say so.
+    closing: bool,
     /// The session took no more of `input` although a whole command may be in it.
     stopped: bool,
     /// The other end has closed its side, or the socket has failed.
@@ -252,6 +257,7 @@ impl Door {
             session,
             input: Vec::new(),
             readable: true,
+            closing: false,
             stopped: false,
             ended: false,
             is_touched: false,
@@ -296,8 +302,9 @@ impl Door {
                 }
                 Ok(n) => {
                     budget = budget.saturating_sub(n);
-                    // A short read has emptied the socket; what comes later is a new event.
-                    connection.readable = n == self.buffer.len();
+                    // A short read has emptied the socket, but for the end that an event has told of already; what
+                    // comes later is a new event.
+                    connection.readable = n == self.buffer.len() || connection.closing;
                     let before = connection.input.len();
                     if before == 0 {
                         let received = connection.session.receive(&self.buffer[..n], &mut cx);
@@ -306,7 +313,7 @@ impl Door {
                         connection.input.reserve_exact(if rest.is_empty() {
                             0
                         } else {
-                            rest.len() + received.wanted
+                            rest.len() + received.wanted.min(ROOM_AHEAD)
                         });
                         connection.input.extend_from_slice(rest);
                     } else {
@@ -554,6 +561,7 @@ impl Edge for Door {
                 let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     connection.readable = true;
+                    connection.closing |= event.is_read_closed() || event.is_error();
                     self.take_input(slot);
                 } else {
                     Door::touch(&mut self.touched, slot, connection);
@@ -576,9 +584,14 @@ impl Edge for Door {
         if self.again.is_empty() { Turn::Idle } else { Turn::Again }
     }
 
-    fn flush(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+    fn flush(&mut self, _now: Now, out: &mut Outbox<Message>) {
         for slot in std::mem::take(&mut self.touched) {
             self.send_output(slot);
+        }
+        if !self.again.is_empty() {
+            // Room was made for commands that have arrived already: no event will say so, so the door knocks
+            // at itself.
+            out.send(self.lobby.places[self.number], Front::Outcomes(OutcomeBatch::default()));
         }
     }
 

@@ -41,12 +41,18 @@ pub struct InputLog<X> {
     /// The largest epoch that the log names.
     named: Epoch,
     dispatched: u64,
+    /// The last epoch that a mark stands behind.
+    marked: Epoch,
     marker: std::marker::PhantomData<fn() -> X>,
 }
 
 /// A full disk is tried again.
 const PROBE: TimerId = TimerId(1);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
+/// A log that has been idle for a while is marked as synced, so that damage to its last batch is refused at the
+/// next start and not taken for a torn write.
+const MARK: TimerId = TimerId(2);
+const MARK_AFTER: Micros = Micros::from_millis(200);
 
 impl<X> InputLog<X> {
     /// An input log that writes with `writer`, which has recovered up to its last entry.
@@ -66,6 +72,7 @@ impl<X> InputLog<X> {
             refused: Vec::new(),
             named,
             dispatched: 0,
+            marked: Epoch(0),
             marker: std::marker::PhantomData,
         }
     }
@@ -159,11 +166,23 @@ impl<X: Send> Role for InputLog<X> {
                     out.set_timer(PROBE, PROBE_EVERY);
                 }
             }
+            Event::Timer(MARK) => {
+                if let Some(writer) = &mut self.writer
+                    && writer.is_idle()
+                {
+                    self.marked = writer.durable();
+                    writer.mark();
+                }
+            }
             Event::Start | Event::Timer(_) => {}
         }
         self.ask_disk(out);
         self.reject_if_clean(out);
         self.dispatch(out);
+        let is_unmarked = |writer: &LogWriter| writer.is_idle() && writer.durable() > self.marked;
+        if self.writer.as_ref().is_some_and(is_unmarked) {
+            out.set_timer(MARK, MARK_AFTER);
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -183,7 +183,8 @@ fn beyond_the_backlog_a_chunk_is_answered_with_busy() {
 fn an_open_batch_lingers_until_its_timer_or_its_cap_and_never_past_the_lag() {
     let linger = Micros::from_millis(2);
     let mut bench = Bench::new(Settings { linger, batch_cap: 3, lag_max: 1, ..Settings::default() });
-    let out = bench.event(Event::Message { from: GATEWAY, message: Front::Submit(chunk(0, &[WRITE])).into() });
+    let out =
+        bench.event(Event::Message { from: GATEWAY, message: Front::Submit(chunk(0, &[WRITE])).into() });
     let [(timer, Some(delay))] = out.timers[..] else { panic!("{:?}", out.timers) };
     assert_eq!((delay, out.sends.len()), (linger, 0));
     let out = bench.event(Event::Timer(timer));
@@ -371,7 +372,9 @@ impl LogBench {
         out.sends
             .into_iter()
             .map(|(to, message)| match message {
-                Message::Sequencing(Sequencing::Logged(epoch)) if to == SEQUENCER => format!("logged {epoch}"),
+                Message::Sequencing(Sequencing::Logged(epoch)) if to == SEQUENCER => {
+                    format!("logged {epoch}")
+                }
                 Message::Sequencing(Sequencing::Sealed(b)) => format!("sealed {} to {}", b.epoch, to.role),
                 Message::Sequencing(Sequencing::Rejected(b)) => format!("rejected {}", b.epoch),
                 Message::Sequencing(Sequencing::Writable) => "writable".to_string(),
