@@ -13,6 +13,7 @@ use ordain_role::{Address, Directory, NodeId};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::admin::Admin;
 use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
@@ -121,6 +122,7 @@ impl Node {
         if !config.listen.ip().is_loopback() && config.password.is_none() && !config.insecure {
             return Err(ServeError::Exposed(config.listen));
         }
+        raise_open_files();
         let listener = listen(config.listen, "--listen")?;
         let admin_listener = listen(config.admin, "--admin")?;
         let resp = listener.local_addr().unwrap_or(config.listen);
@@ -220,6 +222,15 @@ impl Node {
     /// Why it stopped, if nobody asked it to.
     pub fn wait(self) -> Result<(), Stopped> {
         self.running.wait()
+    }
+}
+
+/// Lets this process have as many connections as the system permits, not only as many as the shell that started it
+/// would have.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, open_files = limit.current, "cannot raise the limit of open files");
     }
 }
 
