@@ -10,6 +10,9 @@ mod support;
 
 mod admin;
 mod configuration;
+mod damage;
+mod full_disk;
+mod hostile;
 mod kill;
 mod recovery;
 mod refusals;
