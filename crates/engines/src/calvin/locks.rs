@@ -77,16 +77,14 @@ impl Locks {
             queue.remove(i);
         }
         // The head, or the head run of shared requests, holds the lock (calvin.md, section 4.2, rule 3).
-        for i in 0..queue.len() {
-            let Request { exclusive, granted: had, .. } = queue[i];
-            if exclusive && i > 0 {
+        for (i, request) in queue.iter_mut().enumerate() {
+            if request.exclusive && i > 0 {
                 break;
             }
-            if !had {
-                queue[i].granted = true;
-                granted(queue[i].txn);
+            if !std::mem::replace(&mut request.granted, true) {
+                granted(request.txn);
             }
-            if exclusive {
+            if request.exclusive {
                 break;
             }
         }
@@ -100,5 +98,79 @@ impl Locks {
 
     fn queue_of(&self, store: &impl RecordStore, record: RecordId) -> Option<&VecDeque<Request>> {
         store.lock(record).checked_sub(1).map(|at| &self.queues[at as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Db, KeyHash};
+    use ordain_store::MemoryStore;
+
+    use super::*;
+
+    /// A placeholder's locks, and what was granted by each step.
+    struct Bench {
+        locks: Locks,
+        store: MemoryStore,
+        record: RecordId,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let mut store = MemoryStore::new(0..1024);
+            let record = store.find_or_reserve(Db(0), b"k", KeyHash::of(b"k"));
+            Bench { locks: Locks::default(), store, record }
+        }
+
+        fn request(&mut self, txn: u32, exclusive: bool) -> bool {
+            let free = self.locks.is_free(&self.store, self.record, exclusive);
+            let granted = self.locks.request(&mut self.store, self.record, txn, exclusive, false);
+            assert_eq!(granted, free);
+            granted
+        }
+
+        fn release(&mut self, txn: u32) -> Vec<u32> {
+            let mut granted = Vec::new();
+            self.locks.release(&mut self.store, self.record, txn, |txn| granted.push(txn));
+            granted
+        }
+    }
+
+    const S: bool = false;
+    const X: bool = true;
+
+    #[test]
+    fn shared_requests_hold_together_and_an_exclusive_one_alone() {
+        let mut bench = Bench::new();
+        assert!(bench.request(1, S) && bench.request(2, S));
+        assert!(!bench.request(3, X));
+        // Nobody overtakes who waits, compatible or not with who holds.
+        assert!(!bench.request(4, S) && !bench.request(5, S) && !bench.request(6, X) && !bench.request(7, S));
+        assert_eq!(bench.release(1), []);
+        assert_eq!(bench.release(2), [3]);
+        assert_eq!(bench.release(3), [4, 5]);
+        assert_eq!(bench.release(5), []);
+        assert_eq!(bench.release(4), [6]);
+        assert_eq!(bench.release(6), [7]);
+        assert_eq!(bench.locks.len(), 1);
+        assert_eq!(bench.release(7), []);
+        assert_eq!(bench.locks.len(), 0);
+    }
+
+    #[test]
+    fn the_last_release_gives_back_queue_and_placeholder() {
+        let mut bench = Bench::new();
+        assert!(bench.request(1, X));
+        bench.release(1);
+        assert_eq!(bench.store.find(Db(0), b"k", KeyHash::of(b"k")), None);
+        // The queue is used again, empty.
+        bench.record = bench.store.find_or_reserve(Db(0), b"l", KeyHash::of(b"l"));
+        assert!(bench.request(2, S) && !bench.request(3, X));
+        assert_eq!((bench.locks.queues.len(), bench.locks.len()), (1, 1));
+        assert_eq!(bench.release(2), [3]);
+        // Who has no request changes nothing.
+        assert_eq!(bench.release(9), []);
+        assert_eq!(bench.release(3), []);
+        assert_eq!(bench.locks.len(), 0);
     }
 }
