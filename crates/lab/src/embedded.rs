@@ -407,7 +407,9 @@ where
                     }
                 }
                 OutcomeStatus::Aborted(_) => seen.aborted += 1,
-                OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Superseded => seen.turned_away += 1,
+                OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Superseded => {
+                    seen.turned_away += 1
+                }
             }
         });
         if self.stage == Stage::Load && seen.aborted + seen.turned_away > 0 {
