@@ -183,7 +183,9 @@ impl Assembly {
             let log_settings =
                 LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
             assembly.log = InputLog::new(log_settings, Some(writer), sequencer, shards);
-            assembly.sequencer.resume_after(InputLog::<calvin::ShardMessage>::resume_after(last));
+            let resumed = InputLog::<calvin::ShardMessage>::resume_after(last);
+            assembly.sequencer.resume_after(resumed);
+            assembly.shards.iter_mut().for_each(|shard| shard.resume_after(resumed));
             assembly.recovered = Some(recovered);
         }
         Ok(assembly)

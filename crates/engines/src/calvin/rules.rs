@@ -160,6 +160,11 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
+    /// Says where the order goes on after replay: no batch up to this epoch is still to come.
+    pub fn resume_after(&mut self, epoch: Epoch) {
+        self.applied = self.applied.max(epoch);
+    }
+
     /// The digest of the shard's state.
     pub fn digest(&self) -> Digest {
         self.store.digest()
