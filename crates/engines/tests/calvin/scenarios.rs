@@ -10,10 +10,10 @@
 //! | 18 | needs a second replica to compare digests with; its analogue between shards is a transcript |
 
 use ordain_model::args::encode;
-use ordain_model::{Call, Gsn, Micros, OutcomeStatus};
+use ordain_model::{Abort, Call, Gsn, Micros, OutcomeStatus};
 use ordain_sim::workload::procedures as p;
 
-use crate::support::{Bench, LOG, Options, SHARD, gauge, key_on, render, script};
+use crate::support::{Bench, LOG, Options, SHARD, gauge, key_on, procedures as t, render, script};
 
 macro_rules! transcripts {
     ($($name:ident)*) => {
@@ -114,5 +114,22 @@ fn nothing_is_dispatched_before_it_is_durable() {
     bench.disk_held = false;
     bench.settle();
     assert_ne!(bench.answer(ticket).unwrap().gsn, Gsn::NONE);
+    bench.verify();
+}
+
+#[test]
+fn what_depends_on_a_failed_check_does_not_run() {
+    let mut bench = Bench::new(Options::default());
+    for (checked, counted) in [(0, 0), (0, 1), (1, 0)] {
+        let (checked, counted) = (key_on("a", checked, 2), key_on("b", counted, 2));
+        let call = |procedure| Call::new(procedure, p::OBJECTS);
+        let args = encode(&[&checked, &counted]);
+        assert_eq!(bench.ask(call(t::TRUSTING), &args).status, OutcomeStatus::Committed);
+        bench.ask(call(p::PUT), &encode(&[&checked[..], b"x"]));
+        let refused = bench.ask(call(t::TRUSTING), &args);
+        assert_eq!(refused.status, OutcomeStatus::Aborted(Abort::Logic));
+        assert_eq!(render(&refused.reply), "(ERR not now)");
+        bench.ask(call(p::DELETE), &encode(&[&checked]));
+    }
     bench.verify();
 }

@@ -1,7 +1,7 @@
 //! Golden transcripts: what each script of `src/calvin/scripts` showed is what it shows.
 //!
-//! A script that shows something else is written, with what it shows now, beside the built tests, so that the two can be compared and
-//! the new one taken over if it is right.
+//! A script that shows something else is written, with what it shows now, beside the built tests, so that the
+//! two can be compared and the new one taken over if it is right.
 
 use std::path::PathBuf;
 

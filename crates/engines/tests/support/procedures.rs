@@ -15,8 +15,12 @@ pub const GUARDED: ProcedureId = ProcedureId(61_000);
 pub const GATHER: ProcedureId = ProcedureId(61_001);
 /// Touches two keys by compute, with the second only lent to read. Arguments: written key, read key, where to run.
 pub const PEEK: ProcedureId = ProcedureId(61_002);
-/// Expires its key. Arguments: key, milliseconds from now.
+/// Sets when its key expires, and answers who wrote it last. Arguments: key, milliseconds from now.
 pub const EXPIRE_IN: ProcedureId = ProcedureId(61_003);
+
+/// Counts up a key by what a check of another says, and takes for granted that it has passed. Arguments: checked
+/// key, which must be absent, and counted key.
+pub const TRUSTING: ProcedureId = ProcedureId(61_004);
 
 /// Adds them.
 pub fn register(registry: &mut Registry) {
@@ -24,6 +28,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(GATHER, "test.gather", Arc::new(Gather));
     registry.register(PEEK, "test.peek", Arc::new(Peek));
     registry.register(EXPIRE_IN, "test.expire-in", Arc::new(ExpireIn));
+    registry.register(TRUSTING, "test.trusting", Arc::new(Trusting));
 }
 
 const ARITY: PlanError = PlanError::fixed("ERR wrong number of arguments for a procedure of the tests");
@@ -150,6 +155,39 @@ impl Procedure for ExpireIn {
         if cx.cell().value.is_some() {
             cx.cell_mut().set_expiry(at);
         }
+        let version = cx.version;
+        cx.writer().int(version.0 as i64);
+        Ok(())
+    }
+}
+
+struct Trusting;
+
+impl Procedure for Trusting {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(checked), Some(counted), None) = (items.next(), items.next(), items.next()) else {
+            return Err(ARITY);
+        };
+        let verdict = planner.key(0, Access::Read, checked)?;
+        planner.abortable();
+        planner.key(1, Access::Write, counted)?;
+        planner.input(verdict);
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == 0 {
+            if cx.cell().value.is_some() {
+                cx.writer().error("ERR not now");
+                return Err(Abort::Logic);
+            }
+            cx.writer().int(1);
+            return Ok(());
+        }
+        assert_eq!(cx.inputs.get(0).as_int(), Some(1), "run on the answer of a check that failed");
+        let new = bump(cx.cell().string());
+        cx.cell_mut().put(new);
         cx.writer().ok();
         Ok(())
     }
