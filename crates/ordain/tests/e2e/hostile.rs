@@ -79,7 +79,7 @@ fn connections_beyond_the_soft_limit_of_open_files() {
     let server = Server::start(shell);
     let mut clients: Vec<Client> = (0..400).map(|_| server.client()).collect();
     for client in &mut clients {
-        assert_eq!(client.run("INCR counter").int() > 0, true);
+        assert!(client.run("INCR counter").int() > 0);
     }
     assert_eq!(clients[0].run("GET counter").text(), "400");
 }
@@ -181,6 +181,21 @@ fn malformed_and_oversized_requests_are_told_so() {
     );
     assert_eq!(client.run("GET").error(), "ERR wrong number of arguments for 'get' command");
     assert_eq!(client.run("PING").text(), "PONG");
+    server.stop();
+}
+
+#[test]
+fn a_connection_that_ends_with_half_a_command_is_closed() {
+    let server = Server::start(serve(["--ephemeral", "--threads", "2"]));
+    for half in [&b"*"[..], b"GET ke", b"*2\r\n$3\r\nGET\r\n$3\r\nke", b"\r\n", b""] {
+        // The end may arrive together with the bytes, or after them.
+        for _ in 0..20 {
+            assert_eq!(answers(&server, half), [], "{}", half.escape_ascii());
+        }
+    }
+    // Whole commands before the end are answered.
+    let pipeline = command(&["INCR", "counter"]).repeat(5000);
+    assert_eq!(answers(&server, &pipeline), (1..=5000).map(Reply::Int).collect::<Vec<_>>());
     server.stop();
 }
 
