@@ -7,7 +7,7 @@
 //! The way to read it: [`ids`] and [`key`] name things; [`value`] and [`cell`] are what a record holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
-//! [`outcome`] is how their results travel back; [`serial`] and [`reference`] run plans one at a time and
+//! [`outcome`] is how their results travel back; [`serial`] and [`mod@reference`] run plans one at a time and
 //! are the oracle for every engine.
 
 pub mod args;

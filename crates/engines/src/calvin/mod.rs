@@ -12,7 +12,7 @@
 //! executes what touches them (calvin.md, section 9 (d) and (e)). Every shard consumes the same order. The
 //! paper's five phases become, for the fragments of one transaction that fall on this shard:
 //!
-//! 1. *Analysis*: which fragments are mine, who else takes part, who needs my slots ([`state::Routes`]).
+//! 1. *Analysis*: which fragments are mine, who else takes part, who needs my slots (`state::Routes`).
 //! 2. *Local reads* and 5. *logic and writes*: each fragment runs against its record as soon as its inputs are
 //!    there, in plan order.
 //! 3. *Serve remote reads*: a slot that another shard needs is sent to it; a record that a compute fragment
