@@ -174,7 +174,12 @@ impl<X: Send> Role for InputLog<X> {
                     writer.mark();
                 }
             }
-            Event::Start | Event::Timer(_) => {}
+            Event::Start => {
+                if self.writer.as_ref().is_some_and(LogWriter::is_full) {
+                    out.set_timer(PROBE, PROBE_EVERY);
+                }
+            }
+            Event::Timer(_) => {}
         }
         self.ask_disk(out);
         self.reject_if_clean(out);

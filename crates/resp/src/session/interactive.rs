@@ -377,9 +377,9 @@ mod tests {
         let mut overlay = Overlay::default();
         overlay.insert(evidence("k", "first"));
         overlay.insert(evidence("k", "second"));
-        let (cell, version) = overlay.read(Db(0), b"k").unwrap();
+        let (cell, version) = overlay.read(overlay.find(Db(0), b"k").unwrap());
         assert_eq!((cell.string(), version), (Some(&b"first"[..]), Gsn(7)));
-        assert!(overlay.read(Db(1), b"k").is_none());
+        assert!(overlay.find(Db(1), b"k").is_none());
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
         overlay.insert(evidence("k", "12345"));
         let before = overlay.bytes;
         let place = overlay.place(Db(0), b"k").unwrap();
-        overlay.write(Db(0), b"k").unwrap().put(Value::String(vec![0; 1000]));
+        overlay.write(place).unwrap().put(Value::String(vec![0; 1000]));
         overlay.recount(place);
         assert!(overlay.bytes >= before + 900);
         overlay.roll_back();

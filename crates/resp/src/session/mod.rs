@@ -283,7 +283,7 @@ impl Session {
     fn has_room(&self, limits: &crate::Limits) -> bool {
         self.awaited.is_none()
             && self.closing == Closing::No
-            && self.replies.pending() < limits.pending_max.min(Sequence::WINDOW)
+            && self.replies.pending() < limits.pending_max.min(Sequence::WINDOW).min(self.replies.window())
             && self.replies.unsent() < limits.output_pause
     }
 

@@ -108,7 +108,14 @@ pub(crate) struct Replies {
     early: usize,
     out: Vec<u8>,
     sent: usize,
+    /// How many requests may be under way, judging by how large the last replies were.
+    window: usize,
 }
+
+/// How many bytes of replies the requests under way may come to, if they are as large as the last one.
+const UNDER_WAY: usize = 8 << 20;
+/// How many requests may be under way before the first reply has shown its size.
+const FIRST_WINDOW: usize = 64;
 
 impl Replies {
     pub(crate) fn new() -> Replies {
@@ -119,6 +126,23 @@ impl Replies {
             early: 0,
             out: Vec::new(),
             sent: 0,
+            window: FIRST_WINDOW,
+        }
+    }
+
+    /// How many requests may be under way. A client that asks for large values and reads none has few, so that
+    /// what is on its way to it when its output is full stays small.
+    #[inline]
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    #[inline]
+    fn adapt(&mut self, reply: usize) {
+        if reply.saturating_mul(self.window) > UNDER_WAY {
+            self.window = (UNDER_WAY / reply).max(1);
+        } else if self.window < Sequence::WINDOW {
+            self.window += 1;
         }
     }
 
@@ -149,6 +173,7 @@ impl Replies {
     pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
         let at = sequence.since(self.first);
         let Some(&Pending::Waiting(style)) = self.pending.get(at) else { return };
+        self.adapt(reply.len());
         if at > 0 {
             self.pending[at] = self.put_by(style, reply);
             return;
@@ -256,6 +281,22 @@ mod tests {
         replies.answer(Style { protocol: Protocol::Resp3, ..PLAIN }, &nil);
         replies.finish(first, &nil);
         assert_eq!(replies.output(), b"$-1\r\n_\r\n");
+    }
+
+    #[test]
+    fn large_replies_narrow_the_window_and_small_ones_widen_it() {
+        let mut replies = Replies::new();
+        let mut answer = |reply: &[u8]| {
+            let sequence = replies.next();
+            replies.expect(PLAIN);
+            replies.finish(sequence, reply);
+            replies.window()
+        };
+        let mut large = Vec::new();
+        ordain_model::Writer(&mut large).bulk(&vec![0; 4 << 20]);
+        assert_eq!(answer(&int(1)), FIRST_WINDOW + 1);
+        assert_eq!(answer(&large), 1);
+        assert_eq!(answer(&int(1)), 2);
     }
 
     #[test]
