@@ -271,7 +271,8 @@ mod tests {
         for seed in seeds {
             let report = simulate(&args, seed, None);
             assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
-            assert_eq!(report.transactions, args.txns);
+            // Besides what clients asked for, a run asks each node for its digest.
+            assert!(report.transactions >= args.txns, "only {} requests were made", report.transactions);
         }
     }
 
