@@ -167,3 +167,16 @@ fn a_log_that_was_cut_is_refused_or_is_a_first_part() {
     }
     assert_eq!(original.judge("no damage", |_| {}), Some(HISTORY));
 }
+
+#[test]
+fn a_log_that_is_gone_is_refused_and_not_begun_anew() {
+    let Original { dir, segment, .. } = original(true);
+    let (path, aside) = (dir.path().join(&segment), dir.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    run(serve_dir(dir.path(), ["--threads", "1"])).refused_with(&["log", "gone"]);
+
+    fs::rename(&aside, &path).unwrap();
+    let server = Server::start(serve_dir(dir.path(), ["--threads", "1"]));
+    assert_eq!(server.client().run("GET count").text(), HISTORY.to_string());
+    server.stop();
+}
