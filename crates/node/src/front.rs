@@ -17,13 +17,16 @@ use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
-use ordain_role::{Address, Event, Now, Outbox, Role};
+use ordain_role::{Address, Event, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 /// How much is read from one connection before the next has its turn, bytes.
 const READ: usize = 64 << 10;
 /// Most bytes of unfinished commands that the connections of one loop may have sent together.
 const UNFINISHED_MAX: usize = 1 << 30;
+/// When idle connections are looked for, if a limit is set.
+const IDLE: TimerId = TimerId(1);
+const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
 /// The token number of the listening socket.
 const LISTENER: usize = 0;
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
@@ -429,6 +432,22 @@ impl Door {
         }
     }
 
+    /// Closes connections that have been silent for longer than the setting `timeout` allows.
+    fn close_idle(&mut self) {
+        let limit = Micros(self.shared.settings.number("timeout") * 1_000_000);
+        if limit == Micros(0) {
+            return;
+        }
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot].connection else { continue };
+            let session = &mut connection.session;
+            if session.pending() == 0 && self.now.since(session.active()) > limit {
+                session.kill();
+                Door::touch(&mut self.touched, slot as u32, connection);
+            }
+        }
+    }
+
     /// Passes on what sessions have asked for.
     fn pass_on(&mut self, out: &mut Outbox<Message>) {
         for (ticket, request) in std::mem::take(&mut self.asked.questions) {
@@ -522,7 +541,12 @@ impl Role for Door {
                 self.pass_on(out);
             }
             Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
-            Event::Start | Event::Timer(_) | Event::Disk(_) => {}
+            Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
+            Event::Timer(_) => {
+                self.close_idle();
+                out.set_timer(IDLE, LOOK_FOR_IDLE);
+            }
+            Event::Disk(_) => {}
         }
     }
 

@@ -104,3 +104,14 @@ fn an_ephemeral_node_keeps_nothing() {
     server.stop();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_silent_connection_is_closed_after_the_timeout_that_was_set() {
+    let server = Server::start(serve(["--ephemeral", "--threads", "2"]));
+    let mut silent = [server.client(), server.client()];
+    silent.iter_mut().for_each(|client| assert_eq!(client.run("SET key value"), Reply::ok()));
+    assert_eq!(server.client().run("CONFIG SET timeout 1"), Reply::ok());
+    // The end of the stream is the event: this waits for it.
+    silent.into_iter().for_each(|client| assert!(client.rest().is_empty()));
+    server.stop();
+}
