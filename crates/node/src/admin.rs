@@ -196,7 +196,7 @@ impl Observed {
             info.input_bytes_total = sum("ordain_front_input_bytes_total") as u64;
             info.output_bytes_total = sum("ordain_front_output_bytes_total") as u64;
             info.memory_bytes = sum("ordain_store_memory_bytes") as u64;
-            info.memory_system_bytes = resident;
+            info.memory_resident_bytes = resident;
             info.memory_peak_bytes = info.memory_peak_bytes.max(resident);
             info.epoch = sum("ordain_sequencer_epoch") as u64;
             info.cpu_user_us = (sum("ordain_loop_cpu_seconds_total") * 1e6) as u64;

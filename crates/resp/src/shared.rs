@@ -260,7 +260,7 @@ pub struct NodeInfo {
     pub clients: u64,
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
-    pub memory_system_bytes: u64,
+    pub memory_resident_bytes: u64,
     pub connections_total: u64,
     pub connections_refused_total: u64,
     pub commands_total: u64,

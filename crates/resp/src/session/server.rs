@@ -120,21 +120,19 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
         "memory" => {
             put("used_memory", &node.memory_bytes);
             put("used_memory_human", &human(node.memory_bytes));
-            put("used_memory_rss", &node.memory_bytes);
+            put("used_memory_rss", &node.memory_resident_bytes);
             put("used_memory_peak", &node.memory_peak_bytes);
             put("used_memory_peak_human", &human(node.memory_peak_bytes));
-            put("total_system_memory", &node.memory_system_bytes);
             put("maxmemory", &cx.shared.settings.number("maxmemory"));
             put("maxmemory_policy", &"noeviction");
         }
         "persistence" => {
             put("loading", &0);
             put("async_loading", &0);
-            put("rdb_changes_since_last_save", &0);
             put("rdb_bgsave_in_progress", &0);
             put("rdb_last_save_time", &(node.started.0 / 1_000_000));
-            put("rdb_last_bgsave_status", &"ok");
-            put("aof_enabled", &0);
+            let has_log = cx.shared.settings.iter().any(|setting| setting == ("appendonly", "yes"));
+            put("aof_enabled", &i32::from(has_log));
             put("aof_rewrite_in_progress", &0);
         }
         "stats" => {
