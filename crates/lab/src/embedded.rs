@@ -324,7 +324,7 @@ where
                 } else {
                     self.budget = self.budget.map(|left| left - 1);
                     self.generated += 1;
-                    self.source.next()
+                    self.source.next().procedure
                 };
                 let Some(client) = self.free.pop() else { break };
                 self.submitted[client as usize] = now;

@@ -11,9 +11,9 @@ use ordain_model::{
     ProcedureId, Registry, ReplyContext, Writer, system,
 };
 
-use crate::Source;
 use crate::choice::Choice;
 use crate::random::Random;
+use crate::{Made, Source};
 
 /// Opens accounts. Arguments: the balance of each, 8 bytes, then keys.
 pub const OPEN: ProcedureId = ProcedureId(1010);
@@ -201,13 +201,13 @@ impl Source for Bank {
         (!self.accounts.is_empty()).then_some(OPEN)
     }
 
-    fn next(&mut self) -> ProcedureId {
+    fn next(&mut self) -> Made {
         self.number = 1 + self.random.below(self.amount_max);
         self.choice.draw_distinct(&mut self.random, 2, &mut self.accounts);
         // A bank of one account moves its money to itself.
         let last = self.accounts.last().copied().unwrap_or(0);
         self.accounts.resize(2, last);
-        TRANSFER
+        Made { procedure: TRANSFER, kind: 0 }
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
@@ -253,7 +253,7 @@ mod tests {
             }
             let (mut committed, mut aborted) = (0, 0);
             for _ in 0..500 {
-                let procedure = bank.next();
+                let Made { procedure, .. } = bank.next();
                 match run(procedure, Some(&bank)).status {
                     OutcomeStatus::Committed => committed += 1,
                     OutcomeStatus::Aborted(Abort::Logic) => aborted += 1,

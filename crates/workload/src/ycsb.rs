@@ -16,9 +16,9 @@ use ordain_model::{
     Procedure, ProcedureId, Registry, ReplyContext, Value, Writer, system,
 };
 
-use crate::Source;
 use crate::choice::Choice;
 use crate::random::{Random, mix};
+use crate::{Made, Source};
 
 /// Inserts records. Arguments: the length of a record, 4 bytes, then keys.
 pub const LOAD: ProcedureId = ProcedureId(1000);
@@ -313,7 +313,7 @@ impl Source for Ycsb {
         Some(LOAD)
     }
 
-    fn next(&mut self) -> ProcedureId {
+    fn next(&mut self) -> Made {
         let Parameters { choice, ops_per_txn, writes_per_txn, .. } = &self.parameters;
         choice.draw_distinct(&mut self.random, *ops_per_txn, &mut self.records);
         self.head.clear();
@@ -327,7 +327,7 @@ impl Source for Ycsb {
             writes -= u64::from(is_write);
             self.head[i / 8] |= u8::from(is_write) << (i % 8);
         }
-        RUN
+        Made { procedure: RUN, kind: 0 }
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(bed.audit(), Audit { records: 1_000, increments: 0, damaged: 0, digest });
         for n in 0..200 {
             let source = &mut sources[n % 3];
-            let procedure = source.next();
+            let Made { procedure, .. } = source.next();
             bed.run(procedure, |args| source.write_args(args));
         }
         let digest = bed.executor.digest();
