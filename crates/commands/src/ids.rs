@@ -163,5 +163,5 @@ ids! {
     FUNCTION_LIST = 412;
 }
 
-/// The first number of the native procedures, which FCALL finds by name.
+/// The first number of the procedures of workloads.
 pub const FIRST_NATIVE: ProcedureId = ProcedureId(1000);

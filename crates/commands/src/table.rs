@@ -43,6 +43,12 @@ pub enum Action {
         /// Writes the procedure's arguments from the client's, the command's name left out.
         encode: fn(args: &[&[u8]], &mut ArgsBuilder<'_>),
     },
+    /// A transaction that is looked up by name: a native procedure, or a function of a library
+    /// ([`function_call`](crate::script::functions::function_call)).
+    Function {
+        /// Whether it must not write.
+        read_only: bool,
+    },
     /// The session of the connection.
     Session(SessionCommand),
 }

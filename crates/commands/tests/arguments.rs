@@ -73,7 +73,7 @@ proptest! {
             .filter(|command| command.group != "scripting")
             .filter_map(|command| match command.action {
                 Action::Procedure { id, encode } => Some((command.name, id, encode)),
-                Action::Session(_) => None,
+                Action::Function { .. } | Action::Session(_) => None,
             })
             .collect();
         let mut client = Client::new();

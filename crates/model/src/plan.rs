@@ -261,19 +261,6 @@ impl<'a> Planner<'a> {
         self.plans.fragments.get_mut(self.first..)?.last_mut()
     }
 
-    /// Plans the rest of this call as another procedure plans it: its fragments are that procedure's.
-    ///
-    /// # Errors
-    /// An unknown procedure, or that procedure's refusal.
-    pub fn delegate(&mut self, procedure: ProcedureId, args: Args<'_>) -> Result<(), PlanError> {
-        const UNKNOWN: PlanError = PlanError::fixed("ERR unknown procedure");
-        let code = self.registry.get(procedure).ok_or(UNKNOWN)?;
-        let own = std::mem::replace(&mut self.procedure, procedure);
-        let result = code.plan(args, self);
-        self.procedure = own;
-        result
-    }
-
     /// Plans a call that stands in an argument of this one, as [`encode_call`] wrote it.
     ///
     /// # Errors

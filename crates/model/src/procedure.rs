@@ -342,6 +342,8 @@ impl fmt::Debug for ReplyContext<'_> {
 pub struct Registry {
     by_id: Vec<Option<(&'static str, Arc<dyn Procedure>)>>,
     by_name: BTreeMap<&'static str, ProcedureId>,
+    /// Those that clients may call by name.
+    natives: BTreeMap<&'static [u8], ProcedureId>,
 }
 
 impl Registry {
@@ -357,6 +359,21 @@ impl Registry {
         assert!(self.by_id[at].is_none(), "procedure number {id} is taken twice");
         assert!(self.by_name.insert(name, id).is_none(), "procedure name {name} is taken twice");
         self.by_id[at] = Some((name, procedure));
+    }
+
+    /// Adds a procedure that clients may call by its name (`FCALL name numkeys key… arg…`). Its arguments are theirs:
+    /// keys, then whatever else, so its plan must refuse whatever makes no sense.
+    ///
+    /// # Panics
+    /// If the number or the name is taken: a mistake in the program.
+    pub fn register_native(&mut self, id: ProcedureId, name: &'static str, procedure: Arc<dyn Procedure>) {
+        self.register(id, name, procedure);
+        self.natives.insert(name.as_bytes(), id);
+    }
+
+    /// The procedure that clients call by this name.
+    pub fn find_native(&self, name: &[u8]) -> Option<ProcedureId> {
+        self.natives.get(name).copied()
     }
 
     /// The procedure with this number.

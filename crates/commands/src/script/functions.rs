@@ -4,22 +4,22 @@
 //! one for each function (its library, flags and description). A library's functions are known only once it
 //! has run, so they could not be keys of a plan; and FCALL needs no more than this record to find its code.
 //!
-//! FCALL of a name that is registered natively, as `native.<name>`, is that procedure: it gets the arguments
-//! of the FCALL, which [`native_words`] takes apart.
+//! FCALL of a procedure that was registered for clients to call ([`Registry::register_native`]) is a call of that very
+//! procedure, with the words after the number of keys as its arguments: [`function_call`] tells the two apart where
+//! words become a call, so that nothing of FCALL is left in what is planned, logged and executed.
 
 use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
-use ordain_model::plan::Planner;
+use ordain_model::plan::{Planner, Plans};
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
 use ordain_model::value::HashValue;
-use ordain_model::{
-    Abort, Access, ArgIter, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer,
-};
+use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer};
 
 use super::vm::{Engine, Entry, Registered};
 use super::{
-    Encode, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex, unknown_subcommand,
+    Encode, check_key_count, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex,
+    unknown_subcommand,
 };
 use crate::glob::matches;
 use crate::ids;
@@ -41,7 +41,7 @@ pub(super) fn register(registry: &mut Registry) {
 }
 
 /// Writes the arguments of FCALL, FCALL_RO and the procedures of FUNCTION: the record's key before them.
-pub fn encode_fcall(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
+fn encode_record(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
     builder.push(RECORD);
     push_all(args, builder);
 }
@@ -64,27 +64,48 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
         (b"flush", _) => return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
         _ => return Err(unknown_subcommand(name, "FUNCTION")),
     };
-    Ok((id, encode_fcall))
-}
-
-/// The keys and then the arguments of an FCALL, and how many keys there are: what a native procedure's `plan`
-/// and fragments make of their arguments.
-///
-/// # Errors
-/// The error Redis gives for a wrong number of keys.
-pub fn native_words(args: Args<'_>) -> Result<(ArgIter<'_>, usize), PlanError> {
-    let mut words = args.iter();
-    words.bytes();
-    words.bytes();
-    let count = key_count(&mut words, BAD_COUNT)?;
-    Ok((words, count))
+    Ok((id, encode_record))
 }
 
 const BAD_COUNT: PlanError = PlanError::fixed("ERR Bad number of keys provided");
+const WRITES: PlanError =
+    PlanError::fixed("ERR Can not execute a script with write flag using *_ro command.");
 
-/// The procedure that is registered natively under the name of a function.
-fn native(registry: &Registry, name: &[u8]) -> Option<ProcedureId> {
-    registry.find(&format!("native.{}", std::str::from_utf8(name).ok()?))
+/// What to submit for FCALL, or for FCALL_RO if it must not write, and the words that the encoder is given. `words`
+/// is what follows the command: a name, the number of keys, keys, arguments.
+///
+/// # Errors
+/// Of a native procedure: the error Redis gives for a wrong number of keys or for one that writes where it must
+/// not, or the procedure's own refusal. What is wrong with the call of a library's function shows when it is planned
+/// and run.
+pub fn function_call<'w, 'a>(
+    registry: &Registry,
+    read_only: bool,
+    words: &'w [&'a [u8]],
+) -> Result<(ProcedureId, Encode, &'w [&'a [u8]]), PlanError> {
+    let native = words.first().and_then(|name| registry.find_native(name));
+    let (Some(id), [_, count, args @ ..]) = (native, words) else {
+        return Ok((if read_only { ids::FCALL_RO } else { ids::FCALL }, encode_record, words));
+    };
+    check_key_count(count, args.len(), BAD_COUNT)?;
+    if read_only {
+        check_reads_only(registry, id, args)?;
+    }
+    Ok((id, push_all, args))
+}
+
+/// Refuses a call of a native procedure that is not known to leave everything as it is.
+fn check_reads_only(registry: &Registry, id: ProcedureId, args: &[&[u8]]) -> Result<(), PlanError> {
+    if registry.get(id).is_some_and(|procedure| procedure.is_dependent()) {
+        return Err(PlanError::fixed(
+            "ERR a procedure that finds its keys while it runs cannot be called with FCALL_RO: use FCALL",
+        ));
+    }
+    let (encoded, mut plans) = (args::encode(args), Plans::default());
+    let view = Args::parse(&encoded).ok_or(PlanError::SYNTAX)?;
+    // What a plan reads and writes is the same in every database.
+    Planner::plan(registry, id, Db(0), view, &mut plans)?;
+    if plans.fragments.iter().any(|fragment| fragment.writes()) { Err(WRITES) } else { Ok(()) }
 }
 
 fn field(kind: u8, name: &[u8]) -> Vec<u8> {
@@ -115,9 +136,6 @@ impl Procedure for Fcall {
         let mut words = args.iter();
         let record = words.next().ok_or(PlanError::SYNTAX)?;
         let name = words.bytes();
-        if let Some(id) = native(planner.registry(), name) {
-            return planner.delegate(id, args);
-        }
         let count = key_count(&mut words, BAD_COUNT)?;
         let script = planner.key_in(Db::FUNCTIONS, Fcall::FETCH, Access::Read, record)?;
         planner.silent();
@@ -153,7 +171,7 @@ impl Procedure for Fcall {
         match fetched() {
             None => cx.writer().error("ERR Function not found"),
             Some((false, ..)) if self.read_only => {
-                cx.writer().error("ERR Can not execute a script with write flag using *_ro command.");
+                cx.writer().error(WRITES.0.as_bytes());
             }
             Some((no_writes, sha, code, name)) => {
                 execute(cx, sha, code, Entry::Function(name), words, self.read_only || no_writes);
@@ -163,17 +181,11 @@ impl Procedure for Fcall {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        match native(cx.registry, cx.args().get(1).unwrap_or_default()).and_then(|id| cx.registry.get(id)) {
-            Some(procedure) => procedure.reply(cx, out),
-            None => out.extend_from_slice(cx.slot(cx.count - 1)),
-        }
+        out.extend_from_slice(cx.slot(cx.count - 1));
     }
 
-    fn abort_reply(&self, abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        match native(cx.registry, cx.args().get(1).unwrap_or_default()).and_then(|id| cx.registry.get(id)) {
-            Some(procedure) => procedure.abort_reply(abort, slot, cx, out),
-            None => Writer(out).abort(abort),
-        }
+    fn abort_reply(&self, abort: Abort, _slot: SlotNo, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).abort(abort);
     }
 }
 
@@ -269,7 +281,7 @@ fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
     for Registered { name: function, .. } in &functions {
         let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
         let taken = other.is_some_and(|(library, _)| library != name.as_bytes());
-        if taken || native(cx.registry, function.as_bytes()).is_some() {
+        if taken || cx.registry.find_native(function.as_bytes()).is_some() {
             return Err(format!("ERR Function {function} already exists").into());
         }
     }

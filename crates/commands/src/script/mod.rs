@@ -120,12 +120,18 @@ pub fn sha1_hex(text: &[u8]) -> [u8; 40] {
 
 /// The number of keys that comes first in `words`, checked against how many words follow.
 fn key_count(words: &mut ArgIter<'_>, bad_number: PlanError) -> Result<usize, PlanError> {
-    let number = std::str::from_utf8(words.bytes()).ok().and_then(|n| n.parse::<i64>().ok());
+    let number = words.bytes();
+    let rest = *words;
+    check_key_count(number, rest.count(), bad_number)
+}
+
+/// Reads a number of keys, which is to be followed by at least so many of `words`.
+fn check_key_count(number: &[u8], words: usize, bad_number: PlanError) -> Result<usize, PlanError> {
+    let number = std::str::from_utf8(number).ok().and_then(|n| n.parse::<i64>().ok());
     let number = number.ok_or(bad_number)?;
     let count = usize::try_from(number);
     let count = count.map_err(|_| PlanError::fixed("ERR Number of keys can't be negative"))?;
-    let rest = *words;
-    if count > rest.count() {
+    if count > words {
         return Err(PlanError::fixed("ERR Number of keys can't be greater than number of args"));
     }
     Ok(count)

@@ -12,7 +12,7 @@ use ordain_model::{
 };
 use proptest::prelude::*;
 
-use super::functions::{function_subcommand, native_words};
+use super::functions::{function_call, function_subcommand};
 use super::*;
 use crate::table::{Action, lookup};
 
@@ -30,12 +30,13 @@ impl Database {
         let mut registry = Registry::default();
         system::register(&mut registry);
         crate::register(&mut registry);
-        registry.register(ids::FIRST_NATIVE, "native.touch_all", Arc::new(TouchAll));
+        registry.register_native(ids::FIRST_NATIVE, "touch_all", Arc::new(TouchAll));
+        registry.register_native(ProcedureId(ids::FIRST_NATIVE.0 + 1), "length", Arc::new(Length));
         let registry = Arc::new(registry);
         Database { executor: ReferenceExecutor::new(registry.clone()), registry, gsn: Gsn(0) }
     }
 
-    fn encode(words: &[&[u8]]) -> (ProcedureId, Vec<u8>) {
+    fn encode(&self, words: &[&[u8]]) -> Result<(ProcedureId, Vec<u8>), PlanError> {
         let rest = &words[1..];
         let (id, encode, rest) = match &*words[0].to_ascii_lowercase() {
             b"script" => {
@@ -48,12 +49,13 @@ impl Database {
             }
             name => match lookup(name).unwrap().action {
                 Action::Procedure { id, encode } => (id, encode, rest),
+                Action::Function { read_only } => function_call(&self.registry, read_only, rest)?,
                 Action::Session(_) => panic!("not a procedure"),
             },
         };
         let mut buffer = Vec::new();
         encode(rest, &mut ArgsBuilder::new(&mut buffer));
-        (id, buffer)
+        Ok((id, buffer))
     }
 
     fn submit(&mut self, id: ProcedureId, encoded: &[u8]) -> String {
@@ -76,8 +78,10 @@ impl Database {
 
     fn run<T: AsRef<[u8]>>(&mut self, words: &[T]) -> String {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
-        let (id, encoded) = Database::encode(&words);
-        self.submit(id, &encoded)
+        match self.encode(&words) {
+            Ok((id, encoded)) => self.submit(id, &encoded),
+            Err(refusal) => format!("-{refusal}"),
+        }
     }
 
     fn eval(&mut self, script: &str) -> String {
@@ -139,24 +143,38 @@ fn show(reply: &[u8]) -> String {
     out
 }
 
-/// A native procedure: appends its first argument to every key.
+/// A native procedure: appends its last argument to every key before it.
 struct TouchAll;
 
 impl Procedure for TouchAll {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (words, count) = native_words(args)?;
-        words.take(count).try_for_each(|key| planner.key(0, Access::Write, key).map(drop))
+        let keys = args.len().checked_sub(1).ok_or(PlanError::SYNTAX)?;
+        args.iter().take(keys).try_for_each(|key| planner.key(0, Access::Write, key).map(drop))
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (mut words, count) = native_words(cx.args).map_err(|_| Abort::Logic)?;
-        let text = words.nth(count).map(|a| a.bytes.to_vec()).unwrap_or_default();
+        let text = cx.rest().last().map(|arg| arg.bytes.to_vec()).unwrap_or_default();
         cx.cell_mut().change_string(|s| s.extend_from_slice(&text));
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).int(cx.count.into());
+    }
+}
+
+/// A native procedure that only reads: answers how long a string is.
+struct Length;
+
+impl Procedure for Length {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.key(0, Access::Read, args.iter().next().ok_or(PlanError::SYNTAX)?).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let length = cx.cell().string().map_or(0, <[u8]>::len);
+        cx.writer().int(length as i64);
+        Ok(())
     }
 }
 
@@ -396,7 +414,7 @@ fn the_other_commands_of_a_transaction_stand() {
         &["EVAL", "return redis.call('incr', KEYS[1])", "1", "a"],
     ]
     .iter()
-    .map(|words| Database::encode(&words.iter().map(|w| w.as_bytes()).collect::<Vec<_>>()))
+    .map(|words| db.encode(&words.iter().map(|w| w.as_bytes()).collect::<Vec<_>>()).unwrap())
     .collect();
     let mut buffer = Vec::new();
     system::multi_args(
@@ -441,7 +459,7 @@ fn scripts_are_kept_by_their_sha() {
 fn reads_are_planned_as_reads() {
     let db = Database::new();
     let read_only = |words: &[&str]| {
-        let (id, encoded) = Database::encode(&words.iter().map(|w| w.as_bytes()).collect::<Vec<_>>());
+        let (id, encoded) = db.encode(&words.iter().map(|w| w.as_bytes()).collect::<Vec<_>>()).unwrap();
         let mut chunk = Chunk::new(GatewayId(0), ordain_model::ChunkNo(0));
         let words = Args::parse(&encoded).unwrap();
         let push = |b: &mut ArgsBuilder<'_>| {
@@ -882,10 +900,32 @@ fn libraries_that_are_wrong_are_refused() {
 }
 
 #[test]
-fn fcall_reaches_native_procedures() {
+fn fcall_of_a_native_procedure_is_a_call_of_it() {
     let mut db = Database::new();
     assert_eq!(db.run(&["FCALL", "touch_all", "2", "p", "q", "text"]), "2");
     assert_eq!(db.run(&["MGET", "p", "q"]), "[text, text]");
+    let (id, encoded) = db.encode(&[b"FCALL", b"touch_all", b"2", b"p", b"q", b"text"]).unwrap();
+    assert_eq!((id, encoded), (ids::FIRST_NATIVE, args::encode(&["p", "q", "text"])));
+    assert_eq!(db.run(&["FCALL_RO", "length", "1", "p"]), "4");
+    let before = db.digest();
+    for (words, reply) in [
+        (
+            &["FCALL_RO", "touch_all", "1", "p", "x"][..],
+            "-ERR Can not execute a script with write flag using *_ro command.",
+        ),
+        (&["FCALL_RO", "length", "0"], "-ERR syntax error"),
+        (&["FCALL", "length", "0"], "-ERR syntax error"),
+        (&["FCALL", "length", "x", "p"], "-ERR Bad number of keys provided"),
+        (&["FCALL", "length", "-1", "p"], "-ERR Number of keys can't be negative"),
+        (&["FCALL", "length", "2", "p"], "-ERR Number of keys can't be greater than number of args"),
+        // Only what was registered for it is within reach.
+        (&["FCALL", "get", "1", "p"], "-ERR Function not found"),
+        (&["FCALL", "ordain.commit", "0"], "-ERR Function not found"),
+        (&["FCALL", "LENGTH", "1", "p"], "-ERR Function not found"),
+    ] {
+        assert_eq!(db.run(words), reply, "{words:?}");
+    }
+    assert_eq!(db.digest(), before);
 }
 
 /// A small script out of pieces that exercise what could depend on an interpreter's past.
@@ -936,7 +976,7 @@ proptest! {
 
 #[test]
 fn a_sha_is_encoded_in_lower_case() {
-    let (id, encoded) = Database::encode(&[b"EVALSHA", b"ABC", b"1", b"k"]);
+    let (id, encoded) = Database::new().encode(&[b"EVALSHA", b"ABC", b"1", b"k"]).unwrap();
     assert_eq!(id, ids::EVALSHA);
     assert_eq!(encoded, args::encode(&["abc", "1", "k"]));
 }

@@ -727,6 +727,7 @@ impl Hands<'_> {
         let mut answer = Writer(reply);
         let (id, encode) = match command.action {
             Action::Procedure { id, encode } => (id, encode),
+            Action::Function { .. } => return Ok(Err(NOT_ALLOWED.into())),
             Action::Session(_) => match command.name {
                 "time" => {
                     let now = self.surroundings.now.0;

@@ -2,7 +2,6 @@
 
 use super::{Action, Command, Flags, SessionCommand, encode_all, encode_getset};
 use crate::ids;
-use crate::script::functions::encode_fcall;
 use crate::script::{encode_eval, encode_evalsha};
 use ordain_model::ProcedureId;
 
@@ -93,8 +92,8 @@ pub(super) const COMMANDS: &[Command] = &[
     command("evalsha", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a Lua script server side", Action::Procedure { id: ids::EVALSHA, encode: encode_evalsha }),
     command("eval_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a read-only Lua script server side", Action::Procedure { id: ids::EVAL_RO, encode: encode_eval }),
     command("evalsha_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a read-only Lua script server side", Action::Procedure { id: ids::EVALSHA_RO, encode: encode_evalsha }),
-    command("fcall", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a function", Action::Procedure { id: ids::FCALL, encode: encode_fcall }),
-    command("fcall_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a read-only function", Action::Procedure { id: ids::FCALL_RO, encode: encode_fcall }),
+    command("fcall", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a function", Action::Function { read_only: false }),
+    command("fcall_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a read-only function", Action::Function { read_only: true }),
     command("ping", -1, Flags::FAST, (0, 0, 0), "connection", "Ping the server", Action::Session(SessionCommand::Ping)),
     command("echo", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "connection", "Echo the given string", Action::Session(SessionCommand::Echo)),
     command("hello", -1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Handshake with Redis", Action::Session(SessionCommand::Hello)),

@@ -1,9 +1,9 @@
 //! From the words of a command to a transaction, or to the session's own commands.
 
-use ordain_commands::script::functions::function_subcommand;
+use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::script_subcommand;
 use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, lookup};
-use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Writer, system};
+use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
 use super::{Mode, ReplyMode, Session, Words};
 use crate::shared::Context;
@@ -39,15 +39,20 @@ pub(super) enum Place {
 /// The call that a command makes; `None` if the session answers it itself.
 ///
 /// # Errors
-/// There is no such subcommand, or it takes other words.
+/// There is no such subcommand, it takes other words, or it is no call that the native procedure it names takes.
 #[inline]
 pub(super) fn planned<'w, 'a>(
+    registry: &Registry,
     command: &Command,
     words: &'w Words<'a>,
 ) -> Result<Option<Planned<'w, 'a>>, PlanError> {
     let which = match command.action {
         Action::Procedure { id, encode } => {
             return Ok(Some(Planned { procedure: id, encode, args: &words[1..] }));
+        }
+        Action::Function { read_only } => {
+            let (procedure, encode, args) = function_call(registry, read_only, &words[1..])?;
+            return Ok(Some(Planned { procedure, encode, args }));
         }
         Action::Session(which) => which,
     };
@@ -125,6 +130,7 @@ impl Session {
                     self.answer(cx, |w| w.error(refusal.0.as_bytes()));
                 }
             }
+            (Mode::Plain, Action::Function { .. }) => _ = self.submit_planned(command, words, cx),
             (Mode::Plain, Action::Session(which)) => self.handle_own(command, which, words, cx),
             (Mode::Multi(_), _) => self.handle_in_multi(command, words, cx),
             (Mode::Interactive(_), _) => self.handle_in_interactive(command, words, cx),
@@ -147,18 +153,8 @@ impl Session {
         words: &Words<'_>,
         cx: &mut Context<'_>,
     ) {
-        let submitted = match planned(command, words) {
-            Ok(None) => None,
-            Ok(Some(Planned { procedure, encode, args })) => {
-                let call = Call { procedure, db: self.db, session: self.take_request() };
-                Some(self.submit(call, cx, |out| encode(args, out)).map(drop))
-            }
-            Err(refusal) => Some(Err(refusal)),
-        };
-        match submitted {
-            Some(Ok(())) => return,
-            Some(Err(refusal)) => return self.answer(cx, |w| w.error(refusal.0.as_bytes())),
-            None => {}
+        if self.submit_planned(command, words, cx) {
+            return;
         }
         let mut reply = std::mem::take(&mut cx.shared.scratch.datum);
         reply.clear();
@@ -167,6 +163,22 @@ impl Session {
             self.replies.answer(self.style(), &reply);
         }
         cx.shared.scratch.datum = reply;
+    }
+
+    /// Submits the call that a command makes, or answers why not; says whether it makes one.
+    fn submit_planned(&mut self, command: &Command, words: &Words<'_>, cx: &mut Context<'_>) -> bool {
+        let submitted = match planned(cx.gateway.registry(), command, words) {
+            Ok(None) => return false,
+            Ok(Some(Planned { procedure, encode, args })) => {
+                let call = Call { procedure, db: self.db, session: self.take_request() };
+                self.submit(call, cx, |out| encode(args, out)).map(drop)
+            }
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = submitted {
+            self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+        }
+        true
     }
 
     /// Runs a command of the session's own and writes its reply.

@@ -222,7 +222,7 @@ impl Session {
             }
             _ => {}
         }
-        match planned(command, words) {
+        match planned(cx.gateway.registry(), command, words) {
             Err(refusal) => self.answer(cx, |w| w.error(refusal.0.as_bytes())),
             Ok(None) => {
                 if let Action::Session(which) = command.action {

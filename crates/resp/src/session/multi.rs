@@ -130,16 +130,15 @@ impl Session {
         if multi.queue.len() >= QUEUE_MAX || multi.args.len() > cx.shared.limits.transaction_bytes_max {
             return self.reject(b"ERR the MULTI block is too large", cx);
         }
-        let planned = match planned(command, words) {
+        let planned = match planned(cx.gateway.registry(), command, words) {
             Ok(planned) => planned,
             Err(refusal) => return self.reject(refusal.0.as_bytes(), cx),
         };
         if let Some(call) = planned {
             if cx.gateway.registry().get(call.procedure).is_some_and(|p| p.is_dependent()) {
-                let text = format!(
-                    "ERR '{}' finds its keys while it runs and cannot be part of a MULTI block",
-                    command.name
-                );
+                let name = cx.gateway.registry().name(call.procedure).unwrap_or(command.name);
+                let text =
+                    format!("ERR '{name}' finds its keys while it runs and cannot be part of a MULTI block");
                 return self.reject(text.as_bytes(), cx);
             }
             multi.push(Part::Call(call.procedure, multi.db), |args| (call.encode)(call.args, args));

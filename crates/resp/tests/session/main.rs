@@ -2,5 +2,6 @@
 //! the sockets.
 
 mod behaviour;
+mod natives;
 mod support;
 mod transcripts;

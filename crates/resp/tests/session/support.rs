@@ -70,6 +70,7 @@ impl Server {
         let mut registry = Registry::default();
         system::register(&mut registry);
         ordain_commands::register(&mut registry);
+        crate::natives::register(&mut registry);
         let registry = Arc::new(registry);
         let mut server = Server {
             gateway: Gateway::new(GatewayId(0), registry.clone()),
@@ -191,7 +192,7 @@ impl Server {
         self.gateway
             .take_outcomes(&outcomes, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
         for (ticket, status, gsn, reply) in finished {
-            self.finish(&Finished { ticket, status, gsn, reply: &reply });
+            self.finish(&Finished { ticket, status, gsn, reply: &reply, restarts: 0 });
         }
     }
 
@@ -232,6 +233,7 @@ impl Server {
                 status: OutcomeStatus::Committed,
                 gsn: Gsn::NONE,
                 reply: &reply,
+                restarts: 0,
             });
         }
     }

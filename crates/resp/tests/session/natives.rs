@@ -1,0 +1,191 @@
+//! Native procedures by FCALL: alone, pipelined, in blocks, in interactive transactions, and those whose keys have to
+//! be found first.
+
+use std::sync::Arc;
+
+use ordain_model::{
+    Abort, Access, Args, ArgsBuilder, Db, FragmentContext, Known, PlanError, Planner, Procedure, ProcedureId,
+    Reconnaissance, Registry, ReplyContext, SlotNo, system,
+};
+
+use crate::support::Server;
+
+pub fn register(registry: &mut Registry) {
+    registry.register_native(ProcedureId(1000), "till.take", Arc::new(Take));
+    registry.register_native(ProcedureId(1001), "till.follow", Arc::new(Follow));
+    registry.register(ProcedureId(1002), "till.hidden", Arc::new(Take));
+}
+
+fn number(text: Option<&[u8]>) -> i64 {
+    text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Takes an amount from a record; aborts if there is less. Arguments: key, amount.
+struct Take;
+
+impl Procedure for Take {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(PlanError::SYNTAX) };
+        planner.key(0, Access::Write, key)?;
+        planner.abortable();
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let left = number(cx.cell().string()) - number(Some(cx.rest().bytes()));
+        if left < 0 {
+            cx.writer().error("NOFUNDS too little is left");
+            return Err(Abort::Logic);
+        }
+        cx.cell_mut().put_string(left.to_string().as_bytes());
+        cx.writer().int(left);
+        Ok(())
+    }
+}
+
+/// Reads the record whose key another record holds. Arguments: key.
+struct Follow;
+
+impl Follow {
+    const CHECK: u16 = 0;
+    const READ: u16 = 1;
+}
+
+impl Procedure for Follow {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        system::plan_evidence(planner, &mut items, Follow::CHECK)?;
+        planner.key(Follow::READ, Access::Read, items.next().ok_or(PlanError::SYNTAX)?).map(drop)
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == Follow::CHECK {
+            return system::check_evidence(cx, Abort::Restart);
+        }
+        let text = cx.cell().string().unwrap_or_default().to_vec();
+        cx.writer().bulk(&text);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
+
+    fn abort_reply(&self, _abort: Abort, _slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        system::restart_reply(cx, 0, cx.count - 1, out);
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
+        let (Some(pointer), 1) = (args.get(0), args.len()) else { return Err(PlanError::SYNTAX) };
+        let Some(seen) = known.evidence.first() else {
+            return Ok(Reconnaissance::Read(vec![(Db(0), pointer.to_vec())]));
+        };
+        let mut ready = Vec::new();
+        let mut real = ArgsBuilder::new(&mut ready);
+        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
+        real.push(seen.cell.string().unwrap_or_default());
+        Ok(Reconnaissance::Ready(ready))
+    }
+}
+
+const REFUSED: &str = "-NOFUNDS too little is left\n";
+
+#[test]
+fn alone_pipelined_and_in_another_database() {
+    let mut server = Server::new(1);
+    server.ask(0, &["SET", "till", "10"]);
+    assert_eq!(server.ask(0, &["FCALL", "till.take", "1", "till", "3"]), ":7\n");
+    for amount in ["4", "4", "3"] {
+        server.command(0, &[b"FCALL", b"till.take", b"1", b"till", amount.as_bytes()]);
+    }
+    server.command(0, &[b"GET", b"till"]);
+    server.settle();
+    assert_eq!(server.take(0), format!(":3\n{REFUSED}:0\n$1\n0\n"));
+    server.ask(0, &["SELECT", "5"]);
+    server.ask(0, &["SET", "till", "2"]);
+    assert_eq!(server.ask(0, &["FCALL", "till.take", "1", "till", "2"]), ":0\n");
+}
+
+#[test]
+fn what_is_refused_does_nothing() {
+    let mut server = Server::new(1);
+    server.ask(0, &["SET", "till", "10"]);
+    let before = server.state.digest();
+    for (words, reply) in [
+        (&["FCALL", "till.take", "1", "till"][..], "-ERR syntax error\n"),
+        (
+            &["FCALL", "till.take", "3", "till", "1"],
+            "-ERR Number of keys can't be greater than number of args\n",
+        ),
+        (
+            &["FCALL_RO", "till.take", "1", "till", "1"],
+            "-ERR Can not execute a script with write flag using *_ro command.\n",
+        ),
+        (&["FCALL", "till.hidden", "1", "till", "1"], "-ERR Function not found\n"),
+        (&["FCALL", "set", "1", "till", "1"], "-ERR Function not found\n"),
+    ] {
+        assert_eq!(server.ask(0, words), reply, "{words:?}");
+    }
+    assert_eq!(server.state.digest(), before);
+}
+
+#[test]
+fn in_a_block_it_is_part_of_the_transaction() {
+    let mut server = Server::new(1);
+    server.ask(0, &["SET", "till", "10"]);
+    server.ask(0, &["MULTI"]);
+    assert_eq!(server.ask(0, &["FCALL", "till.take", "1", "till", "3"]), "+QUEUED\n");
+    assert_eq!(server.ask(0, &["INCR", "till"]), "+QUEUED\n");
+    assert_eq!(server.ask(0, &["EXEC"]), "*2\n:7\n:8\n");
+    // Its abort is the whole block's.
+    server.ask(0, &["MULTI"]);
+    server.ask(0, &["INCR", "till"]);
+    server.ask(0, &["FCALL", "till.take", "1", "till", "100"]);
+    assert!(server.ask(0, &["EXEC"]).starts_with('-'));
+    assert_eq!(server.ask(0, &["GET", "till"]), "$1\n8\n");
+    // A call that is refused spoils it.
+    server.ask(0, &["MULTI"]);
+    assert_eq!(
+        server.ask(0, &["FCALL", "till.take", "x", "till", "1"]),
+        "-ERR Bad number of keys provided\n"
+    );
+    assert!(server.ask(0, &["EXEC"]).starts_with("-EXECABORT"));
+}
+
+#[test]
+fn between_begin_and_commit_it_runs_at_once() {
+    let mut server = Server::new(1);
+    server.ask(0, &["SET", "till", "10"]);
+    server.ask(0, &["TXN.BEGIN"]);
+    assert_eq!(server.ask(0, &["FCALL", "till.take", "1", "till", "3"]), ":7\n");
+    assert!(server.ask(0, &["FCALL", "till.take", "1", "till", "30"]).starts_with('-'));
+    assert_eq!(server.ask(0, &["GET", "till"]), "$1\n7\n");
+    assert_eq!(server.ask(0, &["TXN.COMMIT"]), "+OK\n");
+    assert_eq!(server.ask(0, &["GET", "till"]), "$1\n7\n");
+}
+
+#[test]
+fn keys_that_are_found_first() {
+    let mut server = Server::new(1);
+    server.ask(0, &["MSET", "pointer", "target", "target", "here"]);
+    assert_eq!(server.ask(0, &["FCALL", "till.follow", "1", "pointer"]), "$4\nhere\n");
+    assert_eq!(server.ask(0, &["FCALL", "till.follow", "0"]), "-ERR syntax error\n");
+    assert!(
+        server
+            .ask(0, &["FCALL_RO", "till.follow", "1", "pointer"])
+            .starts_with("-ERR a procedure that finds")
+    );
+    server.ask(0, &["TXN.BEGIN"]);
+    assert!(server.ask(0, &["FCALL", "till.follow", "1", "pointer"]).starts_with("-ERR"));
+    server.ask(0, &["TXN.ABORT"]);
+    server.ask(0, &["MULTI"]);
+    assert_eq!(
+        server.ask(0, &["FCALL", "till.follow", "1", "pointer"]),
+        "-ERR 'till.follow' finds its keys while it runs and cannot be part of a MULTI block\n"
+    );
+    assert!(server.ask(0, &["EXEC"]).starts_with("-EXECABORT"));
+}
