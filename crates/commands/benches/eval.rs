@@ -120,6 +120,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
                 version: Gsn::NONE,
                 inputs: Inputs::none(),
                 target: Target::Compute(&mut hand),
+                below: None,
                 locals: &mut locals,
                 registry: &registry,
                 out: &mut out,

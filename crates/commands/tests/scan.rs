@@ -71,6 +71,7 @@ fn answer(
             version: Gsn::NONE,
             inputs: Inputs::none(),
             target: Target::Table(&mut table),
+            below: None,
             locals: &mut Locals::default(),
             registry: &client.registry,
             out: &mut slot,

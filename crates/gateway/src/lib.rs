@@ -4,8 +4,8 @@
 //! behind it will order, and remembers who asked. It knows no protocol and no engine.
 //!
 //! Transactions whose keys are not known in advance are found out here (OLLP, the Calvin paper, section
-//! 3.2.1): the gateway reads what the procedure asks for in transactions of their own, submits the real
-//! transaction with what it read as evidence, and starts over with fresh evidence when that is found stale.
+//! 3.2.1): the gateway reads and asks what the procedure wants to know in transactions of their own, submits the
+//! real transaction with what it learnt as evidence, and starts over with fresh evidence when that is found stale.
 
 #[cfg(test)]
 mod tests;
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::procedure::{Evidence, Reconnaissance};
+use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry,
     RequestNo, Writer, system,
 };
 
@@ -46,6 +46,8 @@ pub struct Finished<'a> {
     pub gsn: Gsn,
     /// The reply, encoded as a [`ordain_model::Datum`].
     pub reply: &'a [u8],
+    /// How often it was started over because its reconnaissance was stale.
+    pub restarts: u8,
 }
 
 /// Builds chunks and hands out answers.
@@ -78,10 +80,20 @@ struct Dependent {
     ticket: Ticket,
     call: Call,
     args: Vec<u8>,
-    known: Vec<Evidence>,
-    /// What is being read; empty while the real transaction runs.
-    wanted: Vec<(Db, Vec<u8>)>,
+    known: Known,
+    step: Step,
     restarts: u8,
+}
+
+/// What a dependent request waits for.
+#[derive(Debug)]
+enum Step {
+    /// These records.
+    Reading(Vec<(Db, Vec<u8>)>),
+    /// The answer of a procedure.
+    Asking,
+    /// The real transaction.
+    Running,
 }
 
 impl Gateway {
@@ -125,8 +137,8 @@ impl Gateway {
         if self.registry.get(call.procedure).is_some_and(|p| p.is_dependent()) {
             let mut args = Vec::new();
             write_args(&mut ArgsBuilder::new(&mut args));
-            let dependent =
-                Dependent { ticket, call, args, known: Vec::new(), wanted: Vec::new(), restarts: 0 };
+            let (known, step) = (Known::default(), Step::Running);
+            let dependent = Dependent { ticket, call, args, known, step, restarts: 0 };
             self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
         } else {
             self.building.push(&self.registry, call, write_args)?;
@@ -190,7 +202,7 @@ impl Gateway {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let finished = Finished { ticket, status: outcome.status, gsn: outcome.gsn, reply };
+            let finished = Finished { ticket, status: outcome.status, gsn: outcome.gsn, reply, restarts: 0 };
             match dependent {
                 None => {
                     self.outstanding -= 1;
@@ -212,22 +224,26 @@ impl Gateway {
         step: Finished<'_>,
         done: &mut impl FnMut(&mut Gateway, Finished<'_>),
     ) {
-        let reading = !dependent.wanted.is_empty();
-        let fresh = match step.status {
-            OutcomeStatus::Committed if reading => {
-                let wanted = std::mem::take(&mut dependent.wanted);
+        let learnt = match (step.status, &dependent.step) {
+            (OutcomeStatus::Committed, Step::Reading(wanted)) => {
                 system::read_reply(wanted.iter().map(|(db, key)| (*db, &**key)), step.reply)
+                    .map(|read| read.into_iter().for_each(|evidence| dependent.known.learn(evidence)))
             }
-            OutcomeStatus::Aborted(Abort::Restart) if dependent.restarts < MAX_RESTARTS => {
+            (OutcomeStatus::Committed, Step::Asking) => {
+                dependent.known.answers.push(step.reply.to_vec());
+                Some(())
+            }
+            (OutcomeStatus::Aborted(Abort::Restart), Step::Running) if dependent.restarts < MAX_RESTARTS => {
                 dependent.restarts += 1;
                 if let Some((_, request)) = &mut dependent.call.session {
                     *request = RequestNo(request.0 + 1);
                 }
-                system::restart_evidence(step.reply)
+                learn_from_restart(&mut dependent.known, step.reply)
             }
             _ => None,
         };
-        let Some(fresh) = fresh else {
+        let restarts = dependent.restarts;
+        if learnt.is_none() {
             self.outstanding -= 1;
             let mut reply = Vec::new();
             if step.status == OutcomeStatus::Aborted(Abort::Restart) {
@@ -235,20 +251,14 @@ impl Gateway {
             } else {
                 reply.extend_from_slice(step.reply);
             }
-            return done(self, Finished { reply: &reply, ..step });
-        };
-        for evidence in fresh {
-            match dependent.known.iter_mut().find(|k| k.db == evidence.db && k.key == evidence.key) {
-                Some(known) => *known = evidence,
-                None => dependent.known.push(evidence),
-            }
+            return done(self, Finished { reply: &reply, restarts, ..step });
         }
         if let Err((ticket, refusal)) = self.go_on(dependent) {
             self.outstanding -= 1;
             let mut reply = Vec::new();
             Writer(&mut reply).error(refusal.0.as_bytes());
             let status = OutcomeStatus::Aborted(Abort::Logic);
-            done(self, Finished { ticket, status, gsn: step.gsn, reply: &reply });
+            done(self, Finished { ticket, status, gsn: step.gsn, reply: &reply, restarts });
         }
     }
 
@@ -265,12 +275,21 @@ impl Gateway {
                 let call = Call::new(system::READ, dependent.call.db);
                 let reads = keys.iter().map(|(db, key)| (*db, &**key));
                 self.building.push(&registry, call, |args| system::read_args(reads, args)).map_err(refuse)?;
-                dependent.wanted = keys;
+                dependent.step = Step::Reading(keys);
+            }
+            Reconnaissance::Ask(procedure, args) => {
+                let args = Args::parse(&args).ok_or_else(damaged)?;
+                let call = Call::new(procedure, dependent.call.db);
+                let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+                let txn = self.building.push(&registry, call, write).map_err(refuse)?;
+                debug_assert!(txn.read_only, "a reconnaissance that writes");
+                dependent.step = Step::Asking;
             }
             Reconnaissance::Ready(args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
                 self.building.push(&registry, dependent.call, write).map_err(refuse)?;
+                dependent.step = Step::Running;
             }
         }
         self.tickets.push(Some(ticket));
@@ -279,4 +298,16 @@ impl Gateway {
         self.close_if_full();
         Ok(())
     }
+}
+
+/// What the reply of a restart says is known now, in place of what was thought; `None` for damaged bytes.
+fn learn_from_restart(known: &mut Known, reply: &[u8]) -> Option<()> {
+    match Datum::first(reply) {
+        Datum::Array(_) => {
+            system::restart_evidence(reply)?.into_iter().for_each(|evidence| known.learn(evidence));
+        }
+        Datum::Bulk(_) => known.answers = vec![reply.to_vec()],
+        _ => return None,
+    }
+    Some(())
 }

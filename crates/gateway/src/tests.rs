@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_model::args::encode;
-use ordain_model::procedure::{Evidence, FragmentContext, Procedure, Reconnaissance};
+use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch,
     OutcomeStatus, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value, Writer, system,
@@ -31,9 +31,9 @@ impl Procedure for Follow {
         true
     }
 
-    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         let pointer = args.get(0).ok_or(PlanError::SYNTAX)?;
-        let Some(seen) = known.iter().find(|e| e.key == pointer) else {
+        let Some(seen) = known.evidence.iter().find(|e| e.key == pointer) else {
             return Ok(Reconnaissance::Read(vec![(Db(0), pointer.to_vec())]));
         };
         let target = seen.cell.string().ok_or(PlanError::fixed("ERR the pointer names nothing"))?;

@@ -68,6 +68,32 @@ impl Db {
     pub const FUNCTIONS: Db = Db(254);
     /// How many databases a client can select.
     pub const COUNT: u8 = 16;
+    /// The database of what lies below the records of database 0; the others follow.
+    const BELOW: u8 = 128;
+
+    /// The database of what lies below this one's records (the module [`crate::cover`]). Nobody can select it,
+    /// and no fragment can name it.
+    ///
+    /// # Panics
+    /// If no client can select this database: nothing lies below the records of those.
+    #[must_use]
+    pub const fn below(self) -> Db {
+        assert!(self.0 < Db::COUNT, "nothing lies below the records of a database of our own");
+        Db(Db::BELOW + self.0)
+    }
+
+    /// Whether the records of this database lie below those of another.
+    #[inline]
+    pub const fn is_below(self) -> bool {
+        self.0 >= Db::BELOW && self.0 < Db::BELOW + Db::COUNT
+    }
+
+    /// The database below whose records this one's lie, or else this one itself: what is cleared and swapped
+    /// together has one home.
+    #[must_use]
+    pub const fn home(self) -> Db {
+        if self.is_below() { Db(self.0 - Db::BELOW) } else { self }
+    }
 }
 
 impl Micros {
@@ -147,6 +173,18 @@ impl fmt::Display for Gsn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_has_one_below_it_that_no_other_is() {
+        for db in (0..Db::COUNT).map(Db) {
+            assert!(db.below().is_below() && !db.is_below());
+            assert_eq!((db.below().home(), db.home()), (db, db));
+        }
+        for own in [Db::SCRIPTS, Db::FUNCTIONS] {
+            assert!(!own.is_below());
+            assert_eq!(own.home(), own);
+        }
+    }
 
     #[test]
     fn a_gsn_orders_by_epoch_then_partition_then_index() {

@@ -2,8 +2,15 @@
 //!
 //! A key's hash is computed once, at the front door, and travels with the fragment. The database number is
 //! not hashed, so that SWAPDB moves no record from one place to another; it is part of equality and digest.
+//!
+//! Two kinds of keys are placed by less than all their bytes: those with a hash tag, as clients of Redis Cluster
+//! write it, and those of [covered](crate::cover) records, which lie where their cover lies.
 
-use xxhash_rust::xxh3::xxh3_64;
+use memchr::memchr;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::cover::split_covered;
+use crate::ids::Db;
 
 /// How many slots the key space of a partition is divided in. A slot is the unit of placement: shards own
 /// whole slots, so the number of shards never shows in a result.
@@ -17,15 +24,43 @@ pub const MAX_VALUE_LEN: usize = 16 * 1024 * 1024;
 /// Most keys in one transaction (CONTRACT.md).
 pub const MAX_KEYS: usize = 65_536;
 
-/// The hash of a key's bytes (XXH3, fixed seed: the same on every machine and version).
+/// The bits of a hash that say where in its slot a key is.
+const IN_SLOT: u64 = u64::MAX >> SLOT_BITS;
+
+/// The hash of a key's bytes (XXH3, fixed seed: the same on every machine and version), the slot's bits on top.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
-    /// Hashes a key.
+    /// Hashes a key. Of a key with a [hash tag](hash_tag), the tag alone decides the slot.
     #[inline]
     pub fn of(key: &[u8]) -> KeyHash {
-        KeyHash(xxh3_64(key))
+        let whole = KeyHash(xxh3_64(key));
+        match hash_tag(key) {
+            None => whole,
+            Some(tag) => whole.in_slot_of(KeyHash(xxh3_64(tag))),
+        }
+    }
+
+    /// The hash of what lies below a record with this suffix: in the record's slot, so on its shard, however many
+    /// there are.
+    #[inline]
+    #[must_use]
+    pub fn under(cover: KeyHash, suffix: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64_with_seed(suffix, cover.0)).in_slot_of(cover)
+    }
+
+    /// The hash by which a record is found, from its name alone.
+    pub fn of_record(db: Db, key: &[u8]) -> KeyHash {
+        match split_covered(key) {
+            Some((cover, suffix)) if db.is_below() => KeyHash::under(KeyHash::of(cover), suffix),
+            _ => KeyHash::of(key),
+        }
+    }
+
+    #[inline]
+    const fn in_slot_of(self, other: KeyHash) -> KeyHash {
+        KeyHash(other.0 & !IN_SLOT | self.0 & IN_SLOT)
     }
 
     /// The slot: the top bits.
@@ -44,6 +79,17 @@ impl KeyHash {
     #[inline]
     pub const fn position(self) -> Position {
         Position(self.0 >> (64 - SLOT_BITS - 32))
+    }
+}
+
+/// The part of a key that decides its slot, by Redis Cluster's rule: what stands between the first `{` and the
+/// first `}` after it, unless that is nothing.
+#[inline]
+pub fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let after = &key[memchr(b'{', key)? + 1..];
+    match memchr(b'}', after)? {
+        0 => None,
+        len => Some(&after[..len]),
     }
 }
 
@@ -87,6 +133,7 @@ pub const fn shard_of_slot(slot: usize, shards: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cover::covered_key;
 
     #[test]
     fn position_is_slot_then_tag() {
@@ -95,6 +142,39 @@ mod tests {
         assert_eq!(hash.position().tag(), hash.tag());
         assert!(hash.position() < Position::END);
         assert_eq!(Position::END.slot(), SLOTS);
+    }
+
+    #[test]
+    fn a_tag_decides_the_slot_and_the_whole_key_the_rest() {
+        let tag = KeyHash::of(b"user1");
+        for key in ["{user1}", "{user1}.following", "a{user1}", "a{user1}{user2}", "{user1}}", "x{user1}y}"] {
+            let hash = KeyHash::of(key.as_bytes());
+            assert_eq!(hash.slot(), tag.slot(), "{key}");
+            assert_eq!(hash.0 & IN_SLOT, xxh3_64(key.as_bytes()) & IN_SLOT, "{key}");
+        }
+        // Redis Cluster's own examples of what is no tag, and of one that is not what it seems.
+        for key in ["", "{", "}", "{}", "foo{}{bar}", "foo}bar{", "{foo", "foo"] {
+            assert_eq!(KeyHash::of(key.as_bytes()).0, xxh3_64(key.as_bytes()), "{key}");
+        }
+        assert_eq!(hash_tag(b"foo{{bar}}zap"), Some(&b"{bar"[..]));
+        assert_eq!(hash_tag(b"foo{bar}{zap}"), Some(&b"bar"[..]));
+    }
+
+    #[test]
+    fn what_lies_below_a_record_is_in_its_slot_and_found_by_name() {
+        let mut tags = std::collections::BTreeSet::new();
+        for cover in [&b"district:1"[..], b"{w7}:district:1", b""] {
+            let hash = KeyHash::of(cover);
+            for suffix in 0..100u32 {
+                let below = KeyHash::under(hash, &suffix.to_le_bytes());
+                let name = covered_key(cover, &suffix.to_le_bytes());
+                assert_eq!(below.slot(), hash.slot());
+                assert_eq!(below, KeyHash::of_record(Db(3).below(), &name));
+                assert_eq!(KeyHash::of(&name), KeyHash::of_record(Db(3), &name));
+                tags.insert(below.tag());
+            }
+        }
+        assert_eq!(tags.len(), 300);
     }
 
     #[test]

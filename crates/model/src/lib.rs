@@ -4,7 +4,8 @@
 //! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
 //! runs of one input log compute the same bytes.
 //!
-//! The way to read it: [`ids`] and [`key`] name things; [`value`] and [`cell`] are what a record holds;
+//! The way to read it: [`ids`], [`key`] and [`cover`] name things; [`value`] and [`cell`] are what a record
+//! holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
 //! [`outcome`] is how their results travel back; [`serial`] and [`mod@reference`] run plans one at a time and
@@ -14,6 +15,7 @@ pub mod args;
 pub mod batch;
 pub mod cell;
 pub mod chunk;
+pub mod cover;
 pub mod datum;
 pub mod digest;
 pub mod error;
@@ -33,6 +35,7 @@ pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use chunk::{Call, Chunk, Txn};
+pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
@@ -44,7 +47,9 @@ pub use ids::{
 pub use key::{KeyHash, Position};
 pub use outcome::{OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
-pub use procedure::{FragmentContext, Members, Procedure, Registry, ReplyContext, Target};
+pub use procedure::{
+    FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
+};
 pub use reference::ReferenceExecutor;
 pub use table::Table;
 pub use value::{HashValue, Value};

@@ -56,6 +56,8 @@ pub struct Fragment {
     pub silent: bool,
     /// Whether its record is a member of a later compute fragment instead of being run on here.
     pub lent: bool,
+    /// Whether it reaches what lies below its record too ([`crate::cover`]).
+    pub covering: bool,
 }
 
 impl Fragment {
@@ -187,9 +189,12 @@ impl<'a> Planner<'a> {
     /// Adds a fragment on a key of another database.
     ///
     /// # Errors
-    /// Key too long, or too many keys.
+    /// Key too long, too many keys, or a database below another.
     #[inline]
     pub fn key_in(&mut self, db: Db, code: u16, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
+        if db.is_below() {
+            return Err(PlanError::fixed("ERR what lies below a record is reached through the record alone"));
+        }
         if key.bytes.len() > MAX_KEY_LEN {
             return Err(PlanError::fixed("ERR key exceeds the limit of 64 KiB"));
         }
@@ -245,6 +250,16 @@ impl<'a> Planner<'a> {
     pub fn abortable(&mut self) {
         if let Some(fragment) = self.last() {
             fragment.abortable = true;
+        }
+    }
+
+    /// Declares that the fragment added last reaches what lies below its record too ([`crate::cover`]). It must
+    /// have a record of its own to run on, in a database that clients can select.
+    pub fn covering(&mut self) {
+        if let Some(fragment) = self.last() {
+            let may = fragment.is_keyed() && !fragment.lent && fragment.db.0 < Db::COUNT;
+            debug_assert!(may, "a fragment that cannot cover");
+            fragment.covering = may;
         }
     }
 
@@ -318,6 +333,7 @@ impl<'a> Planner<'a> {
             abortable: false,
             silent: false,
             lent: false,
+            covering: false,
         });
         Ok(SlotNo(slot as u32))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args};
 use crate::cell::{Cell, CellMut};
+use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
@@ -48,12 +49,18 @@ pub trait Procedure: Send + Sync {
         false
     }
 
-    /// Turns a caller's arguments and what is known so far into either more records to read or the
+    /// Turns a caller's arguments and what is known so far into either something more to find out or the
     /// arguments of the real transaction, evidence included.
+    ///
+    /// The real transaction checks that what it was made from still holds, and if not it aborts with
+    /// [`Abort::Restart`]. Its reply then says how things are, and no new reconnaissance is made of what it says
+    /// (calvin.md, section 4.7, rule 4): either an array of the records read, as
+    /// [`restart_reply`](crate::system::restart_reply) writes it, or one bulk: a fresh answer, encoded just like the
+    /// reply of what was asked, which takes the place of all answers.
     ///
     /// # Errors
     /// Bad arguments.
-    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         let _ = known;
         Ok(Reconnaissance::Ready(args.encoded().to_vec()))
     }
@@ -72,11 +79,34 @@ pub struct Evidence {
     pub cell: Cell,
 }
 
+/// What the reconnaissance has found out so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// The records read, each as it was seen last.
+    pub evidence: Vec<Evidence>,
+    /// The answers to what was asked, in order, each encoded as a [`Datum`]; after a restart that came with a fresh
+    /// answer, that one alone.
+    pub answers: Vec<Vec<u8>>,
+}
+
+impl Known {
+    /// Takes note of a record, in place of what was known of it.
+    pub fn learn(&mut self, evidence: Evidence) {
+        match self.evidence.iter_mut().find(|known| known.db == evidence.db && known.key == evidence.key) {
+            Some(known) => *known = evidence,
+            None => self.evidence.push(evidence),
+        }
+    }
+}
+
 /// The next step of finding a transaction's keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reconnaissance {
     /// Read these records and ask again.
     Read(Vec<(Db, Vec<u8>)>),
+    /// Run this procedure with these arguments, encoded, as a transaction of its own, add its reply to the answers
+    /// and ask again. It must only read, and not need a reconnaissance itself. If it aborts, so does the request.
+    Ask(ProcedureId, Vec<u8>),
     /// Submit the transaction with these arguments.
     Ready(Vec<u8>),
 }
@@ -232,6 +262,8 @@ pub struct FragmentContext<'a> {
     pub inputs: Inputs<'a>,
     /// What the fragment works on.
     pub target: Target<'a>,
+    /// What lies below its record; for a covering fragment only.
+    pub below: Option<&'a mut dyn Below>,
     /// The procedures' state on this shard.
     pub locals: &'a mut Locals,
     /// The procedures there are.
@@ -275,6 +307,18 @@ impl FragmentContext<'_> {
         match &mut self.target {
             Target::Write(cell) => cell.reborrow(),
             _ => panic!("the fragment's plan gave it no record to write"),
+        }
+    }
+
+    /// What lies below the record.
+    ///
+    /// # Panics
+    /// If the fragment was not planned to be [covering](Planner::covering): a mistake of the procedure's plan.
+    #[inline]
+    pub fn below(&mut self) -> &mut dyn Below {
+        match &mut self.below {
+            Some(below) => &mut **below,
+            None => panic!("the fragment's plan gave it nothing below its record"),
         }
     }
 }

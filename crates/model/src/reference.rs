@@ -12,11 +12,12 @@ use crate::args::Args;
 use crate::batch::Batch;
 use crate::cell::{Cell, CellMut, Journal};
 use crate::chunk::{Chunk, Txn};
+use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use crate::datum::Writer;
 use crate::digest::Digest;
 use crate::error::Abort;
 use crate::ids::{Db, Gsn, Millis, SlotNo};
-use crate::key::Position;
+use crate::key::{KeyHash, Position};
 use crate::outcome::OutcomeStatus;
 use crate::plan::{Access, Fragment, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
@@ -74,7 +75,7 @@ impl ReferenceExecutor {
 
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
-        let before = self.images(chunk, txn);
+        let mut before = self.images(chunk, txn);
         let registry = self.registry.clone();
         let args = chunk.args(txn);
         let fragments = chunk.fragments(txn);
@@ -96,7 +97,7 @@ impl ReferenceExecutor {
             let mut out = Vec::new();
             let step =
                 Step { registry: &registry, gsn, now, args, fragments, fragment, inputs, slots: &slots };
-            let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, &mut out)));
+            let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, &mut before, &mut out)));
             let result = match result {
                 Ok(result) => result,
                 Err(_) if fragment.abortable => {
@@ -142,7 +143,12 @@ impl ReferenceExecutor {
         Result { gsn, status, reply }
     }
 
-    fn run_fragment(&mut self, step: &Step<'_>, out: &mut Vec<u8>) -> std::result::Result<(), Abort> {
+    fn run_fragment(
+        &mut self,
+        step: &Step<'_>,
+        before: &mut Before,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), Abort> {
         let Step { registry, gsn, now, fragment, .. } = *step;
         let key = key_of(step.args, fragment);
         let mut cx = FragmentContext {
@@ -154,12 +160,34 @@ impl ReferenceExecutor {
             version: Gsn::NONE,
             inputs: Inputs { slots: step.slots, list: step.inputs },
             target: Target::Read(&Cell::ABSENT),
+            below: None,
             locals: &mut self.locals,
             registry,
             out,
         };
         let code = registry.get(fragment.procedure).expect("planned, so registered");
         match fragment.access {
+            Access::Read | Access::Write if fragment.covering => {
+                let at = map_key(fragment, key.bytes);
+                let writes = fragment.access == Access::Write;
+                let mut record =
+                    if writes { take(&mut self.map, &at, now) } else { seen(&self.map, &at, now) };
+                let mut changed = false;
+                cx.version = record.version;
+                let map = &mut self.map;
+                let mut below = MapBelow { map, before, cover: fragment, key: key.bytes, gsn };
+                cx.below = Some(&mut below);
+                cx.target = if writes {
+                    Target::Write(CellMut::new(&mut record.cell, &mut changed, None))
+                } else {
+                    Target::Read(&record.cell)
+                };
+                let result = code.run(fragment.code, &mut cx);
+                if writes {
+                    put(&mut self.map, at, record, changed, gsn);
+                }
+                result
+            }
             Access::Read => {
                 if let Some(record) = self.map.get(&map_key(fragment, key.bytes)) {
                     cx.target = Target::Read(record.cell.at(now));
@@ -189,12 +217,8 @@ impl ReferenceExecutor {
                     if lent.lent {
                         let at = map_key(lent, key_of(step.args, lent).bytes);
                         let writable = lent.access == Access::Write;
-                        let record = if writable {
-                            take(&mut self.map, &at, now)
-                        } else {
-                            let record = self.map.get(&at).filter(|r| r.cell.is_live(now));
-                            record.cloned().unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
-                        };
+                        let record =
+                            if writable { take(&mut self.map, &at, now) } else { seen(&self.map, &at, now) };
                         members.held.push(Held { at, record, changed: false, writable });
                     }
                 }
@@ -244,9 +268,11 @@ impl ReferenceExecutor {
     }
 }
 
+/// What was there before a transaction that may abort.
 enum Before {
     Nothing,
-    Records(Vec<(Key, Option<Record>)>),
+    /// The records that its plan writes, and those that it has changed below them.
+    Records(BTreeMap<Key, Option<Record>>),
     Map(BTreeMap<Key, Record>),
 }
 
@@ -278,6 +304,46 @@ fn put(map: &mut BTreeMap<Key, Record>, at: Key, mut record: Record, changed: bo
             record.version = gsn;
         }
         map.insert(at, record);
+    }
+}
+
+/// A copy of a record to be read.
+fn seen(map: &BTreeMap<Key, Record>, at: &Key, now: Millis) -> Record {
+    let record = map.get(at).filter(|record| record.cell.is_live(now));
+    record.cloned().unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
+}
+
+/// What lies below the record of a covering fragment.
+struct MapBelow<'a> {
+    map: &'a mut BTreeMap<Key, Record>,
+    before: &'a mut Before,
+    cover: &'a Fragment,
+    key: &'a [u8],
+    gsn: Gsn,
+}
+
+impl MapBelow<'_> {
+    fn name(&self, suffix: &[u8]) -> Key {
+        let position = KeyHash::under(self.cover.hash, suffix).position();
+        (position, self.cover.db.below(), covered_key(self.key, suffix).to_vec())
+    }
+}
+
+impl Below for MapBelow<'_> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        self.map.get(&self.name(suffix)).map_or(&Cell::ABSENT, |record| &record.cell)
+    }
+
+    fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        assert!(self.cover.access == Access::Write, "{READ_ONLY_COVER}");
+        let at = self.name(suffix);
+        if let Before::Records(records) = self.before {
+            records.entry(at.clone()).or_insert_with(|| self.map.get(&at).cloned());
+        }
+        let mut record = take(self.map, &at, Millis(0));
+        let mut changed = false;
+        change_covered(CellMut::new(&mut record.cell, &mut changed, None), change);
+        put(self.map, at, record, changed, self.gsn);
     }
 }
 
@@ -358,8 +424,8 @@ impl Table for MapTable<'_> {
 
     fn clear(&mut self, db: Option<Db>) {
         self.map.retain(|(_, d, _), _| match db {
-            Some(db) => *d != db,
-            None => d.0 >= Db::COUNT,
+            Some(db) => d.home() != db,
+            None => d.home().0 >= Db::COUNT,
         });
     }
 
@@ -368,13 +434,12 @@ impl Table for MapTable<'_> {
             return;
         }
         for ((position, db, key), mut record) in std::mem::take(self.map) {
-            let moved = if db == a {
-                b
-            } else if db == b {
-                a
-            } else {
-                db
+            let to = match db.home() {
+                home if home == a => b,
+                home if home == b => a,
+                home => home,
             };
+            let moved = if db.is_below() { to.below() } else { to };
             if moved != db {
                 record.version = self.gsn;
             }
@@ -388,3 +453,6 @@ impl Table for MapTable<'_> {
         (before - self.map.len()) as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ pub enum CallError {
     /// It writes a key that was declared read-only, or writes in a read-only script.
     #[error("write to a read-only key")]
     ReadOnly,
-    /// It is over the whole table, or runs a script of its own.
+    /// It is over the whole table, reaches below a record, or runs a script of its own.
     #[error("this command cannot run inside a transaction's code")]
     NotAllowed,
     /// It aborted.
@@ -99,7 +99,7 @@ pub fn call(
     places.clear();
     Planner::plan(registry, procedure, db, args, plans)?;
     for fragment in &plans.fragments {
-        if !fragment.is_keyed() || fragment.lent {
+        if !fragment.is_keyed() || fragment.lent || fragment.covering {
             return Err(CallError::NotAllowed);
         }
         let key = key_of(args, fragment);
@@ -128,6 +128,7 @@ pub fn call(
             version,
             inputs: Inputs { slots, list: plans.inputs_of(fragment) },
             target,
+            below: None,
             locals,
             registry,
             out: &mut slot,

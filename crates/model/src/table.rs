@@ -8,7 +8,8 @@ use crate::key::Position;
 /// Records in canonical order. A shard implements it for its slots; results are combined so that the number
 /// of shards does not show.
 pub trait Table {
-    /// How many records a database has, expired ones that nothing has removed yet included.
+    /// How many records a database has, expired ones that nothing has removed yet included. What lies below them is
+    /// in a [database](Db::below) of its own.
     fn len(&self, db: Db) -> u64;
 
     /// The digest of the shard's whole state, our own databases included.
@@ -18,10 +19,10 @@ pub trait Table {
     /// `visit` says to stop with `false`.
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool);
 
-    /// Removes every record of a database, or of all that clients can select.
+    /// Removes every record of a database, or of all that clients can select, and what lies below them.
     fn clear(&mut self, db: Option<Db>);
 
-    /// Exchanges the contents of two databases.
+    /// Exchanges the contents of two databases, what lies below their records included.
     fn swap(&mut self, a: Db, b: Db);
 
     /// Removes the records of the given slots whose time has come by `now`; returns how many.

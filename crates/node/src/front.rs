@@ -388,7 +388,7 @@ impl Door {
                 }
             }
             let (ticket, status) = (question.ticket, OutcomeStatus::Committed);
-            let finished = Finished { ticket, status, gsn: Gsn::NONE, reply: &reply };
+            let finished = Finished { ticket, status, gsn: Gsn::NONE, reply: &reply, restarts: 0 };
             let slot = ConnectionId::of(ticket).slot();
             let Door { gateway, connections, shared, asked, touched, now, .. } = self;
             let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {

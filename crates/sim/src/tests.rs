@@ -6,7 +6,7 @@ mod toy;
 
 use std::collections::BTreeSet;
 
-use ordain_model::ReferenceExecutor;
+use ordain_model::{Known, ReferenceExecutor};
 use ordain_role::NodeId;
 
 use crate::workload::procedures;
@@ -138,7 +138,7 @@ fn the_standard_mix_reaches_every_procedure_and_plans_without_refusal() {
         let procedure = registry.get(call.procedure).unwrap();
         let args = ordain_model::args::Args::parse(&args).unwrap();
         if procedure.is_dependent() {
-            assert!(procedure.reconnoitre(args, &[]).is_ok());
+            assert!(procedure.reconnoitre(args, &Known::default()).is_ok());
         } else {
             let mut plans = ordain_model::plan::Plans::default();
             ordain_model::Planner::plan(&registry, call.procedure, call.db, args, &mut plans).unwrap();

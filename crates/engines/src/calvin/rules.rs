@@ -539,6 +539,7 @@ impl<S: RecordStore> Shard<S> {
             version: Gsn::NONE,
             inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
             target: Target::Read(&Cell::ABSENT),
+            below: None,
             locals: &mut self.locals,
             registry: &self.registry,
             out,
@@ -556,7 +557,7 @@ impl<S: RecordStore> Shard<S> {
                     if cell.is_expired(now) {
                         cell.delete();
                     }
-                    let mut cx = FragmentContext { target: Target::Write(cell), ..cx };
+                    let mut cx = FragmentContext { target: Target::Write(cell), below: None, ..cx };
                     guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
                 });
                 self.store.release_if_absent(record);
@@ -604,6 +605,7 @@ impl<S: RecordStore> Shard<S> {
                 version: Gsn::NONE,
                 inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
                 target: Target::Compute(&mut members),
+                below: None,
                 locals: &mut self.locals,
                 registry: &self.registry,
                 out,

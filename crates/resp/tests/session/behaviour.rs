@@ -250,7 +250,8 @@ fn answers_to_nobody_are_ignored() {
     let mut reply = Vec::new();
     Writer(&mut reply).ok();
     for ticket in [Ticket(0), Ticket(5), Ticket(u64::MAX)] {
-        let finished = Finished { ticket, status: OutcomeStatus::Committed, gsn: Gsn::NONE, reply: &reply };
+        let (status, gsn) = (OutcomeStatus::Committed, Gsn::NONE);
+        let finished = Finished { ticket, status, gsn, reply: &reply, restarts: 0 };
         let mut control = NoControl;
         let Server { gateway, shared, clients, .. } = &mut server;
         let mut cx = Context { gateway, shared, control: &mut control, now: START };

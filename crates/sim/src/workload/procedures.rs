@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::procedure::{Evidence, Reconnaissance};
+use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
     Abort, Access, Cell, Datum, Db, FragmentContext, Millis, PlanError, Planner, Position, Procedure,
     ProcedureId, Registry, ReplyContext, SlotNo, Target, Value, Writer, system,
@@ -393,11 +393,11 @@ impl Procedure for Dependent {
         true
     }
 
-    fn reconnoitre(&self, args: Args<'_>, known: &[Evidence]) -> Result<Reconnaissance, PlanError> {
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         let (Some(pointer), Some(amount), 2) = (args.get(0), args.get(1), args.len()) else {
             return Err(ARITY);
         };
-        let Some(seen) = known.iter().find(|e| e.key == pointer) else {
+        let Some(seen) = known.evidence.iter().find(|e| e.key == pointer) else {
             return Ok(Reconnaissance::Read(vec![(POINTERS, pointer.to_vec())]));
         };
         let mut ready = Vec::new();

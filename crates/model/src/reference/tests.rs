@@ -1,0 +1,188 @@
+//! The oracle itself, where no other crate looks at it from two sides: covered records.
+
+use super::*;
+use crate::args::Arg;
+use crate::chunk::Call;
+use crate::cover::split_covered;
+use crate::error::PlanError;
+use crate::ids::{ChunkNo, Epoch, GatewayId, PartitionId, ProcedureId};
+use crate::plan::Planner;
+use crate::procedure::Procedure;
+use crate::value::Value;
+
+/// A ledger: its record holds the number of the next entry, and the entries lie below it. Arguments: the name of
+/// a step, then keys, on all of which it is done.
+struct Ledger;
+
+const LEDGER: ProcedureId = ProcedureId(500);
+const STEPS: [&str; 8] = ["append", "fail", "sum", "close", "expire", "long", "misread", "clear"];
+
+impl Procedure for Ledger {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> std::result::Result<(), PlanError> {
+        let mut items = args.iter();
+        let step = items.next().ok_or(PlanError::SYNTAX)?;
+        let code = STEPS.iter().position(|s| s.as_bytes() == step.bytes).ok_or(PlanError::SYNTAX)? as u16;
+        let name = STEPS[code as usize];
+        if name == "clear" {
+            return planner.table(code, Access::TableWrite).map(drop);
+        }
+        let access = if matches!(name, "sum" | "misread") { Access::Read } else { Access::Write };
+        for key in items {
+            planner.key(code, access, key)?;
+            planner.covering();
+            if !matches!(name, "sum" | "append") {
+                planner.abortable();
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {
+        if let Target::Table(table) = &mut cx.target {
+            table.clear(Some(cx.db));
+            return Ok(());
+        }
+        let next = cx.cell().string().map_or(0, |bytes| bytes[0]);
+        match STEPS[code as usize] {
+            "append" | "fail" => {
+                cx.below().edit(&[next], &mut |entry| entry.put(Value::String(vec![next])));
+                cx.cell_mut().put(Value::String(vec![next + 1]));
+                // What is written is seen at once, on both sides.
+                assert_eq!(cx.below().read(&[next]).string(), Some(&[next][..]));
+                assert_eq!(cx.cell().string(), Some(&[next + 1][..]));
+                cx.writer().int(i64::from(next));
+                if STEPS[code as usize] == "fail" { Err(Abort::Logic) } else { Ok(()) }
+            }
+            "sum" => {
+                let below = cx.below();
+                let entries = (0..=u8::MAX).filter_map(|n| below.read(&[n]).string());
+                let sum = entries.map(|entry| i64::from(entry[0])).sum();
+                cx.writer().int(sum);
+                Ok(())
+            }
+            "close" => {
+                cx.cell_mut().delete();
+                Ok(())
+            }
+            "expire" => {
+                cx.below().edit(&[0], &mut |entry| entry.set_expiry(Millis(1)));
+                Ok(())
+            }
+            "long" => {
+                cx.below().edit(&[0], &mut |entry| entry.delete());
+                cx.below().read(&vec![0; crate::key::MAX_KEY_LEN]);
+                Ok(())
+            }
+            _ => {
+                cx.below().edit(&[0], &mut |entry| entry.delete());
+                Ok(())
+            }
+        }
+    }
+}
+
+struct Bench {
+    executor: ReferenceExecutor,
+    epoch: Epoch,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut registry = Registry::default();
+        registry.register(LEDGER, "ledger", Arc::new(Ledger));
+        Bench { executor: ReferenceExecutor::new(Arc::new(registry)), epoch: Epoch(0) }
+    }
+
+    fn run(&mut self, args: &[&str]) -> OutcomeStatus {
+        self.result(args).status
+    }
+
+    fn result(&mut self, args: &[&str]) -> Result {
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+        let call = Call::new(LEDGER, Db(0));
+        chunk
+            .push(&self.executor.registry, call, |out| args.iter().for_each(|a| _ = out.push(a.as_bytes())))
+            .unwrap();
+        self.epoch = self.epoch.next();
+        let gsn = Gsn::new(self.epoch, PartitionId(0), 0);
+        self.executor.run_txn(gsn, Millis(9), &chunk, &chunk.txns()[0])
+    }
+
+    /// Cover and suffix of the entries there are.
+    fn entries(&self) -> Vec<(String, u8)> {
+        let below = self.executor.records().filter(|(db, ..)| *db == Db(0).below());
+        let names = below.map(|(_, key, _)| split_covered(key).unwrap());
+        let mut names: Vec<_> =
+            names.map(|(cover, suffix)| (String::from_utf8_lossy(cover).into(), suffix[0])).collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn entries_lie_below_their_ledger_and_nowhere_else() {
+    let mut bench = Bench::new();
+    for args in [&["append", "a", "b"][..], &["append", "a"]] {
+        assert_eq!(bench.run(args), OutcomeStatus::Committed);
+    }
+    assert_eq!(bench.entries(), [("a".into(), 0), ("a".into(), 1), ("b".into(), 0)]);
+    assert_eq!(crate::Datum::first(&bench.result(&["sum", "a"]).reply), crate::Datum::Int(1));
+    let table = MapTable { map: &mut bench.executor.map, gsn: Gsn::NONE };
+    assert_eq!((table.len(Db(0)), table.len(Db(0).below())), (2, 3));
+    assert_eq!(table.digest().records, 5);
+}
+
+#[test]
+fn what_aborts_leaves_nothing_below() {
+    let mut bench = Bench::new();
+    bench.run(&["append", "a"]);
+    let digest = bench.executor.digest();
+    for (args, abort) in [
+        (&["fail", "b", "a", "a"][..], Abort::Logic),
+        (&["expire", "a"], Abort::Panic),
+        (&["long", "a"], Abort::Panic),
+        (&["misread", "a"], Abort::Panic),
+    ] {
+        assert_eq!(bench.run(args), OutcomeStatus::Aborted(abort), "{args:?}");
+        assert_eq!(bench.executor.digest(), digest, "{args:?}");
+    }
+}
+
+#[test]
+fn what_lies_below_outlives_its_cover_and_goes_with_the_database() {
+    let mut bench = Bench::new();
+    bench.run(&["append", "a"]);
+    bench.run(&["append", "a"]);
+    bench.run(&["close", "a"]);
+    assert_eq!(bench.entries(), [("a".into(), 0), ("a".into(), 1)]);
+    // An absent record covers too: the ledger begins anew and comes upon its old entry.
+    bench.run(&["append", "a"]);
+    assert_eq!(bench.entries().len(), 2);
+    let mut table = MapTable { map: &mut bench.executor.map, gsn: Gsn(7) };
+    table.swap(Db(0), Db(4));
+    assert_eq!((table.len(Db(4)), table.len(Db(4).below()), table.len(Db(0).below())), (1, 2, 0));
+    table.clear(Some(Db(0)));
+    table.swap(Db(4), Db(0));
+    assert_eq!(bench.entries().len(), 2);
+    bench.run(&["clear"]);
+    assert_eq!(bench.executor.records().count(), 0);
+}
+
+#[test]
+fn no_plan_names_what_lies_below() {
+    struct Intruder;
+    impl Procedure for Intruder {
+        fn plan(&self, _: Args<'_>, planner: &mut Planner<'_>) -> std::result::Result<(), PlanError> {
+            planner.key_in(Db(0).below(), 0, Access::Read, Arg { bytes: b"a\0\x01\0", at: 0 }).map(drop)
+        }
+
+        fn run(&self, _: u16, _: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {
+            Ok(())
+        }
+    }
+    let mut registry = Registry::default();
+    registry.register(LEDGER, "intruder", Arc::new(Intruder));
+    let refused =
+        Chunk::new(GatewayId(0), ChunkNo(0)).push(&registry, Call::new(LEDGER, Db(0)), |_| {}).is_err();
+    assert!(refused);
+}
