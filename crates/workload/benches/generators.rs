@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ordain_model::ArgsBuilder;
-use ordain_workload::Source;
+use ordain_workload::Workload;
 use ordain_workload::choice::{Choice, Distribution};
 use ordain_workload::random::Random;
 use ordain_workload::ycsb::{Parameters, Ycsb};
@@ -30,12 +30,17 @@ fn benches(c: &mut Criterion) {
     draws.finish();
     let mut txns = c.benchmark_group("operations of transactions of ten");
     txns.throughput(Throughput::Elements(10));
-    for theta in [0.0, 0.9] {
-        let choice = Choice::new(RECORDS, zipfian(theta)).expect("the parameters are good");
-        let parameters = Parameters { choice, ops_per_txn: 10, writes_per_txn: 5, record_bytes: 100 };
-        let mut source = Ycsb::new(parameters, 1, 0, 1);
+    let skewed =
+        |theta| Parameters { records: RECORDS, distribution: zipfian(theta), ..Parameters::default() };
+    let partitioned =
+        Parameters { partitions: 4, multi_partition: 0.5, partitions_per_txn: 2, ..skewed(0.9) };
+    for (name, parameters) in
+        [("ycsb uniform", skewed(0.0)), ("ycsb zipfian 0.9", skewed(0.9)), ("ycsb 4 partitions", partitioned)]
+    {
+        let ycsb = Ycsb::new(parameters).expect("the parameters are good");
+        let mut source = ycsb.source(1, 0, 1);
         let mut buffer = Vec::new();
-        txns.bench_function(format!("theta {theta}"), |b| {
+        txns.bench_function(name, |b| {
             b.iter(|| {
                 buffer.clear();
                 black_box(source.next());

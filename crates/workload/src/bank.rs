@@ -1,47 +1,58 @@
 //! Bank: money moves between accounts, and none is made or lost.
 //!
 //! A transfer aborts when the funds are missing, and then no part of it may show: the simplest workload whose
-//! transactions have a verdict that all participants must hear.
+//! transactions have a verdict that all participants must hear. Beside the transfers, balances of some accounts and
+//! the total of all are read; a total that is ever another than at the beginning proves that a transaction saw a part
+//! of another.
 
 use std::sync::Arc;
 
-use ordain_model::procedure::Target;
+use ordain_model::key::MAX_KEYS;
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Datum, Db, FragmentContext, PlanError, Planner, Position, Procedure,
-    ProcedureId, Registry, ReplyContext, Writer, system,
+    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
+    Procedure, ProcedureId, Registry, ReplyContext, Writer, system,
 };
 
-use crate::choice::Choice;
+use crate::audit::{self, Audited, Numbers};
+use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
+use crate::packed::{split, tail_number};
+use crate::pool::{Distinct, Pool, Ranked, share_of};
 use crate::random::Random;
-use crate::{Made, Source};
+use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
-/// Opens accounts. Arguments: the balance of each, 8 bytes, then keys.
+/// Opens accounts. Arguments: keys, then the balance of each, 8 bytes.
 pub const OPEN: ProcedureId = ProcedureId(1010);
-/// Moves money. Arguments: the amount, 8 bytes, the account to take it from, the account to give it to. Answers
-/// what is left in the first, or aborts with an error that begins with `NOFUNDS`.
+/// Moves money. Arguments: the account to take it from, the account to give it to, the amount, 8 bytes. Answers what
+/// is left in the first, or aborts with an error that begins with `NOFUNDS`.
 pub const TRANSFER: ProcedureId = ProcedureId(1011);
-/// Answers what all accounts hold together. No arguments.
+/// Answers [`Numbers`]: what all accounts hold together. No arguments.
 pub const TOTAL: ProcedureId = ProcedureId(1012);
+/// Answers what some accounts hold together. Arguments: keys, then nothing, 0 bytes.
+pub const BALANCES: ProcedureId = ProcedureId(1013);
 
 /// Where the accounts are.
 pub const DB: Db = Db(0);
+/// The length of a key, of an amount.
+const KEY_BYTES: usize = 9;
+const AMOUNT_BYTES: usize = 8;
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a bank procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register(OPEN, "bank.open", Arc::new(Open));
     registry.register(TRANSFER, "bank.transfer", Arc::new(Transfer));
-    registry.register(TOTAL, "bank.total", Arc::new(Total));
+    registry.register(TOTAL, "bank.total", audit::procedure(DB, see));
+    registry.register(BALANCES, "bank.balances", Arc::new(Balances));
 }
 
 /// The key of an account: longer than that of a YCSB record, so that the two never meet.
-pub const fn key(account: u64) -> [u8; 9] {
+pub const fn key(account: u64) -> [u8; KEY_BYTES] {
     let n = account.to_le_bytes();
     [b'b', n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]]
 }
 
 fn is_account(key: &[u8]) -> bool {
-    key.len() == 9 && key[0] == b'b'
+    key.len() == KEY_BYTES && key[0] == b'b'
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
@@ -53,20 +64,18 @@ fn balance(cx: &FragmentContext<'_>) -> u64 {
     cx.cell().string().and_then(number).unwrap_or(0)
 }
 
-fn amount(cx: &FragmentContext<'_>) -> u64 {
-    cx.args.get(0).and_then(number).unwrap_or(0)
+/// Looks at a record for the audit: its balance, if it is an account.
+fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
+    numbers.see(cell.string().filter(|_| is_account(key)).and_then(number));
 }
 
 struct Open;
 
 impl Procedure for Open {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
-        items.next().and_then(|balance| number(balance.bytes)).ok_or(DAMAGED)?;
-        for key in items {
-            if !is_account(key.bytes) {
-                return Err(DAMAGED);
-            }
+        let (keys, _) = split(args, KEY_BYTES, AMOUNT_BYTES).ok_or(DAMAGED)?;
+        for key in keys {
+            let key = key.filter(|key| is_account(key.bytes)).ok_or(DAMAGED)?;
             planner.key_in(DB, 0, Access::Write, key)?;
             planner.silent();
         }
@@ -74,7 +83,7 @@ impl Procedure for Open {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let balance = amount(cx).to_le_bytes();
+        let balance = tail_number(cx.args).to_le_bytes();
         cx.cell_mut().put_string(&balance);
         Ok(())
     }
@@ -93,23 +102,17 @@ impl Transfer {
 
 impl Procedure for Transfer {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
-        let amount = items.next().and_then(|amount| number(amount.bytes));
-        let (Some(_), Some(from), Some(to), None) = (amount, items.next(), items.next(), items.next()) else {
-            return Err(DAMAGED);
-        };
-        if !is_account(from.bytes) || !is_account(to.bytes) {
-            return Err(DAMAGED);
-        }
-        planner.key_in(DB, Transfer::TAKE, Access::Write, from)?;
+        let (mut keys, _) = split(args, KEY_BYTES, AMOUNT_BYTES).ok_or(DAMAGED)?;
+        let mut account = || keys.next().flatten().filter(|key| is_account(key.bytes)).ok_or(DAMAGED);
+        planner.key_in(DB, Transfer::TAKE, Access::Write, account()?)?;
         planner.abortable();
-        planner.key_in(DB, Transfer::GIVE, Access::Write, to)?;
+        planner.key_in(DB, Transfer::GIVE, Access::Write, account()?)?;
         planner.abortable();
-        Ok(())
+        if keys.next().is_some() { Err(DAMAGED) } else { Ok(()) }
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (held, amount) = (balance(cx), amount(cx));
+        let (held, amount) = (balance(cx), tail_number(cx.args));
         let now = if code == Transfer::TAKE { held.checked_sub(amount) } else { held.checked_add(amount) };
         let Some(now) = now else {
             let text = if code == Transfer::TAKE {
@@ -126,142 +129,464 @@ impl Procedure for Transfer {
     }
 }
 
-struct Total;
+struct Balances;
 
-impl Procedure for Total {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
+impl Procedure for Balances {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (mut keys, _) = split(args, KEY_BYTES, 0).ok_or(DAMAGED)?;
+        keys.try_for_each(|key| {
+            let key = key.filter(|key| is_account(key.bytes)).ok_or(DAMAGED)?;
+            planner.key_in(DB, 0, Access::Read, key).map(drop)
+        })
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut total = 0u64;
-        if let Target::Table(table) = &cx.target {
-            table.scan(DB, Position::default(), &mut |_, key, cell| {
-                if is_account(key) {
-                    total = total.wrapping_add(cell.string().and_then(number).unwrap_or(0));
-                }
-                true
-            });
-        }
-        cx.writer().int(total as i64);
+        let held = balance(cx);
+        cx.writer().int(held as i64);
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(system::sum_parts(cx.slot(0)));
+        let slots = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int());
+        Writer(out).int(slots.fold(0, i64::wrapping_add));
     }
 }
 
-/// One population of clients of several that share the bank.
-#[derive(Clone, Debug)]
-pub struct Bank {
-    choice: Choice,
-    balance: u64,
-    amount_max: u64,
-    random: Random,
-    to_open: std::ops::Range<u64>,
-    /// The transaction made up last: the number in front, and its accounts.
-    number: u64,
-    accounts: Vec<u64>,
+/// What the bank is like, and what is done with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// How many accounts there are.
+    pub accounts: u64,
+    /// What each of them holds at first.
+    pub balance: u64,
+    /// A transfer moves 1 to so much.
+    pub amount_max: u64,
+    /// How accounts are chosen.
+    pub distribution: Distribution,
+    /// The share of transactions that read the balances of some accounts.
+    pub balances: f64,
+    /// Of how many.
+    pub accounts_per_read: usize,
+    /// The share of transactions that read the total of all accounts.
+    pub totals: f64,
 }
 
-impl Bank {
-    /// How many accounts a transaction of loading opens.
-    const OPEN_BATCH: usize = 64;
-
-    /// Population `number` of `populations`; each account is opened with `balance`, each transfer moves 1 to
-    /// `amount_max` between two accounts of the choice.
-    pub fn new(
-        choice: Choice,
-        balance: u64,
-        amount_max: u64,
-        seed: u64,
-        number: usize,
-        populations: usize,
-    ) -> Bank {
-        let accounts = choice.records();
-        let edge = |n: usize| (u128::from(accounts) * n as u128 / populations.max(1) as u128) as u64;
-        Bank {
-            random: Random::stream(seed, number as u64),
-            to_open: edge(number)..edge(number + 1),
-            number: 0,
-            accounts: Vec::new(),
-            choice,
-            balance,
-            amount_max,
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            accounts: 100_000,
+            balance: 1_000,
+            amount_max: 100,
+            distribution: Distribution::UNIFORM,
+            balances: 0.1,
+            accounts_per_read: 10,
+            totals: 0.0,
         }
     }
 }
 
-impl Source for Bank {
-    fn load(&mut self) -> Option<ProcedureId> {
-        self.number = self.balance;
-        self.accounts.clear();
-        self.accounts.extend(self.to_open.by_ref().take(Bank::OPEN_BATCH));
-        (!self.accounts.is_empty()).then_some(OPEN)
+/// Why there is no such bank.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BankError {
+    /// The accounts cannot be chosen that way.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// Nobody to transfer to.
+    #[error("accounts must be 2 to {MAX_RECORDS}, not {0}")]
+    Accounts(u64),
+    /// More money than can be counted.
+    #[error("balance {balance} in each of {accounts} accounts is more together than a 64-bit integer holds")]
+    Balance {
+        /// What was asked for.
+        balance: u64,
+        /// For how many.
+        accounts: u64,
+    },
+    /// Nothing to move, or more than there is.
+    #[error("amount_max must be 1 to {most}, what all accounts hold, not {amount_max}")]
+    Amount {
+        /// What was asked for.
+        amount_max: u64,
+        /// All there is.
+        most: u64,
+    },
+    /// Not a share, or more than all together.
+    #[error(
+        "balances and totals must be shares from 0 to 1, and no more than 1 together, not {balances} and {totals}"
+    )]
+    Shares {
+        /// What was asked for.
+        balances: f64,
+        /// What was asked for.
+        totals: f64,
+    },
+    /// None to read, or too many.
+    #[error("accounts_per_read must be 1 to {most}, not {per_read}")]
+    PerRead {
+        /// What was asked for.
+        per_read: usize,
+        /// The accounts there are, or the keys of a transaction.
+        most: u64,
+    },
+}
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct Bank {
+    parameters: Parameters,
+    pool: Pool,
+}
+
+impl Bank {
+    /// The bank with these parameters.
+    ///
+    /// # Errors
+    /// A parameter that makes no sense, by name.
+    pub fn new(parameters: Parameters) -> Result<Bank, BankError> {
+        let Parameters { accounts, balance, amount_max, distribution, balances, totals, .. } = parameters;
+        if !(2..=MAX_RECORDS).contains(&accounts) {
+            return Err(BankError::Accounts(accounts));
+        }
+        let total = accounts.checked_mul(balance).filter(|total| i64::try_from(*total).is_ok());
+        let most = total.ok_or(BankError::Balance { balance, accounts })?;
+        if !(1..=most).contains(&amount_max) {
+            return Err(BankError::Amount { amount_max, most });
+        }
+        if !(balances >= 0.0 && totals >= 0.0 && balances + totals <= 1.0) {
+            return Err(BankError::Shares { balances, totals });
+        }
+        let (per_read, most) = (parameters.accounts_per_read, accounts.min(MAX_KEYS as u64));
+        if !(1..=most).contains(&(per_read as u64)) {
+            return Err(BankError::PerRead { per_read, most });
+        }
+        Ok(Bank { pool: Pool::whole(Ranked::all(accounts), distribution)?, parameters })
     }
 
-    fn next(&mut self) -> Made {
-        self.number = 1 + self.random.below(self.amount_max);
-        self.choice.draw_distinct(&mut self.random, 2, &mut self.accounts);
-        // A bank of one account moves its money to itself.
-        let last = self.accounts.last().copied().unwrap_or(0);
-        self.accounts.resize(2, last);
-        Made { procedure: TRANSFER, kind: 0 }
-    }
-
-    fn write_args(&self, args: &mut ArgsBuilder<'_>) {
-        args.push(&self.number.to_le_bytes());
-        self.accounts.iter().for_each(|account| _ = args.push(&key(*account)));
+    fn total(&self) -> u64 {
+        self.parameters.accounts * self.parameters.balance
     }
 }
 
-/// Reads the reply of [`TOTAL`]; `None` if it is none.
-pub fn read_total(reply: &[u8]) -> Option<u64> {
-    Datum::first(reply).as_int().map(|total| total as u64)
+const TRANSFERS: u8 = 0;
+const BALANCE_READS: u8 = 1;
+const TOTAL_READS: u8 = 2;
+
+impl Workload for Bank {
+    fn name(&self) -> &'static str {
+        "bank"
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["transfer", "balances", "total"]
+    }
+
+    fn params(&self) -> Vec<(&'static str, Param)> {
+        let p = &self.parameters;
+        let mut params = vec![
+            ("accounts", Param::Int(p.accounts)),
+            ("balance", Param::Int(p.balance)),
+            ("amount_max", Param::Int(p.amount_max)),
+        ];
+        params.extend(p.distribution.params());
+        params.extend([
+            ("balances", Param::Real(p.balances)),
+            ("accounts_per_read", Param::Int(p.accounts_per_read as u64)),
+            ("totals", Param::Real(p.totals)),
+        ]);
+        params
+    }
+
+    fn accesses(&self) -> Vec<f64> {
+        vec![2.0, self.parameters.accounts_per_read as f64, self.parameters.accounts as f64]
+    }
+
+    fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
+        Box::new(Customers {
+            bank: self.clone(),
+            random: Random::stream(seed, number as u64),
+            to_open: share_of(self.parameters.accounts, number, populations),
+            made: OPEN,
+            number: 0,
+            accounts: Distinct::default(),
+            testimony: Testimony::default(),
+        })
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![TOTAL, system::DIGEST]
+    }
+
+    fn check(&self, seen: &Seen) -> Vec<Finding> {
+        let (audited, digest) = match audit::read::<Numbers>(seen) {
+            Ok(read) => read,
+            Err(unanswered) => return vec![unanswered],
+        };
+        let (total, sum) = (self.total(), audited.found.sum);
+        let heard = seen
+            .testimonies
+            .iter()
+            .filter_map(|bytes| Testimony::decode(bytes))
+            .fold(Testimony::default(), Testimony::merge);
+        let reads = seen.by_kind.iter().skip(usize::from(BALANCE_READS)).fold(
+            Counts::default(),
+            |mut sum, counts| {
+                sum += *counts;
+                sum
+            },
+        );
+        vec![
+            Finding::new("total", sum == total, || {
+                format!("the accounts hold {sum} in the end, and {total} in the beginning")
+            }),
+            Finding::new("isolation", heard.torn == 0 && heard.reads == reads.committed, || {
+                let Testimony { torn, reads: told, example, .. } = heard;
+                let reads = reads.committed;
+                format!(
+                    "{torn} of {reads} reads ({told} told of) saw what cannot be: {example}, of {total} in all"
+                )
+            }),
+            Finding::new("aborts", heard.odd == 0 && reads.aborted == 0, || {
+                let (odd, aborted) = (heard.odd, reads.aborted);
+                format!(
+                    "{odd} transfers aborted for another reason than NOFUNDS, and {aborted} reads aborted"
+                )
+            }),
+            audited.found.finding(self.parameters.accounts),
+            digest,
+        ]
+    }
+}
+
+/// What a population has heard that bears on the money.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Testimony {
+    /// How many reads were answered.
+    reads: u64,
+    /// How many of them with a sum that no state between two transactions has.
+    torn: u64,
+    /// One of these sums.
+    example: u64,
+    /// How many transfers aborted for another reason than missing funds.
+    odd: u64,
+}
+
+impl Testimony {
+    fn hear(&mut self, sum: u64, possible: bool) {
+        self.reads += 1;
+        if !possible {
+            self.torn += 1;
+            self.example = sum;
+        }
+    }
+
+    fn merge(self, other: Testimony) -> Testimony {
+        Testimony {
+            reads: self.reads + other.reads,
+            torn: self.torn + other.torn,
+            example: if other.torn > 0 { other.example } else { self.example },
+            odd: self.odd + other.odd,
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        [self.reads, self.torn, self.example, self.odd].into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Testimony> {
+        let ([reads, torn, example, odd], []) = bytes.as_chunks::<8>() else { return None };
+        let [reads, torn, example, odd] = [reads, torn, example, odd].map(|word| u64::from_le_bytes(*word));
+        Some(Testimony { reads, torn, example, odd })
+    }
+}
+
+/// One population of the bank's customers.
+#[derive(Clone, Debug)]
+struct Customers {
+    bank: Bank,
+    random: Random,
+    to_open: std::ops::Range<u64>,
+    /// The transaction made up last: what to call, the number behind its accounts, and these.
+    made: ProcedureId,
+    number: u64,
+    accounts: Distinct,
+    testimony: Testimony,
+}
+
+impl Customers {
+    /// How many accounts a transaction of loading opens.
+    const OPEN_BATCH: usize = 64;
+}
+
+impl Source for Customers {
+    fn load(&mut self) -> Option<ProcedureId> {
+        self.made = OPEN;
+        self.number = self.bank.parameters.balance;
+        self.accounts.begin(Customers::OPEN_BATCH);
+        self.to_open.by_ref().take(Customers::OPEN_BATCH).for_each(|account| _ = self.accounts.add(account));
+        (!self.accounts.records().is_empty()).then_some(OPEN)
+    }
+
+    fn next(&mut self) -> Made {
+        let Parameters { balances, totals, accounts_per_read, amount_max, .. } = self.bank.parameters;
+        let lot = if balances + totals > 0.0 { self.random.unit() } else { 1.0 };
+        let (procedure, kind, accounts) = if lot < totals {
+            (TOTAL, TOTAL_READS, 0)
+        } else if lot < totals + balances {
+            (BALANCES, BALANCE_READS, accounts_per_read)
+        } else {
+            self.number = 1 + self.random.below(amount_max);
+            (TRANSFER, TRANSFERS, 2)
+        };
+        self.made = procedure;
+        self.accounts.begin(accounts);
+        (0..accounts).for_each(|_| self.bank.pool.draw(&mut self.random, &mut self.accounts));
+        Made { procedure, kind }
+    }
+
+    fn write_args(&self, args: &mut ArgsBuilder<'_>) {
+        self.accounts.records().iter().for_each(|account| _ = args.push(&key(*account)));
+        match self.made {
+            TOTAL => {}
+            BALANCES => _ = args.push(&[]),
+            _ => _ = args.push(&self.number.to_le_bytes()),
+        }
+    }
+
+    fn heard(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
+        let total = self.bank.total();
+        match (kind, status) {
+            (TRANSFERS, OutcomeStatus::Aborted(Abort::Logic)) => {
+                let lacks_funds =
+                    matches!(Datum::first(reply), Datum::Error(text) if text.starts_with(b"NOFUNDS"));
+                self.testimony.odd += u64::from(!lacks_funds);
+            }
+            (BALANCE_READS, OutcomeStatus::Committed) => {
+                // An answer that is no number is a sum that cannot be.
+                let sum = Datum::first(reply).as_int().map_or(u64::MAX, |sum| sum as u64);
+                let reads_all =
+                    self.bank.parameters.accounts_per_read as u64 == self.bank.parameters.accounts;
+                self.testimony.hear(sum, if reads_all { sum == total } else { sum <= total });
+            }
+            (TOTAL_READS, OutcomeStatus::Committed) => {
+                let sum = Audited::<Numbers>::read(reply).map_or(u64::MAX, |audited| audited.found.sum);
+                self.testimony.hear(sum, sum == total);
+            }
+            _ => {}
+        }
+    }
+
+    fn testimony(&mut self) -> Vec<u8> {
+        self.testimony.encode()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{
-        Call, Chunk, ChunkNo, Epoch, GatewayId, Gsn, Millis, OutcomeStatus, PartitionId, ReferenceExecutor,
-    };
-
     use super::*;
-    use crate::choice::Distribution;
+    use crate::testing::{Bed, run, wrong};
+
+    fn parameters(accounts: u64) -> Parameters {
+        Parameters {
+            accounts,
+            balance: 100,
+            amount_max: 80,
+            distribution: Distribution::Zipfian { theta: 0.5 },
+            balances: 0.2,
+            accounts_per_read: 2,
+            totals: 0.1,
+        }
+    }
 
     #[test]
     fn transfers_keep_the_total_and_some_of_them_abort() {
-        for accounts in [1, 20] {
-            let mut registry = Registry::default();
-            crate::register(&mut registry);
-            let registry = Arc::new(registry);
-            let mut executor = ReferenceExecutor::new(registry.clone());
-            let choice = Choice::new(accounts, Distribution::Zipfian { theta: 0.5 }).unwrap();
-            let mut bank = Bank::new(choice, 100, 80, 9, 0, 1);
-            let mut index = 0;
-            let mut run = |procedure, bank: Option<&Bank>| {
-                let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
-                let write =
-                    |args: &mut ArgsBuilder<'_>| bank.into_iter().for_each(|bank| bank.write_args(args));
-                let txn = chunk.push(&registry, Call::new(procedure, DB), write).unwrap().clone();
-                index += 1;
-                executor.run_txn(Gsn::new(Epoch(1), PartitionId(0), index), Millis(1), &chunk, &txn)
-            };
-            while let Some(procedure) = bank.load() {
-                run(procedure, Some(&bank));
-            }
-            let (mut committed, mut aborted) = (0, 0);
-            for _ in 0..500 {
-                let Made { procedure, .. } = bank.next();
-                match run(procedure, Some(&bank)).status {
-                    OutcomeStatus::Committed => committed += 1,
-                    OutcomeStatus::Aborted(Abort::Logic) => aborted += 1,
-                    other => panic!("{other:?}"),
-                }
-                assert_eq!(read_total(&run(TOTAL, None).reply), Some(100 * accounts));
-            }
-            assert!(committed > 100 && (aborted > 50 || accounts == 1), "{committed} {aborted}");
+        for accounts in [2, 20] {
+            let bank = Bank::new(parameters(accounts)).unwrap();
+            let (_, seen) = run(&bank, 2, 1_000);
+            assert_eq!(wrong(&bank.check(&seen)), [""; 0]);
+            let names: Vec<_> = bank.check(&seen).iter().map(|finding| finding.name).collect();
+            assert_eq!(names, ["total", "isolation", "aborts", "records", "digest"]);
+            let [transfers, balances, totals] = seen.by_kind[..] else { panic!("three kinds") };
+            assert!(transfers.committed > 300 && transfers.aborted > 100, "{transfers:?}");
+            assert!((140..260).contains(&balances.committed) && (60..140).contains(&totals.committed));
         }
+    }
+
+    #[test]
+    fn lost_money_and_a_torn_read_are_found() {
+        let bank = Bank::new(parameters(20)).unwrap();
+        let (mut bed, mut seen) = run(&bank, 2, 100);
+        let mut customers = bank.source(1, 0, 1);
+        let mut reply = Vec::new();
+        Writer(&mut reply).int(2_001);
+        customers.heard(BALANCE_READS, OutcomeStatus::Committed, &reply);
+        seen.testimonies.push(customers.testimony());
+        seen.by_kind[1].committed += 1;
+        assert_eq!(wrong(&bank.check(&seen)), ["isolation"]);
+        seen.testimonies.pop();
+        // Nobody told of a read.
+        assert_eq!(wrong(&bank.check(&seen)), ["isolation"]);
+        seen.by_kind[1].committed -= 1;
+        assert_eq!(wrong(&bank.check(&seen)), [""; 0]);
+        let total = seen.audits[0].clone();
+        let mut others = Bank::new(Parameters { accounts: 21, ..parameters(21) }).unwrap().source(1, 0, 1);
+        others.heard(TOTAL_READS, OutcomeStatus::Committed, &total);
+        assert_eq!(Testimony::decode(&others.testimony()).unwrap().torn, 1);
+        customers.heard(TRANSFERS, OutcomeStatus::Aborted(Abort::Logic), &reply);
+        seen.testimonies.push(customers.testimony());
+        seen.by_kind[1].committed += 1;
+        assert_eq!(wrong(&bank.check(&seen)), ["isolation", "aborts"]);
+        bed.run(OPEN, |args| _ = args.push(&key(3)).push(&5_000u64.to_le_bytes()));
+        seen.audits = bank.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        assert_eq!(wrong(&bank.check(&seen)), ["total", "isolation", "aborts"]);
+    }
+
+    #[test]
+    fn an_aborted_transfer_leaves_no_trace() {
+        let mut bed = Bed::new();
+        bed.run(OPEN, |args| _ = args.push(&key(1)).push(&key(2)).push(&10u64.to_le_bytes()));
+        let digest = bed.executor.digest();
+        let transfer = |from, to, amount: u64| {
+            move |args: &mut ArgsBuilder<'_>| {
+                args.push(&key(from)).push(&key(to)).push(&amount.to_le_bytes());
+            }
+        };
+        let result = bed.call(TRANSFER, transfer(1, 2, 11));
+        assert_eq!(result.status, OutcomeStatus::Aborted(Abort::Logic));
+        assert!(matches!(Datum::first(&result.reply), Datum::Error(text) if text.starts_with(b"NOFUNDS")));
+        assert_eq!(bed.executor.digest(), digest);
+        assert_eq!(Datum::first(&bed.run(TRANSFER, transfer(1, 2, 4))), Datum::Int(6));
+        let balances = |args: &mut ArgsBuilder<'_>| _ = args.push(&key(2)).push(&[]);
+        assert_eq!(Datum::first(&bed.run(BALANCES, balances)), Datum::Int(14));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let good = parameters(10);
+        let refused = |parameters: Parameters| Bank::new(parameters).unwrap_err().to_string();
+        for (parameters, name) in [
+            (Parameters { accounts: 1, ..good.clone() }, "accounts"),
+            (Parameters { balance: u64::MAX / 4, ..good.clone() }, "balance"),
+            (Parameters { amount_max: 0, ..good.clone() }, "amount_max"),
+            (Parameters { amount_max: 1_001, ..good.clone() }, "amount_max"),
+            (Parameters { balances: 0.6, totals: 0.6, ..good.clone() }, "balances and totals"),
+            (Parameters { balances: -0.1, ..good.clone() }, "balances and totals"),
+            (Parameters { totals: f64::NAN, ..good.clone() }, "balances and totals"),
+            (Parameters { accounts_per_read: 11, ..good.clone() }, "accounts_per_read"),
+            (Parameters { distribution: Distribution::Zipfian { theta: -1.0 }, ..good.clone() }, "theta"),
+        ] {
+            assert!(refused(parameters).contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn damaged_arguments_are_refused() {
+        let bed = Bed::new();
+        let (account, amount) = (key(1), 5u64.to_le_bytes());
+        assert!(bed.refuses(TRANSFER, &[&account[..], &amount]));
+        assert!(bed.refuses(TRANSFER, &[&account[..], &account, &account, &amount]));
+        assert!(bed.refuses(TRANSFER, &[&account[..], &[0; 9], &amount]));
+        assert!(bed.refuses(TRANSFER, &[&account[..], &account, &amount[1..]]));
+        assert!(bed.refuses(OPEN, &[&amount[1..]]) && bed.refuses(OPEN, &[&[0; 9][..], &amount]));
+        assert!(bed.refuses(BALANCES, &[&account[..], &amount]) && bed.refuses::<&[u8]>(BALANCES, &[]));
     }
 }

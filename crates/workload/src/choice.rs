@@ -5,6 +5,7 @@
 //! all records. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most popular records only, and folds
 //! ranks together when it scatters them by a hash; ours scatters them by a permutation.
 
+use crate::Param;
 use crate::random::Random;
 
 /// The most records that there can be to choose from.
@@ -25,6 +26,21 @@ pub enum Distribution {
         /// The share of choices that fall on them.
         share: f64,
     },
+}
+
+impl Distribution {
+    /// All are as likely.
+    pub const UNIFORM: Distribution = Distribution::Zipfian { theta: 0.0 };
+
+    /// Its knobs, as a report tells them.
+    pub fn params(&self) -> Vec<(&'static str, Param)> {
+        match *self {
+            Distribution::Zipfian { theta } => vec![("theta", Param::Real(theta))],
+            Distribution::HotSet { hot, share } => {
+                vec![("hot_set", Param::Int(hot)), ("hot_set_share", Param::Real(share))]
+            }
+        }
+    }
 }
 
 /// Why a choice cannot be made that way.
@@ -57,8 +73,7 @@ pub enum ChoiceError {
 pub struct Choice {
     records: u64,
     kind: Kind,
-    /// Multiplying a rank by it, modulo `records`, permutes the ranks.
-    stride: u64,
+    scatter: Scatter,
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +107,7 @@ impl Choice {
             }
             Distribution::HotSet { hot, share } => Kind::HotSet { hot, share },
         };
-        Ok(Choice { records, kind, stride: coprime_near_golden(records) })
+        Ok(Choice { records, kind, scatter: Scatter::new(records) })
     }
 
     /// How many records there are to choose from.
@@ -105,7 +120,7 @@ impl Choice {
     pub fn draw(&self, random: &mut Random) -> u64 {
         match &self.kind {
             Kind::Uniform => random.below(self.records),
-            _ => self.scatter(self.rank(random)),
+            _ => self.scatter.place(self.rank(random)),
         }
     }
 
@@ -124,56 +139,32 @@ impl Choice {
             }
         }
     }
+}
 
-    /// The record of a rank: each rank has its own.
+/// A permutation of 0 to n - 1 that puts neighbours far apart: ranks to places.
+#[derive(Clone, Copy, Debug)]
+pub struct Scatter {
+    count: u64,
+    /// Multiplying a rank by it, modulo the count, permutes the ranks.
+    stride: u64,
+}
+
+impl Scatter {
+    /// The permutation of `count` places, at most [`MAX_RECORDS`].
+    pub fn new(count: u64) -> Scatter {
+        Scatter { count, stride: coprime_near_golden(count) }
+    }
+
+    /// How many places there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The place of a rank: each rank has its own.
     #[inline]
-    pub fn scatter(&self, rank: u64) -> u64 {
+    pub fn place(&self, rank: u64) -> u64 {
         // Both factors are at most 2^32, so the product fits.
-        rank * self.stride % self.records
-    }
-
-    /// Fills `records` with `count` different ones, in the order in which they were drawn. A duplicate is drawn
-    /// again; where that does not end soon, because nearly all popular records are taken, the next free record
-    /// is taken. At most as many as there are.
-    pub fn draw_distinct(&self, random: &mut Random, count: usize, records: &mut Vec<u64>) {
-        const REDRAWS: usize = 64;
-        records.clear();
-        let count = count.min(usize::try_from(self.records).unwrap_or(usize::MAX));
-        let mut seen = Seen::default();
-        while records.len() < count {
-            let mut record = self.draw(random);
-            let mut redraws = 0;
-            while !seen.insert(records, record) {
-                if redraws < REDRAWS {
-                    record = self.draw(random);
-                    redraws += 1;
-                } else {
-                    record = (record + 1) % self.records;
-                }
-            }
-            records.push(record);
-        }
-    }
-}
-
-/// What was drawn already: for a handful a look at all of them is the fastest.
-#[derive(Default)]
-struct Seen {
-    many: std::collections::BTreeSet<u64>,
-}
-
-impl Seen {
-    const HANDFUL: usize = 48;
-
-    #[inline]
-    fn insert(&mut self, drawn: &[u64], record: u64) -> bool {
-        if drawn.len() < Seen::HANDFUL {
-            return !drawn.contains(&record);
-        }
-        if self.many.is_empty() {
-            self.many.extend(drawn);
-        }
-        self.many.insert(record)
+        rank * self.stride % self.count
     }
 }
 
@@ -320,37 +311,24 @@ mod tests {
     fn scattering_is_a_permutation_that_parts_the_popular() {
         for records in [1, 2, 3, 4, 6, 60, 97, 1_000, 4_096] {
             let choice = Choice::new(records, Distribution::Zipfian { theta: 0.9 }).unwrap();
-            let mut all: Vec<u64> = (0..records).map(|rank| choice.scatter(rank)).collect();
+            let mut all: Vec<u64> = (0..records).map(|rank| choice.scatter.place(rank)).collect();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..records), "{records}");
         }
         let choice = Choice::new(1_000, Distribution::Zipfian { theta: 0.9 }).unwrap();
         let weight = |record| {
-            let rank = (0..1_000).find(|rank| choice.scatter(*rank) == record).unwrap();
+            let rank = (0..1_000).find(|rank| choice.scatter.place(*rank) == record).unwrap();
             ((rank + 1) as f64).powf(-0.9)
         };
         let weights: Vec<f64> = (0..1_000).map(weight).collect();
         let deviation = deviation(&choice, |r| weights[r as usize], |random| choice.draw(random));
         assert!(deviation < 5.0, "{deviation}");
-        assert!((0..20).all(|rank| choice.scatter(rank).abs_diff(choice.scatter(rank + 1)) > 100));
+        assert!(
+            (0..20).all(|rank| choice.scatter.place(rank).abs_diff(choice.scatter.place(rank + 1)) > 100)
+        );
         // The largest range there may be does not overflow.
         let widest = Choice::new(MAX_RECORDS, Distribution::Zipfian { theta: 0.5 }).unwrap();
-        assert!(widest.scatter(MAX_RECORDS - 1) < MAX_RECORDS);
-    }
-
-    #[test]
-    fn distinct_draws_are_distinct_and_end_even_when_they_take_everything() {
-        let mut drawn = Vec::new();
-        for (records, count, theta) in [(10, 10, 5.0), (200, 200, 3.0), (1_000, 16, 0.99), (3, 8, 0.0)] {
-            let choice = Choice::new(records, Distribution::Zipfian { theta }).unwrap();
-            let mut random = Random::new(3);
-            for _ in 0..50 {
-                choice.draw_distinct(&mut random, count, &mut drawn);
-                let set: std::collections::BTreeSet<u64> = drawn.iter().copied().collect();
-                assert_eq!((drawn.len(), set.len()), (count.min(records as usize), drawn.len()));
-                assert!(set.iter().all(|record| *record < records));
-            }
-        }
+        assert!(widest.scatter.place(MAX_RECORDS - 1) < MAX_RECORDS);
     }
 
     #[test]

@@ -8,11 +8,17 @@
 //! The arguments of a procedure are the keys of its records, in the order of its fragments, and then one packed
 //! argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`.
 //!
-//! [`random`] and [`choice`] are the generators: everything that is drawn is a function of a seed.
+//! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed. [`audit`]
+//! is how a workload looks at all of its records at once.
 
+pub mod audit;
 pub mod bank;
 pub mod choice;
+mod packed;
+pub mod pool;
 pub mod random;
+#[cfg(test)]
+mod testing;
 pub mod ycsb;
 
 use std::fmt;
@@ -147,6 +153,16 @@ impl Seen {
         self.by_kind.iter().fold(Counts::default(), |mut sum, counts| {
             sum += *counts;
             sum
+        })
+    }
+
+    /// Whether nothing was aborted: for workloads whose transactions have no reason to.
+    pub fn no_aborts(&self) -> Finding {
+        let Counts { aborted, restarted_out, .. } = self.total();
+        Finding::new("no_aborts", aborted + restarted_out == 0, || {
+            format!(
+                "{aborted} transactions aborted and {restarted_out} restarted in vain; none has a reason to"
+            )
         })
     }
 }

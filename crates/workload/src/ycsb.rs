@@ -5,40 +5,50 @@
 //! read-modify-write adds one to the counter. So the counters of a database add up to the writes that were
 //! committed, and a lost or doubled update shows; a payload that is not its record's own shows too. A read
 //! answers a checksum of all of the record.
+//!
+//! Partitions are chosen evenly and the skew is inside a partition, as in the Q-Store paper. They are ranges of hash
+//! slots here and not of keys ([`crate::pool`]). PaxFlow's hot records are so many of each partition, of which a
+//! transaction uses so many exactly (paxflow.md, section 7: 1 of 100, by Zipf among 10, the others evenly). FW-KV's
+//! transactions are two operations, both reads or both writes; its keys of 4 bytes are 8 here.
 
 use std::sync::Arc;
 
-use ordain_model::args::Arg;
-use ordain_model::procedure::Target;
-use ordain_model::value::record_hash;
+use ordain_model::key::{MAX_KEYS, MAX_VALUE_LEN, SLOTS};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Datum, Db, Digest, FragmentContext, PlanError, Planner, Position,
-    Procedure, ProcedureId, Registry, ReplyContext, Value, Writer, system,
+    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, PlanError, Planner, Procedure,
+    ProcedureId, Registry, ReplyContext, Value, Writer, system,
 };
 
-use crate::choice::Choice;
+use crate::audit::{self, Numbers};
+use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
+use crate::packed::{split, tail};
+use crate::pool::{Distinct, Pool, Ranked, share_of};
 use crate::random::{Random, mix};
-use crate::{Made, Source};
+use crate::{Finding, Made, Param, Seen, Source, Workload};
 
-/// Inserts records. Arguments: the length of a record, 4 bytes, then keys.
+/// Inserts records. Arguments: keys, then the length of a record, 4 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1000);
-/// Reads and increments records. Arguments: a bit for each key that says whether it is incremented, then keys.
-/// Answers the sum of the checksums of the records read.
+/// Reads and increments records. Arguments: keys, then a bit for each that says whether it is incremented. Answers
+/// the sum of the checksums of the records read.
 pub const RUN: ProcedureId = ProcedureId(1001);
-/// Reads everything. No arguments. Answers what [`Audit`] holds.
+/// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1002);
 
 /// Where the records are.
 pub const DB: Db = Db(0);
 /// The length of a record's counter: the shortest record there can be.
 pub const COUNTER_BYTES: usize = 8;
+/// The length of a key.
+const KEY_BYTES: usize = 8;
+/// The length of the packed argument of [`LOAD`].
+const LENGTH_BYTES: usize = 4;
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a YCSB procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register(LOAD, "ycsb.load", Arc::new(Load));
     registry.register(RUN, "ycsb.run", Arc::new(Run));
-    registry.register(AUDIT, "ycsb.audit", Arc::new(AuditAll));
+    registry.register(AUDIT, "ycsb.audit", audit::procedure(DB, see));
 }
 
 /// The key of a record.
@@ -97,21 +107,20 @@ struct Load;
 
 impl Procedure for Load {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
-        if items.next().is_none_or(|length| length.bytes.len() != 4) {
-            return Err(DAMAGED);
-        }
-        items.try_for_each(|key| {
-            planner.key_in(DB, 0, Access::Write, checked(key)?)?;
+        let (mut keys, _) = split(args, KEY_BYTES, LENGTH_BYTES).ok_or(DAMAGED)?;
+        keys.try_for_each(|key| {
+            planner.key_in(DB, 0, Access::Write, key.ok_or(DAMAGED)?)?;
             planner.silent();
             Ok(())
         })
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let length = cx.args.get(0).and_then(|length| length.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let length = tail(cx.args, LENGTH_BYTES).try_into().map_or(0, u32::from_le_bytes);
+        // What no generator asks for is not made room for either: a client may call this too.
+        let length = (length as usize).min(MAX_VALUE_LEN);
         if let Some(record) = record_of(cx.key.bytes) {
-            cx.cell_mut().put(Value::String(initial(record, length as usize)));
+            cx.cell_mut().put(Value::String(initial(record, length)));
         }
         Ok(())
     }
@@ -119,11 +128,6 @@ impl Procedure for Load {
     fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).ok();
     }
-}
-
-#[inline]
-fn checked(key: Arg<'_>) -> Result<Arg<'_>, PlanError> {
-    if key.bytes.len() == 8 { Ok(key) } else { Err(DAMAGED) }
 }
 
 struct Run;
@@ -135,13 +139,10 @@ impl Run {
 
 impl Procedure for Run {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
-        let written = items.next().ok_or(DAMAGED)?.bytes;
-        if written.len() != (args.len() - 1).div_ceil(8) {
-            return Err(DAMAGED);
-        }
-        for (i, key) in items.enumerate() {
-            let key = checked(key)?;
+        let mask_bytes = args.len().saturating_sub(1).div_ceil(8);
+        let (keys, written) = split(args, KEY_BYTES, mask_bytes).ok_or(DAMAGED)?;
+        for (i, key) in keys.enumerate() {
+            let key = key.ok_or(DAMAGED)?;
             if written[i / 8] >> (i % 8) & 1 == 1 {
                 planner.key_in(DB, Run::INCREMENT, Access::Write, key)?;
                 planner.silent();
@@ -170,263 +171,522 @@ impl Procedure for Run {
     }
 }
 
-struct AuditAll;
+/// Looks at a record for the audit: its counter, if the payload behind it is its own.
+fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
+    let counter = record_of(key).zip(cell.string()).and_then(|(record, content)| {
+        let counter = content.first_chunk()?;
+        payload_is_whole(record, content).then(|| u64::from_le_bytes(*counter))
+    });
+    numbers.see(counter);
+}
 
-/// What an audit finds in the whole database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Audit {
+/// What the transactions are like. The defaults are 10 operations on one partition, half of them writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
     /// How many records there are.
     pub records: u64,
-    /// What their counters add up to.
-    pub increments: u64,
-    /// How many records hold a payload that is not theirs, or no string at all.
-    pub damaged: u64,
-    /// The digest of the records, computed from their bytes.
-    pub digest: Digest,
-}
-
-impl Audit {
-    fn add(self, other: Audit) -> Audit {
-        Audit {
-            records: self.records + other.records,
-            increments: self.increments.wrapping_add(other.increments),
-            damaged: self.damaged + other.damaged,
-            digest: self.digest.plus(other.digest),
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut bytes = Vec::with_capacity(Audit::BYTES);
-        for word in [self.records, self.increments, self.damaged] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-        bytes.extend_from_slice(&self.digest.sum.to_le_bytes());
-        bytes.extend_from_slice(&self.digest.records.to_le_bytes());
-        Writer(out).bulk(&bytes);
-    }
-
-    const BYTES: usize = 3 * 8 + 16 + 4;
-
-    /// Reads the reply of [`AUDIT`]; `None` if it is none.
-    pub fn read(reply: &[u8]) -> Option<Audit> {
-        let Datum::Bulk(bytes) = Datum::first(reply) else { return None };
-        let bytes: &[u8; Audit::BYTES] = bytes.try_into().ok()?;
-        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
-        Some(Audit {
-            records: word(0),
-            increments: word(8),
-            damaged: word(16),
-            digest: Digest {
-                sum: bytes[24..].first_chunk().map_or(0, |w| u128::from_le_bytes(*w)),
-                records: bytes[40..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w)),
-            },
-        })
-    }
-}
-
-impl Procedure for AuditAll {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut audit = Audit::default();
-        if let Target::Table(table) = &cx.target {
-            table.scan(DB, Position::default(), &mut |_, key, cell| {
-                audit.records += 1;
-                match (record_of(key), cell.string()) {
-                    (Some(record), Some(content)) => {
-                        let counter = content.first_chunk().map_or(0, |c| u64::from_le_bytes(*c));
-                        audit.increments = audit.increments.wrapping_add(counter);
-                        audit.damaged += u64::from(!payload_is_whole(record, content));
-                    }
-                    _ => audit.damaged += 1,
-                }
-                if let Some(value) = &cell.value {
-                    audit.digest.add(record_hash(DB, key, value, cell.expires_at));
-                }
-                true
-            });
-        }
-        audit.write(cx.out);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        system::parts(cx.slot(0)).filter_map(Audit::read).fold(Audit::default(), Audit::add).write(out);
-    }
-}
-
-/// What the transactions are like.
-#[derive(Clone, Debug)]
-pub struct Parameters {
-    /// Which records they choose.
-    pub choice: Choice,
-    /// How many different records each uses.
+    /// How long a record is.
+    pub record_bytes: usize,
+    /// How the records of a partition are chosen; if some are hot, how these are.
+    pub distribution: Distribution,
+    /// How many different records a transaction uses.
     pub ops_per_txn: usize,
     /// How many of them it writes.
     pub writes_per_txn: usize,
-    /// How long a record is.
-    pub record_bytes: usize,
+    /// The share of transactions that only read.
+    pub read_only: f64,
+    /// How many records a transaction reads that only reads, if it is another number.
+    pub read_only_ops: Option<usize>,
+    /// How many partitions the records are divided in.
+    pub partitions: usize,
+    /// The share of transactions that use several partitions; the others use one.
+    pub multi_partition: f64,
+    /// How many they use, each for as many operations as the others, or one more.
+    pub partitions_per_txn: usize,
+    /// How many records of each partition are hot; 0 for none. The others are chosen evenly then.
+    pub hot_records: u64,
+    /// How many of a transaction's records are hot.
+    pub hot_ops: usize,
+    /// How many are of a transaction that only reads, if it is another number.
+    pub read_only_hot_ops: Option<usize>,
 }
 
-/// One population of clients of several that share the database.
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            records: 1_000_000,
+            record_bytes: 100,
+            distribution: Distribution::UNIFORM,
+            ops_per_txn: 10,
+            writes_per_txn: 5,
+            read_only: 0.0,
+            read_only_ops: None,
+            partitions: 1,
+            multi_partition: 0.0,
+            partitions_per_txn: 1,
+            hot_records: 0,
+            hot_ops: 0,
+            read_only_hot_ops: None,
+        }
+    }
+}
+
+/// Why there is no such workload.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum YcsbError {
+    /// The records cannot be chosen that way.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// A record cannot be that long.
+    #[error("record_bytes must be {COUNTER_BYTES} to {MAX_VALUE_LEN}, not {0}")]
+    RecordBytes(usize),
+    /// A transaction cannot have so many operations.
+    #[error("{knob} must be 1 to {MAX_KEYS}, not {ops}")]
+    Ops {
+        /// Which of the two.
+        knob: &'static str,
+        /// What was asked for.
+        ops: usize,
+    },
+    /// More writes than operations.
+    #[error("writes_per_txn must be 0 to {ops}, which is ops_per_txn, not {writes}")]
+    Writes {
+        /// What was asked for.
+        writes: usize,
+        /// The operations there are.
+        ops: usize,
+    },
+    /// Not a share.
+    #[error("{knob} must be from 0 to 1, not {share}")]
+    Share {
+        /// Which of them.
+        knob: &'static str,
+        /// What was asked for.
+        share: f64,
+    },
+    /// No partition, or too many.
+    #[error("partitions must be 1 to {SLOTS}, not {0}")]
+    Partitions(usize),
+    /// More partitions for a transaction than there are, or none.
+    #[error("partitions_per_txn must be 1 to {partitions}, which is partitions, not {per_txn}")]
+    PartitionsPerTxn {
+        /// What was asked for.
+        per_txn: usize,
+        /// What there is.
+        partitions: usize,
+    },
+    /// Multi-partition transactions on one partition.
+    #[error("multi_partition {0} needs a partitions_per_txn of 2 or more")]
+    OnePartition(f64),
+    /// A transaction could not do anything on some of its partitions.
+    #[error("partitions_per_txn {per_txn} is more than {knob} {ops}: each partition is for an operation")]
+    TooFewOps {
+        /// What was asked for.
+        per_txn: usize,
+        /// Which operations.
+        knob: &'static str,
+        /// How many there are.
+        ops: usize,
+    },
+    /// More hot operations than operations, or hot operations without hot records.
+    #[error("{knob} must be 0 to {most}, not {hot_ops}")]
+    HotOps {
+        /// Which of the two.
+        knob: &'static str,
+        /// What was asked for.
+        hot_ops: usize,
+        /// The most there may be: the operations, or none where no records are hot.
+        most: usize,
+    },
+    /// A transaction needs more different records of one kind than a partition has.
+    #[error(
+        "a transaction needs {needed} different {what} records of one partition, and partition {partition} has {there}"
+    )]
+    TooFewRecords {
+        /// How many it needs at most.
+        needed: usize,
+        /// Hot ones or others.
+        what: &'static str,
+        /// A partition that does not have them.
+        partition: usize,
+        /// How many it has.
+        there: u64,
+    },
+}
+
+/// The workload.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     parameters: Parameters,
-    random: Random,
-    /// Records of this population's share that are not loaded yet.
-    to_load: std::ops::Range<u64>,
-    /// The transaction made up last.
-    records: Vec<u64>,
-    /// Its first argument: the length of a record, or which records are written.
-    head: Vec<u8>,
+    /// For each partition its pool, and that of its hot records if there are some.
+    pools: Arc<[Pools]>,
+}
+
+#[derive(Clone, Debug)]
+struct Pools {
+    hot: Option<Pool>,
+    rest: Pool,
+}
+
+/// What the transactions of one kind are like.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    ops: usize,
+    hot_ops: usize,
+    writes: usize,
+}
+
+impl Parameters {
+    fn update(&self) -> Shape {
+        Shape { ops: self.ops_per_txn, hot_ops: self.hot_ops, writes: self.writes_per_txn }
+    }
+
+    fn read_only(&self) -> Shape {
+        Shape {
+            ops: self.read_only_ops.unwrap_or(self.ops_per_txn),
+            hot_ops: self.read_only_hot_ops.unwrap_or(self.hot_ops),
+            writes: 0,
+        }
+    }
+
+    /// Refuses what makes no sense, but for what only the placement of the records tells.
+    fn check(&self) -> Result<(), YcsbError> {
+        let Parameters { records, record_bytes, partitions, multi_partition, .. } = *self;
+        if !(1..=MAX_RECORDS).contains(&records) {
+            return Err(ChoiceError::Records(records).into());
+        }
+        if !(COUNTER_BYTES..=MAX_VALUE_LEN).contains(&record_bytes) {
+            return Err(YcsbError::RecordBytes(record_bytes));
+        }
+        if self.writes_per_txn > self.ops_per_txn {
+            return Err(YcsbError::Writes { writes: self.writes_per_txn, ops: self.ops_per_txn });
+        }
+        for (knob, share) in [("read_only", self.read_only), ("multi_partition", multi_partition)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(YcsbError::Share { knob, share });
+            }
+        }
+        if !(1..=SLOTS).contains(&partitions) {
+            return Err(YcsbError::Partitions(partitions));
+        }
+        let per_txn = self.partitions_per_txn;
+        if !(1..=partitions).contains(&per_txn) {
+            return Err(YcsbError::PartitionsPerTxn { per_txn, partitions });
+        }
+        if multi_partition > 0.0 && per_txn == 1 {
+            return Err(YcsbError::OnePartition(multi_partition));
+        }
+        for (shape, ops_knob, hot_knob) in [
+            (self.update(), "ops_per_txn", "hot_ops"),
+            (self.read_only(), "read_only_ops", "read_only_hot_ops"),
+        ] {
+            let Shape { ops, hot_ops, .. } = shape;
+            if !(1..=MAX_KEYS).contains(&ops) {
+                return Err(YcsbError::Ops { knob: ops_knob, ops });
+            }
+            if multi_partition > 0.0 && per_txn > ops {
+                return Err(YcsbError::TooFewOps { per_txn, knob: ops_knob, ops });
+            }
+            let most = if self.hot_records == 0 { 0 } else { ops };
+            if hot_ops > most {
+                return Err(YcsbError::HotOps { knob: hot_knob, hot_ops, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// The most different records that a transaction needs of one partition: hot ones, and others.
+    fn needed(&self) -> (usize, usize) {
+        let fewest = if self.multi_partition < 1.0 { 1 } else { self.partitions_per_txn };
+        let of =
+            |shape: Shape| (shape.hot_ops.div_ceil(fewest), (shape.ops - shape.hot_ops).div_ceil(fewest));
+        let (update, read_only) = (of(self.update()), of(self.read_only()));
+        match self.read_only {
+            0.0 => update,
+            1.0 => read_only,
+            _ => (update.0.max(read_only.0), update.1.max(read_only.1)),
+        }
+    }
 }
 
 impl Ycsb {
-    /// How many records a transaction of loading inserts.
-    const LOAD_BATCH: u64 = 64;
-
-    /// Population `number` of `populations`.
-    pub fn new(parameters: Parameters, seed: u64, number: usize, populations: usize) -> Ycsb {
-        let records = parameters.choice.records();
-        let edge = |n: usize| (u128::from(records) * n as u128 / populations.max(1) as u128) as u64;
-        Ycsb {
-            random: Random::stream(seed, number as u64),
-            to_load: edge(number)..edge(number + 1),
-            records: Vec::new(),
-            head: Vec::new(),
-            parameters,
+    /// The workload with these parameters. It takes a moment where there are many records and several partitions:
+    /// the records of each are listed.
+    ///
+    /// # Errors
+    /// A parameter that makes no sense, by name.
+    pub fn new(parameters: Parameters) -> Result<Ycsb, YcsbError> {
+        parameters.check()?;
+        let Parameters { records, partitions, hot_records, distribution, .. } = parameters;
+        let (hot_needed, needed) = parameters.needed();
+        let mut pools = Vec::with_capacity(partitions);
+        for (partition, ranked) in Ranked::by_partition(records, partitions, key).into_iter().enumerate() {
+            let enough = |what, needed: usize, there| {
+                let error = YcsbError::TooFewRecords { needed, what, partition, there };
+                if needed as u64 > there { Err(error) } else { Ok(()) }
+            };
+            enough("other", needed.max(1), ranked.count().saturating_sub(hot_records))?;
+            enough("hot", hot_needed, hot_records)?;
+            pools.push(if hot_records == 0 {
+                Pools { hot: None, rest: Pool::whole(ranked, distribution)? }
+            } else {
+                let (hot, rest) = Pool::hot_and_cold(ranked, hot_records, distribution)?;
+                Pools { hot: Some(hot), rest }
+            });
         }
+        Ok(Ycsb { parameters, pools: pools.into() })
+    }
+
+    /// The parameters.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
     }
 }
 
-impl Source for Ycsb {
-    fn load(&mut self) -> Option<ProcedureId> {
-        if self.to_load.is_empty() {
-            return None;
+/// A transaction that may write.
+const UPDATE: u8 = 0;
+/// A transaction that cannot.
+const READ_ONLY: u8 = 1;
+
+impl Workload for Ycsb {
+    fn name(&self) -> &'static str {
+        "ycsb"
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["update", "read-only"]
+    }
+
+    fn params(&self) -> Vec<(&'static str, Param)> {
+        let p = &self.parameters;
+        let int = |n: usize| Param::Int(n as u64);
+        let mut params = vec![("records", Param::Int(p.records)), ("record_bytes", int(p.record_bytes))];
+        params.extend(p.distribution.params());
+        params.extend([
+            ("ops_per_txn", int(p.ops_per_txn)),
+            ("write_ratio", Param::Real(p.writes_per_txn as f64 / p.ops_per_txn as f64)),
+            ("read_only", Param::Real(p.read_only)),
+            ("read_only_ops", int(p.read_only().ops)),
+            ("partitions", int(p.partitions)),
+            ("multi_partition", Param::Real(p.multi_partition)),
+            ("partitions_per_txn", int(p.partitions_per_txn)),
+            ("hot_records", Param::Int(p.hot_records)),
+            ("hot_ops", int(p.hot_ops)),
+            ("read_only_hot_ops", int(p.read_only().hot_ops)),
+        ]);
+        params
+    }
+
+    fn accesses(&self) -> Vec<f64> {
+        vec![self.parameters.update().ops as f64, self.parameters.read_only().ops as f64]
+    }
+
+    fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
+        Box::new(Clients::new(self, seed, number, populations))
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![AUDIT, system::DIGEST]
+    }
+
+    fn check(&self, seen: &Seen) -> Vec<Finding> {
+        let (audited, digest) = match audit::read::<Numbers>(seen) {
+            Ok(read) => read,
+            Err(unanswered) => return vec![unanswered],
+        };
+        let updates = seen.by_kind.get(usize::from(UPDATE)).map_or(0, |counts| counts.committed);
+        let writes = self.parameters.writes_per_txn as u64;
+        let sum = audited.found.sum;
+        vec![
+            Finding::new("increments", sum == updates * writes, || {
+                format!(
+                    "the counters add up to {sum}, and {updates} updates of {writes} writes were committed"
+                )
+            }),
+            audited.found.finding(self.parameters.records),
+            digest,
+            seen.no_aborts(),
+        ]
+    }
+}
+
+/// One population of clients.
+#[derive(Clone, Debug)]
+struct Clients {
+    ycsb: Ycsb,
+    random: Random,
+    /// Records of this population's share that are not loaded yet.
+    to_load: std::ops::Range<u64>,
+    /// The transaction made up last: its records, and behind them which are written, or how long they are.
+    drawn: Distinct,
+    packed: Vec<u8>,
+    /// Its partitions.
+    partitions: Distinct,
+}
+
+impl Clients {
+    /// How many records a transaction of loading inserts.
+    const LOAD_BATCH: usize = 64;
+
+    fn new(ycsb: &Ycsb, seed: u64, number: usize, populations: usize) -> Clients {
+        Clients {
+            ycsb: ycsb.clone(),
+            random: Random::stream(seed, number as u64),
+            to_load: share_of(ycsb.parameters.records, number, populations),
+            drawn: Distinct::default(),
+            packed: Vec::new(),
+            partitions: Distinct::default(),
         }
-        self.head.clear();
-        self.head.extend_from_slice(&(self.parameters.record_bytes as u32).to_le_bytes());
-        self.records.clear();
-        self.records.extend(self.to_load.by_ref().take(Ycsb::LOAD_BATCH as usize));
-        Some(LOAD)
+    }
+
+    fn draw_partitions(&mut self) {
+        let Parameters { partitions, multi_partition, partitions_per_txn, .. } = self.ycsb.parameters;
+        let several = multi_partition > 0.0 && self.random.unit() < multi_partition;
+        let count = if several { partitions_per_txn } else { 1 };
+        self.partitions.draw_evenly(&mut self.random, partitions as u64, count);
+    }
+}
+
+impl Source for Clients {
+    fn load(&mut self) -> Option<ProcedureId> {
+        self.drawn.begin(Clients::LOAD_BATCH);
+        self.to_load.by_ref().take(Clients::LOAD_BATCH).for_each(|record| _ = self.drawn.add(record));
+        self.packed.clear();
+        self.packed.extend_from_slice(&(self.ycsb.parameters.record_bytes as u32).to_le_bytes());
+        (!self.drawn.records().is_empty()).then_some(LOAD)
     }
 
     fn next(&mut self) -> Made {
-        let Parameters { choice, ops_per_txn, writes_per_txn, .. } = &self.parameters;
-        choice.draw_distinct(&mut self.random, *ops_per_txn, &mut self.records);
-        self.head.clear();
-        self.head.resize(ops_per_txn.div_ceil(8), 0);
+        let read_only = self.ycsb.parameters.read_only;
+        let reads = read_only > 0.0 && self.random.unit() < read_only;
+        let Shape { ops, hot_ops, writes } =
+            if reads { self.ycsb.parameters.read_only() } else { self.ycsb.parameters.update() };
+        self.draw_partitions();
+        self.drawn.begin(ops);
+        let partitions = self.partitions.records();
+        let mut turn = 0;
+        for i in 0..ops {
+            let pools = &self.ycsb.pools[partitions[turn] as usize];
+            turn = if turn + 1 == partitions.len() { 0 } else { turn + 1 };
+            let pool = pools.hot.as_ref().filter(|_| i < hot_ops).unwrap_or(&pools.rest);
+            pool.draw(&mut self.random, &mut self.drawn);
+        }
+        self.packed.clear();
+        self.packed.resize(ops.div_ceil(8), 0);
         // Exactly so many writes, every place as likely: the popular records are drawn early, so the places
         // are chosen apart from the records.
-        let mut writes = *writes_per_txn as u64;
-        for i in 0..*ops_per_txn {
-            let left = (ops_per_txn - i) as u64;
+        let mut writes = writes as u64;
+        for i in 0..ops {
+            let left = (ops - i) as u64;
             let is_write = writes == left || (writes > 0 && self.random.below(left) < writes);
             writes -= u64::from(is_write);
-            self.head[i / 8] |= u8::from(is_write) << (i % 8);
+            self.packed[i / 8] |= u8::from(is_write) << (i % 8);
         }
-        Made { procedure: RUN, kind: 0 }
+        Made { procedure: RUN, kind: if reads { READ_ONLY } else { UPDATE } }
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
-        args.push(&self.head);
-        self.records.iter().for_each(|record| _ = args.push(&key(*record)));
+        self.drawn.records().iter().for_each(|record| _ = args.push(&key(*record)));
+        args.push(&self.packed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{
-        Call, Chunk, ChunkNo, Epoch, GatewayId, Gsn, Millis, OutcomeStatus, PartitionId, ReferenceExecutor,
-    };
-
     use super::*;
-    use crate::choice::Distribution;
+    use crate::testing::{Bed, run, wrong};
+
+    const SKEWED: Distribution = Distribution::Zipfian { theta: 0.9 };
 
     fn parameters(records: u64, ops_per_txn: usize, writes_per_txn: usize) -> Parameters {
-        let choice = Choice::new(records, Distribution::Zipfian { theta: 0.9 }).unwrap();
-        Parameters { choice, ops_per_txn, writes_per_txn, record_bytes: 100 }
+        let distribution = SKEWED;
+        Parameters { records, ops_per_txn, writes_per_txn, distribution, ..Parameters::default() }
     }
 
-    /// Runs what a source makes up on the reference executor.
-    struct Bed {
-        registry: Arc<Registry>,
-        executor: ReferenceExecutor,
-        index: u32,
+    fn clients(parameters: Parameters) -> Clients {
+        Clients::new(&Ycsb::new(parameters).unwrap(), 5, 0, 1)
     }
 
-    impl Bed {
-        fn new() -> Bed {
-            let mut registry = Registry::default();
-            crate::register(&mut registry);
-            let registry = Arc::new(registry);
-            Bed { executor: ReferenceExecutor::new(registry.clone()), registry, index: 0 }
-        }
-
-        fn run(&mut self, procedure: ProcedureId, write: impl FnOnce(&mut ArgsBuilder<'_>)) -> Vec<u8> {
-            let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
-            let txn = chunk.push(&self.registry, Call::new(procedure, DB), write).unwrap().clone();
-            self.index += 1;
-            let gsn = Gsn::new(Epoch(1), PartitionId(0), self.index);
-            let result = self.executor.run_txn(gsn, Millis(1), &chunk, &txn);
-            assert_eq!(result.status, OutcomeStatus::Committed);
-            result.reply
-        }
-
-        fn load(&mut self, source: &mut Ycsb) {
-            while let Some(procedure) = source.load() {
-                self.run(procedure, |args| source.write_args(args));
-            }
-        }
-
-        fn audit(&mut self) -> Audit {
-            let reply = self.run(AUDIT, |_| {});
-            Audit::read(&reply).unwrap()
-        }
+    fn written(clients: &Clients) -> Vec<usize> {
+        (0..clients.drawn.records().len()).filter(|i| clients.packed[i / 8] >> (i % 8) & 1 == 1).collect()
     }
 
     #[test]
     fn what_is_loaded_and_incremented_is_what_the_audit_finds() {
-        let mut bed = Bed::new();
-        let mut sources: Vec<Ycsb> = (0..3).map(|n| Ycsb::new(parameters(1_000, 10, 4), 5, n, 3)).collect();
-        sources.iter_mut().for_each(|source| bed.load(source));
-        let digest = bed.executor.digest();
-        assert_eq!(bed.audit(), Audit { records: 1_000, increments: 0, damaged: 0, digest });
-        for n in 0..200 {
-            let source = &mut sources[n % 3];
-            let Made { procedure, .. } = source.next();
-            bed.run(procedure, |args| source.write_args(args));
+        let several = Parameters {
+            read_only: 0.3,
+            read_only_ops: Some(3),
+            partitions: 4,
+            multi_partition: 0.5,
+            partitions_per_txn: 3,
+            record_bytes: 12,
+            hot_records: 20,
+            hot_ops: 1,
+            ..parameters(1_000, 10, 4)
+        };
+        for parameters in [parameters(1_000, 10, 4), several] {
+            let ycsb = Ycsb::new(parameters).unwrap();
+            let (bed, seen) = run(&ycsb, 3, 300);
+            let (audited, _) = audit::read::<Numbers>(&seen).unwrap();
+            assert_eq!(audited.digest, bed.executor.digest());
+            let sum = 4 * seen.by_kind[0].committed;
+            assert_eq!(audited.found, Numbers { records: 1_000, sum, damaged: 0 });
+            assert_eq!(seen.total().committed, 300);
+            assert_eq!(wrong(&ycsb.check(&seen)), [""; 0]);
+            let names: Vec<_> = ycsb.check(&seen).iter().map(|finding| finding.name).collect();
+            assert_eq!(names, ["increments", "records", "digest", "no_aborts"]);
         }
-        let digest = bed.executor.digest();
-        assert_eq!(bed.audit(), Audit { records: 1_000, increments: 800, damaged: 0, digest });
+    }
+
+    #[test]
+    fn a_lost_update_a_missing_record_and_a_wrong_digest_are_found() {
+        let ycsb = Ycsb::new(parameters(100, 10, 4)).unwrap();
+        let (mut bed, mut seen) = run(&ycsb, 1, 20);
+        seen.by_kind[0].committed += 1;
+        assert_eq!(wrong(&ycsb.check(&seen)), ["increments"]);
+        seen.by_kind[0].committed -= 1;
+        seen.by_kind[1].aborted = 1;
+        assert_eq!(wrong(&ycsb.check(&seen)), ["no_aborts"]);
+        seen.by_kind[1].aborted = 0;
+        let kept = seen.audits[1].clone();
+        bed.run(LOAD, |args| _ = args.push(&key(100)).push(&16u32.to_le_bytes()));
+        seen.audits = ycsb.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        assert_eq!(wrong(&ycsb.check(&seen)), ["records"]);
+        seen.audits[1] = kept;
+        assert_eq!(wrong(&ycsb.check(&seen)), ["records", "digest"]);
+        seen.audits.clear();
+        assert_eq!(wrong(&ycsb.check(&seen)), ["audit"]);
     }
 
     #[test]
     fn a_damaged_payload_shows() {
-        let mut bed = Bed::new();
-        bed.load(&mut Ycsb::new(parameters(10, 1, 1), 5, 0, 1));
+        let cell = |content| Cell { value: Some(Value::String(content)), ..Cell::ABSENT };
+        let damaged = |content| {
+            let mut numbers = Numbers::default();
+            see(&mut numbers, &key(3), &cell(content));
+            numbers.damaged == 1
+        };
         // Another length: the end of the payload is missing, which the digest tells; a wrong byte is damage.
-        assert!(payload_is_whole(3, &initial(3, 100)));
+        assert!(!damaged(initial(3, 100)));
         for at in COUNTER_BYTES..100 {
             let mut content = initial(3, 100);
             content[at] ^= 1;
-            assert!(!payload_is_whole(3, &content), "byte {at}");
+            assert!(damaged(content), "byte {at}");
         }
-        assert!(!payload_is_whole(4, &initial(3, 100)));
+        assert!(damaged(initial(4, 100)) && damaged(vec![0; 7]));
     }
 
     #[test]
     fn a_read_answers_the_checksum_of_whole_records() {
         let mut bed = Bed::new();
-        bed.load(&mut Ycsb::new(parameters(10, 2, 0), 5, 0, 1));
+        bed.load(&mut clients(parameters(10, 2, 0)));
         let read =
-            |args: &mut ArgsBuilder<'_>| _ = args.push(&[0b010]).push(&key(3)).push(&key(4)).push(&key(5));
+            |args: &mut ArgsBuilder<'_>| _ = args.push(&key(3)).push(&key(4)).push(&key(5)).push(&[0b010]);
         let sum = checksum(&initial(3, 100)).wrapping_add(checksum(&initial(5, 100)));
         let reply = bed.run(RUN, read);
         assert_eq!(Datum::first(&reply), Datum::Int(sum as i64));
-        assert_eq!(bed.audit().increments, 1);
+        let audited = audit::Audited::<Numbers>::read(&bed.run(AUDIT, |_| {})).unwrap();
+        assert_eq!(audited.found.sum, 1);
         for at in 0..100 {
             let mut content = initial(3, 100);
             content[at] ^= 1;
@@ -436,25 +696,106 @@ mod tests {
 
     #[test]
     fn every_transaction_writes_exactly_its_share_of_different_records_at_any_place() {
-        let mut source = Ycsb::new(parameters(50, 10, 3), 5, 0, 1);
+        let mut clients = clients(parameters(50, 10, 3));
         let mut places = [0u32; 10];
         for _ in 0..5_000 {
-            source.next();
-            let records: std::collections::BTreeSet<_> = source.records.iter().collect();
+            clients.next();
+            let records: std::collections::BTreeSet<_> = clients.drawn.records().iter().collect();
             assert_eq!(records.len(), 10);
-            let written: Vec<usize> = (0..10).filter(|i| source.head[i / 8] >> (i % 8) & 1 == 1).collect();
-            assert_eq!(written.len(), 3);
-            written.iter().for_each(|i| places[*i] += 1);
+            assert_eq!(written(&clients).len(), 3);
+            written(&clients).iter().for_each(|i| places[*i] += 1);
         }
         assert!(places.iter().all(|n| (1_350..1_650).contains(n)), "{places:?}");
     }
 
     #[test]
+    fn partitions_are_even_and_exact_in_number_and_their_operations_too() {
+        use ordain_model::KeyHash;
+        use ordain_model::key::shard_of_slot;
+        let mut clients = clients(Parameters {
+            partitions: 8,
+            multi_partition: 0.3,
+            partitions_per_txn: 4,
+            distribution: Distribution::Zipfian { theta: 0.99 },
+            ..parameters(10_000, 10, 5)
+        });
+        let (mut several, mut by_partition) = (0, [0u32; 8]);
+        const TXNS: u32 = 20_000;
+        for _ in 0..TXNS {
+            clients.next();
+            let mut ops = [0; 8];
+            for record in clients.drawn.records() {
+                ops[shard_of_slot(KeyHash::of(&key(*record)).slot(), 8)] += 1;
+            }
+            let mut used: Vec<u32> = ops.into_iter().filter(|n| *n > 0).collect();
+            used.sort_unstable();
+            assert!(used == [10] || used == [2, 2, 3, 3], "{ops:?}");
+            several += u32::from(used.len() == 4);
+            (0..8).for_each(|p| by_partition[p] += u32::from(ops[p] > 0));
+        }
+        // Five standard deviations: sqrt(20,000 x 0.3 x 0.7) is 65.
+        assert!((6_000 - 325..6_000 + 325).contains(&several), "{several}");
+        let mean = f64::from(TXNS - several + 4 * several) / 8.0;
+        for used in by_partition {
+            assert!((f64::from(used) - mean).abs() < 5.0 * mean.sqrt(), "{by_partition:?}");
+        }
+    }
+
+    #[test]
+    fn the_skew_is_inside_each_partition() {
+        let parameters = Parameters { partitions: 4, distribution: SKEWED, ..parameters(4_000, 1, 0) };
+        let mut clients = clients(parameters);
+        let tops: Vec<u64> =
+            Ranked::by_partition(4_000, 4, key).iter().map(|ranked| ranked.record(0)).collect();
+        let mut seen = [0u32; 4];
+        for _ in 0..20_000 {
+            clients.next();
+            let record = clients.drawn.records()[0];
+            tops.iter().zip(&mut seen).for_each(|(top, n)| *n += u32::from(*top == record));
+        }
+        // The first of about 1,000 ranks at 0.9 has 1 / sum r^-0.9 = 9.5% of a partition's quarter: 475.
+        assert!(seen.iter().all(|n| (370..590).contains(n)), "{seen:?}");
+    }
+
+    #[test]
+    fn hot_operations_are_exact_in_number_and_the_others_spare_the_hot_records() {
+        // PaxFlow's Table 1, and updates of all the hot records beside it (paxflow.md, section 7, E2).
+        let mut clients = clients(Parameters {
+            distribution: Distribution::Zipfian { theta: 0.99 },
+            hot_records: 10,
+            hot_ops: 10,
+            read_only: 0.5,
+            read_only_ops: Some(100),
+            read_only_hot_ops: Some(1),
+            ..parameters(100_000, 10, 10)
+        });
+        let ranked = Ranked::all(100_000);
+        let hot: Vec<u64> = (0..10).map(|rank| ranked.record(rank)).collect();
+        let (mut reads, mut first) = (0u32, 0u32);
+        for _ in 0..4_000 {
+            let made = clients.next();
+            let records = clients.drawn.records();
+            let of_hot = records.iter().filter(|record| hot.contains(record)).count();
+            if made.kind == READ_ONLY {
+                assert_eq!((records.len(), of_hot, written(&clients).len()), (100, 1, 0));
+                reads += 1;
+                first += u32::from(records[0] == hot[0]);
+            } else {
+                assert_eq!((records.len(), of_hot, written(&clients).len()), (10, 10, 10));
+            }
+        }
+        assert!((1_840..2_160).contains(&reads), "{reads}");
+        // The first of 10 ranks at 0.99 has 34% of the draws.
+        assert!((580..780).contains(&first), "{first} of {reads}");
+    }
+
+    #[test]
     fn a_seed_repeats_and_populations_differ() {
+        let ycsb = Ycsb::new(parameters(1_000, 10, 5)).unwrap();
         let first = |seed, number| {
-            let mut source = Ycsb::new(parameters(1_000, 10, 5), seed, number, 2);
-            source.next();
-            (source.records, source.head)
+            let mut clients = Clients::new(&ycsb, seed, number, 2);
+            clients.next();
+            (clients.drawn.records().to_vec(), clients.packed)
         };
         assert_eq!(first(1, 0), first(1, 0));
         assert_ne!(first(1, 0), first(1, 1));
@@ -462,23 +803,50 @@ mod tests {
     }
 
     #[test]
+    fn nonsense_is_refused_by_name() {
+        let good = parameters(1_000, 10, 5);
+        let refused = |parameters: Parameters| Ycsb::new(parameters).unwrap_err().to_string();
+        for (parameters, name) in [
+            (Parameters { records: 0, ..good.clone() }, "records"),
+            (Parameters { record_bytes: 7, ..good.clone() }, "record_bytes"),
+            (Parameters { record_bytes: MAX_VALUE_LEN + 1, ..good.clone() }, "record_bytes"),
+            (Parameters { distribution: Distribution::Zipfian { theta: 1.0 }, ..good.clone() }, "theta 1.0"),
+            (Parameters { ops_per_txn: 0, writes_per_txn: 0, ..good.clone() }, "ops_per_txn"),
+            (Parameters { writes_per_txn: 11, ..good.clone() }, "writes_per_txn"),
+            (Parameters { read_only: 1.1, ..good.clone() }, "read_only"),
+            (Parameters { read_only_ops: Some(0), ..good.clone() }, "read_only_ops"),
+            (Parameters { multi_partition: f64::NAN, ..good.clone() }, "multi_partition"),
+            (Parameters { partitions: 0, ..good.clone() }, "partitions"),
+            (Parameters { partitions: 1_025, ..good.clone() }, "partitions"),
+            (Parameters { partitions: 2, partitions_per_txn: 3, ..good.clone() }, "partitions_per_txn"),
+            (Parameters { multi_partition: 0.5, ..good.clone() }, "partitions_per_txn of 2"),
+            (
+                Parameters { partitions: 16, partitions_per_txn: 11, multi_partition: 0.1, ..good.clone() },
+                "more than ops_per_txn",
+            ),
+            (Parameters { hot_ops: 1, ..good.clone() }, "hot_ops"),
+            (Parameters { hot_records: 5, hot_ops: 6, ..good.clone() }, "different hot"),
+            (Parameters { hot_records: 1_000, hot_ops: 1, ..good.clone() }, "different other"),
+            (Parameters { partitions: 200, ..good.clone() }, "different other"),
+        ] {
+            assert!(refused(parameters).contains(name), "{name}");
+        }
+        assert!(Ycsb::new(good).is_ok());
+    }
+
+    #[test]
     fn damaged_arguments_are_refused() {
         let bed = Bed::new();
         for (procedure, args) in [
             (RUN, &[][..]),
-            (RUN, &[&[0u8][..]]),
-            (RUN, &[&[1], &[0; 7]]),
-            (RUN, &[&[1, 0], &[0; 8]]),
+            (RUN, &[&[0u8; 8][..]]),
+            (RUN, &[&[0; 7], &[1]]),
+            (RUN, &[&[0; 8], &[1, 0]]),
             (LOAD, &[]),
             (LOAD, &[&[0; 3]]),
-            (LOAD, &[&[0; 4], &[0; 9]]),
+            (LOAD, &[&[0; 9], &[0; 4]]),
         ] {
-            let write = |builder: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = builder.push(arg));
-            let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
-            assert!(
-                chunk.push(&bed.registry, Call::new(procedure, DB), write).is_err(),
-                "{procedure} {args:?}"
-            );
+            assert!(bed.refuses(procedure, args), "{procedure} {args:?}");
         }
     }
 }

@@ -1,0 +1,65 @@
+//! How the workloads' procedures lay their arguments out: keys of one length, in the order of the fragments, and
+//! then one packed argument with everything else.
+
+use ordain_model::Args;
+use ordain_model::args::Arg;
+
+/// The packed argument, of `packed_bytes` bytes, behind keys of `key_bytes` bytes each, and those keys. Finding it
+/// costs no walk over the keys; `None` in place of a key, or of all, where the arguments are laid out otherwise.
+#[inline]
+pub fn split(
+    args: Args<'_>,
+    key_bytes: usize,
+    packed_bytes: usize,
+) -> Option<(impl Iterator<Item = Option<Arg<'_>>>, &[u8])> {
+    const WORD: usize = 4;
+    let keys = args.len().checked_sub(1)?;
+    // If the whole is as long as that and so is every key, then the rest is the packed argument's.
+    if args.encoded().len() != WORD + keys * (WORD + key_bytes) + WORD + packed_bytes {
+        return None;
+    }
+    let checked = move |key: Arg<'_>| key.bytes.len() == key_bytes;
+    let keys = args.iter().take(keys).map(move |key| checked(key).then_some(key));
+    Some((keys, tail(args, packed_bytes)))
+}
+
+/// The last bytes of the arguments: what a fragment finds its packed argument by. Fewer if there are fewer.
+#[inline]
+pub fn tail(args: Args<'_>, bytes: usize) -> &[u8] {
+    let encoded = args.encoded();
+    &encoded[encoded.len().saturating_sub(bytes)..]
+}
+
+/// The number in a packed argument that is 8 bytes, or ends with them; 0 if there is none.
+#[inline]
+pub fn tail_number(args: Args<'_>) -> u64 {
+    tail(args, 8).try_into().map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::args::encode;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_what_is_behind_them_are_found() {
+        let bytes = encode(&[&b"ab"[..], b"cd", b"xyz"]);
+        let args = Args::parse(&bytes).unwrap();
+        let (keys, packed) = split(args, 2, 3).unwrap();
+        assert_eq!(keys.map(|key| key.unwrap().bytes).collect::<Vec<_>>(), [b"ab", b"cd"]);
+        assert_eq!((packed, tail(args, 2)), (&b"xyz"[..], &b"yz"[..]));
+        assert!(split(args, 2, 4).is_none() && split(args, 3, 3).is_none());
+        assert!(split(Args::parse(&encode::<&str>(&[])).unwrap(), 2, 3).is_none());
+    }
+
+    #[test]
+    fn lengths_that_only_add_up_are_refused() {
+        // As long as two keys of 2 bytes and 3 bytes, but the bytes are spread otherwise.
+        for items in [["a", "bcd", "xyz"], ["ab", "c", "wxyz"]] {
+            let bytes = encode(&items);
+            let (mut keys, _) = split(Args::parse(&bytes).unwrap(), 2, 3).unwrap();
+            assert!(keys.any(|key| key.is_none()), "{items:?}");
+        }
+    }
+}
