@@ -84,9 +84,9 @@ pub fn run(workload: &dyn Workload, populations: usize, txns: usize) -> (Bed, Se
     let mut bed = Bed::new();
     let mut sources: Vec<Box<dyn Source>> =
         (0..populations).map(|number| workload.source(7, number, populations)).collect();
-    sources.iter_mut().for_each(|source| bed.load(source));
+    sources.iter_mut().for_each(|source| bed.load(&mut **source));
     let mut by_kind = vec![Counts::default(); workload.kinds().len()];
-    (0..txns).for_each(|n| bed.step(&mut sources[n % populations], &mut by_kind));
+    (0..txns).for_each(|n| bed.step(&mut *sources[n % populations], &mut by_kind));
     let seen = bed.seen(workload, &mut sources, by_kind);
     (bed, seen)
 }
