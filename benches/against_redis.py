@@ -139,7 +139,7 @@ RATES = {
     "get-p64-random": ("everysec", "req/s", lambda s: redis_benchmark(s, ["-t", "get", "-n", "1000000", "-P", "64", "-c", "50", *RANDOM_KEYS])[0]),
     "set-p1-everysec": ("everysec", "req/s", lambda s: redis_benchmark(s, ["-t", "set", "-n", "100000", "-c", "50"])[0]),
     "get-p1-everysec": ("everysec", "req/s", lambda s: redis_benchmark(s, ["-t", "get", "-n", "100000", "-c", "50"])[0]),
-    "set-p1-always": ("always", "req/s", lambda s: redis_benchmark(s, ["-t", "set", "-n", "20000", "-c", "50"])[0]),
+    "set-p1-always": ("always", "req/s", lambda s: redis_benchmark(s, ["-t", "set", "-n", "100000", "-c", "50"])[0]),
     "get-p1-always": ("always", "req/s", lambda s: redis_benchmark(s, ["-t", "get", "-n", "50000", "-c", "50"])[0]),
     "multi-10-everysec": ("everysec", "txn/s", lambda s: pipelined(s, multi(), 22, 60_000)),
     "eval-10-everysec": ("everysec", "txn/s", lambda s: pipelined(s, scripts(), 1, 60_000)),

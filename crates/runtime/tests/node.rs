@@ -367,6 +367,49 @@ fn a_panic_on_the_disk_thread_stops_the_whole_node() {
     assert_eq!(running.wait().unwrap_err().reason, "the disk thread panicked: head crash");
 }
 
+/// What was done on which thread: of a disk that takes no time.
+#[derive(Clone)]
+struct Timeless(Sender<(String, usize)>);
+
+impl Directory for Timeless {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        unreachable!()
+    }
+    fn read(&self, _: &str, _: u64, _: usize) -> Result<Vec<u8>, DiskError> {
+        unreachable!()
+    }
+    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        if let DiskOp::Write { data, .. } = op {
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            self.0.send((thread, data.iter().map(|part| part.as_ref().len()).sum())).unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_loop_syncs_a_little_itself_once_it_knows_that_syncs_are_quick() {
+    let (seen, heard) = channel();
+    let (done, answers) = channel();
+    let entry = |token, len| {
+        let data = vec![Bytes::Owned(vec![7; len])];
+        request(token, [DiskOp::Write { file: "x".to_owned(), offset: 0, data }, sync("x")])
+    };
+    // One request after the other, as the input log makes them.
+    let mut requests = vec![entry(4, 40), entry(3, 1 << 20), entry(2, 20), entry(1, 10)];
+    let role = Acts(move |_, _, out: &mut Outbox<Msg>| match requests.pop() {
+        Some(request) => out.disk(request),
+        None => done.send(()).unwrap(),
+    });
+    let spec = LoopSpec::new("loop").role(1, role);
+    let running = Runtime::start(options(), Some(Disk::new(Timeless(seen))), vec![spec]).unwrap();
+    answers.recv().unwrap();
+    running.stop().unwrap();
+    let threads: Vec<(String, usize)> = heard.try_iter().collect();
+    let named = |thread: &str, len| (thread.to_owned(), len);
+    assert_eq!(threads, [named("disk", 10), named("loop", 20), named("disk", 1 << 20), named("loop", 40)]);
+}
+
 #[test]
 fn dropping_a_node_ends_it() {
     let (alive, ended) = channel::<()>();
