@@ -101,6 +101,11 @@ impl Journal {
         self.changes.clear();
     }
 
+    /// Adds the changes noted in another, which it empties, as the newest.
+    pub fn append(&mut self, other: &mut Journal) {
+        self.changes.append(&mut other.changes);
+    }
+
     /// Forgets the newest change: a mistake that a test plants.
     pub fn forget_last(&mut self) {
         self.changes.pop();

@@ -246,7 +246,7 @@ impl RecordStore for MemoryStore {
 impl MemoryStore {
     /// Adds a placeholder for a key that has no record.
     fn reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId {
-        debug_assert_eq!(hash, KeyHash::of(key));
+        debug_assert_eq!(hash, KeyHash::of_record(db, key));
         let id = self.slab.add(db, key);
         self.totals.key_bytes += self.slab.get(id).key_heap_bytes() as u64;
         let index = self.index_of(hash);

@@ -126,7 +126,7 @@ impl Record {
 
     /// Hashes the key anew: it is not kept, and asked for only when a record goes or its expiry changes.
     pub(crate) fn hash(&self) -> KeyHash {
-        KeyHash::of(self.key())
+        KeyHash::of_record(self.db(), self.key())
     }
 
     /// Bytes that the key holds beside the record.

@@ -33,7 +33,7 @@ impl Table for TableMut<'_> {
     }
 
     fn clear(&mut self, db: Option<Db>) {
-        let goes = |of: Db| db.map_or(of.0 < Db::COUNT, |db| of == db);
+        let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
         let MemoryStore { indexes, slab, totals, .. } = &mut *self.store;
         for (slot, index) in indexes.iter_mut().enumerate() {
             let before = index.bytes();
@@ -59,19 +59,12 @@ impl Table for TableMut<'_> {
     }
 
     fn swap(&mut self, a: Db, b: Db) {
-        if a == b || self.len(a) + self.len(b) == 0 {
+        if a == b {
             return;
         }
-        for slot in 0..self.store.indexes.len() {
-            let both = self.store.indexes[slot].entries_from(0);
-            let both = both.filter(|(_, id)| [a, b].contains(&self.store.slab.get(*id).db()));
-            let both: Vec<(u32, RecordId)> = both.collect();
-            for &(tag, id) in &both {
-                self.swap_one(slot, tag, id, a, b);
-            }
-            for (_, id) in both {
-                self.store.release_if_absent(id);
-            }
+        self.swap_contents(a, b);
+        if a.0 < Db::COUNT && b.0 < Db::COUNT {
+            self.swap_contents(a.below(), b.below());
         }
     }
 
@@ -107,6 +100,24 @@ impl Table for TableMut<'_> {
 }
 
 impl TableMut<'_> {
+    /// Exchanges two databases, and nothing below them.
+    fn swap_contents(&mut self, a: Db, b: Db) {
+        if self.len(a) + self.len(b) == 0 {
+            return;
+        }
+        for slot in 0..self.store.indexes.len() {
+            let both = self.store.indexes[slot].entries_from(0);
+            let both = both.filter(|(_, id)| [a, b].contains(&self.store.slab.get(*id).db()));
+            let both: Vec<(u32, RecordId)> = both.collect();
+            for &(tag, id) in &both {
+                self.swap_one(slot, tag, id, a, b);
+            }
+            for (_, id) in both {
+                self.store.release_if_absent(id);
+            }
+        }
+    }
+
     /// Gives the content of a record of one database to the other, and the other's to it.
     fn swap_one(&mut self, slot: usize, tag: u32, id: RecordId, a: Db, b: Db) {
         let store = &mut *self.store;

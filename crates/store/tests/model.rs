@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ordain_model::cover::covered_key;
 use ordain_model::key::SLOTS;
 use ordain_model::value::record_hash;
 use ordain_model::{Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value};
@@ -21,6 +22,14 @@ const KEYS: [&str; 8] = [
     "another one that does not fit into a record's line",
 ];
 
+/// Three databases, those below two of them, and one of our own.
+const DBS: [u8; 6] = [0, 1, 2, 128, 129, 255];
+
+/// The name that a key has in a database: below another, that of what lies below the key there.
+fn name(db: Db, key: usize) -> Vec<u8> {
+    if db.is_below() { covered_key(KEYS[key].as_bytes(), b"7").to_vec() } else { KEYS[key].into() }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put { db: u8, key: usize, value: Vec<u8>, expires_at: u64 },
@@ -38,7 +47,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let db = || prop_oneof![0..3u8, Just(255)];
+    let db = || prop::sample::select(&DBS[..]);
     let key = || 0..KEYS.len();
     let text = || prop::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
@@ -51,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Unlock),
         1 => (db(), key(), any::<bool>()).prop_map(|(db, key, changed)| Step::Lend { db, key, changed }),
         1 => (db(), key()).prop_map(|(db, key)| Step::Undo { db, key }),
-        1 => prop::option::of(db()).prop_map(|db| Step::Clear { db }),
+        1 => prop::option::of(db()).prop_map(|db| Step::Clear { db: db.map(|db| Db(db).home().0) }),
         1 => (0..3u8, 0..3u8).prop_map(|(a, b)| Step::Swap { a, b }),
         1 => (0..4u64, 0..SLOTS).prop_map(|(now, from)| Step::Expire { now, from }),
         1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
@@ -73,16 +82,16 @@ impl Pair {
         Pair { store: MemoryStore::new(0..SLOTS), map: BTreeMap::new(), locked: Vec::new(), gsn: Gsn::NONE }
     }
 
-    fn hash(key: usize) -> KeyHash {
-        KeyHash::of(KEYS[key].as_bytes())
+    fn hash(db: Db, key: usize) -> KeyHash {
+        KeyHash::of_record(db, &name(db, key))
     }
 
     fn place(db: Db, key: usize) -> Place {
-        (Pair::hash(key).position(), db, KEYS[key].into())
+        (Pair::hash(db, key).position(), db, name(db, key))
     }
 
     fn reserve(&mut self, db: Db, key: usize) -> RecordId {
-        self.store.find_or_reserve(db, KEYS[key].as_bytes(), Pair::hash(key))
+        self.store.find_or_reserve(db, &name(db, key), Pair::hash(db, key))
     }
 
     fn edit(&mut self, db: u8, key: usize, change: impl Fn(&mut CellMut<'_>)) {
@@ -162,20 +171,15 @@ impl Pair {
             }
             Step::Clear { db } => {
                 self.store.table(gsn).clear(db.map(Db));
-                self.map.retain(|(_, d, _), _| db.map_or(d.0 >= Db::COUNT, |db| d.0 != db));
+                self.map.retain(|(_, d, _), _| db.map_or(d.home().0 >= Db::COUNT, |db| d.home().0 != db));
             }
             Step::Swap { a, b } => {
                 let (a, b) = (Db(a), Db(b));
                 self.store.table(gsn).swap(a, b);
                 if a != b {
                     for ((position, db, key), (cell, version)) in std::mem::take(&mut self.map) {
-                        let to = if db == a {
-                            b
-                        } else if db == b {
-                            a
-                        } else {
-                            db
-                        };
+                        let pairs = [(a, b), (b, a), (a.below(), b.below()), (b.below(), a.below())];
+                        let to = pairs.iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| *to);
                         let version = if to == db { version } else { gsn };
                         self.map.insert((position, to, key), (cell, version));
                     }
@@ -190,7 +194,7 @@ impl Pair {
                 prop_assert_eq!(removed, (before - self.map.len()) as u64);
             }
             Step::Scan { db, after } => {
-                let (db, from) = (Db(db), Pair::hash(after).position().next());
+                let (db, from) = (Db(db), Pair::hash(Db(db), after).position().next());
                 let mut seen = Vec::new();
                 self.store.table(gsn).scan(db, from, &mut |position, key, cell| {
                     seen.push(((position, db, key.to_vec()), cell.clone()));
@@ -206,8 +210,8 @@ impl Pair {
 
     fn look(&self, db: Db, key: usize) -> Result<(), TestCaseError> {
         // Present or not, of equal position or not: a prefetch shows nowhere.
-        self.store.prefetch((0..KEYS.len()).map(Pair::hash));
-        let found = self.store.find(db, KEYS[key].as_bytes(), Pair::hash(key));
+        self.store.prefetch((0..KEYS.len()).map(|key| Pair::hash(db, key)));
+        let found = self.store.find(db, &name(db, key), Pair::hash(db, key));
         let found = found.map(|id| (self.store.cell(id).clone(), self.store.version(id)));
         let found = found.filter(|(cell, _)| cell.value.is_some());
         prop_assert_eq!(found.as_ref(), self.map.get(&Pair::place(db, key)));
@@ -232,13 +236,13 @@ impl Pair {
         }
         prop_assert_eq!(self.store.digest(), digest);
         prop_assert_eq!(self.store.recompute_digest(), digest);
-        for db in [0, 1, 2, 255].map(Db) {
+        for db in DBS.map(Db) {
             let len = self.map.keys().filter(|(_, d, _)| *d == db).count() as u64;
             prop_assert_eq!(self.store.table(Gsn::NONE).len(db), len);
         }
         prop_assert_eq!(self.store.memory().values, heap_bytes);
         for &(id, db, key) in &self.locked {
-            prop_assert_eq!(self.store.key(id), (db, KEYS[key].as_bytes()));
+            prop_assert_eq!(self.store.key(id), (db, &*name(db, key)));
             prop_assert_ne!(self.store.lock(id), 0);
         }
         Ok(())
@@ -256,14 +260,14 @@ proptest! {
         }
         // Nothing is left behind once all is unlocked and cleared.
         pair.apply(Step::Unlock)?;
-        for db in [0, 1, 2, 255] {
+        for db in DBS.into_iter().filter(|db| !Db(*db).is_below()) {
             pair.apply(Step::Clear { db: Some(db) })?;
         }
         let memory = pair.store.memory();
         prop_assert_eq!((memory.indexes, memory.keys, memory.values), (0, 0, 0));
-        for key in KEYS.map(str::as_bytes) {
-            for db in [0, 1, 2, 255].map(Db) {
-                prop_assert_eq!(pair.store.find(db, key, KeyHash::of(key)), None);
+        for key in 0..KEYS.len() {
+            for db in DBS.map(Db) {
+                prop_assert_eq!(pair.store.find(db, &name(db, key), Pair::hash(db, key)), None);
             }
         }
     }

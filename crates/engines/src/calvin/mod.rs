@@ -29,6 +29,7 @@
 //!   code runs once (the paper's own one-way message of section 2).
 //! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
 
+mod covered;
 mod locks;
 mod members;
 mod messages;

@@ -18,6 +18,7 @@ use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
 use super::Message;
+use super::covered;
 use super::locks::Locks;
 use super::members::{Held, Members};
 use super::messages::{Item, ShardMessage};
@@ -354,8 +355,9 @@ impl<S: RecordStore> Shard<S> {
 
     fn request_locks(&mut self, number: u32, active: &mut Active, txn: &Txn) {
         // What it has changed already was free when it was: the queue's word takes the place of the pin.
+        // What lies below a record has no queue and keeps its pin.
         for (record, _) in &active.touched {
-            if self.store.lock(*record) == PINNED {
+            if self.store.lock(*record) == PINNED && !self.store.key(*record).0.is_below() {
                 self.store.set_lock(*record, 0);
             }
         }
@@ -545,6 +547,11 @@ impl<S: RecordStore> Shard<S> {
             out,
         };
         match fragment.access {
+            Access::Read | Access::Write if fragment.covering => {
+                let Active { journal, touched, .. } = active;
+                let turn = covered::Turn { gsn, now, undo: txn.abortable.then_some((journal, touched)) };
+                covered::run(&mut self.store, turn, fragment, code, cx)
+            }
             Access::Write => {
                 let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
                 if self.store.cell(record).is_live(now) {
@@ -968,12 +975,16 @@ const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(1);
 
 /// Notes that an abortable transaction changes a record, and keeps the record's place; answers the journal tag.
-fn touch(store: &mut impl RecordStore, touched: &mut Vec<(RecordId, Gsn)>, record: RecordId) -> u32 {
-    if let Some(at) = touched.iter().position(|(r, _)| *r == record) {
-        return at as u32;
-    }
+pub(super) fn touch(
+    store: &mut impl RecordStore,
+    touched: &mut Vec<(RecordId, Gsn)>,
+    record: RecordId,
+) -> u32 {
     if store.lock(record) == 0 {
+        // Whatever it has touched is pinned or in a queue.
         store.set_lock(record, PINNED);
+    } else if let Some(at) = touched.iter().position(|(r, _)| *r == record) {
+        return at as u32;
     }
     touched.push((record, store.version(record)));
     touched.len() as u32 - 1
@@ -996,7 +1007,7 @@ pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, tx
 /// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of
 /// any other fragment is a bug of ours and stops the node (qstore.md, section 4.11).
 #[inline]
-fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
+pub(super) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 

@@ -91,11 +91,15 @@ impl Requests {
         let key = |random: &mut Random| self.key('c', random);
         let (a, b, c) = (key(random), key(random), key(random));
         let ms = random.below(60).to_string().into_bytes();
-        let (procedure, args) = match random.below(5) {
+        let (procedure, args) = match random.below(8) {
             0 => (t::GUARDED, vec![a, b]),
             1 => (t::GATHER, vec![a, b]),
             2 => (t::PEEK, vec![a, b, c]),
             3 => (p::COMPUTE, vec![b"3".to_vec(), a, b]),
+            4..=6 => {
+                let (bits, d) = (random.below(32) as u8, key(random));
+                return (t::LEDGER, p::CELLS, encode(&[&[bits][..], &a, &b, &c, &d]));
+            }
             _ => (t::EXPIRE_IN, vec![a, ms]),
         };
         // A record in two hands at once is not what plans are made for.

@@ -22,6 +22,11 @@ pub const EXPIRE_IN: ProcedureId = ProcedureId(61_003);
 /// key, which must be absent, and counted key.
 pub const TRUSTING: ProcedureId = ProcedureId(61_004);
 
+/// Entries below two ledgers, which may be one: one is appended to the first, one moved or removed in the second,
+/// and a third is looked at. Arguments: which of its fragments may abort (a byte of bits), two ledgers to write, one
+/// to read, and a plain key that is counted up. What aborts it depends on the state.
+pub const LEDGER: ProcedureId = ProcedureId(61_005);
+
 /// Adds them.
 pub fn register(registry: &mut Registry) {
     registry.register(GUARDED, "test.guarded", Arc::new(Guarded));
@@ -29,6 +34,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(PEEK, "test.peek", Arc::new(Peek));
     registry.register(EXPIRE_IN, "test.expire-in", Arc::new(ExpireIn));
     registry.register(TRUSTING, "test.trusting", Arc::new(Trusting));
+    registry.register(LEDGER, "test.ledger", Arc::new(Ledger));
 }
 
 const ARITY: PlanError = PlanError::fixed("ERR wrong number of arguments for a procedure of the tests");
@@ -190,5 +196,120 @@ impl Procedure for Trusting {
         cx.cell_mut().put(new);
         cx.writer().ok();
         Ok(())
+    }
+}
+
+struct Ledger;
+
+impl Ledger {
+    /// So many entries; then the first are written anew.
+    const ENTRIES: i64 = 8;
+
+    /// The number of the next entry, whatever else has become of the ledger.
+    fn next(cx: &FragmentContext<'_>) -> i64 {
+        let text = cx.cell().string().and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.and_then(|text| text.parse().ok()).unwrap_or(0i64).rem_euclid(Ledger::ENTRIES)
+    }
+
+    /// What stands below: the numbers and lengths of the entries.
+    fn describe(cx: &mut FragmentContext<'_>) -> Vec<u8> {
+        let below = cx.below();
+        let mut text = Vec::new();
+        for n in 0..Ledger::ENTRIES {
+            match &below.read(&n.to_be_bytes()).value {
+                Some(Value::String(entry)) => text.extend([n as u8, entry.len() as u8]),
+                Some(Value::Hash(entry)) => text.extend([n as u8, 100 + entry.len() as u8]),
+                None => {}
+            }
+        }
+        text
+    }
+}
+
+impl Procedure for Ledger {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(&[bits]), 5) =
+            (items.next().map(|arg| arg.bytes.first_chunk().unwrap_or(&[0])), args.len())
+        else {
+            return Err(ARITY);
+        };
+        let mut first = None;
+        for (code, key) in items.enumerate() {
+            let access = if code == 2 { Access::Read } else { Access::Write };
+            let slot = planner.key(code as u16, access, key)?;
+            if code < 3 {
+                planner.covering();
+            }
+            if bits & 1 << code != 0 {
+                planner.abortable();
+            }
+            match first {
+                None => first = Some(slot),
+                // Half of them wait for the first.
+                Some(first) if bits & 1 << 4 != 0 && code < 3 => planner.input(first),
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let may_abort =
+            cx.args.get(0).and_then(|bits| bits.first()).is_some_and(|bits| bits & 1 << code != 0);
+        if code == 3 {
+            let new = bump(cx.cell().string());
+            cx.cell_mut().put(new);
+            cx.writer().ok();
+            return Ok(());
+        }
+        let next = Ledger::next(cx);
+        let given = cx.inputs.get(0).as_bytes().map_or(1, <[u8]>::len) as i64;
+        match code {
+            0 => {
+                let entry = vec![b'e'; 1 + given as usize % 40];
+                cx.below().edit(&next.to_be_bytes(), &mut |cell| cell.put_string(&entry));
+                cx.cell_mut().put_string((next + 1).to_string().as_bytes());
+            }
+            1 if next == 5 => {
+                // Entries outlive their ledger.
+                cx.cell_mut().delete();
+                cx.below().edit(&given.rem_euclid(Ledger::ENTRIES).to_be_bytes(), &mut |cell| {
+                    if cell.value.is_some() {
+                        cell.delete();
+                    }
+                });
+            }
+            1 => {
+                let from = (next + given).rem_euclid(Ledger::ENTRIES).to_be_bytes();
+                let mut taken = None;
+                cx.below().edit(&from, &mut |cell| {
+                    taken = cell.value.clone();
+                    cell.delete();
+                });
+                cx.below().edit(&next.to_be_bytes(), &mut |cell| {
+                    if cell.string().is_some() {
+                        cell.delete();
+                    }
+                    cell.set_field(b"from", &from);
+                    if taken.is_none() {
+                        cell.set_field(&given.to_be_bytes(), b"nothing");
+                    }
+                });
+            }
+            _ => {}
+        }
+        let text = Ledger::describe(cx);
+        cx.writer().bulk(&text);
+        if may_abort && text.len() as i64 % 7 == next % 7 {
+            return Err(Abort::Logic);
+        }
+        assert!(!may_abort || text.len() != 6 || next != 1, "now and then a mistake");
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ordain_model::ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).array(4);
+        (0..4).for_each(|slot| out.extend_from_slice(cx.slot(slot)));
     }
 }
