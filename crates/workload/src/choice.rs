@@ -1,9 +1,10 @@
 //! Which record next: uniform, Zipfian or hot-set choice among `n` records.
 //!
-//! The Zipfian generator draws by rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate
-//! variates from monotone discrete distributions", 1996), which is exact for every exponent and needs no sum over
-//! all records. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most popular records only, and folds
-//! ranks together when it scatters them by a hash; ours scatters them by a permutation.
+//! The Zipfian generator is exact for every exponent and needs no sum over all records: it draws by rejection from a
+//! staircase above the weights. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most popular records only,
+//! and folds ranks together when it scatters them by a hash; ours scatters them by a permutation.
+
+use std::sync::Arc;
 
 use crate::Param;
 use crate::random::Random;
@@ -129,7 +130,7 @@ impl Choice {
     pub fn rank(&self, random: &mut Random) -> u64 {
         match &self.kind {
             Kind::Uniform => random.below(self.records),
-            Kind::Zipfian(zipfian) => zipfian.draw(random) - 1,
+            Kind::Zipfian(zipfian) => zipfian.draw(random),
             Kind::HotSet { hot, share } => {
                 if *hot == self.records || random.unit() < *share {
                     random.below(*hot)
@@ -181,66 +182,100 @@ fn coprime_near_golden(n: u64) -> u64 {
     (start.max(1)..).find(|m| gcd(*m, n) == 1).unwrap_or(1)
 }
 
-/// The constants of rejection-inversion for one number of records and exponent.
+/// Zipfian ranks: a block of successive ranks is chosen by Walker's alias method, in proportion to what it would weigh
+/// if all of its ranks weighed as much as the first; a rank of it evenly; and the rank is rejected as often as it
+/// weighs less than the first. Blocks grow with their ranks, so that there are some hundred of them at most and a
+/// draw in a hundred is rejected, and the power is computed for hardly more.
 #[derive(Clone, Debug)]
 struct Zipfian {
     theta: f64,
-    /// 1 - theta, and its inverse.
-    power: f64,
-    inverse: f64,
-    records: f64,
-    /// The integral of the density up to the first and the last rank: the range to draw from.
-    low: f64,
-    high: f64,
-    /// Up to this distance above its rank a draw is accepted without further ado.
-    sure: f64,
+    blocks: Arc<[Block]>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// The share, of 2^64, of the draws of this place that stay here; the others go to `other`.
+    stay: u64,
+    other: u32,
+    /// Its first rank, from 0 on, and how many it has.
+    first: u32,
+    count: u32,
+    /// The share, of 2^64, at which no rank of the block is rejected.
+    sure: u64,
+}
+
+/// 2^64, of which shares are counted; the conversion back saturates.
+const WHOLE: f64 = 18_446_744_073_709_551_616.0;
+
 impl Zipfian {
+    /// A block is this part of the ranks before it.
+    const PART: u64 = 32;
+
     fn new(records: u64, theta: f64) -> Zipfian {
-        let power = 1.0 - theta;
-        let mut zipfian = Zipfian {
-            theta,
-            power,
-            inverse: 1.0 / power,
-            records: records as f64,
-            low: 0.0,
-            high: 0.0,
-            sure: 0.0,
-        };
-        zipfian.low = zipfian.integral(1.5) - 1.0;
-        zipfian.high = zipfian.integral(records as f64 + 0.5);
-        zipfian.sure = 2.0 - zipfian.integral_inverse(zipfian.integral(2.5) - zipfian.density(2.0));
-        zipfian
+        let density = |rank: u64| ((rank + 1) as f64).powf(-theta);
+        let (mut blocks, mut weights) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        while first < records {
+            let count = ((first + 1) / Zipfian::PART).max(1).min(records - first);
+            let last = first + count - 1;
+            let sure = ((first + 1) as f64 / (last + 1) as f64).powf(theta);
+            // Ranks and counts fit: there are at most 2^32 records.
+            let (at, sure) = (blocks.len() as u32, (sure * WHOLE) as u64);
+            blocks.push(Block { stay: u64::MAX, other: at, first: first as u32, count: count as u32, sure });
+            weights.push(count as f64 * density(first));
+            first += count;
+        }
+        share_out(&mut blocks, weights);
+        Zipfian { theta, blocks: blocks.into() }
     }
 
-    #[inline]
-    fn density(&self, x: f64) -> f64 {
-        (-self.theta * x.ln()).exp()
-    }
-
-    /// The integral of the density from 1 to x: (x^(1 - theta) - 1) / (1 - theta), also near theta 1.
-    #[inline]
-    fn integral(&self, x: f64) -> f64 {
-        (self.power * x.ln()).exp_m1() * self.inverse
-    }
-
-    #[inline]
-    fn integral_inverse(&self, y: f64) -> f64 {
-        // Rounding may carry the argument past the pole when theta is large.
-        ((y * self.power).max(-1.0).ln_1p() * self.inverse).exp()
-    }
-
-    /// A rank from 1 on.
+    /// A rank from 0 on.
     #[inline]
     fn draw(&self, random: &mut Random) -> u64 {
         loop {
-            let y = self.high + random.unit() * (self.low - self.high);
-            let x = self.integral_inverse(y);
-            let rank = x.round().clamp(1.0, self.records);
-            if rank - x <= self.sure || y >= self.integral(rank + 0.5) - self.density(rank) {
-                return rank as u64;
+            let (place, coin) = split(random.bits(), self.blocks.len() as u64);
+            let mut block = &self.blocks[place as usize];
+            if coin >= block.stay {
+                block = &self.blocks[block.other as usize];
             }
+            if block.count == 1 {
+                return u64::from(block.first);
+            }
+            let (offset, coin) = split(random.bits(), u64::from(block.count));
+            let first = u64::from(block.first);
+            if coin < block.sure || self.is_kept(first, first + offset, coin) {
+                return first + offset;
+            }
+        }
+    }
+
+    #[cold]
+    fn is_kept(&self, first: u64, rank: u64, coin: u64) -> bool {
+        let share = ((first + 1) as f64 / (rank + 1) as f64).powf(self.theta);
+        (coin as f64) < share * WHOLE
+    }
+}
+
+/// A number below `n`, and how far the bits are between it and the next, of 2^64. A bias of n / 2^64 is far below
+/// what any number of draws could show.
+#[inline]
+fn split(bits: u64, n: u64) -> (u64, u64) {
+    let product = u128::from(bits) * u128::from(n);
+    ((product >> 64) as u64, product as u64)
+}
+
+/// Fills in an alias table (Vose, "A linear algorithm for generating random numbers with a given distribution",
+/// 1991): every place has one share of all draws, and gives what its own weight does not fill to another.
+fn share_out(blocks: &mut [Block], mut weights: Vec<f64>) {
+    let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+    let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+        (0..weights.len()).partition(|at| weights[*at] < mean);
+    while let (Some(needy), Some(giver)) = (small.pop(), large.last().copied()) {
+        blocks[needy].stay = (weights[needy] / mean * WHOLE) as u64;
+        blocks[needy].other = giver as u32;
+        weights[giver] -= mean - weights[needy];
+        if weights[giver] < mean {
+            small.extend(large.pop());
         }
     }
 }
