@@ -39,10 +39,10 @@ const AMOUNT_BYTES: usize = 8;
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a bank procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
-    registry.register(OPEN, "bank.open", Arc::new(Open));
-    registry.register(TRANSFER, "bank.transfer", Arc::new(Transfer));
-    registry.register(TOTAL, "bank.total", audit::procedure(DB, see));
-    registry.register(BALANCES, "bank.balances", Arc::new(Balances));
+    registry.register_native(OPEN, "bank.open", Arc::new(Open));
+    registry.register_native(TRANSFER, "bank.transfer", Arc::new(Transfer));
+    registry.register_native(TOTAL, "bank.total", audit::procedure(DB, see));
+    registry.register_native(BALANCES, "bank.balances", Arc::new(Balances));
 }
 
 /// The key of an account: longer than that of a YCSB record, so that the two never meet.

@@ -46,9 +46,9 @@ const LENGTH_BYTES: usize = 4;
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a YCSB procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
-    registry.register(LOAD, "ycsb.load", Arc::new(Load));
-    registry.register(RUN, "ycsb.run", Arc::new(Run));
-    registry.register(AUDIT, "ycsb.audit", audit::procedure(DB, see));
+    registry.register_native(LOAD, "ycsb.load", Arc::new(Load));
+    registry.register_native(RUN, "ycsb.run", Arc::new(Run));
+    registry.register_native(AUDIT, "ycsb.audit", audit::procedure(DB, see));
 }
 
 /// The key of a record.
