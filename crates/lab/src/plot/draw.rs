@@ -1,0 +1,466 @@
+//! The picture of a plot.
+//!
+//! `plotters` draws shapes with one colour each on whole pixels. So everything is drawn ten times as large as it is
+//! shown, in reserved colours, and afterwards each reserved colour becomes what it stands for: the ink of the
+//! surrounding text, a colour of the palette, dashes. The palette is that of Okabe and Ito, which those who see few
+//! colours can tell apart and which is legible on white and on black.
+
+use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
+use plotters::prelude::{
+    Color, DrawingArea, FontDesc, FontFamily, FontStyle, IntoDrawingArea, RGBColor, SVGBackend, ShapeStyle,
+};
+use plotters::style::TextStyle;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::scale::{Fitted, fit};
+use super::{Kind, Plot, Scale, Series, Style};
+
+/// How many units a shown pixel has.
+const UNIT: f64 = 10.0;
+/// How wide a picture is shown where there is room for it.
+const WIDTH: f64 = 680.0;
+const MARGIN: f64 = 14.0;
+const PANEL_HEIGHT: f64 = 290.0;
+/// The average width of a letter in letter heights: sans serif, rather too much than too little.
+const LETTER: f64 = 0.56;
+const TITLE: f64 = 16.0;
+const TEXT: f64 = 13.0;
+const SMALL: f64 = 11.5;
+
+const PALETTE: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A00"];
+const DASHES: [&str; 4] = ["90 50", "40 35", "130 40 25 40", "20 30"];
+const GREY: &str = "#808080";
+/// References are grey: what tells them apart.
+const DOTS: [&str; 3] = ["15 40", "70 35 15 35", "15 20"];
+
+/// What something is drawn in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ink {
+    Text,
+    Soft,
+    Grid,
+    Paper,
+    /// Grey, with dots of its own.
+    Reference(usize),
+    /// A colour of the palette.
+    Solid(usize),
+    /// The same, with its own dashes.
+    Dashed(usize),
+}
+
+impl Ink {
+    /// The reserved colour.
+    fn code(self) -> RGBColor {
+        let (kind, number) = match self {
+            Ink::Text => (0, 0),
+            Ink::Soft => (1, 0),
+            Ink::Grid => (2, 0),
+            Ink::Paper => (3, 0),
+            Ink::Reference(i) => (4, i % DOTS.len()),
+            Ink::Solid(i) => (5, i % PALETTE.len()),
+            Ink::Dashed(i) => (6, i % (PALETTE.len() * DASHES.len())),
+        };
+        RGBColor(0xF0, kind, number as u8)
+    }
+
+    /// Every ink that there is.
+    fn all() -> impl Iterator<Item = Ink> {
+        let plain = [Ink::Text, Ink::Soft, Ink::Grid, Ink::Paper];
+        let grey = (0..DOTS.len()).map(Ink::Reference);
+        let solid = (0..PALETTE.len()).map(Ink::Solid);
+        let dashed = (0..PALETTE.len() * DASHES.len()).map(Ink::Dashed);
+        plain.into_iter().chain(grey).chain(solid).chain(dashed)
+    }
+
+    /// Puts what it stands for in the place of the reserved colour.
+    fn replace(self, svg: &str) -> String {
+        let RGBColor(r, g, b) = self.code();
+        let code = format!("#{r:02X}{g:02X}{b:02X}");
+        if !svg.contains(&code) {
+            return svg.to_owned();
+        }
+        let (colour, fill, dashes) = match self {
+            Ink::Text => ("currentColor", "", ""),
+            Ink::Soft => ("currentColor", " fill-opacity=\"0.72\"", ""),
+            Ink::Grid => ("currentColor", "", ""),
+            Ink::Paper => ("#FFFFFF", " class=\"paper\"", ""),
+            Ink::Reference(i) => (GREY, "", DOTS[i % DOTS.len()]),
+            Ink::Solid(i) => (PALETTE[i % PALETTE.len()], "", ""),
+            Ink::Dashed(i) => (PALETTE[i % PALETTE.len()], "", DASHES[i % DASHES.len()]),
+        };
+        let stroke = match self {
+            Ink::Soft => " stroke-opacity=\"0.72\"".to_owned(),
+            Ink::Grid => " stroke-opacity=\"0.16\"".to_owned(),
+            Ink::Reference(_) | Ink::Dashed(_) => format!(" stroke-dasharray=\"{dashes}\""),
+            _ => String::new(),
+        };
+        svg.replace(&format!("fill=\"{code}\""), &format!("fill=\"{colour}\"{fill}"))
+            .replace(&format!("stroke=\"{code}\""), &format!("stroke=\"{colour}\"{stroke}"))
+    }
+}
+
+/// A drawing in shown pixels.
+struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+}
+
+type Place = (f64, f64);
+
+fn units(at: Place) -> (i32, i32) {
+    ((at.0 * UNIT).round() as i32, (at.1 * UNIT).round() as i32)
+}
+
+impl Canvas<'_> {
+    fn draw<'e, E>(&self, element: &'e E)
+    where
+        &'e E: plotters::element::PointCollection<'e, (i32, i32)>,
+        E: for<'b> plotters::element::Drawable<SVGBackend<'b>>,
+    {
+        let drawn = self.area.draw(element);
+        // The backend writes into a string, which cannot fail.
+        drawn.expect("a picture in memory can be drawn");
+    }
+
+    fn line(&self, points: &[Place], ink: Ink, width: f64) {
+        let style = ink.code().stroke_width((width * UNIT).round() as u32);
+        self.draw(&PathElement::new(points.iter().copied().map(units).collect::<Vec<_>>(), style));
+    }
+
+    fn area(&self, from: Place, to: Place, ink: Ink) {
+        self.draw(&Rectangle::new([units(from), units(to)], ink.code().filled()));
+    }
+
+    fn text(&self, text: &str, at: Place, size: f64, ink: Ink, anchor: (HPos, VPos)) {
+        self.styled(text, at, size, ink, anchor, FontStyle::Normal);
+    }
+
+    fn styled(&self, text: &str, at: Place, size: f64, ink: Ink, anchor: (HPos, VPos), style: FontStyle) {
+        // The backend divides by this, for fonts that it has measured.
+        const OF_THE_BACKEND: f64 = 1.24;
+        let font = FontDesc::new(FontFamily::SansSerif, size * UNIT * OF_THE_BACKEND, style);
+        let colour = ink.code();
+        let style = TextStyle::from(font).color(&colour).pos(Pos::new(anchor.0, anchor.1));
+        self.draw(&Text::new(text, units(at), style));
+    }
+
+    /// The marker of the series with this number: each has its own shape.
+    fn marker(&self, at: Place, number: usize) {
+        let ink = Ink::Solid(number).code();
+        let filled: ShapeStyle = ink.filled();
+        let hollow: ShapeStyle = ink.stroke_width((1.6 * UNIT) as u32);
+        let around = |corners: &[Place]| -> Vec<(i32, i32)> {
+            corners.iter().map(|(x, y)| units((at.0 + x, at.1 + y))).collect()
+        };
+        let square = [(-3.6, -3.6), (3.6, -3.6), (3.6, 3.6), (-3.6, 3.6), (-3.6, -3.6)];
+        match number % 7 {
+            0 => self.draw(&Circle::new(units(at), (4.2 * UNIT) as i32, filled)),
+            1 => self.draw(&Polygon::new(around(&square), filled)),
+            2 => self.draw(&Polygon::new(around(&[(0.0, -5.2), (4.8, 3.4), (-4.8, 3.4)]), filled)),
+            3 => {
+                self.draw(&Polygon::new(around(&[(0.0, -5.6), (5.6, 0.0), (0.0, 5.6), (-5.6, 0.0)]), filled))
+            }
+            4 => self.draw(&Circle::new(units(at), (4.0 * UNIT) as i32, hollow)),
+            5 => self.draw(&PathElement::new(around(&square), hollow)),
+            _ => self.draw(&Polygon::new(around(&[(0.0, 5.2), (4.8, -3.4), (-4.8, -3.4)]), filled)),
+        }
+    }
+}
+
+/// How wide a text will be, about.
+fn width_of(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * LETTER
+}
+
+/// Breaks a text into lines that fit.
+fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width_of(line, size) + width_of(word, size) + size * LETTER <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// A series with the number that gives it its looks: models take those of the measured series in turn.
+struct Looks<'a> {
+    series: &'a Series,
+    number: usize,
+}
+
+impl Looks<'_> {
+    fn ink(&self) -> Ink {
+        match self.series.style {
+            Style::Measured => Ink::Solid(self.number),
+            Style::Model => Ink::Dashed(self.number),
+            Style::Reference => Ink::Reference(self.number),
+        }
+    }
+
+    /// Many points make a curve of their own.
+    fn has_markers(&self) -> bool {
+        let points = self.series.points.len();
+        self.series.style == Style::Measured && points <= 40 || points == 1 && !is_line_across(self.series)
+    }
+}
+
+fn looks(plot: &Plot) -> Vec<Looks<'_>> {
+    let number =
+        |i: usize| plot.series[..i].iter().filter(|other| other.style == plot.series[i].style).count();
+    plot.series.iter().enumerate().map(|(i, series)| Looks { series, number: number(i) }).collect()
+}
+
+/// The legend: for each entry where it begins, under one another where they do not fit beside one another.
+fn legend(looks: &[Looks<'_>]) -> (Vec<Place>, f64) {
+    let (mut x, mut y) = (0.0, 0.0);
+    let mut places = Vec::new();
+    for look in looks {
+        let width = SAMPLE + 6.0 + width_of(&look.series.name, TEXT) + 18.0;
+        if x > 0.0 && x + width > WIDTH - 2.0 * MARGIN {
+            (x, y) = (0.0, y + 19.0);
+        }
+        places.push((x, y));
+        x += width;
+    }
+    (places, if looks.is_empty() { 0.0 } else { y + 19.0 })
+}
+
+/// How long the sample of a line is in the legend.
+const SAMPLE: f64 = 30.0;
+const BAR: f64 = 17.0;
+
+/// Draws a plot.
+pub(super) fn svg(plot: &Plot) -> String {
+    let looks = looks(plot);
+    let title = wrap(&plot.title, TITLE * 1.06, WIDTH - 2.0 * MARGIN);
+    let subtitle = wrap(&plot.subtitle, TEXT, WIDTH - 2.0 * MARGIN);
+    let notes: Vec<String> =
+        plot.notes.iter().flat_map(|note| wrap(note, SMALL, WIDTH - 2.0 * MARGIN)).collect();
+    // One bar or line, and nothing beside it, is told by the title and the axes.
+    let (places, legend_height) =
+        legend(if plot.kind == Kind::Bars && looks.len() < 2 { &[] } else { &looks });
+    let head = MARGIN + title.len() as f64 * 21.0 + subtitle.len() as f64 * 18.0 + 6.0;
+    let top = head + legend_height + if plot.kind == Kind::Bars { 8.0 } else { 36.0 };
+    let panel = match plot.kind {
+        Kind::Bars => bars_height(plot, &looks),
+        Kind::Lines | Kind::Cdf => PANEL_HEIGHT,
+    };
+    let bottom = 46.0 + notes.len() as f64 * 15.0 + if notes.is_empty() { 0.0 } else { 8.0 };
+    let height = (top + panel + bottom).round();
+    let mut svg = String::new();
+    {
+        let size = ((WIDTH * UNIT) as u32, (height * UNIT) as u32);
+        let canvas = Canvas { area: SVGBackend::with_string(&mut svg, size).into_drawing_area() };
+        canvas.area((0.0, 0.0), (WIDTH, height), Ink::Paper);
+        let mut y = MARGIN;
+        for line in &title {
+            canvas.styled(line, (MARGIN, y), TITLE, Ink::Text, (HPos::Left, VPos::Top), FontStyle::Bold);
+            y += 21.0;
+        }
+        for line in &subtitle {
+            canvas.text(line, (MARGIN, y), TEXT, Ink::Soft, (HPos::Left, VPos::Top));
+            y += 18.0;
+        }
+        for (look, (x, row)) in looks.iter().zip(&places) {
+            draw_legend_entry(&canvas, plot.kind, look, (MARGIN + x, head + row + 9.0));
+        }
+        match plot.kind {
+            Kind::Bars => draw_bars(&canvas, plot, &looks, top, panel),
+            Kind::Lines | Kind::Cdf => draw_lines(&canvas, plot, &looks, top, panel),
+        }
+        for (i, line) in notes.iter().enumerate() {
+            let at = (MARGIN, top + panel + 50.0 + i as f64 * 15.0);
+            canvas.text(line, at, SMALL, Ink::Soft, (HPos::Left, VPos::Top));
+        }
+        let presented = canvas.area.present();
+        presented.expect("a picture in memory can be finished");
+    }
+    finish(plot, svg, height)
+}
+
+fn draw_legend_entry(canvas: &Canvas<'_>, kind: Kind, look: &Looks<'_>, at: Place) {
+    let middle = (at.0 + SAMPLE / 2.0, at.1);
+    if kind == Kind::Bars && !is_line_across(look.series) {
+        canvas.area((at.0 + 8.0, at.1 - 6.0), (at.0 + SAMPLE - 4.0, at.1 + 6.0), bar_ink(look));
+    } else {
+        canvas.line(&[at, (at.0 + SAMPLE, at.1)], look.ink(), 2.0);
+        if look.has_markers() {
+            canvas.marker(middle, look.number);
+        }
+    }
+    let text = (at.0 + SAMPLE + 6.0, at.1);
+    canvas.text(&look.series.name, text, TEXT, Ink::Text, (HPos::Left, VPos::Center));
+}
+
+/// A reference with one value holds for all of the axis.
+fn is_line_across(series: &Series) -> bool {
+    series.style == Style::Reference && series.points.len() == 1
+}
+
+fn values<'a>(looks: &'a [Looks<'_>]) -> impl Iterator<Item = f64> + 'a {
+    looks.iter().flat_map(|look| {
+        let spread = look.series.spread.iter().flatten().flat_map(|(low, high)| [*low, *high]);
+        look.series.points.iter().map(|(_, y)| *y).chain(spread)
+    })
+}
+
+fn draw_lines(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
+    let swept = looks.iter().filter(|look| !is_line_across(look.series));
+    let x = fit(&plot.x.scale, swept.flat_map(|look| look.series.points.iter().map(|(x, _)| *x)), false);
+    let y = fit(&plot.y.scale, values(looks), true);
+    let labels: Vec<String> = y.ticks.iter().map(|tick| y.scale.label(*tick)).collect();
+    let widest = labels.iter().map(|label| width_of(label, TEXT)).fold(24.0, f64::max);
+    let (left, right) = (MARGIN + widest + 8.0, WIDTH - MARGIN - 12.0);
+    let across = |share: f64| left + share * (right - left);
+    let up = |share: f64| top + (1.0 - share) * height;
+
+    canvas.text(&plot.y.caption(), (MARGIN, top - 10.0), TEXT, Ink::Soft, (HPos::Left, VPos::Bottom));
+    for (tick, label) in y.ticks.iter().zip(&labels) {
+        let Some(share) = y.share(*tick) else { continue };
+        canvas.line(&[(left, up(share)), (right, up(share))], Ink::Grid, 1.0);
+        canvas.text(label, (left - 7.0, up(share)), TEXT, Ink::Text, (HPos::Right, VPos::Center));
+    }
+    draw_x_axis(canvas, plot.x.caption().as_str(), &x, (left, right), top + height);
+
+    let place = |(at, value): (f64, f64)| Some((across(x.share(at)?), up(y.share(value)?)));
+    let by_style = |style: Style| looks.iter().filter(move |look| look.series.style == style);
+    let in_order = by_style(Style::Reference).chain(by_style(Style::Model)).chain(by_style(Style::Measured));
+    for look in in_order {
+        let series = look.series;
+        if is_line_across(series) {
+            if let Some(share) = series.points.first().and_then(|(_, value)| y.share(*value)) {
+                canvas.line(&[(left, up(share)), (right, up(share))], look.ink(), 2.0);
+            }
+            continue;
+        }
+        for ((at, _), (low, high)) in series.points.iter().zip(series.spread.iter().flatten()) {
+            if let (Some(low), Some(high)) = (place((*at, *low)), place((*at, *high))) {
+                let cap = |at: Place| [(at.0 - 4.0, at.1), (at.0 + 4.0, at.1)];
+                canvas.line(&[low, high], Ink::Solid(look.number), 1.2);
+                canvas.line(&cap(low), Ink::Solid(look.number), 1.2);
+                canvas.line(&cap(high), Ink::Solid(look.number), 1.2);
+            }
+        }
+        let places: Vec<Place> = series.points.iter().copied().filter_map(place).collect();
+        if places.len() > 1 {
+            canvas.line(&places, look.ink(), 2.0);
+        }
+        if look.has_markers() {
+            places.iter().for_each(|at| canvas.marker(*at, look.number));
+        }
+    }
+}
+
+fn draw_x_axis(canvas: &Canvas<'_>, caption: &str, x: &Fitted, (left, right): (f64, f64), base: f64) {
+    canvas.line(&[(left, base), (right, base)], Ink::Soft, 1.0);
+    for tick in &x.ticks {
+        let Some(share) = x.share(*tick) else { continue };
+        let at = left + share * (right - left);
+        canvas.line(&[(at, base), (at, base + 5.0)], Ink::Soft, 1.0);
+        canvas.text(&x.scale.label(*tick), (at, base + 8.0), TEXT, Ink::Text, (HPos::Center, VPos::Top));
+    }
+    let middle = ((left + right) / 2.0, base + 27.0);
+    canvas.text(caption, middle, TEXT, Ink::Soft, (HPos::Center, VPos::Top));
+}
+
+fn names(plot: &Plot) -> &[String] {
+    match &plot.x.scale {
+        Scale::Categories(names) => names,
+        _ => &[],
+    }
+}
+
+fn barred<'a>(looks: &'a [Looks<'a>]) -> impl Iterator<Item = &'a Looks<'a>> {
+    looks.iter().filter(|look| !is_line_across(look.series))
+}
+
+fn group_height(looks: &[Looks<'_>]) -> f64 {
+    barred(looks).count().max(1) as f64 * (BAR + 2.0) + 12.0
+}
+
+fn bars_height(plot: &Plot, looks: &[Looks<'_>]) -> f64 {
+    names(plot).len().max(1) as f64 * group_height(looks)
+}
+
+fn bar_ink(look: &Looks<'_>) -> Ink {
+    match look.series.style {
+        Style::Reference => Ink::Soft,
+        Style::Measured | Style::Model => Ink::Solid(look.number),
+    }
+}
+
+/// Bars lie, so that the names of settings can be read.
+fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
+    let names = names(plot);
+    let length = fit(&plot.y.scale, values(looks), true);
+    let widest = names.iter().map(|name| width_of(name, TEXT)).fold(0.0, f64::max).min(WIDTH * 0.4);
+    let (left, right) = (MARGIN + widest + 9.0, WIDTH - MARGIN - 44.0);
+    let across = |share: f64| left + share * (right - left);
+    for tick in &length.ticks {
+        if let Some(at) = length.share(*tick).map(across) {
+            canvas.line(&[(at, top), (at, top + height)], Ink::Grid, 1.0);
+        }
+    }
+    let group = group_height(looks);
+    for (i, name) in names.iter().enumerate() {
+        let middle = top + (i as f64 + 0.5) * group;
+        // A name that is too long is broken, two lines at most.
+        let lines = wrap(name, TEXT, widest + 1.0);
+        let first = middle - (lines.len().min(2) as f64 - 1.0) * 7.5;
+        for (line, text) in lines.iter().take(2).enumerate() {
+            let at = (left - 8.0, first + line as f64 * 15.0);
+            canvas.text(text, at, TEXT, Ink::Text, (HPos::Right, VPos::Center));
+        }
+        for (row, look) in barred(looks).enumerate() {
+            let y = top + i as f64 * group + 6.0 + row as f64 * (BAR + 2.0);
+            let found = look.series.points.iter().position(|(category, _)| *category == i as f64);
+            let Some((number, value)) = found.map(|number| (number, look.series.points[number].1)) else {
+                continue;
+            };
+            let Some(end) = length.share(value).map(across) else { continue };
+            let zero = across(length.share(0.0).unwrap_or(0.0));
+            canvas.area((zero.min(end), y), (zero.max(end), y + BAR), bar_ink(look));
+            let mut beside = end;
+            if let Some((low, high)) = look.series.spread.as_ref().and_then(|spread| spread.get(number))
+                && let (Some(low), Some(high)) = (length.share(*low), length.share(*high))
+            {
+                let (low, high, mid) = (across(low), across(high), y + BAR / 2.0);
+                canvas.line(&[(low, mid), (high, mid)], Ink::Text, 1.2);
+                for x in [low, high] {
+                    canvas.line(&[(x, mid - 4.0), (x, mid + 4.0)], Ink::Text, 1.2);
+                }
+                beside = beside.max(high);
+            }
+            let label = length.scale.label(value);
+            canvas.text(&label, (beside + 5.0, y + BAR / 2.0), SMALL, Ink::Text, (HPos::Left, VPos::Center));
+        }
+    }
+    for look in looks.iter().filter(|look| is_line_across(look.series)) {
+        if let Some(at) = look.series.points.first().and_then(|(_, value)| length.share(*value)).map(across) {
+            canvas.line(&[(at, top), (at, top + height)], look.ink(), 2.0);
+        }
+    }
+    canvas.line(&[(left, top), (left, top + height)], Ink::Soft, 1.0);
+    draw_x_axis(canvas, &plot.y.caption(), &length, (left, right), top + height);
+}
+
+/// Turns what the backend has written into the document that is wanted.
+fn finish(plot: &Plot, drawn: String, height: f64) -> String {
+    let (width, units_wide, units_high) = (WIDTH, WIDTH * UNIT, height * UNIT);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {units_wide} {units_high}\" style=\"max-width:100%;height:auto\" role=\"img\" \
+         color=\"#1B1F24\" stroke-linejoin=\"round\">\n<title>{}</title>\n<desc>{}</desc>\n",
+        crate::html::escaped(&plot.title),
+        crate::html::escaped(&plot.in_words()),
+    );
+    let body = drawn.split_once('>').map_or("", |(_, body)| body.trim_start());
+    let body = body.replace("font-family=\"sans-serif\"", "font-family=\"Helvetica, Arial, sans-serif\"");
+    let body = body.replace(" opacity=\"1\"", "");
+    svg.push_str(&Ink::all().fold(body, |svg, ink| ink.replace(&svg)));
+    svg
+}

@@ -1,0 +1,390 @@
+//! What `ordain bench … --plot` draws: the plot that the runs themselves ask for.
+//!
+//! If a number was swept, it is the axis, and everything else that differs between the runs names a line. If not,
+//! each setting is a bar. Runs whose checks failed are no result: they are not drawn, and the plot says so.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Axis, Kind, Plot, Scale, Series, Style};
+use crate::report::{Latency, Run, median};
+
+/// Everything that can differ between two runs, by name, in the order of the report.
+fn knobs(run: &Run) -> Vec<(String, Value)> {
+    let fixed = [
+        ("engine", Value::from(run.engine.clone())),
+        ("workload", run.workload.to_string().into()),
+        ("nodes", run.nodes.into()),
+        ("threads", run.threads.into()),
+        ("clients", run.clients.into()),
+    ];
+    let params = run.params.iter().map(|(name, value)| (name.clone(), value.clone()));
+    fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(params).collect()
+}
+
+fn knob(run: &Run, name: &str) -> Option<Value> {
+    knobs(run).into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), super::si),
+        other => other.to_string(),
+    }
+}
+
+/// Whether it is the ceiling that engines are held against.
+fn is_ceiling(run: &Run) -> bool {
+    run.engine == "ceiling"
+}
+
+/// The runs of engines, or the ceiling's where there are no others: it has no knobs that an engine does not have.
+fn of_engines<'a>(runs: &[&'a Run]) -> Vec<&'a Run> {
+    let engines: Vec<&Run> = runs.iter().copied().filter(|run| !is_ceiling(run)).collect();
+    if engines.is_empty() { runs.to_vec() } else { engines }
+}
+
+/// The names of the knobs that differ, and the values of each.
+fn varied(runs: &[&Run]) -> Vec<(String, Vec<Value>)> {
+    let mut found: Vec<(String, Vec<Value>)> = Vec::new();
+    for (name, value) in of_engines(runs).into_iter().flat_map(knobs) {
+        match found.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) if values.contains(&value) => {}
+            Some((_, values)) => values.push(value),
+            None => found.push((name, vec![value])),
+        }
+    }
+    found.retain(|(name, values)| values.len() > 1 && name != "seed");
+    found
+}
+
+/// The knob that is the axis: the number with the most values.
+fn swept(varied: &[(String, Vec<Value>)]) -> Option<(String, Vec<f64>)> {
+    let numbers = varied.iter().filter_map(|(name, values)| {
+        let numbers: Option<Vec<f64>> = values.iter().map(Value::as_f64).collect();
+        Some((name.clone(), numbers?))
+    });
+    // The first of equals.
+    numbers.reduce(|longest, next| if next.1.len() > longest.1.len() { next } else { longest })
+}
+
+/// The names of the varied knobs of a run, without one.
+fn name(run: &Run, varied: &[(String, Vec<Value>)], without: &[&str]) -> String {
+    let mut words = Vec::new();
+    for (knob_name, _) in varied.iter().filter(|(name, _)| !without.contains(&name.as_str())) {
+        let Some(value) = knob(run, knob_name) else { continue };
+        match (knob_name.as_str(), value.is_string()) {
+            (_, true) => words.push(text(&value)),
+            (name, false) => words.push(format!("{} {}", name.replace('_', " "), text(&value))),
+        }
+    }
+    words.join(", ")
+}
+
+/// What all of the runs have in common.
+fn circumstances(runs: &[&Run]) -> String {
+    let Some(first) = of_engines(runs).first().copied() else { return String::new() };
+    let varied = varied(runs);
+    let told =
+        ["records", "warehouses", "ops_per_txn", "record_bytes", "write_ratio", "theta", "contention_index"];
+    let common = |name: &str| !varied.iter().any(|(varied, _)| varied == name);
+    let mut words = Vec::new();
+    for name in told.into_iter().filter(|name| common(name)) {
+        if let Some(value) = first.params.get(name) {
+            words.push(format!("{} {}", name.replace('_', " "), text(value)));
+        }
+    }
+    for (name, count) in [("threads", first.threads), ("clients", first.clients)] {
+        if common(name) {
+            words.push(format!("{name} {}", super::si(count as f64)));
+        }
+    }
+    if common("durability")
+        && let Some(value) = first.params.get("durability")
+    {
+        words.push(format!("durability {}", text(value)));
+    }
+    words.join(", ")
+}
+
+/// The runs that may be shown, and what has to be said of the others.
+fn sound(runs: &[Run]) -> (Vec<&Run>, Vec<String>) {
+    let passed: Vec<&Run> = runs.iter().filter(|run| run.passed()).collect();
+    let failed = runs.len() - passed.len();
+    let mut notes = Vec::new();
+    if failed > 0 {
+        notes.push(format!("{failed} of {} runs failed their checks and are not shown.", runs.len()));
+    }
+    let repetitions = passed.iter().map(|run| run.repetition).max().unwrap_or(1);
+    if repetitions > 1 {
+        notes.push(format!(
+            "Medians of {repetitions} interleaved repetitions; whiskers from the least to the most."
+        ));
+    }
+    (passed, notes)
+}
+
+fn title(runs: &[&Run], what: &str) -> String {
+    let workloads: BTreeSet<String> = runs.iter().map(|run| run.workload.to_string()).collect();
+    let engines: BTreeSet<&str> = of_engines(runs).iter().map(|run| run.engine.as_str()).collect();
+    let workloads: Vec<String> = workloads.into_iter().collect();
+    let engines = if engines.len() == 1 {
+        format!(", {}", engines.into_iter().collect::<String>())
+    } else {
+        String::new()
+    };
+    format!("{what}, {}{engines}", workloads.join(" and "))
+}
+
+/// Committed transactions a second, over whatever was swept.
+pub fn of_runs(runs: &[Run]) -> Plot {
+    let (runs, notes) = sound(runs);
+    let varied = varied(&runs);
+    let (x, kind, series) = match swept(&varied) {
+        Some((axis, values)) => {
+            let (low, high) = values.iter().fold((f64::MAX, 0f64), |(l, h), v| (l.min(*v), h.max(*v)));
+            let scale = if low > 0.0 && high / low >= 20.0 { Scale::Log } else { Scale::Linear };
+            let series = lines(&runs, &varied, &axis);
+            (Axis::new(&axis.replace('_', " "), "", scale), Kind::Lines, series)
+        }
+        None => {
+            let (categories, series) = bars(&runs, &varied);
+            (Axis::new("", "", Scale::Categories(categories)), Kind::Bars, series)
+        }
+    };
+    Plot {
+        title: title(&runs, "Throughput"),
+        subtitle: circumstances(&runs),
+        x,
+        y: Axis::throughput(),
+        kind,
+        series,
+        notes,
+    }
+}
+
+/// The throughputs of some runs by a place that each of them has.
+fn points(runs: &[&Run], place: impl Fn(&Run) -> Option<f64>) -> Vec<(f64, Vec<f64>)> {
+    let mut points: Vec<(f64, Vec<f64>)> = Vec::new();
+    for (run, x) in runs.iter().filter_map(|run| Some((run, place(run)?))) {
+        match points.iter_mut().find(|(at, _)| *at == x) {
+            Some((_, values)) => values.push(run.txn_per_s),
+            None => points.push((x, vec![run.txn_per_s])),
+        }
+    }
+    points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    points
+}
+
+/// A line for each setting of the other knobs.
+fn lines(runs: &[&Run], varied: &[(String, Vec<Value>)], axis: &str) -> Vec<Series> {
+    let named = |run: &Run| match (is_ceiling(run), name(run, varied, &[axis])) {
+        (true, name) if !name.contains(&run.engine) => format!("{} {name}", run.engine).trim_end().to_owned(),
+        (false, name) if name.is_empty() => run.engine.clone(),
+        (_, name) => name,
+    };
+    let groups = group(runs, named).into_iter().map(|(name, group)| {
+        let points = points(&group, |run| knob(run, axis).and_then(|value| value.as_f64()));
+        let style = if is_ceiling(group[0]) { Style::Reference } else { Style::Measured };
+        Series { style, ..Series::repeated(name, &points) }
+    });
+    groups.collect()
+}
+
+/// A bar for each setting, a colour for each engine if there are several and they differ in more than their names;
+/// the ceiling is a line all across.
+fn bars(runs: &[&Run], varied: &[(String, Vec<Value>)]) -> (Vec<String>, Vec<Series>) {
+    let is_varied = |wanted: &str| varied.iter().any(|(name, _)| name == wanted);
+    let by_engine = is_varied("engine") && varied.len() > 1;
+    let category = |run: &Run| {
+        let name = name(run, varied, if by_engine { &["engine"] } else { &[] });
+        if name.is_empty() { run.engine.clone() } else { name }
+    };
+    let engines = of_engines(runs);
+    let mut categories: Vec<String> = Vec::new();
+    for name in engines.iter().map(|run| category(run)) {
+        if !categories.contains(&name) {
+            categories.push(name);
+        }
+    }
+    let place = |run: &Run| categories.iter().position(|known| *known == category(run)).map(|x| x as f64);
+    let named = |run: &Run| if by_engine { run.engine.clone() } else { "throughput".to_owned() };
+    let mut series: Vec<Series> = group(&engines, named)
+        .into_iter()
+        .map(|(name, group)| Series::repeated(name, &points(&group, place)))
+        .collect();
+    if engines.iter().all(|run| !is_ceiling(run)) {
+        let ceilings: Vec<&Run> = runs.iter().copied().filter(|run| is_ceiling(run)).collect();
+        for (name, group) in group(&ceilings, |run| name(run, varied, &["engine"])) {
+            let rate = median(group.iter().map(|run| run.txn_per_s));
+            series.push(Series::reference(format!("ceiling {name}").trim_end(), vec![(0.0, rate)]));
+        }
+    }
+    (categories, series)
+}
+
+/// Runs by name, in the order in which they ran.
+fn group<'a>(runs: &[&'a Run], name: impl Fn(&Run) -> String) -> Vec<(String, Vec<&'a Run>)> {
+    let mut groups: Vec<(String, Vec<&'a Run>)> = Vec::new();
+    for run in runs {
+        let name = name(run);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, group)) => group.push(run),
+            None => groups.push((name, vec![run])),
+        }
+    }
+    groups
+}
+
+/// Which share of the transactions was answered within which time; nothing if nobody was answered.
+pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
+    let (runs, mut notes) = sound(runs);
+    let runs: Vec<&Run> = runs.into_iter().filter(|run| run.latency_us.max > 0).collect();
+    if runs.is_empty() {
+        return None;
+    }
+    notes.retain(|note| !note.starts_with("Medians"));
+    notes.push("The quantiles of the report, joined by lines.".to_owned());
+    let varied = varied(&runs);
+    let quantiles: [(f64, fn(&Latency) -> u64); 4] =
+        [(0.5, |l| l.p50), (0.95, |l| l.p95), (0.99, |l| l.p99), (0.999, |l| l.p999)];
+    let series = group(&runs, |run| name(run, &varied, &[])).into_iter().map(|(name, group)| {
+        let point = |(share, of): (f64, fn(&Latency) -> u64)| {
+            (median(group.iter().map(|run| of(&run.latency_us) as f64)).max(1.0), share)
+        };
+        let name = if name.is_empty() { group[0].engine.clone() } else { name };
+        Series::measured(name, quantiles.map(point).to_vec())
+    });
+    Some(Plot {
+        title: title(&runs, "Latency"),
+        subtitle: circumstances(&runs),
+        x: Axis::new("from submission to answer", "µs", Scale::Log),
+        y: Axis::new("answered within", "", Scale::Nines),
+        kind: Kind::Cdf,
+        series: series.collect(),
+        notes,
+    })
+}
+
+/// Runs that tests make up.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::collections::BTreeMap;
+
+    use serde_json::Map;
+
+    use crate::report::{Check, Latency, Run};
+
+    /// A run of one second that came to this many transactions.
+    pub(crate) fn run(engine: &str, repetition: usize, txn_per_s: f64, passes: bool) -> Run {
+        Run {
+            engine: engine.to_owned(),
+            workload: "ycsb",
+            params: Map::new(),
+            nodes: 1,
+            threads: 2,
+            clients: 2000,
+            seconds: 1.0,
+            committed: txn_per_s as u64,
+            aborted: 0,
+            txn_per_s,
+            op_per_s: txn_per_s * 10.0,
+            latency_us: Latency::default(),
+            peak_rss_bytes: 0,
+            checks: BTreeMap::from([("counters", Check::from(passes))]),
+            repetition,
+            share_of_ceiling: None,
+            load_seconds: 0.0,
+            cpu_us_per_txn: BTreeMap::new(),
+            replay_txn_per_s: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::testing::run;
+    use super::*;
+
+    fn with(engine: &str, repetition: usize, rate: f64, knobs: &[(&str, Value)]) -> Run {
+        let params: Map<String, Value> =
+            knobs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Run { params, ..run(engine, repetition, rate, true) }
+    }
+
+    #[test]
+    fn a_swept_number_is_the_axis_and_the_rest_names_the_lines() {
+        let mut runs = Vec::new();
+        for repetition in 1..=3 {
+            for durability in ["fsync", "none"] {
+                for (theta, rate) in [(0.9, 50.0), (0.0, 100.0)] {
+                    let knobs = [("theta", theta.into()), ("durability", durability.into())];
+                    runs.push(with("calvin", repetition, rate + repetition as f64, &knobs));
+                }
+            }
+        }
+        let plot = of_runs(&runs);
+        assert_eq!((plot.kind, plot.x.label.as_str()), (Kind::Lines, "theta"));
+        let names: Vec<&str> = plot.series.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["fsync", "none"]);
+        assert_eq!(plot.series[0].points, [(0.0, 102.0), (0.9, 52.0)]);
+        assert_eq!(plot.series[0].spread, Some(vec![(101.0, 103.0), (51.0, 53.0)]));
+        assert!(plot.notes[0].contains("3 interleaved repetitions"), "{:?}", plot.notes);
+        assert!(plot.title.contains("calvin") && plot.subtitle.contains("threads"), "{plot:?}");
+    }
+
+    #[test]
+    fn without_a_swept_number_each_setting_is_a_bar() {
+        let one = with("calvin", 1, 10.0, &[("durability", "fsync".into())]);
+        let two = with("calvin", 1, 20.0, &[("durability", "none".into())]);
+        let plot = of_runs(&[one.clone(), two.clone()]);
+        assert_eq!(plot.kind, Kind::Bars);
+        assert_eq!(plot.x.scale, Scale::Categories(vec!["fsync".to_owned(), "none".to_owned()]));
+        assert_eq!(plot.series[0].points, [(0.0, 10.0), (1.0, 20.0)]);
+        let other =
+            |run: &Run, rate: f64| Run { engine: "qstore".to_owned(), txn_per_s: rate, ..run.clone() };
+        let plot = of_runs(&[one.clone(), two.clone(), other(&one, 30.0), other(&two, 40.0)]);
+        let series: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), s.points.as_slice())).collect();
+        assert_eq!(series[0], ("calvin", &[(0.0, 10.0), (1.0, 20.0)][..]));
+        assert_eq!(series[1], ("qstore", &[(0.0, 30.0), (1.0, 40.0)][..]));
+        let ceiling = Run { clients: 0, ..run("ceiling", 1, 90.0, true) };
+        let plot = of_runs(&[one, ceiling]);
+        assert_eq!(plot.x.scale, Scale::Categories(vec!["calvin".to_owned()]));
+        assert_eq!(plot.series[1], Series::reference("ceiling", vec![(0.0, 90.0)]));
+    }
+
+    #[test]
+    fn a_run_whose_checks_failed_is_not_drawn_and_the_ceiling_is_a_reference() {
+        let runs = [
+            with("calvin", 1, 10.0, &[("theta", 0.0.into())]),
+            with("calvin", 1, 5.0, &[("theta", 0.5.into())]),
+            run("calvin", 1, 1e9, false),
+            Run { clients: 0, ..with("ceiling", 1, 50.0, &[("theta", 0.0.into())]) },
+            Run { clients: 0, ..with("ceiling", 1, 40.0, &[("theta", 0.5.into())]) },
+        ];
+        let plot = of_runs(&runs);
+        assert_eq!(plot.x.label, "theta");
+        assert!(plot.notes[0].contains("1 of 5 runs failed"), "{:?}", plot.notes);
+        let looks: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), s.style)).collect();
+        assert_eq!(looks, [("calvin", Style::Measured), ("ceiling", Style::Reference)]);
+        assert!(plot.series.iter().all(|series| series.points.iter().all(|(_, y)| *y < 1e6)));
+    }
+
+    #[test]
+    fn latencies_of_those_who_were_answered() {
+        assert!(latency_of_runs(&[run("a", 1, 1.0, true)]).is_none());
+        let latency_us = Latency { mean: 12.0, p50: 10, p95: 20, p99: 30, p999: 40, max: 50 };
+        let plot = latency_of_runs(&[Run { latency_us, ..run("a", 1, 1.0, true) }]).unwrap();
+        assert_eq!(plot.series[0].points, [(10.0, 0.5), (20.0, 0.95), (30.0, 0.99), (40.0, 0.999)]);
+        assert_eq!((plot.series[0].name.as_str(), plot.kind), ("a", Kind::Cdf));
+    }
+
+    #[test]
+    fn nothing_is_drawn_as_nothing() {
+        assert!(of_runs(&[]).series.iter().all(|series| series.points.is_empty()));
+    }
+}
