@@ -1,0 +1,197 @@
+//! How a transaction that a workload made up travels: its *form*.
+//!
+//! A workload makes up a procedure and its arguments. Ordain takes them as they are (`native`: FCALL). Any other
+//! server for Redis's protocol is told the same in its own words: as a block (`multi`: MULTI … EXEC), which suits what
+//! needs no decision in the middle, or as a script (`script`: EVALSHA), which may decide. Records are laid out as
+//! such a server would have them, so that the comparison is with what its users would do: a record with a counter is
+//! a hash, an account a number, a list a string that is appended to.
+//!
+//! [`prepare`] is the one place that says which workloads have which forms.
+
+mod native;
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::bail;
+use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId};
+use ordain_workload::{Finding, Seen, Workload};
+
+use super::link::{Link, Speech};
+use super::probe::ServerInfo;
+use super::wire::Commands;
+
+/// The forms there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FormName {
+    /// FCALL of the very procedure: Ordain only.
+    Native,
+    /// MULTI … EXEC of ordinary commands.
+    Multi,
+    /// EVALSHA of a Lua script.
+    Script,
+}
+
+impl FormName {
+    /// All of them.
+    pub const ALL: [FormName; 3] = [FormName::Native, FormName::Multi, FormName::Script];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FormName::Native => "native",
+            FormName::Multi => "multi",
+            FormName::Script => "script",
+        }
+    }
+
+    /// What replies are to come in.
+    pub const fn speech(self) -> Speech {
+        match self {
+            FormName::Native => Speech::Resp3,
+            FormName::Multi | FormName::Script => Speech::Resp2,
+        }
+    }
+}
+
+impl fmt::Display for FormName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for FormName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<FormName> {
+        match FormName::ALL.into_iter().find(|form| form.name() == text) {
+            Some(form) => Ok(form),
+            None => bail!("there is no form {text:?}: there are native, multi and script"),
+        }
+    }
+}
+
+/// Turns transactions into commands and replies into outcomes. Shared by all connections.
+pub trait Form: fmt::Debug + Send + Sync {
+    /// Writes the commands of a transaction of loading or of the run.
+    ///
+    /// # Errors
+    /// A procedure that this form does not know: a mistake in the program.
+    fn write(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()>;
+
+    /// Makes one outcome of the replies to those commands, each an encoded [`Datum`], one after the other. Appends
+    /// the reply that the native procedure would have given, as far as the workload looks at it.
+    ///
+    /// # Errors
+    /// The server did something that no run can go on after.
+    fn read(
+        &self,
+        procedure: ProcedureId,
+        replies: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> anyhow::Result<OutcomeStatus>;
+
+    /// Answers the workload's audits, in order.
+    ///
+    /// # Errors
+    /// The connection broke.
+    fn audit(&self, audits: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>>;
+
+    /// What must hold, by all that this form can know.
+    fn check(&self, workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
+        workload.check(seen)
+    }
+}
+
+/// A workload's form on a server, with all that it needs there.
+///
+/// # Errors
+/// The workload does not have that form, or the server does not take it.
+pub fn prepare(
+    form: FormName,
+    workload: &dyn Workload,
+    server: &ServerInfo,
+    link: &mut Link,
+) -> anyhow::Result<Box<dyn Form>> {
+    let _ = (workload, &link);
+    match form {
+        FormName::Native if !server.is_ordain() => bail!(
+            "{server} has no native procedures, only Ordain has: choose --form multi or --form script for it"
+        ),
+        FormName::Native => Ok(Box::new(native::Native::new())),
+        _ => bail!("not yet"),
+    }
+}
+
+/// What an error that a server answered means for the transaction.
+///
+/// # Errors
+/// Something is wrong with the server or with what it was asked: the run cannot go on.
+pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
+    let is = |prefix: &str| text.starts_with(prefix.as_bytes());
+    Ok(match text.split(|byte| *byte == b' ').next().unwrap_or_default() {
+        b"BUSY" => OutcomeStatus::Busy,
+        b"MISCONF" | b"OOM" => OutcomeStatus::Refused,
+        b"TXNABORT" if is("TXNABORT a record that") => OutcomeStatus::Aborted(Abort::Conflict),
+        b"TXNABORT" => OutcomeStatus::Aborted(Abort::Restart),
+        b"ERR" if is("ERR transaction aborted by its own logic") => OutcomeStatus::Aborted(Abort::Logic),
+        // Codes that servers give to what should never be asked, or cannot be answered.
+        b"ERR" | b"WRONGTYPE" | b"NOSCRIPT" | b"NOAUTH" | b"WRONGPASS" | b"NOPERM" | b"LOADING"
+        | b"READONLY" | b"MASTERDOWN" | b"CLUSTERDOWN" | b"MOVED" | b"ASK" | b"CROSSSLOT" | b"TRYAGAIN"
+        | b"EXECABORT" | b"NOREPLICAS" | b"NOPROTO" | b"UNKILLABLE" => {
+            bail!("the server answered a transaction with an error: {}", String::from_utf8_lossy(text))
+        }
+        // A code of the procedure's own.
+        _ => OutcomeStatus::Aborted(Abort::Logic),
+    })
+}
+
+/// The outcome that a single reply tells, which is appended.
+fn read_one(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
+    reply.extend_from_slice(replies);
+    match Datum::first(replies) {
+        Datum::Error(text) => judge(text),
+        _ => Ok(OutcomeStatus::Committed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart() {
+        let logic = OutcomeStatus::Aborted(Abort::Logic);
+        for (text, status) in [
+            ("NOFUNDS not enough in the account", Some(logic)),
+            ("BUSY the pipeline is full: retry later", Some(OutcomeStatus::Busy)),
+            ("MISCONF this node cannot", Some(OutcomeStatus::Refused)),
+            ("ERR unknown command 'FCALL'", None),
+            ("WRONGTYPE Operation against", None),
+            ("ERR Function not found", None),
+        ] {
+            assert_eq!(judge(text.as_bytes()).ok(), status, "{text}");
+        }
+        // The texts that the model gives to each abort.
+        for (abort, status) in [
+            (Abort::Logic, Some(logic)),
+            (Abort::Conflict, Some(OutcomeStatus::Aborted(Abort::Conflict))),
+            (Abort::Restart, Some(OutcomeStatus::Aborted(Abort::Restart))),
+            (Abort::Panic, None),
+            (Abort::Budget, None),
+        ] {
+            let mut reply = Vec::new();
+            ordain_model::Writer(&mut reply).abort(abort);
+            let Datum::Error(text) = Datum::first(&reply) else { panic!() };
+            assert_eq!(judge(text).ok(), status, "{abort:?}");
+        }
+    }
+
+    #[test]
+    fn forms_have_names() {
+        for form in FormName::ALL {
+            assert_eq!(form.name().parse::<FormName>().unwrap(), form);
+        }
+        assert!("lua".parse::<FormName>().is_err());
+    }
+}

@@ -1,0 +1,362 @@
+//! Drives a workload against a server over the Redis protocol, Ordain's or any other.
+//!
+//! The same [`Source`](ordain_workload::Source)s make up the same transactions as for the [embedded](crate::embedded)
+//! driver. Each population has a thread with an event loop and its share of the connections, and each connection has a
+//! number of transactions in flight. What a transaction is told a server as is its [form](forms).
+//!
+//! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain; then the
+//! calling thread audits. The processor time of the clients' threads is told apart from that of the server's. A server
+//! that dies in the middle ends the run with what was measured so far and the reason.
+
+pub mod forms;
+mod link;
+mod population;
+mod probe;
+mod target;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ordain_model::{Datum, ProcedureId};
+use ordain_workload::{Counts, Finding, Seen, Workload};
+
+use crate::embedded::{Length, Tally};
+use crate::progress::Progress;
+use crate::server::{Process, cpu_since};
+
+pub use forms::FormName;
+pub use link::{Link, Speech};
+pub use probe::ServerInfo;
+pub use target::Target;
+
+use population::{Population, Report, Shared, Stage, Task, Word};
+
+/// What to run, and against whom.
+#[derive(Clone, Debug)]
+pub struct RespSetup {
+    /// The server.
+    pub target: Target,
+    /// How transactions travel.
+    pub form: FormName,
+    /// How many threads of clients there are, each with a population of its own.
+    pub populations: usize,
+    /// How many connections they have together.
+    pub connections: usize,
+    /// How many transactions a connection has in flight.
+    pub pipeline: usize,
+    /// How many transactions a second are asked for, in an open loop; none: a closed one.
+    pub rate: Option<f64>,
+    /// Where everything that is drawn comes from.
+    pub seed: u64,
+    /// When it ends.
+    pub length: Length,
+    /// Procedures without arguments that are called after the workload's own audits; natively only.
+    pub audits: Vec<ProcedureId>,
+    /// How long a population waits when nothing is answered, before it gives up.
+    pub patience: Duration,
+    /// Whether whatever is in the database may be deleted.
+    pub flush: bool,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct RespMeasured {
+    /// Who answered.
+    pub server: ServerInfo,
+    /// How long was measured.
+    pub seconds: f64,
+    /// How long loading took.
+    pub load_seconds: f64,
+    /// What was answered while measuring, by the workload's kinds.
+    pub kinds: Vec<Tally>,
+    /// What the workload's checks were told.
+    pub seen: Seen,
+    /// What the audits of the [`RespSetup`] answered, in order.
+    pub audits: Vec<Vec<u8>>,
+    /// What was checked, by all that the form can know; nothing after a failure.
+    pub findings: Vec<Finding>,
+    /// How many transactions were never answered.
+    pub unanswered: u64,
+    /// How many requests of an open loop were due and not made when measuring ended.
+    pub behind: u64,
+    /// Commits of each [`TICK`](crate::embedded::TICK) of the time measured.
+    pub timeline: Vec<u64>,
+    /// Processor time of the clients' threads while measuring.
+    pub client_cpu: Duration,
+    /// Processor time of the server while measuring, by the names of its threads; nothing if it is elsewhere.
+    pub server_cpu: BTreeMap<String, Duration>,
+    /// The peak of the server's resident memory since it started; 0 if it is elsewhere.
+    pub server_peak_rss_bytes: u64,
+    /// Why the run ended early: what was measured until then stands, and nothing was checked.
+    pub failure: Option<String>,
+}
+
+/// Runs a workload.
+///
+/// # Errors
+/// What keeps the run from beginning: the server is not there, has data that may not be deleted, or does not take the
+/// form. What goes wrong later is in [`RespMeasured::failure`].
+pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> anyhow::Result<RespMeasured> {
+    let RespSetup { target, form, populations, connections, .. } = setup;
+    if *populations == 0 || connections < populations || setup.pipeline == 0 {
+        bail!(
+            "{populations} threads of clients with {connections} connections and {} transactions in flight on each \
+             make no sense: there must be a connection for each thread",
+            setup.pipeline
+        );
+    }
+    if *form == FormName::Native && target.db != 0 {
+        bail!("native procedures use database 0: leave the database out of the target");
+    }
+    let mut link = Link::open(target, form.speech())?;
+    let server = ServerInfo::ask(&mut link).with_context(|| target.to_string())?;
+    let form: Arc<dyn forms::Form> = forms::prepare(*form, workload, &server, &mut link)?.into();
+    make_room(&mut link, target, setup.flush)?;
+
+    let shared = Arc::new(Shared::new());
+    let (words, heard) = channel();
+    let share = |total: u64, i: u64| {
+        let populations = *populations as u64;
+        total / populations + u64::from(i < total % populations)
+    };
+    let mut all = Vec::new();
+    for i in 0..*populations as u64 {
+        let streams = (0..share(*connections as u64, i))
+            .map(|_| Link::open(target, setup.form.speech())?.into_stream())
+            .collect::<anyhow::Result<_>>()?;
+        let task = Task {
+            source: workload.source(setup.seed, i as usize, *populations),
+            kinds: workload.kinds().len(),
+            form: form.clone(),
+            streams,
+            pipeline: setup.pipeline,
+            rate: setup.rate.map(|rate| rate / *populations as f64),
+            seed: (setup.seed, i),
+            budget: match setup.length {
+                Length::Txns(txns) => Some(share(txns, i)),
+                Length::Time { .. } => None,
+            },
+            patience: setup.patience,
+        };
+        all.push(Population::new(task, shared.clone(), words.clone())?);
+    }
+    drop(words);
+    let mut threads = Vec::new();
+    for (i, population) in all.into_iter().enumerate() {
+        let thread = std::thread::Builder::new().name(format!("clients-{i}"));
+        threads.push(thread.spawn(move || population.run()).context("cannot start a thread of clients")?);
+    }
+    let process = server.process();
+    let mut lead = Lead { heard, shared, progress, process, running: threads.len(), reports: Vec::new() };
+    let led = lead.through(setup)?;
+    for thread in threads {
+        // A panic has been told on stderr; its report is missing, and that is told below.
+        let _ = thread.join();
+    }
+    let mut measured = led.sum(lead.reports, *populations, workload.kinds().len(), server)?;
+    measured.server_peak_rss_bytes = process.map_or(0, Process::peak_rss_bytes);
+    if measured.failure.is_none() {
+        progress.show(Duration::ZERO, "checking");
+        match audit(&*form, workload, setup, &mut link) {
+            Ok((audits, others)) => {
+                measured.seen.audits = audits;
+                measured.audits = others;
+                measured.findings = form.check(workload, &measured.seen);
+            }
+            Err(error) => measured.failure = Some(format!("the data could not be checked: {error:#}")),
+        }
+    }
+    Ok(measured)
+}
+
+/// Sees to it that the database is empty.
+fn make_room(link: &mut Link, target: &Target, flush: bool) -> anyhow::Result<()> {
+    let reply = link.ask(&["DBSIZE"])?;
+    link::no_error(&reply).context("DBSIZE was refused")?;
+    match Datum::first(&reply).as_int() {
+        Some(0) => Ok(()),
+        Some(_) if flush => link.expect_ok(&["FLUSHDB"]).context("FLUSHDB was refused"),
+        Some(keys) => bail!(
+            "database {} of {target} holds {keys} keys, and a benchmark would mix with them: choose another, or say \
+             --flush to delete them",
+            target.db
+        ),
+        None => bail!("DBSIZE answered no number"),
+    }
+}
+
+/// The answers to the workload's audits, and to those of the setup.
+fn audit(
+    form: &dyn forms::Form,
+    workload: &dyn Workload,
+    setup: &RespSetup,
+    link: &mut Link,
+) -> anyhow::Result<(Vec<Vec<u8>>, Vec<Vec<u8>>)> {
+    let audits = form.audit(&workload.audits(), link)?;
+    let others = match setup.form {
+        FormName::Native => form.audit(&setup.audits, link)?,
+        FormName::Multi | FormName::Script => Vec::new(),
+    };
+    Ok((audits, others))
+}
+
+/// The calling thread: leads all populations from stage to stage.
+struct Lead<'a> {
+    heard: Receiver<Word>,
+    shared: Arc<Shared>,
+    progress: &'a Progress,
+    process: Option<Process>,
+    /// Populations that have not ended.
+    running: usize,
+    reports: Vec<Report>,
+}
+
+/// What the leading thread saw itself.
+#[derive(Debug, Default)]
+struct Led {
+    load_seconds: f64,
+    server_cpu: BTreeMap<String, Duration>,
+}
+
+/// What a population's end means for the others.
+enum Heard {
+    Loaded,
+    Ended,
+    Nothing,
+}
+
+impl Lead<'_> {
+    fn through(&mut self, setup: &RespSetup) -> anyhow::Result<Led> {
+        let mut led = Led::default();
+        let begun = Instant::now();
+        let mut loading = self.running;
+        while loading > 0 && self.is_well() {
+            if let Heard::Loaded = self.hear(Duration::from_millis(200))? {
+                loading -= 1;
+            }
+            self.show(begun, Duration::ZERO, "loading");
+        }
+        led.load_seconds = begun.elapsed().as_secs_f64();
+        let cpu = || self.process.map(Process::cpu).unwrap_or_default();
+        let before = match setup.length {
+            _ if !self.is_well() => BTreeMap::new(),
+            Length::Time { warmup, measure } => {
+                self.shared.enter(Stage::WarmUp);
+                self.let_run("warming up", Duration::ZERO, Some(warmup))?;
+                let before = self.process.map(Process::cpu).unwrap_or_default();
+                if self.is_well() {
+                    self.shared.enter(Stage::Measure);
+                    self.let_run("measuring", warmup, Some(measure))?;
+                }
+                before
+            }
+            Length::Txns(_) => {
+                let before = cpu();
+                self.shared.enter(Stage::Measure);
+                self.let_run("measuring", Duration::ZERO, None)?;
+                before
+            }
+        };
+        led.server_cpu = cpu_since(&before, self.process.map(Process::cpu).unwrap_or_default());
+        self.shared.enter(Stage::Drain);
+        while self.running > 0 {
+            self.hear(Duration::from_millis(200))?;
+        }
+        Ok(led)
+    }
+
+    /// Whether no population has failed.
+    fn is_well(&self) -> bool {
+        self.reports.iter().all(|report| report.failure.is_none())
+    }
+
+    /// Lets the populations run for a while, or until all have ended.
+    fn let_run(&mut self, doing: &str, before: Duration, length: Option<Duration>) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        self.shared.answered.store(0, Ordering::Relaxed);
+        while self.running > 0 && self.is_well() {
+            let gone = begun.elapsed();
+            let wait = match length {
+                Some(length) if gone >= length => return Ok(()),
+                Some(length) => (length - gone).min(Duration::from_millis(200)),
+                None => Duration::from_millis(200),
+            };
+            self.hear(wait)?;
+            self.show(begun, before, doing);
+        }
+        Ok(())
+    }
+
+    fn show(&self, begun: Instant, before: Duration, doing: &str) {
+        let gone = begun.elapsed();
+        let rate = self.shared.answered.load(Ordering::Relaxed) as f64 / gone.as_secs_f64().max(1e-9);
+        let into = if doing == "loading" { Duration::ZERO } else { before + gone };
+        self.progress.show(into, format!("{doing}: {rate:.0} txn/s"));
+    }
+
+    fn hear(&mut self, wait: Duration) -> anyhow::Result<Heard> {
+        match self.heard.recv_timeout(wait) {
+            Ok(Word::Loaded) => Ok(Heard::Loaded),
+            Ok(Word::Ended(report)) => {
+                self.running -= 1;
+                self.reports.push(*report);
+                Ok(Heard::Ended)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(Heard::Nothing),
+            Err(RecvTimeoutError::Disconnected) => bail!("a thread of clients has ended without a word"),
+        }
+    }
+}
+
+impl Led {
+    fn sum(
+        self,
+        reports: Vec<Report>,
+        populations: usize,
+        kinds: usize,
+        server: ServerInfo,
+    ) -> anyhow::Result<RespMeasured> {
+        let mut measured = RespMeasured {
+            server,
+            seconds: 0.0,
+            load_seconds: self.load_seconds,
+            kinds: (0..kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?,
+            seen: Seen { by_kind: vec![Counts::default(); kinds], ..Seen::default() },
+            audits: Vec::new(),
+            findings: Vec::new(),
+            unanswered: 0,
+            behind: 0,
+            timeline: Vec::new(),
+            client_cpu: Duration::ZERO,
+            server_cpu: self.server_cpu,
+            server_peak_rss_bytes: 0,
+            failure: None,
+        };
+        for report in reports {
+            for (sum, tally) in measured.kinds.iter_mut().zip(&report.kinds) {
+                sum.add(tally)?;
+            }
+            for (sum, counts) in measured.seen.by_kind.iter_mut().zip(&report.whole_run) {
+                *sum += *counts;
+            }
+            if measured.timeline.len() < report.timeline.len() {
+                measured.timeline.resize(report.timeline.len(), 0);
+            }
+            measured.timeline.iter_mut().zip(&report.timeline).for_each(|(sum, commits)| *sum += commits);
+            measured.seen.testimonies.push(report.testimony);
+            measured.unanswered += report.unanswered;
+            measured.behind += report.behind;
+            measured.seconds += report.measured.as_secs_f64() / populations as f64;
+            measured.client_cpu += report.cpu;
+            measured.failure = measured.failure.or(report.failure);
+        }
+        Ok(measured)
+    }
+}

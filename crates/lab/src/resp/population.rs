@@ -1,0 +1,532 @@
+//! One thread of clients: connections, each with transactions in flight, on one event loop.
+//!
+//! In a closed loop every place in every pipeline holds a transaction, and the next is made up when one is answered.
+//! In an open loop a [`Schedule`] says when each is due, whether or not there is a place for it: one that has to wait
+//! is late from when it was due, and those that never got their turn are counted. A timer of the kernel wakes the
+//! thread when the next is due, to the microsecond: a poll's milliseconds would show in the latencies.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use ordain_model::{Args, ArgsBuilder, Micros, OutcomeStatus, ProcedureId};
+use ordain_workload::{Counts, Made, Source};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::forms::Form;
+use super::wire::{Commands, Read, Replies};
+use crate::embedded::{TICK, Tally};
+use crate::meter::thread_cpu;
+use crate::schedule::Schedule;
+
+/// Where a run is. It only advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// Loading the data.
+    Load,
+    /// Running, not measured yet.
+    WarmUp,
+    /// Running, measured.
+    Measure,
+    /// Asking for nothing more.
+    Drain,
+}
+
+/// What the populations share with the thread that leads them.
+#[derive(Debug)]
+pub struct Shared {
+    stage: AtomicU8,
+    /// Answers so far, for the progress line.
+    pub answered: AtomicU64,
+    /// From when all times count.
+    pub origin: Instant,
+}
+
+impl Shared {
+    /// Before loading.
+    pub fn new() -> Shared {
+        Shared {
+            stage: AtomicU8::new(Stage::Load as u8),
+            answered: AtomicU64::new(0),
+            origin: Instant::now(),
+        }
+    }
+
+    /// Goes on to a stage.
+    pub fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Load,
+            1 => Stage::WarmUp,
+            2 => Stage::Measure,
+            _ => Stage::Drain,
+        }
+    }
+}
+
+/// What a population tells the leading thread.
+#[derive(Debug)]
+pub enum Word {
+    /// Its share is loaded.
+    Loaded,
+    /// It has ended.
+    Ended(Box<Report>),
+}
+
+/// What a population has seen.
+#[derive(Debug)]
+pub struct Report {
+    /// Answered while measuring, by kind.
+    pub kinds: Vec<Tally>,
+    /// Answered from the end of loading on, by kind.
+    pub whole_run: Vec<Counts>,
+    /// What the source has learnt.
+    pub testimony: Vec<u8>,
+    /// Commits of each [`TICK`] measured.
+    pub timeline: Vec<u64>,
+    /// Asked and not answered.
+    pub unanswered: u64,
+    /// Due and not asked when measuring ended.
+    pub behind: u64,
+    /// How long it measured, and what processor time its thread used in that.
+    pub measured: Duration,
+    /// See `measured`.
+    pub cpu: Duration,
+    /// Why it could not go on.
+    pub failure: Option<String>,
+}
+
+/// What a population is to do.
+pub struct Task {
+    /// What is made up.
+    pub source: Box<dyn Source>,
+    /// How many kinds there are.
+    pub kinds: usize,
+    /// How it travels.
+    pub form: Arc<dyn Form>,
+    /// Connections that were let in.
+    pub streams: Vec<std::net::TcpStream>,
+    /// How many transactions a connection has in flight at most.
+    pub pipeline: usize,
+    /// Transactions a second, in an open loop.
+    pub rate: Option<f64>,
+    /// Where the schedule comes from: a seed, and the number of the population.
+    pub seed: (u64, u64),
+    /// How many transactions it has to ask for, if that is what ends it.
+    pub budget: Option<u64>,
+    /// How long it waits when nothing is answered.
+    pub patience: Duration,
+}
+
+/// How many transactions of loading a connection has in flight: enough to hide a sync.
+const LOAD_PIPELINE: usize = 16;
+/// Unsent bytes of a connection beyond which it is given nothing more to send.
+const UNSENT_MAX: usize = 1 << 20;
+/// How often a population looks for the next stage: when nothing is in flight, and when it waits for answers.
+const LOOK_IDLE: Duration = Duration::from_millis(1);
+const LOOK_WAITING: Duration = Duration::from_millis(20);
+/// The token of the timer; connections number from 0.
+const TIMER: Token = Token(usize::MAX - 1);
+
+/// A transaction that waits for its replies.
+#[derive(Debug)]
+struct InFlight {
+    procedure: ProcedureId,
+    kind: u8,
+    replies: u32,
+    /// When it was asked, or was due.
+    asked: Micros,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    out: Commands,
+    sent: usize,
+    input: Vec<u8>,
+    reader: Replies,
+    /// Of the oldest transaction in flight, as far as they have come.
+    replies: Vec<u8>,
+    in_flight: VecDeque<InFlight>,
+}
+
+impl Connection {
+    /// Sends as much as the socket takes.
+    fn send(&mut self) -> anyhow::Result<()> {
+        while self.sent < self.out.bytes.len() {
+            match self.stream.write(&self.out.bytes[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("the server has gone"),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Takes what has come; says whether there may be more.
+    fn receive(&mut self, piece: &mut [u8]) -> anyhow::Result<bool> {
+        match self.stream.read(piece) {
+            Ok(0) => bail!("the server has closed a connection"),
+            Ok(bytes) => {
+                self.input.extend_from_slice(&piece[..bytes]);
+                // Less than was asked for: what comes later wakes us again.
+                Ok(bytes == piece.len())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error).context("the server has gone"),
+        }
+    }
+
+    fn has_room(&self, pipeline: usize) -> bool {
+        self.in_flight.len() < pipeline && self.out.bytes.len() - self.sent < UNSENT_MAX
+    }
+}
+
+/// The clients of one thread.
+pub struct Population {
+    task: Task,
+    shared: Arc<Shared>,
+    words: Sender<Word>,
+    poll: Poll,
+    timer: OwnedFd,
+    connections: Vec<Connection>,
+    /// Connections that may have room, in turn.
+    turn: usize,
+    schedule: Option<Schedule>,
+    stage: Stage,
+    loaded: bool,
+    heard_at: Micros,
+    args: Vec<u8>,
+    reply: Vec<u8>,
+    kinds: Vec<Tally>,
+    whole_run: Vec<Counts>,
+    timeline: Vec<u64>,
+    behind: u64,
+    begun: Option<(Micros, Duration)>,
+    ended: Option<(Micros, Duration)>,
+}
+
+impl Population {
+    /// Takes the connections over.
+    ///
+    /// # Errors
+    /// The system has no more files or timers.
+    pub fn new(mut task: Task, shared: Arc<Shared>, words: Sender<Word>) -> anyhow::Result<Population> {
+        let poll = Poll::new().context("an event loop")?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
+            .context("a timer")?;
+        poll.registry()
+            .register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)
+            .context("watching the timer")?;
+        let mut connections = Vec::new();
+        for (i, stream) in task.streams.drain(..).enumerate() {
+            let mut stream = TcpStream::from_std(stream);
+            poll.registry()
+                .register(&mut stream, Token(i), Interest::READABLE | Interest::WRITABLE)
+                .context("watching a connection")?;
+            connections.push(Connection {
+                stream,
+                out: Commands::default(),
+                sent: 0,
+                input: Vec::new(),
+                reader: Replies::default(),
+                replies: Vec::new(),
+                in_flight: VecDeque::new(),
+            });
+        }
+        let kinds = (0..task.kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?;
+        Ok(Population {
+            whole_run: vec![Counts::default(); task.kinds],
+            kinds,
+            shared,
+            words,
+            poll,
+            timer,
+            connections,
+            turn: 0,
+            schedule: None,
+            stage: Stage::Load,
+            loaded: false,
+            heard_at: Micros(0),
+            args: Vec::new(),
+            reply: Vec::new(),
+            timeline: Vec::new(),
+            behind: 0,
+            begun: None,
+            ended: None,
+            task,
+        })
+    }
+
+    /// Goes through all stages, and says how it ended.
+    pub fn run(mut self) {
+        let failure = self.go().err().map(|error| format!("{error:#}"));
+        if self.stage == Stage::Measure {
+            self.end_measuring(self.now());
+        }
+        let (measured, cpu) = match (self.begun, self.ended) {
+            (Some((from, cpu_from)), Some((to, cpu_to))) => {
+                (Duration::from_micros(to.since(from).0), cpu_to.saturating_sub(cpu_from))
+            }
+            _ => (Duration::ZERO, Duration::ZERO),
+        };
+        let report = Report {
+            unanswered: self.in_flight() as u64,
+            kinds: self.kinds,
+            whole_run: self.whole_run,
+            testimony: self.task.source.testimony(),
+            timeline: self.timeline,
+            behind: self.behind,
+            measured,
+            cpu,
+            failure,
+        };
+        // If nobody listens any more, the run has been given up.
+        let _ = self.words.send(Word::Ended(Box::new(report)));
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.shared.origin.elapsed().as_micros() as u64)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.connections.iter().map(|connection| connection.in_flight.len()).sum()
+    }
+
+    fn go(&mut self) -> anyhow::Result<()> {
+        let mut events = Events::with_capacity(256);
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            let now = self.now();
+            let stage = self.shared.stage();
+            if stage != self.stage {
+                self.enter(stage, now);
+            }
+            self.submit(now)?;
+            for connection in &mut self.connections {
+                connection.send()?;
+            }
+            let idle = self.in_flight() == 0;
+            if idle {
+                self.heard_at = now;
+                match self.stage {
+                    Stage::Load if !self.loaded => {
+                        self.loaded = true;
+                        let _ = self.words.send(Word::Loaded);
+                    }
+                    Stage::Measure if self.task.budget == Some(0) => {
+                        self.end_measuring(now);
+                        return Ok(());
+                    }
+                    Stage::Drain => return Ok(()),
+                    _ => {}
+                }
+            } else if now.since(self.heard_at).0 > self.task.patience.as_micros() as u64 {
+                bail!("the server has answered nothing for {} s", self.task.patience.as_secs());
+            }
+            self.wait(idle, &mut events)?;
+            for event in &events {
+                let at = event.token().0;
+                if let Some(connection) = self.connections.get_mut(at) {
+                    while connection.receive(&mut piece)? {}
+                    self.take(at)?;
+                }
+            }
+        }
+    }
+
+    /// Waits until something happens, the next transaction is due, or it is time to look for the next stage.
+    fn wait(&mut self, idle: bool, events: &mut Events) -> anyhow::Result<()> {
+        let look = if idle { LOOK_IDLE } else { LOOK_WAITING };
+        let has_room = self.connections.iter().any(|connection| connection.has_room(self.task.pipeline));
+        let due = match &self.schedule {
+            Some(schedule) if self.stage < Stage::Drain && has_room => {
+                // Fresh, as making up and sending took their time.
+                Some(Duration::from_micros(schedule.next().since(self.now()).0))
+            }
+            _ => None,
+        };
+        let mut timeout = look;
+        if let Some(due) = due {
+            match due {
+                Duration::ZERO => timeout = Duration::ZERO,
+                due if due < look => self.wake_after(due)?,
+                _ => {}
+            }
+        }
+        match self.poll.poll(events, Some(timeout)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                Err(error).context("waiting for the server")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wake_after(&self, after: Duration) -> anyhow::Result<()> {
+        let it_value =
+            Timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()).into() };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = Itimerspec { it_interval: never, it_value };
+        timerfd_settime(self.timer.as_fd(), TimerfdTimerFlags::empty(), &spec).context("setting a timer")?;
+        Ok(())
+    }
+
+    fn enter(&mut self, stage: Stage, now: Micros) {
+        if self.stage == Stage::Load {
+            let (seed, stream) = self.task.seed;
+            self.schedule = self.task.rate.map(|rate| Schedule::new(rate, now, seed, stream));
+        }
+        if stage == Stage::Measure {
+            self.begun = Some((now, thread_cpu()));
+        }
+        if self.stage == Stage::Measure {
+            self.end_measuring(now);
+        }
+        self.stage = stage;
+        self.heard_at = now;
+    }
+
+    fn end_measuring(&mut self, now: Micros) {
+        if self.ended.is_none() {
+            self.ended = Some((now, thread_cpu()));
+            // Those beyond the budget are not due, however late it is.
+            let left = self.task.budget.unwrap_or(u64::MAX);
+            self.behind = self.schedule.as_ref().map_or(0, |schedule| schedule.behind(now).min(left));
+        }
+    }
+
+    /// Makes up a transaction for every place that is free, and is due.
+    fn submit(&mut self, now: Micros) -> anyhow::Result<()> {
+        let pipeline = match self.stage {
+            Stage::Load if self.loaded => return Ok(()),
+            Stage::Load => LOAD_PIPELINE,
+            Stage::Drain => return Ok(()),
+            Stage::WarmUp | Stage::Measure => self.task.pipeline,
+        };
+        let mut full = 0;
+        while full < self.connections.len() && self.task.budget != Some(0) {
+            let at = self.turn % self.connections.len();
+            self.turn = at + 1;
+            if !self.connections[at].has_room(pipeline) {
+                full += 1;
+                continue;
+            }
+            full = 0;
+            let mut asked = now;
+            let Made { procedure, kind } = if self.stage == Stage::Load {
+                let Some(procedure) = self.task.source.load() else { break };
+                Made { procedure, kind: 0 }
+            } else {
+                if let Some(schedule) = &mut self.schedule {
+                    asked = schedule.next();
+                    if asked > now {
+                        break;
+                    }
+                    schedule.advance();
+                }
+                self.task.budget = self.task.budget.map(|left| left - 1);
+                self.task.source.next()
+            };
+            self.args.clear();
+            self.task.source.write_args(&mut ArgsBuilder::new(&mut self.args));
+            let args = Args::parse(&self.args).context("a workload wrote arguments that are none")?;
+            let connection = &mut self.connections[at];
+            let before = connection.out.count;
+            self.task.form.write(procedure, args, &mut connection.out)?;
+            let replies = connection.out.count - before;
+            connection.in_flight.push_back(InFlight { procedure, kind, replies, asked });
+        }
+        Ok(())
+    }
+
+    /// Takes the replies that a connection has received.
+    fn take(&mut self, at: usize) -> anyhow::Result<()> {
+        let now = self.now();
+        let (mut done, mut answered) = (0, 0);
+        while let connection = &mut self.connections[at]
+            && done < connection.input.len()
+        {
+            let Some(front) = connection.in_flight.front_mut() else {
+                bail!("the server answered what was not asked");
+            };
+            match connection.reader.read(&connection.input[done..], &mut connection.replies)? {
+                Read::Part(bytes) => {
+                    done += bytes;
+                    break;
+                }
+                Read::Whole(bytes) => {
+                    done += bytes;
+                    front.replies -= 1;
+                }
+            }
+            if front.replies > 0 {
+                continue;
+            }
+            let Some(InFlight { procedure, kind, asked, .. }) = connection.in_flight.pop_front() else {
+                break;
+            };
+            self.reply.clear();
+            let status = self.task.form.read(procedure, &connection.replies, &mut self.reply)?;
+            connection.replies.clear();
+            answered += u64::from(self.finish(status, kind, asked, now)?);
+        }
+        self.connections[at].input.drain(..done);
+        self.heard_at = now;
+        self.shared.answered.fetch_add(answered, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A transaction has ended with the reply at hand; says whether it took effect.
+    fn finish(
+        &mut self,
+        status: OutcomeStatus,
+        kind: u8,
+        asked: Micros,
+        now: Micros,
+    ) -> anyhow::Result<bool> {
+        let committed = status == OutcomeStatus::Committed;
+        if self.stage == Stage::Load {
+            if !committed {
+                let text = ordain_model::Datum::first(&self.reply);
+                bail!("the server did not take the data: {status:?}, {text:?}");
+            }
+            return Ok(true);
+        }
+        self.task.source.heard(kind, status, &self.reply);
+        if let Some(counts) = self.whole_run.get_mut(usize::from(kind)) {
+            counts.count(status);
+        }
+        if let (Stage::Measure, Some((from, _)), Some(tally)) =
+            (self.stage, self.begun, self.kinds.get_mut(usize::from(kind)))
+        {
+            tally.counts.count(status);
+            if committed {
+                tally.latency_us.saturating_record(now.since(asked).0);
+                let tick = (now.since(from).0 / TICK.as_micros() as u64) as usize;
+                if self.timeline.len() <= tick {
+                    self.timeline.resize(tick + 1, 0);
+                }
+                self.timeline[tick] += 1;
+            }
+        }
+        Ok(committed)
+    }
+}

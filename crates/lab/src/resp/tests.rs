@@ -1,0 +1,243 @@
+//! The driver against servers on loopback: a node of ours inside this process, and fakes that misbehave.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ordain_model::{Micros, OutcomeStatus};
+use ordain_node::assembly::Keep;
+use ordain_node::engine::Engine;
+use ordain_node::serve::{Node, ServeConfig};
+use ordain_workload::{bank, ycsb};
+
+use super::wire::{Read, Replies};
+use super::*;
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn node(password: Option<&str>) -> Node {
+    let config = ServeConfig {
+        listen: loopback(),
+        admin: loopback(),
+        data_dir: std::path::PathBuf::new(),
+        keep: Keep::Nothing,
+        engine: Engine::default(),
+        threads: 2,
+        password: password.map(str::to_owned),
+        insecure: false,
+        linger: Micros(0),
+        config_file: None,
+    };
+    Node::start(&config).unwrap()
+}
+
+fn setup(target: Target, form: FormName) -> RespSetup {
+    RespSetup {
+        target,
+        form,
+        populations: 2,
+        connections: 5,
+        pipeline: 4,
+        rate: None,
+        seed: 7,
+        length: Length::Txns(2_000),
+        audits: Vec::new(),
+        patience: Duration::from_secs(20),
+        flush: false,
+    }
+}
+
+fn small_bank() -> bank::Bank {
+    let parameters = bank::Parameters { accounts: 500, balance: 100, amount_max: 90, ..Default::default() };
+    bank::Bank::new(parameters).unwrap()
+}
+
+fn small_ycsb() -> ycsb::Ycsb {
+    ycsb::Ycsb::new(ycsb::Parameters { records: 1_000, read_only: 0.3, ..Default::default() }).unwrap()
+}
+
+/// What any run that went well has in common.
+fn assert_well(measured: &RespMeasured, txns: u64) {
+    assert_eq!(measured.failure, None);
+    assert_eq!((measured.unanswered, measured.behind), (0, 0));
+    assert_eq!(measured.seen.by_kind.iter().map(all).sum::<u64>(), txns);
+    let committed: u64 = measured.kinds.iter().map(|kind| kind.counts.committed).sum();
+    assert_eq!(measured.kinds.iter().map(|kind| kind.latency_us.len()).sum::<u64>(), committed);
+    assert_eq!(measured.timeline.iter().sum::<u64>(), committed);
+    assert!(measured.seconds > 0.0 && measured.client_cpu > Duration::ZERO);
+    for Finding { name, wrong } in &measured.findings {
+        assert_eq!(*wrong, None, "{name}");
+    }
+    assert!(!measured.findings.is_empty());
+}
+
+fn all(counts: &Counts) -> u64 {
+    counts.committed + counts.aborted + counts.restarted_out + counts.turned_away
+}
+
+#[test]
+fn native_procedures_are_loaded_run_and_audited_over_sockets() {
+    let node = node(Some("secret"));
+    let mut target = Target::at(node.resp);
+    target.password = Some("secret".into());
+    for workload in [&small_bank() as &dyn Workload, &small_ycsb()] {
+        let setup = RespSetup { flush: true, ..setup(target.clone(), FormName::Native) };
+        let measured = run(&setup, workload, &Progress::silent()).unwrap();
+        assert_well(&measured, 2_000);
+        assert!(measured.server.is_ordain() && !measured.server_cpu.is_empty());
+        assert!(measured.findings.iter().any(|finding| finding.name == "digest"));
+    }
+    // What is there is not deleted unasked, and a wrong password is told.
+    let refused =
+        run(&setup(target.clone(), FormName::Native), &small_bank(), &Progress::silent()).unwrap_err();
+    assert!(format!("{refused:#}").contains("holds 1000 keys"), "{refused:#}");
+    target.password = Some("guess".into());
+    let refused = run(&setup(target, FormName::Native), &small_bank(), &Progress::silent()).unwrap_err();
+    assert!(format!("{refused:#}").contains("refuses the password"), "{refused:#}");
+    node.handle().stop();
+    node.wait().unwrap();
+}
+
+#[test]
+fn an_open_loop_asks_at_its_rate() {
+    let node = node(None);
+    let length = Length::Txns(400);
+    let setup = RespSetup { rate: Some(4_000.0), length, ..setup(Target::at(node.resp), FormName::Native) };
+    let measured = run(&setup, &small_bank(), &Progress::silent()).unwrap();
+    assert_well(&measured, 400);
+    // The last of 200 requests at 2,000 a second in each population is due about 100 ms after the first.
+    assert!(measured.seconds > 0.05, "{}", measured.seconds);
+    node.handle().stop();
+    node.wait().unwrap();
+}
+
+/// A server that answers what a driver asks for, until it has been asked for so many transactions.
+struct Fake {
+    address: SocketAddr,
+    asked: Arc<AtomicU64>,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    /// It closes all connections.
+    Close,
+    /// It says something that is no reply.
+    Babble,
+    /// It refuses a transaction.
+    Refuse,
+    /// It says no more.
+    FallSilent,
+}
+
+impl Fake {
+    fn start(after: u64, end: End) -> Fake {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let count = count.clone();
+                std::thread::spawn(move || Fake::serve(stream, &count, after, end));
+            }
+        });
+        Fake { address, asked }
+    }
+
+    fn serve(mut stream: TcpStream, asked: &AtomicU64, after: u64, end: End) {
+        let (mut input, mut piece, mut reader, mut words) =
+            (Vec::new(), [0; 4096], Replies::default(), Vec::new());
+        while let Ok(bytes @ 1..) = stream.read(&mut piece) {
+            input.extend_from_slice(&piece[..bytes]);
+            // A command is an array of bulks, just like a reply.
+            loop {
+                let read = reader.read(&input, &mut words).unwrap();
+                let (Read::Whole(bytes) | Read::Part(bytes)) = read;
+                input.drain(..bytes);
+                if !matches!(read, Read::Whole(_)) {
+                    break;
+                }
+                let name =
+                    Datum::split(&words).map(|(_, rest)| Datum::first(rest).as_bytes().unwrap().to_vec());
+                words.clear();
+                let reply: &[u8] = match &*name.unwrap() {
+                    b"INFO" => b"$20\r\nserver_name:ordain\r\n\r\n",
+                    b"DBSIZE" => b":0\r\n",
+                    b"FCALL" if asked.fetch_add(1, Ordering::Relaxed) >= after => match end {
+                        End::Close => return,
+                        End::Babble => b"HTTP/1.1 418 I'm a teapot\r\n",
+                        End::Refuse => b"-ERR unknown command 'FCALL'\r\n",
+                        End::FallSilent => continue,
+                    },
+                    _ => b"+OK\r\n",
+                };
+                if stream.write_all(reply).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_what_was_measured_and_the_reason() {
+    for (end, reason) in [
+        (End::Close, "the server has"),
+        (End::Babble, "not RESP"),
+        (End::Refuse, "unknown command"),
+        (End::FallSilent, "answered nothing"),
+    ] {
+        let fake = Fake::start(500, end);
+        let setup = RespSetup {
+            patience: Duration::from_millis(200),
+            length: Length::Time { warmup: Duration::ZERO, measure: Duration::from_secs(60) },
+            ..setup(Target::at(fake.address), FormName::Native)
+        };
+        let begun = Instant::now();
+        let measured = run(&setup, &small_bank(), &Progress::silent()).unwrap();
+        let failure = measured.failure.unwrap();
+        assert!(failure.contains(reason), "{failure}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the run ends early");
+        assert!(measured.findings.is_empty());
+        let committed: u64 = measured.seen.by_kind.iter().map(|counts| counts.committed).sum();
+        // 500 accounts are loaded by 64 at most at a time.
+        assert!((300..=500).contains(&committed), "{committed}");
+        assert!(fake.asked.load(Ordering::Relaxed) > 500);
+    }
+}
+
+#[test]
+fn a_server_that_dies_while_loading_is_told() {
+    let fake = Fake::start(3, End::Close);
+    let measured =
+        run(&setup(Target::at(fake.address), FormName::Native), &small_bank(), &Progress::silent()).unwrap();
+    assert!(measured.failure.is_some_and(|failure| failure.contains("the server has")));
+    assert_eq!(measured.seconds, 0.0);
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_runs() {
+    let target: Target = "redis://127.0.0.1:1/3".parse().unwrap();
+    let with = |change: &dyn Fn(&mut RespSetup)| {
+        let mut setup = setup(target.clone(), FormName::Multi);
+        change(&mut setup);
+        format!("{:#}", run(&setup, &small_bank(), &Progress::silent()).unwrap_err())
+    };
+    assert!(with(&|setup| setup.populations = 0).contains("make no sense"));
+    assert!(with(&|setup| setup.connections = 1).contains("make no sense"));
+    assert!(with(&|setup| setup.pipeline = 0).contains("make no sense"));
+    assert!(with(&|setup| setup.form = FormName::Native).contains("database 0"));
+    assert!(with(&|_| ()).contains("is a server running there"));
+}
+
+#[test]
+fn an_answer_that_is_no_commit_is_counted_as_what_it_is() {
+    let mut counts = Counts::default();
+    for text in ["NOFUNDS x", "BUSY x", "TXNABORT the transaction's key set"] {
+        counts.count(forms::judge(text.as_bytes()).unwrap());
+    }
+    counts.count(OutcomeStatus::Committed);
+    assert_eq!(counts, Counts { committed: 1, aborted: 1, restarted_out: 1, turned_away: 1 });
+}
