@@ -42,7 +42,7 @@ pub fn peak_rss_bytes() -> u64 {
 }
 
 /// The value, in bytes, of a line such as `MemTotal:  24689764 kB`.
-fn kilobytes(text: &str, name: &str) -> u64 {
+pub(crate) fn kilobytes(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0) * 1024
