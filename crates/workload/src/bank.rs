@@ -15,7 +15,7 @@ use ordain_model::{
 
 use crate::audit::{self, Audited, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
-use crate::packed::{split, tail_number};
+use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::pool::{Distinct, Pool, Ranked, share_of};
 use crate::random::Random;
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
@@ -32,8 +32,7 @@ pub const BALANCES: ProcedureId = ProcedureId(1013);
 
 /// Where the accounts are.
 pub const DB: Db = Db(0);
-/// The length of a key, of an amount.
-const KEY_BYTES: usize = 9;
+/// The length of an amount.
 const AMOUNT_BYTES: usize = 8;
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a bank procedure");
@@ -45,14 +44,13 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(BALANCES, "bank.balances", Arc::new(Balances));
 }
 
-/// The key of an account: longer than that of a YCSB record, so that the two never meet.
+/// The key of an account.
 pub const fn key(account: u64) -> [u8; KEY_BYTES] {
-    let n = account.to_le_bytes();
-    [b'b', n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]]
+    packed::key(b'b', account)
 }
 
 fn is_account(key: &[u8]) -> bool {
-    key.len() == KEY_BYTES && key[0] == b'b'
+    packed::record_of(b'b', key).is_some()
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {

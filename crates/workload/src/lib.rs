@@ -14,6 +14,7 @@
 pub mod audit;
 pub mod bank;
 pub mod choice;
+pub mod micro;
 mod packed;
 pub mod pool;
 pub mod random;
@@ -29,6 +30,7 @@ use ordain_model::{ArgsBuilder, OutcomeStatus, ProcedureId, Registry};
 pub fn register(registry: &mut Registry) {
     ycsb::register(registry);
     bank::register(registry);
+    micro::register(registry);
 }
 
 /// A workload with its parameters: who loads, who runs, and what must hold afterwards.

@@ -1,8 +1,26 @@
 //! How the workloads' procedures lay their arguments out: keys of one length, in the order of the fragments, and
-//! then one packed argument with everything else.
+//! then one packed argument with everything else. And the keys of most workloads: a letter, which keeps workloads apart
+//! that share a database, and a number.
 
 use ordain_model::Args;
 use ordain_model::args::Arg;
+
+/// The length of a key made by [`key`].
+pub const KEY_BYTES: usize = 9;
+
+/// The key of the record of a workload, which has a letter of its own.
+#[inline]
+pub const fn key(letter: u8, record: u64) -> [u8; KEY_BYTES] {
+    let n = record.to_le_bytes();
+    [letter, n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]]
+}
+
+/// The record whose key it is, if it is a key of the workload with this letter.
+#[inline]
+pub fn record_of(letter: u8, key: &[u8]) -> Option<u64> {
+    let (first, record) = key.split_first()?;
+    record.try_into().ok().filter(|_| *first == letter).map(u64::from_le_bytes)
+}
 
 /// The packed argument, of `packed_bytes` bytes, behind keys of `key_bytes` bytes each, and those keys. Finding it
 /// costs no walk over the keys; `None` in place of a key, or of all, where the arguments are laid out otherwise.

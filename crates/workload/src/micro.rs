@@ -1,0 +1,673 @@
+//! The microbenchmarks of two papers, which share their procedures: so many operations on counters, all reads or all
+//! read-modify-writes.
+//!
+//! **Calvin** (the Calvin paper, section 6.2; calvin.md, section 7). Every partition has a small set of hot records, the
+//! inverse of the *contention index*. A transaction reads ten records, checks a constraint on what it read, and adds one
+//! to each if the check passed: one hot and nine cold records of one partition, or one hot and four cold on each of two.
+//! The constraint here is that no counter is below a floor; how often it is set to fire is a knob, and so is leaving
+//! it out, as the paper's public code does.
+//!
+//! **Regions** (the paper's evaluation; regions.md, section 7). Ten or five records of 50 (high contention) or of 1,000,000
+//! (low), chosen evenly; transactions only read, or read, modify and write all, or are mixed.
+//!
+//! Partitions are ranges of hash slots ([`crate::pool`]), so each has about, not exactly, its share of the records.
+
+use std::sync::Arc;
+
+use ordain_model::key::{MAX_KEYS, SLOTS};
+use ordain_model::{
+    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, PlanError, Planner, Procedure,
+    ProcedureId, Registry, ReplyContext, Writer, system,
+};
+
+use crate::audit::{self, Numbers};
+use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
+use crate::packed::{self, KEY_BYTES, split, tail_number};
+use crate::pool::{Distinct, Pool, Ranked, share_of};
+use crate::random::Random;
+use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
+
+/// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
+pub const LOAD: ProcedureId = ProcedureId(1020);
+/// Reads counters, or adds one to each. Arguments: keys, then what to do with all of them, 1 byte (0 reads, 1 adds, 2 adds
+/// if no counter is below the floor), and the floor, 8 bytes. Answers the sum of what it only read, or aborts with an
+/// error that begins with `CONSTRAINT`.
+pub const RUN: ProcedureId = ProcedureId(1021);
+/// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
+pub const AUDIT: ProcedureId = ProcedureId(1022);
+
+/// Where the records are.
+pub const DB: Db = Db(0);
+/// The length of the packed argument of [`RUN`].
+const PACKED_BYTES: usize = 1 + 8;
+/// A floor that no counter comes below, and one that every counter is below.
+const NEVER: u64 = 0;
+const ALWAYS: u64 = u64::MAX;
+
+const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a microbenchmark's procedure");
+
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register(LOAD, "micro.load", Arc::new(Load));
+    registry.register(RUN, "micro.run", Arc::new(Run));
+    registry.register(AUDIT, "micro.audit", audit::procedure(DB, see));
+}
+
+/// The key of a record.
+#[inline]
+pub const fn key(record: u64) -> [u8; KEY_BYTES] {
+    packed::key(b'm', record)
+}
+
+fn counter(content: &[u8]) -> Option<u64> {
+    content.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Looks at a record for the audit: its counter, if it is a record of ours.
+fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
+    numbers.see(packed::record_of(b'm', key).and(cell.string()).and_then(counter));
+}
+
+struct Load;
+
+impl Procedure for Load {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (mut keys, _) = split(args, KEY_BYTES, 0).ok_or(DAMAGED)?;
+        keys.try_for_each(|key| {
+            planner.key_in(DB, 0, Access::Write, key.ok_or(DAMAGED)?)?;
+            planner.silent();
+            Ok(())
+        })
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        cx.cell_mut().put_string(&[0; 8]);
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
+    }
+}
+
+/// The codes of its fragments are what is to be done with the records.
+struct Run;
+
+impl Run {
+    const READ: u8 = 0;
+    const ADD: u8 = 1;
+    const CHECK_AND_ADD: u8 = 2;
+}
+
+impl Procedure for Run {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (keys, packed) = split(args, KEY_BYTES, PACKED_BYTES).ok_or(DAMAGED)?;
+        let what = packed[0];
+        if what > Run::CHECK_AND_ADD {
+            return Err(DAMAGED);
+        }
+        let access = if what == Run::READ { Access::Read } else { Access::Write };
+        for key in keys {
+            planner.key_in(DB, what.into(), access, key.ok_or(DAMAGED)?)?;
+            if what != Run::READ {
+                planner.silent();
+            }
+            if what == Run::CHECK_AND_ADD {
+                planner.abortable();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let count = cx.cell().string().and_then(counter).unwrap_or(0);
+        if code == u16::from(Run::READ) {
+            cx.writer().int(count as i64);
+            return Ok(());
+        }
+        if code == u16::from(Run::CHECK_AND_ADD) && count < tail_number(cx.args) {
+            cx.writer().error("CONSTRAINT a counter is below the floor");
+            return Err(Abort::Logic);
+        }
+        cx.cell_mut().put_string(&count.wrapping_add(1).to_le_bytes());
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let slots = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int());
+        Writer(out).int(slots.fold(0, i64::wrapping_add));
+    }
+}
+
+/// What the Calvin paper's microbenchmark is like. The defaults are the paper's, on one partition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calvin {
+    /// How many partitions there are.
+    pub partitions: usize,
+    /// How many records each has, about.
+    pub records_per_partition: u64,
+    /// The share of a partition's hot records that a transaction there updates: the inverse of their number.
+    pub contention_index: f64,
+    /// The share of transactions on two partitions.
+    pub multi_partition: f64,
+    /// How many records a transaction updates, one or two hot ones included.
+    pub ops_per_txn: usize,
+    /// Whether a constraint is checked, and the share of transactions whose check fails.
+    pub constraint_fails: Option<f64>,
+}
+
+impl Default for Calvin {
+    fn default() -> Calvin {
+        Calvin {
+            partitions: 1,
+            records_per_partition: 1_000_000,
+            contention_index: 0.0001,
+            multi_partition: 0.0,
+            ops_per_txn: 10,
+            constraint_fails: Some(0.0),
+        }
+    }
+}
+
+/// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50 records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Regions {
+    /// How many records there are.
+    pub records: u64,
+    /// How many of them a transaction uses.
+    pub ops_per_txn: usize,
+    /// The share of transactions that only read; the others read, modify and write.
+    pub read_only: f64,
+}
+
+impl Default for Regions {
+    fn default() -> Regions {
+        Regions { records: 1_000_000, ops_per_txn: 10, read_only: 0.0 }
+    }
+}
+
+/// Why there is no such microbenchmark.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MicroError {
+    /// The records cannot be chosen that way.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// No partition, or too many.
+    #[error("partitions must be 1 to {SLOTS}, not {0}")]
+    Partitions(usize),
+    /// No records, or too many.
+    #[error(
+        "records_per_partition {per_partition} on {partitions} partitions must be 1 to {MAX_RECORDS} together"
+    )]
+    Records {
+        /// What was asked for.
+        per_partition: u64,
+        /// On how many.
+        partitions: usize,
+    },
+    /// Not the inverse of a number of records.
+    #[error("contention_index must be more than 0 and at most 1, not {0}")]
+    ContentionIndex(f64),
+    /// More hot records than a partition has to spare.
+    #[error(
+        "contention_index {index} makes {hot} records hot, and partition {partition} has {there} records: {cold} must stay cold"
+    )]
+    TooFewRecords {
+        /// What was asked for.
+        index: f64,
+        /// Its inverse.
+        hot: u64,
+        /// A partition with too few records.
+        partition: usize,
+        /// How many it has.
+        there: u64,
+        /// How many a transaction uses beside the hot one.
+        cold: usize,
+    },
+    /// Not a share.
+    #[error("{knob} must be from 0 to 1, not {share}")]
+    Share {
+        /// Which of them.
+        knob: &'static str,
+        /// What was asked for.
+        share: f64,
+    },
+    /// Transactions of two partitions where there is one.
+    #[error("multi_partition {0} needs partitions to be 2 or more")]
+    OnePartition(f64),
+    /// A transaction cannot have so many operations.
+    #[error("ops_per_txn must be 1 to {most}, not {ops}")]
+    Ops {
+        /// What was asked for.
+        ops: usize,
+        /// The most there may be.
+        most: u64,
+    },
+    /// Two partitions cannot have half of them each.
+    #[error("ops_per_txn must be even where transactions have two partitions, not {0}")]
+    OddOps(usize),
+}
+
+fn share(knob: &'static str, share: f64) -> Result<f64, MicroError> {
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(MicroError::Share { knob, share }) }
+}
+
+/// One of the two workloads.
+#[derive(Clone, Debug)]
+pub struct Micro {
+    paper: Paper,
+    /// For each partition the pool of its hot records, if there are some, and that of the others.
+    pools: Arc<[(Option<Pool>, Pool)]>,
+}
+
+#[derive(Clone, Debug)]
+enum Paper {
+    Calvin(Calvin),
+    Regions(Regions),
+}
+
+impl Micro {
+    /// The Calvin paper's microbenchmark.
+    ///
+    /// # Errors
+    /// A parameter that makes no sense, by name.
+    pub fn calvin(parameters: Calvin) -> Result<Micro, MicroError> {
+        let Calvin { partitions, records_per_partition: per_partition, contention_index: index, .. } =
+            parameters;
+        if !(1..=SLOTS).contains(&partitions) {
+            return Err(MicroError::Partitions(partitions));
+        }
+        let records = per_partition.saturating_mul(partitions as u64);
+        if !(1..=MAX_RECORDS).contains(&records) {
+            return Err(MicroError::Records { per_partition, partitions });
+        }
+        if !(index > 0.0 && index <= 1.0) {
+            return Err(MicroError::ContentionIndex(index));
+        }
+        let several = share("multi_partition", parameters.multi_partition)? > 0.0;
+        share("constraint_fails", parameters.constraint_fails.unwrap_or(0.0))?;
+        if several && partitions == 1 {
+            return Err(MicroError::OnePartition(parameters.multi_partition));
+        }
+        let ops = parameters.ops_per_txn;
+        if !(1..=MAX_KEYS).contains(&ops) {
+            return Err(MicroError::Ops { ops, most: MAX_KEYS as u64 });
+        }
+        if several && ops % 2 == 1 {
+            return Err(MicroError::OddOps(ops));
+        }
+        let (hot, cold) = ((1.0 / index).round() as u64, ops - 1);
+        let pools = Ranked::by_partition(records, partitions, key).into_iter().enumerate().map(
+            |(partition, ranked)| {
+                let there = ranked.count();
+                // One record stays cold even if none is used, so that there is a choice.
+                if there.saturating_sub(hot) < cold.max(1) as u64 {
+                    return Err(MicroError::TooFewRecords {
+                        index,
+                        hot,
+                        partition,
+                        there,
+                        cold: cold.max(1),
+                    });
+                }
+                let (hot, cold) = Pool::hot_and_cold(ranked, hot, Distribution::UNIFORM)?;
+                Ok((Some(hot), cold))
+            },
+        );
+        let pools = pools.collect::<Result<_, MicroError>>()?;
+        Ok(Micro { paper: Paper::Calvin(parameters), pools })
+    }
+
+    /// The regions paper's microbenchmark.
+    ///
+    /// # Errors
+    /// A parameter that makes no sense, by name.
+    pub fn regions(parameters: Regions) -> Result<Micro, MicroError> {
+        let Regions { records, ops_per_txn: ops, read_only } = parameters;
+        share("read_only", read_only)?;
+        if !(1..=MAX_RECORDS).contains(&records) {
+            return Err(ChoiceError::Records(records).into());
+        }
+        let most = records.min(MAX_KEYS as u64);
+        if !(1..=most).contains(&(ops as u64)) {
+            return Err(MicroError::Ops { ops, most });
+        }
+        let pool = Pool::whole(Ranked::all(records), Distribution::UNIFORM)?;
+        Ok(Micro { paper: Paper::Regions(parameters), pools: [(None, pool)].into() })
+    }
+
+    fn ops(&self) -> usize {
+        match &self.paper {
+            Paper::Calvin(Calvin { ops_per_txn, .. }) | Paper::Regions(Regions { ops_per_txn, .. }) => {
+                *ops_per_txn
+            }
+        }
+    }
+
+    fn records(&self) -> u64 {
+        match &self.paper {
+            Paper::Calvin(calvin) => calvin.records_per_partition * calvin.partitions as u64,
+            Paper::Regions(regions) => regions.records,
+        }
+    }
+
+    /// Whether transactions of a kind add to what they use.
+    fn adds(&self, kind: u8) -> bool {
+        matches!(self.paper, Paper::Calvin(_)) || kind == WRITES
+    }
+}
+
+/// The kinds of Calvin's.
+const SINGLE: u8 = 0;
+const MULTI: u8 = 1;
+/// The kinds of that of the regions.
+const WRITES: u8 = 0;
+const READS: u8 = 1;
+
+impl Workload for Micro {
+    fn name(&self) -> &'static str {
+        match self.paper {
+            Paper::Calvin(_) => "micro",
+            Paper::Regions(_) => "micro-regions",
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        match self.paper {
+            Paper::Calvin(_) => &["single-partition", "multi-partition"],
+            Paper::Regions(_) => &["read-modify-write", "read-only"],
+        }
+    }
+
+    fn params(&self) -> Vec<(&'static str, Param)> {
+        match &self.paper {
+            Paper::Calvin(p) => {
+                let mut params = vec![
+                    ("partitions", Param::Int(p.partitions as u64)),
+                    ("records_per_partition", Param::Int(p.records_per_partition)),
+                    ("contention_index", Param::Real(p.contention_index)),
+                    ("multi_partition", Param::Real(p.multi_partition)),
+                    ("ops_per_txn", Param::Int(p.ops_per_txn as u64)),
+                ];
+                params.push(match p.constraint_fails {
+                    Some(share) => ("constraint_fails", Param::Real(share)),
+                    None => ("constraint_fails", Param::Text("unchecked".to_owned())),
+                });
+                params
+            }
+            Paper::Regions(p) => vec![
+                ("records", Param::Int(p.records)),
+                ("ops_per_txn", Param::Int(p.ops_per_txn as u64)),
+                ("read_only", Param::Real(p.read_only)),
+            ],
+        }
+    }
+
+    fn accesses(&self) -> Vec<f64> {
+        vec![self.ops() as f64; 2]
+    }
+
+    fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
+        Box::new(Clients::new(self, seed, number, populations))
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![AUDIT, system::DIGEST]
+    }
+
+    fn check(&self, seen: &Seen) -> Vec<Finding> {
+        let (audited, digest) = match audit::read::<Numbers>(seen) {
+            Ok(read) => read,
+            Err(unanswered) => return vec![unanswered],
+        };
+        let (sum, ops) = (audited.found.sum, self.ops() as u64);
+        let adding = (0..).zip(&seen.by_kind).filter(|(kind, _)| self.adds(*kind));
+        let committed: u64 = adding.map(|(_, counts)| counts.committed).sum();
+        let mut findings = vec![
+            Finding::new("increments", sum == committed * ops, || {
+                format!(
+                    "the counters add up to {sum}, and {committed} updates of {ops} counters were committed"
+                )
+            }),
+            audited.found.finding(self.records()),
+            digest,
+        ];
+        findings.push(match &self.paper {
+            Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
+                let Counts { committed, restarted_out, .. } = seen.total();
+                Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
+                    format!("{committed} committed and {restarted_out} restarted in vain; {share} of all were to fail")
+                })
+            }
+            _ => seen.no_aborts(),
+        });
+        findings
+    }
+}
+
+/// One population of clients.
+#[derive(Clone, Debug)]
+struct Clients {
+    micro: Micro,
+    random: Random,
+    to_load: std::ops::Range<u64>,
+    /// The transaction made up last: its records, and behind them what is to be done with them, or nothing.
+    drawn: Distinct,
+    packed: Vec<u8>,
+    /// Its partitions.
+    partitions: Distinct,
+}
+
+impl Clients {
+    /// How many records a transaction of loading sets.
+    const LOAD_BATCH: usize = 64;
+
+    fn new(micro: &Micro, seed: u64, number: usize, populations: usize) -> Clients {
+        Clients {
+            micro: micro.clone(),
+            random: Random::stream(seed, number as u64),
+            to_load: share_of(micro.records(), number, populations),
+            drawn: Distinct::default(),
+            packed: Vec::new(),
+            partitions: Distinct::default(),
+        }
+    }
+
+    /// Draws so many records for a transaction on so many partitions: one hot of each, if some are, and the rest.
+    fn draw(&mut self, ops: usize, partitions: usize) {
+        let pools = &self.micro.pools;
+        self.partitions.draw_evenly(&mut self.random, pools.len() as u64, partitions);
+        self.drawn.begin(ops);
+        for partition in self.partitions.records() {
+            let (hot, rest) = &pools[*partition as usize];
+            let share = ops / partitions;
+            for i in 0..share {
+                let pool = hot.as_ref().filter(|_| i == 0).unwrap_or(rest);
+                pool.draw(&mut self.random, &mut self.drawn);
+            }
+        }
+    }
+
+    /// Writes down what is to be done with the records.
+    fn pack(&mut self, what: u8, floor: u64) {
+        self.packed.clear();
+        self.packed.push(what);
+        self.packed.extend_from_slice(&floor.to_le_bytes());
+    }
+
+    fn is_one_of(&mut self, share: f64) -> bool {
+        share > 0.0 && self.random.unit() < share
+    }
+}
+
+impl Source for Clients {
+    fn load(&mut self) -> Option<ProcedureId> {
+        self.packed.clear();
+        self.drawn.begin(Clients::LOAD_BATCH);
+        self.to_load.by_ref().take(Clients::LOAD_BATCH).for_each(|record| _ = self.drawn.add(record));
+        (!self.drawn.records().is_empty()).then_some(LOAD)
+    }
+
+    fn next(&mut self) -> Made {
+        let ops = self.micro.ops();
+        let kind = match self.micro.paper {
+            Paper::Calvin(Calvin { multi_partition, constraint_fails, .. }) => {
+                let several = self.is_one_of(multi_partition);
+                self.draw(ops, if several { 2 } else { 1 });
+                match constraint_fails {
+                    Some(share) => {
+                        let floor = if self.is_one_of(share) { ALWAYS } else { NEVER };
+                        self.pack(Run::CHECK_AND_ADD, floor);
+                    }
+                    None => self.pack(Run::ADD, NEVER),
+                }
+                if several { MULTI } else { SINGLE }
+            }
+            Paper::Regions(Regions { read_only, .. }) => {
+                let reads = self.is_one_of(read_only);
+                self.draw(ops, 1);
+                self.pack(if reads { Run::READ } else { Run::ADD }, NEVER);
+                if reads { READS } else { WRITES }
+            }
+        };
+        Made { procedure: RUN, kind }
+    }
+
+    fn write_args(&self, args: &mut ArgsBuilder<'_>) {
+        self.drawn.records().iter().for_each(|record| _ = args.push(&key(*record)));
+        args.push(&self.packed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::KeyHash;
+    use ordain_model::OutcomeStatus::Aborted;
+    use ordain_model::key::shard_of_slot;
+
+    use super::*;
+    use crate::testing::{Bed, run, wrong};
+
+    fn calvin() -> Calvin {
+        Calvin {
+            partitions: 4,
+            records_per_partition: 500,
+            contention_index: 0.1,
+            multi_partition: 0.4,
+            ..Calvin::default()
+        }
+    }
+
+    #[test]
+    fn counters_add_up_whatever_aborts() {
+        for (constraint_fails, aborts) in
+            [(None, 0..1), (Some(0.0), 0..1), (Some(0.3), 60..120), (Some(1.0), 300..301)]
+        {
+            let micro = Micro::calvin(Calvin { constraint_fails, ..calvin() }).unwrap();
+            let (_, mut seen) = run(&micro, 2, 300);
+            assert_eq!(wrong(&micro.check(&seen)), [""; 0], "{constraint_fails:?}");
+            assert!(aborts.contains(&seen.total().aborted), "{constraint_fails:?} {:?}", seen.total());
+            seen.by_kind[1].committed += 1;
+            assert!(wrong(&micro.check(&seen)).contains(&"increments"));
+        }
+        for (records, read_only, reads) in [(50, 0.0, 0..1), (1_000, 0.5, 110..190), (50, 1.0, 300..301)] {
+            let micro = Micro::regions(Regions { records, ops_per_txn: 5, read_only }).unwrap();
+            let (_, mut seen) = run(&micro, 2, 300);
+            assert_eq!(wrong(&micro.check(&seen)), [""; 0]);
+            assert!(reads.contains(&seen.by_kind[1].committed), "{read_only} {seen:?}");
+            seen.by_kind[0].aborted += 1;
+            assert_eq!(wrong(&micro.check(&seen)), ["no_aborts"]);
+        }
+    }
+
+    #[test]
+    fn a_failed_check_leaves_no_trace_and_a_passed_one_adds_everywhere() {
+        let mut bed = Bed::new();
+        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
+        let add = |what: u8, floor: u64| {
+            move |args: &mut ArgsBuilder<'_>| {
+                let mut packed = vec![what];
+                packed.extend_from_slice(&floor.to_le_bytes());
+                args.push(&key(1)).push(&key(2)).push(&packed);
+            }
+        };
+        bed.run(RUN, add(Run::ADD, ALWAYS));
+        bed.run(RUN, add(Run::CHECK_AND_ADD, 1));
+        let digest = bed.executor.digest();
+        let failed = bed.call(RUN, add(Run::CHECK_AND_ADD, 3));
+        assert_eq!(failed.status, Aborted(Abort::Logic));
+        assert!(matches!(Datum::first(&failed.reply), Datum::Error(text) if text.starts_with(b"CONSTRAINT")));
+        assert_eq!(bed.executor.digest(), digest);
+        assert_eq!(Datum::first(&bed.run(RUN, add(Run::READ, 0))), Datum::Int(4));
+    }
+
+    #[test]
+    fn one_record_of_each_partition_is_hot_and_hot_ones_and_partitions_are_even() {
+        let micro = Micro::calvin(calvin()).unwrap();
+        let ranked = Ranked::by_partition(2_000, 4, key);
+        let hot: Vec<u64> = ranked.iter().flat_map(|r| (0..10).map(|rank| r.record(rank))).collect();
+        let mut clients = Clients::new(&micro, 3, 0, 1);
+        let (mut several, mut draws, mut used) = (0u32, vec![0u32; hot.len()], 0u32);
+        const TXNS: u32 = 20_000;
+        for _ in 0..TXNS {
+            let made = clients.next();
+            let partitions = 1 + u32::from(made.kind == MULTI);
+            several += partitions - 1;
+            used += partitions;
+            let mut ops = [(0, 0); 4];
+            for record in clients.drawn.records() {
+                let at = shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
+                ops[at].0 += 1;
+                if let Some(i) = hot.iter().position(|hot| hot == record) {
+                    ops[at].1 += 1;
+                    draws[i] += 1;
+                }
+            }
+            ops.sort_unstable();
+            let expected = if partitions == 2 {
+                [(0, 0), (0, 0), (5, 1), (5, 1)]
+            } else {
+                [(0, 0), (0, 0), (0, 0), (10, 1)]
+            };
+            assert_eq!(ops, expected);
+        }
+        assert!((8_000 - 350..8_000 + 350).contains(&several), "{several}");
+        // A hot record is drawn as often as any other of the 40: within five standard deviations.
+        let mean = f64::from(used) / 40.0;
+        assert!(draws.iter().all(|n| (f64::from(*n) - mean).abs() < 5.0 * mean.sqrt()), "{draws:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let refused = |calvin: Calvin| Micro::calvin(calvin).unwrap_err().to_string();
+        for (parameters, name) in [
+            (Calvin { partitions: 0, ..calvin() }, "partitions"),
+            (Calvin { records_per_partition: 0, ..calvin() }, "records_per_partition"),
+            (Calvin { records_per_partition: u64::MAX, ..calvin() }, "records_per_partition"),
+            (Calvin { contention_index: 0.0, ..calvin() }, "contention_index"),
+            (Calvin { contention_index: f64::NAN, ..calvin() }, "contention_index"),
+            (Calvin { contention_index: 0.001, ..calvin() }, "contention_index 0.001 makes 1000"),
+            (Calvin { multi_partition: 2.0, ..calvin() }, "multi_partition"),
+            (Calvin { partitions: 1, ..calvin() }, "multi_partition"),
+            (Calvin { ops_per_txn: 0, ..calvin() }, "ops_per_txn"),
+            (Calvin { ops_per_txn: 9, ..calvin() }, "even"),
+            (Calvin { constraint_fails: Some(-0.1), ..calvin() }, "constraint_fails"),
+        ] {
+            assert!(refused(parameters).contains(name), "{name}");
+        }
+        let refused = |regions: Regions| Micro::regions(regions).unwrap_err().to_string();
+        assert!(refused(Regions { records: 0, ..Regions::default() }).contains("records"));
+        assert!(refused(Regions { records: 9, ..Regions::default() }).contains("ops_per_txn"));
+        assert!(refused(Regions { read_only: 1.5, ..Regions::default() }).contains("read_only"));
+    }
+
+    #[test]
+    fn damaged_arguments_are_refused() {
+        let bed = Bed::new();
+        assert!(bed.refuses(RUN, &[&key(1)[..], &[3; 9]]));
+        assert!(bed.refuses(RUN, &[&key(1)[..], &[0; 8]]));
+        assert!(bed.refuses(RUN, &[&key(1)[1..], &[0; 10]]));
+        assert!(bed.refuses::<&[u8]>(RUN, &[]));
+        assert!(bed.refuses(LOAD, &[&key(1)[..], &[0]]));
+    }
+}
