@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, OutcomeBatch,
+    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, OutcomeBatch,
     OutcomeStatus, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value, Writer, system,
 };
 
@@ -45,10 +45,55 @@ impl Procedure for Follow {
     }
 }
 
+/// Asks [`TELL`] what follows from its key, twice if the first answer says so, and writes all that it was told.
+const CONSULT: ProcedureId = ProcedureId(901);
+/// Only reads.
+const TELL: ProcedureId = ProcedureId(902);
+
+struct Consult;
+
+impl Procedure for Consult {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        args.iter().try_for_each(|key| planner.key(0, Access::Write, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
+        let told: Vec<&[u8]> =
+            known.answers.iter().filter_map(|answer| Datum::first(answer).as_bytes()).collect();
+        if told.is_empty() || told == [b"go on"] {
+            let key = told.last().copied().or(args.get(0)).ok_or(PlanError::SYNTAX)?;
+            return Ok(Reconnaissance::Ask(TELL, encode(&[key])));
+        }
+        Ok(Reconnaissance::Ready(encode(&told)))
+    }
+}
+
+struct Tell;
+
+impl Procedure for Tell {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        args.iter().try_for_each(|key| planner.key(0, Access::Read, key).map(drop))
+    }
+
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+}
+
 fn gateway() -> Gateway {
     let mut registry = Registry::default();
     system::register(&mut registry);
     registry.register(FOLLOW, "follow", Arc::new(Follow));
+    registry.register(CONSULT, "consult", Arc::new(Consult));
+    registry.register(TELL, "tell", Arc::new(Tell));
     Gateway::new(GatewayId(3), Arc::new(registry))
 }
 
@@ -62,6 +107,25 @@ fn follow(gateway: &mut Gateway, ticket: u64) -> Result<(), PlanError> {
     gateway.submit(Ticket(ticket), Call { session, ..Call::new(FOLLOW, Db(0)) }, |args| {
         args.push(b"p");
     })
+}
+
+fn consult(gateway: &mut Gateway, ticket: u64) {
+    let session = Some((SessionId(5), RequestNo(9)));
+    let call = Call { session, ..Call::new(CONSULT, Db(3)) };
+    gateway.submit(Ticket(ticket), call, |args| _ = args.push(b"first")).unwrap();
+}
+
+fn bulk(text: &str) -> Vec<u8> {
+    let mut reply = Vec::new();
+    Writer(&mut reply).bulk(text.as_bytes());
+    reply
+}
+
+/// What the only transaction that waits to be submitted is, with its arguments.
+fn next(gateway: &mut Gateway) -> (ProcedureId, Vec<u8>) {
+    let chunk = only(gateway);
+    let txn = &chunk.txns()[0];
+    (txn.call.procedure, chunk.args(txn).encoded().to_vec())
 }
 
 /// Answers one transaction and returns what was finished by that: ticket, status, reply.
@@ -221,6 +285,57 @@ fn stale_evidence_starts_over_so_many_times_and_no_more() {
     assert_eq!(last, [(8, RESTART, text)], "the client is told to retry, and not shown the evidence");
     assert!(gateway.flush().is_none());
     assert_eq!(gateway.outstanding(), 0);
+}
+
+#[test]
+fn what_is_not_in_a_record_is_asked() {
+    let mut gateway = gateway();
+    consult(&mut gateway, 8);
+    let asking = only(&mut gateway);
+    let txn = &asking.txns()[0];
+    assert_eq!((txn.call, txn.read_only), (Call::new(TELL, Db(3)), true), "the asking is not the request");
+    assert_eq!(asking.args(txn).encoded(), encode(&["first"]));
+    assert!(answer(&mut gateway, (0, 0), COMMITTED, &bulk("go on")).is_empty());
+    assert_eq!(next(&mut gateway), (TELL, encode(&["go on"])));
+    assert!(answer(&mut gateway, (1, 0), COMMITTED, &bulk("then")).is_empty());
+    // Every answer is known, in order.
+    assert_eq!(next(&mut gateway), (CONSULT, encode(&["go on", "then"])));
+    // The reply of a restart is the fresh answer, in place of all: nothing is asked again.
+    assert!(answer(&mut gateway, (2, 0), RESTART, &bulk("rather this")).is_empty());
+    let again = only(&mut gateway);
+    let txn = &again.txns()[0];
+    assert_eq!(again.args(txn).encoded(), encode(&["rather this"]));
+    assert_eq!(txn.call.session, Some((SessionId(5), RequestNo(9 << 8 | 1))));
+    // Whoever asked is told how often it was started over.
+    let mut batch = OutcomeBatch::new(GatewayId(3));
+    batch.push(ChunkNo(3), 0, Gsn(77), COMMITTED, |out| out.extend_from_slice(b"done"));
+    let mut finished = Vec::new();
+    gateway.take_outcomes(&batch, |f| finished.push((f.ticket.0, f.restarts, f.reply.to_vec())));
+    assert_eq!(finished, [(8, 1, b"done".to_vec())]);
+    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+}
+
+#[test]
+fn a_question_that_is_not_answered_ends_the_request() {
+    let mut gateway = gateway();
+    for (number, status) in
+        [OutcomeStatus::Aborted(Abort::Logic), OutcomeStatus::Aborted(Abort::Restart), OutcomeStatus::Busy]
+            .into_iter()
+            .enumerate()
+    {
+        consult(&mut gateway, 1);
+        only(&mut gateway);
+        let ended = answer(&mut gateway, (number as u64, 0), status, &bulk("no"));
+        assert_eq!((ended.len(), ended[0].1), (1, status));
+        assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+    }
+    // A restart that says nothing ends it too.
+    consult(&mut gateway, 1);
+    only(&mut gateway);
+    answer(&mut gateway, (3, 0), COMMITTED, &bulk("then"));
+    only(&mut gateway);
+    assert_eq!(answer(&mut gateway, (4, 0), RESTART, b"").len(), 1);
+    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn the_standard_mix_reaches_every_procedure_and_plans_without_refusal() {
     }
     let all: BTreeSet<_> =
         registry.names().filter(|(n, _)| n.starts_with("sim.")).map(|(_, id)| id).collect();
-    assert_eq!(all.len(), 18);
+    assert_eq!(all.len(), 23);
     assert!(called.is_superset(&all), "{:?}", all.difference(&called));
     assert!(called.contains(&ordain_model::system::MULTI) && called.contains(&procedures::EVEN));
 }

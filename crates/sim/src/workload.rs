@@ -3,12 +3,14 @@
 //! Key spaces are small, so that nearly every transaction conflicts with one that is under way, and answers
 //! carry what was read, so that a lost, doubled or reordered update shows in the next answer.
 
+pub mod ledgers;
 pub mod procedures;
 
 use ordain_model::args::encode;
 use ordain_model::{Call, Db, Gsn, ProcedureId, system};
 
 use crate::random::Random;
+use ledgers as l;
 use procedures as p;
 
 /// Makes up requests.
@@ -61,6 +63,16 @@ pub enum Kind {
     Clear,
     /// [`p::EVEN`].
     Even,
+    /// [`l::POST`].
+    Post,
+    /// [`l::STATEMENT`].
+    Statement,
+    /// [`l::SETTLE`].
+    Settle,
+    /// [`l::AUDIT_LEDGERS`].
+    AuditLedgers,
+    /// [`l::AUDIT_ENTRIES`].
+    AuditEntries,
     /// [`system::MULTI`] over several of the others.
     Multi,
     /// [`system::LENGTHS`].
@@ -108,6 +120,11 @@ impl Mix {
             (Count, 1),
             (Clear, 1),
             (Even, 3),
+            (Post, 12),
+            (Statement, 2),
+            (Settle, 5),
+            (AuditLedgers, 3),
+            (AuditEntries, 2),
             (Multi, 5),
             (Lengths, 1),
             (Read, 2),
@@ -124,8 +141,8 @@ impl Mix {
     /// Requests without a reconnaissance: each is one transaction.
     pub fn direct(keys: u64) -> Mix {
         let standard = Mix::standard(keys);
-        let weights: Vec<_> =
-            standard.weights.into_iter().filter(|(kind, _)| *kind != Kind::Dependent).collect();
+        let direct = |(kind, _): &(Kind, u64)| !matches!(kind, Kind::Dependent | Kind::Settle);
+        let weights: Vec<_> = standard.weights.into_iter().filter(direct).collect();
         Mix::new(keys, &weights)
     }
 
@@ -212,6 +229,14 @@ impl Mix {
             Kind::Count => (p::COUNT, p::OBJECTS, Vec::new()),
             Kind::Clear => (p::CLEAR, p::OBJECTS, Vec::new()),
             Kind::Even => (p::EVEN, p::COUNTERS, self.some_keys('n', random)),
+            Kind::Post => {
+                let args = vec![self.key('b', random), self.key('b', random), Mix::small(random, 40)];
+                (l::POST, l::LEDGERS, args)
+            }
+            Kind::Statement => (l::STATEMENT, l::LEDGERS, vec![self.key('b', random)]),
+            Kind::Settle => (l::SETTLE, l::LEDGERS, vec![self.key('b', random), Mix::small(random, 9)]),
+            Kind::AuditLedgers => (l::AUDIT_LEDGERS, l::LEDGERS, self.all_keys('b')),
+            Kind::AuditEntries => (l::AUDIT_ENTRIES, l::LEDGERS, Vec::new()),
             Kind::Lengths => (system::LENGTHS, Db(0), Vec::new()),
             Kind::Read => {
                 let keys = self.some_keys('o', random);
@@ -219,8 +244,8 @@ impl Mix {
                 (system::READ, Db(0), args)
             }
             Kind::Multi => {
-                const INSIDE: [Kind; 6] =
-                    [Kind::Transfer, Kind::Skim, Kind::Append, Kind::Increment, Kind::Put, Kind::Get];
+                use Kind::*;
+                const INSIDE: [Kind; 7] = [Transfer, Skim, Append, Increment, Put, Get, Post];
                 let calls: Vec<_> = (0..random.between(1, 4))
                     .map(|_| self.request(INSIDE[random.index(INSIDE.len())], random))
                     .collect();
@@ -246,6 +271,7 @@ impl Workload for Mix {
     fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
         let mut zero = Vec::new();
         ordain_model::Writer(&mut zero).int(0);
-        vec![(p::AUDIT, zero.clone()), (p::AUDIT_TABLE, zero)]
+        let audits = [p::AUDIT, p::AUDIT_TABLE, l::AUDIT_LEDGERS, l::AUDIT_ENTRIES];
+        audits.map(|audit| (audit, zero.clone())).to_vec()
     }
 }

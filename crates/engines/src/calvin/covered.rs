@@ -123,3 +123,111 @@ impl<S: RecordStore> Below for Writing<'_, S> {
         store.release_if_absent(record);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::args::encode;
+    use ordain_model::key::SLOTS;
+    use ordain_model::procedure::{Inputs, Locals};
+    use ordain_model::serial::key_of;
+    use ordain_model::{Args, Db, PlanError, Planner, ProcedureId, Registry, Value};
+    use ordain_store::MemoryStore;
+
+    use super::*;
+
+    /// Writes an entry below its record, and removes another. Arguments: key, entry to write, entry to remove.
+    struct Exchange;
+
+    impl Procedure for Exchange {
+        fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+            planner.key(0, Access::Write, args.iter().next().ok_or(PlanError::SYNTAX)?)?;
+            planner.covering();
+            Ok(())
+        }
+
+        fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+            let (new, old) = (cx.args.get(1).unwrap_or_default(), cx.args.get(2).unwrap_or_default());
+            cx.below().edit(new, &mut |cell| cell.put(Value::String(vec![7; 40])));
+            cx.below().edit(old, &mut |cell| cell.delete());
+            let count = 1 + cx.cell().string().map_or(0, |bytes| bytes[0]);
+            cx.cell_mut().put(Value::String(vec![count]));
+            Ok(())
+        }
+    }
+
+    /// Runs one, and answers what it has touched.
+    fn exchange(
+        store: &mut MemoryStore,
+        gsn: Gsn,
+        undo: bool,
+        args: [&str; 3],
+    ) -> (Journal, Vec<(RecordId, Gsn)>) {
+        let mut registry = Registry::default();
+        registry.register(ProcedureId(1), "exchange", std::sync::Arc::new(Exchange));
+        let bytes = encode(&args);
+        let args = Args::parse(&bytes).unwrap();
+        let mut plans = ordain_model::plan::Plans::default();
+        Planner::plan(&registry, ProcedureId(1), Db(0), args, &mut plans).unwrap();
+        let fragment = &plans.fragments[0];
+        let cx = FragmentContext {
+            args,
+            db: Db(0),
+            key: key_of(args, fragment),
+            now: Millis(1),
+            seed: 0,
+            version: Gsn::NONE,
+            inputs: Inputs::none(),
+            target: Target::Read(&Cell::ABSENT),
+            below: None,
+            locals: &mut Locals::default(),
+            registry: &registry,
+            out: &mut Vec::new(),
+        };
+        let (mut journal, mut touched) = (Journal::default(), Vec::new());
+        let turn = Turn { gsn, now: Millis(1), undo: undo.then_some((&mut journal, &mut touched)) };
+        run(store, turn, fragment, &Exchange, cx).unwrap();
+        (journal, touched)
+    }
+
+    fn names(store: &MemoryStore) -> Vec<(Db, Vec<u8>, Gsn)> {
+        let mut names = Vec::new();
+        store.visit(Default::default(), |entry| {
+            names.push((entry.db, entry.key.to_vec(), entry.version));
+            true
+        });
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_gone_leaves_no_place_behind() {
+        let mut store = MemoryStore::new(0..SLOTS);
+        exchange(&mut store, Gsn(1), false, ["k", "an entry with a long name", "another"]);
+        let one = store.memory();
+        exchange(&mut store, Gsn(2), false, ["k", "an entry with a long nome", "an entry with a long name"]);
+        assert_eq!(store.memory(), one, "places are used again");
+        let entry = covered_key(b"k", b"an entry with a long nome").to_vec();
+        assert_eq!(names(&store), [(Db(0), b"k".to_vec(), Gsn(2)), (Db(0).below(), entry, Gsn(2))]);
+        assert_eq!(store.digest(), store.recompute_digest());
+    }
+
+    #[test]
+    fn what_may_be_undone_keeps_its_place_and_can_be() {
+        let mut store = MemoryStore::new(0..SLOTS);
+        exchange(&mut store, Gsn(1), false, ["k", "a", ""]);
+        let (digest, before) = (store.digest(), names(&store));
+        let (mut journal, touched) = exchange(&mut store, Gsn(2), true, ["k", "b", "a"]);
+        assert_eq!(touched.len(), 3);
+        assert!(touched.iter().all(|(record, _)| store.lock(*record) != 0), "each has its place");
+        assert_ne!(store.digest(), digest);
+        journal.roll_back(0, |tag, undo| {
+            let (record, version) = touched[tag as usize];
+            store.edit(record, version, |cell, changed| {
+                undo(cell);
+                *changed = true;
+            });
+        });
+        assert_eq!((store.digest(), names(&store)), (digest, before));
+        assert_eq!(store.recompute_digest(), digest);
+    }
+}

@@ -9,7 +9,7 @@ use ordain_model::args::encode;
 use ordain_model::{
     ArgsBuilder, Call, Db, Gsn, Micros, OutcomeStatus, ProcedureId, RequestNo, SessionId, system,
 };
-use ordain_sim::workload::procedures as p;
+use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
 use proptest::prelude::*;
 
@@ -118,7 +118,7 @@ impl Requests {
                     let (call, args) = self.mix.next(random);
                     // A transaction in a transaction, or one that wants a reconnaissance, is not what it may hold.
                     match call.procedure {
-                        system::MULTI | p::DEPENDENT => self.command(random),
+                        system::MULTI | p::DEPENDENT | l::SETTLE => self.command(random),
                         procedure => (procedure, call.db, args),
                     }
                 }

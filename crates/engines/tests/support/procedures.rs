@@ -304,7 +304,10 @@ impl Procedure for Ledger {
         if may_abort && text.len() as i64 % 7 == next % 7 {
             return Err(Abort::Logic);
         }
-        assert!(!may_abort || text.len() != 6 || next != 1, "now and then a mistake");
+        if may_abort && text.len() == 6 && next == 1 {
+            // A panic like any other, but for the message that a panic's hook would print.
+            std::panic::resume_unwind(Box::new("a panic that was asked for"));
+        }
         Ok(())
     }
 

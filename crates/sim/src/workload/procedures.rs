@@ -86,28 +86,30 @@ pub fn register(registry: &mut Registry) {
     registry.register(COUNT, "sim.count", Arc::new(Count));
     registry.register(CLEAR, "sim.clear", Arc::new(Clear));
     registry.register(EVEN, "sim.even", Arc::new(Even));
+    super::ledgers::register(registry);
 }
 
-const ARITY: PlanError = PlanError::fixed("ERR wrong number of arguments for a procedure of the simulator");
+pub(super) const ARITY: PlanError =
+    PlanError::fixed("ERR wrong number of arguments for a procedure of the simulator");
 
-fn number(bytes: &[u8]) -> Option<i64> {
+pub(super) fn number(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-fn held(cell: &Cell, absent: i64) -> i64 {
+pub(super) fn held(cell: &Cell, absent: i64) -> i64 {
     cell.string().and_then(number).unwrap_or(absent)
 }
 
-fn text(n: i64) -> Value {
+pub(super) fn text(n: i64) -> Value {
     Value::String(n.to_string().into_bytes())
 }
 
-fn arg_number(args: Args<'_>, i: usize) -> Result<i64, PlanError> {
+pub(super) fn arg_number(args: Args<'_>, i: usize) -> Result<i64, PlanError> {
     args.get(i).and_then(number).ok_or(PlanError::NOT_INTEGER)
 }
 
 /// A fragment for each argument from `first` on; one at least.
-fn each_key(
+pub(super) fn each_key(
     args: Args<'_>,
     first: usize,
     mut plan: impl FnMut(ordain_model::args::Arg<'_>) -> Result<(), PlanError>,
@@ -122,6 +124,12 @@ fn each_key(
 fn all_slots(cx: &ReplyContext<'_>, slots: std::ops::Range<u32>, out: &mut Vec<u8>) {
     Writer(out).array(slots.len());
     slots.for_each(|i| out.extend_from_slice(cx.slot(i)));
+}
+
+/// Answers the sum of the call's slots.
+pub(super) fn sum_slots(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let sum = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int()).sum();
+    Writer(out).int(sum);
 }
 
 struct Transfer;
@@ -507,8 +515,7 @@ impl Procedure for Audit {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let off = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int()).sum();
-        Writer(out).int(off);
+        sum_slots(cx, out);
     }
 }
 

@@ -1,0 +1,238 @@
+//! Ledgers: procedures whose records come to have names only as they run.
+//!
+//! A ledger's record holds how many entries there are, and the entries lie below it, each with the balance that
+//! it leaves ([`ordain_model::cover`]). What one ledger is charged another is credited, so that all balances
+//! together are nothing, whoever looks; and every entry that a ledger's record counts is there, and no other.
+
+use std::sync::Arc;
+
+use ordain_model::args::{Args, ArgsBuilder, encode};
+use ordain_model::procedure::{Known, Reconnaissance};
+use ordain_model::{
+    Abort, Access, Datum, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
+    Registry, ReplyContext, SlotNo, Target, Writer, split_covered, system,
+};
+
+use super::procedures::{ARITY, COUNTERS, arg_number, each_key, held, number, sum_slots, text};
+
+/// Charges an amount to one ledger and credits it to another; aborts if the first is charged too much, when it is
+/// written already. Arguments: two ledgers, amount.
+pub const POST: ProcedureId = ProcedureId(60_018);
+/// Answers how many entries a ledger has, and the balance. Arguments: ledger.
+pub const STATEMENT: ProcedureId = ProcedureId(60_019);
+/// Adds to the counter that the balance of a ledger names, as [`STATEMENT`] tells it. Arguments: ledger, amount.
+pub const SETTLE: ProcedureId = ProcedureId(60_020);
+/// Answers the balances of ledgers together. Arguments: ledgers.
+pub const AUDIT_LEDGERS: ProcedureId = ProcedureId(60_021);
+/// Answers how many more entries the ledgers count than there are, by a scan of the whole table. No arguments.
+pub const AUDIT_ENTRIES: ProcedureId = ProcedureId(60_022);
+
+/// Where the ledgers are.
+pub const LEDGERS: Db = Db(7);
+
+/// A ledger must not be charged below this.
+const FLOOR: i64 = -60;
+/// So many entries are replaced by one with their balance.
+const FULL: i64 = 6;
+/// How many counters balances name.
+const COUNTERS_NAMED: i64 = 3;
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register(POST, "sim.post", Arc::new(Post));
+    registry.register(STATEMENT, "sim.statement", Arc::new(Statement));
+    registry.register(SETTLE, "sim.settle", Arc::new(Settle));
+    registry.register(AUDIT_LEDGERS, "sim.audit-ledgers", Arc::new(AuditLedgers));
+    registry.register(AUDIT_ENTRIES, "sim.audit-entries", Arc::new(AuditEntries));
+}
+
+/// The suffix of an entry.
+fn entry(n: i64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+/// How many entries a ledger has, and the balance that the last of them leaves.
+fn standing(cx: &mut FragmentContext<'_>) -> (i64, i64) {
+    let count = held(cx.cell(), 0);
+    let balance = if count == 0 { 0 } else { held(cx.below().read(&entry(count - 1)), i64::MAX) };
+    (count, balance)
+}
+
+/// Answers a ledger's standing, and says it.
+fn state(cx: &mut FragmentContext<'_>) -> Vec<u8> {
+    let (count, balance) = standing(cx);
+    let state = format!("{count} {balance}").into_bytes();
+    cx.writer().bulk(&state);
+    state
+}
+
+struct Post;
+
+impl Post {
+    const CHARGE: u16 = 0;
+    const CREDIT: u16 = 1;
+}
+
+impl Procedure for Post {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
+        arg_number(args, 2)?;
+        planner.key_in(LEDGERS, Post::CHARGE, Access::Write, from)?;
+        planner.covering();
+        planner.abortable();
+        planner.key_in(LEDGERS, Post::CREDIT, Access::Write, to)?;
+        planner.covering();
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let amount = arg_number(cx.args, 2).unwrap_or(0);
+        let (mut count, balance) = standing(cx);
+        let balance = if code == Post::CHARGE { balance - amount } else { balance + amount };
+        if count == FULL {
+            let below = cx.below();
+            (0..count).for_each(|n| below.edit(&entry(n), &mut |cell| cell.delete()));
+            count = 0;
+        }
+        cx.below().edit(&entry(count), &mut |cell| cell.put(text(balance)));
+        cx.cell_mut().put(text(count + 1));
+        if code == Post::CHARGE && balance < FLOOR {
+            cx.writer().error(format!("ERR charged down to {balance}"));
+            return Err(Abort::Logic);
+        }
+        cx.writer().int(balance);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).array(2);
+        out.extend_from_slice(cx.slot(0));
+        out.extend_from_slice(cx.slot(1));
+    }
+}
+
+struct Statement;
+
+impl Procedure for Statement {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(ledger), 1) = (args.iter().next(), args.len()) else { return Err(ARITY) };
+        planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
+        planner.covering();
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        state(cx);
+        Ok(())
+    }
+}
+
+struct Settle;
+
+impl Settle {
+    const CHECK: u16 = 0;
+    const ADD: u16 = 1;
+}
+
+impl Procedure for Settle {
+    /// Plans what [`Settle::reconnoitre`] made of the caller's arguments: ledger, what it said, counter, amount.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let ledger = items.next().ok_or(ARITY)?;
+        let counter = items.nth(1).ok_or(ARITY)?;
+        arg_number(args, 3)?;
+        planner.key_in(LEDGERS, Settle::CHECK, Access::Read, ledger)?;
+        planner.covering();
+        planner.abortable();
+        planner.key_in(COUNTERS, Settle::ADD, Access::Write, counter).map(drop)
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == Settle::CHECK {
+            // The slot is what STATEMENT would answer, right or wrong: the reply of a restart.
+            let state = state(cx);
+            return if cx.args.get(1) == Some(&*state) { Ok(()) } else { Err(Abort::Restart) };
+        }
+        let n = held(cx.cell(), 0).wrapping_add(arg_number(cx.args, 3).unwrap_or(0));
+        cx.cell_mut().put(text(n));
+        cx.writer().int(n);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(1));
+    }
+
+    fn abort_reply(&self, _abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slots.slot(slot));
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
+        let (Some(ledger), Some(amount), 2) = (args.get(0), args.get(1), args.len()) else {
+            return Err(ARITY);
+        };
+        let Some(answer) = known.answers.last() else {
+            return Ok(Reconnaissance::Ask(STATEMENT, encode(&[ledger])));
+        };
+        let said = Datum::first(answer).as_bytes().ok_or(ARITY)?;
+        let balance = said.split(|byte| *byte == b' ').next_back().and_then(number).ok_or(ARITY)?;
+        let counter = format!("n{}", balance.rem_euclid(COUNTERS_NAMED));
+        let mut ready = Vec::new();
+        ArgsBuilder::new(&mut ready).push(ledger).push(said).push(counter.as_bytes()).push(amount);
+        Ok(Reconnaissance::Ready(ready))
+    }
+}
+
+struct AuditLedgers;
+
+impl Procedure for AuditLedgers {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        each_key(args, 0, |ledger| {
+            planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
+            planner.covering();
+            Ok(())
+        })
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let (_, balance) = standing(cx);
+        cx.writer().int(balance);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        sum_slots(cx, out);
+    }
+}
+
+struct AuditEntries;
+
+impl Procedure for AuditEntries {
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut missing = 0;
+        if let Target::Table(table) = &cx.target {
+            table.scan(LEDGERS, Position::default(), &mut |_, _, cell| {
+                missing += held(cell, 0);
+                true
+            });
+            table.scan(LEDGERS.below(), Position::default(), &mut |_, key, _| {
+                missing -= i64::from(split_covered(key).is_some());
+                true
+            });
+        }
+        cx.writer().int(missing);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).int(system::sum_parts(cx.slot(0)));
+    }
+}
