@@ -8,7 +8,8 @@ use ordain_model::{Micros, OutcomeStatus};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, ServeConfig};
-use ordain_workload::{bank, ycsb};
+use ordain_workload::audit::{Audited, Numbers};
+use ordain_workload::{bank, micro, ycsb};
 
 use super::wire::{Read, Replies};
 use super::*;
@@ -96,6 +97,71 @@ fn native_procedures_are_loaded_run_and_audited_over_sockets() {
     target.password = Some("guess".into());
     let refused = run(&setup(target, FormName::Native), &small_bank(), &Progress::silent()).unwrap_err();
     assert!(format!("{refused:#}").contains("refuses the password"), "{refused:#}");
+    node.handle().stop();
+    node.wait().unwrap();
+}
+
+#[test]
+fn every_form_there_is_passes_the_checks() {
+    let node = node(None);
+    let [ycsb, bank] = [&small_ycsb() as &dyn Workload, &small_bank()];
+    let regions = micro::Regions { records: 2_000, read_only: 0.5, ..Default::default() };
+    let regions = micro::Micro::regions(regions).unwrap();
+    let calvin = micro::Calvin {
+        records_per_partition: 2_000,
+        contention_index: 0.1,
+        constraint_fails: Some(0.2),
+        ..Default::default()
+    };
+    let calvin = micro::Micro::calvin(calvin).unwrap();
+    for (workload, form) in [
+        (ycsb, FormName::Multi),
+        (ycsb, FormName::Script),
+        (bank, FormName::Script),
+        (&regions, FormName::Multi),
+        (&regions, FormName::Script),
+        (&calvin, FormName::Script),
+        (&calvin, FormName::Native),
+    ] {
+        let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };
+        let measured = run(&setup, workload, &Progress::silent()).unwrap();
+        assert_well(&measured, 2_000);
+    }
+    // What cannot be done is refused by name.
+    for (workload, form, part) in [
+        (bank, FormName::Multi, "--form script"),
+        (&calvin, FormName::Multi, "a block cannot check a constraint"),
+    ] {
+        let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };
+        let refused = format!("{:#}", run(&setup, workload, &Progress::silent()).unwrap_err());
+        assert!(refused.contains(part), "{refused}");
+    }
+    node.handle().stop();
+    node.wait().unwrap();
+}
+
+#[test]
+fn what_another_client_does_to_the_data_is_found() {
+    let node = node(None);
+    let target = Target::at(node.resp);
+    let workload = small_ycsb();
+    let setup = RespSetup { flush: true, ..setup(target.clone(), FormName::Multi) };
+    let mut link = Link::open(&target, Speech::Resp2).unwrap();
+    let server = ServerInfo::ask(&mut link).unwrap();
+    run(&setup, &workload, &Progress::silent()).unwrap();
+    let form = forms::prepare(FormName::Multi, &workload, &server, &mut link).unwrap();
+    let found = |link: &mut Link| {
+        let audits = form.audit(&workload.audits(), link).unwrap();
+        Audited::<Numbers>::read(&audits[0]).unwrap().found
+    };
+    let whole = found(&mut link);
+    assert_eq!((whole.records, whole.damaged), (1_000, 0));
+    let reply = link.ask(&["RANDOMKEY"]).unwrap();
+    let key = Datum::first(&reply).as_bytes().unwrap();
+    link.ask(&[&b"HSET"[..], key, b"p", b"something else"]).unwrap();
+    link.ask(&["SET", "stray", "1"]).unwrap();
+    let damaged = found(&mut link);
+    assert_eq!((damaged.records, damaged.damaged), (1_001, 2));
     node.handle().stop();
     node.wait().unwrap();
 }

@@ -8,14 +8,21 @@
 //!
 //! [`prepare`] is the one place that says which workloads have which forms.
 
+mod audit;
+mod bank;
+mod block;
+mod micro;
 mod native;
+mod script;
+mod ycsb;
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::bail;
-use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId};
+use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId, Writer};
 use ordain_workload::{Finding, Seen, Workload};
+use smallvec::SmallVec;
 
 use super::link::{Link, Speech};
 use super::probe::ServerInfo;
@@ -113,13 +120,31 @@ pub fn prepare(
     server: &ServerInfo,
     link: &mut Link,
 ) -> anyhow::Result<Box<dyn Form>> {
-    let _ = (workload, &link);
-    match form {
-        FormName::Native if !server.is_ordain() => bail!(
-            "{server} has no native procedures, only Ordain has: choose --form multi or --form script for it"
-        ),
-        FormName::Native => Ok(Box::new(native::Native::new())),
-        _ => bail!("not yet"),
+    let name = workload.name();
+    Ok(match (name, form) {
+        (_, FormName::Native) if server.is_ordain() => Box::new(native::Native::new()),
+        (_, FormName::Native) => {
+            let others = others(name).unwrap_or("there is no other for this workload");
+            bail!("{server} has no native procedures, only Ordain has: {others}")
+        }
+        ("ycsb", form) => Box::new(ycsb::Ycsb::prepare(workload, form == FormName::Script, link)?),
+        ("micro" | "micro-regions", form) => {
+            Box::new(micro::Micro::prepare(workload, form == FormName::Script, link)?)
+        }
+        ("bank", FormName::Script) => Box::new(bank::Bank::prepare(workload, link)?),
+        (_, form) => match others(name) {
+            Some(others) => bail!("{name} has no form {form}, it has native on Ordain: {others}"),
+            None => bail!("{name} has no form {form}, only native, on Ordain"),
+        },
+    })
+}
+
+/// The forms that a workload has besides native.
+fn others(workload: &str) -> Option<&'static str> {
+    match workload {
+        "ycsb" | "micro" | "micro-regions" => Some("on any server choose --form multi or --form script"),
+        "bank" => Some("on any server choose --form script"),
+        _ => None,
     }
 }
 
@@ -146,6 +171,27 @@ pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
     })
 }
 
+/// The keys of a transaction and its packed argument.
+fn split_packed(args: Args<'_>) -> anyhow::Result<(impl ExactSizeIterator<Item = &[u8]>, &[u8])> {
+    let Some(keys) = args.len().checked_sub(1) else { bail!("a workload wrote no arguments") };
+    let mut items = args.iter();
+    let keys: SmallVec<[&[u8]; 32]> = items.by_ref().take(keys).map(|arg| arg.bytes).collect();
+    Ok((keys.into_iter(), items.bytes()))
+}
+
+/// The outcome of commands that load: none may fail.
+fn plain(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
+    let mut rest = replies;
+    while let Some((one, tail)) = Datum::split_whole(rest) {
+        if let Datum::Error(_) = Datum::first(one) {
+            return read_one(one, reply);
+        }
+        rest = tail;
+    }
+    Writer(reply).ok();
+    Ok(OutcomeStatus::Committed)
+}
+
 /// The outcome that a single reply tells, which is appended.
 fn read_one(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
     reply.extend_from_slice(replies);
@@ -157,7 +203,37 @@ fn read_one(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::args;
+
     use super::*;
+    use crate::resp::wire::{Read, Replies};
+
+    pub fn with_args(args: &[&[u8]]) -> Vec<u8> {
+        args::encode(args)
+    }
+
+    /// What a form writes, a command a line.
+    pub fn transcript(form: &dyn Form, procedure: ProcedureId, args: &[u8]) -> String {
+        let mut out = Commands::default();
+        form.write(procedure, Args::parse(args).unwrap(), &mut out).unwrap();
+        let (mut rest, mut text, mut lines) = (&out.bytes[..], String::new(), 0);
+        while !rest.is_empty() {
+            let mut words = Vec::new();
+            // A command is an array of bulks, just like a reply.
+            let Read::Whole(bytes) = Replies::default().read(rest, &mut words).unwrap() else { panic!() };
+            rest = &rest[bytes..];
+            let (_, mut left) = Datum::split(&words).unwrap();
+            let mut line = Vec::new();
+            while let Some((word, tail)) = Datum::split(left) {
+                line.push(word.as_bytes().unwrap().escape_ascii().to_string());
+                left = tail;
+            }
+            text += &(line.join(" ") + "\n");
+            lines += 1;
+        }
+        assert_eq!(lines, out.count, "a reply is waited for for every command");
+        text
+    }
 
     #[test]
     fn errors_are_told_apart() {
@@ -181,7 +257,7 @@ mod tests {
             (Abort::Budget, None),
         ] {
             let mut reply = Vec::new();
-            ordain_model::Writer(&mut reply).abort(abort);
+            Writer(&mut reply).abort(abort);
             let Datum::Error(text) = Datum::first(&reply) else { panic!() };
             assert_eq!(judge(text).ok(), status, "{abort:?}");
         }

@@ -1,0 +1,100 @@
+//! Audits by the client, of servers that cannot run a workload's own: every record is read, and what the workload's
+//! check needs is computed here and written as its audit would have answered.
+//!
+//! There is no digest: such a server keeps none that could be held against its records.
+
+use anyhow::{Context, bail};
+use ordain_model::{Datum, Writer};
+use ordain_workload::audit::{Found, Numbers};
+use ordain_workload::{Finding, Param, Seen, Workload};
+
+use crate::resp::link::{Link, no_error};
+use crate::resp::wire::Commands;
+
+/// A knob of a workload that is a count.
+///
+/// # Errors
+/// It has none: a mistake in the program.
+pub fn count(workload: &dyn Workload, knob: &str) -> anyhow::Result<u64> {
+    match param(workload, knob) {
+        Some(Param::Int(n)) => Ok(n),
+        other => bail!("{} tells its {knob} as {other:?}, and a count is needed", workload.name()),
+    }
+}
+
+/// A knob of a workload.
+pub fn param(workload: &dyn Workload, knob: &str) -> Option<Param> {
+    workload.params().into_iter().find(|(name, _)| *name == knob).map(|(_, param)| param)
+}
+
+/// Reads the records `0..records` and counts each with its number, and whatever else there is as damaged.
+///
+/// # Errors
+/// The connection broke.
+pub fn numbers(
+    link: &mut Link,
+    records: u64,
+    write: impl Fn(u64, &mut Commands),
+    read: impl Fn(u64, &[u8]) -> Option<u64>,
+) -> anyhow::Result<Numbers> {
+    let mut found = Numbers::default();
+    link.ask_all(
+        0..records,
+        |record, out| write(*record, out),
+        |record, reply| {
+            found.see(read(record, reply));
+            Ok(())
+        },
+    )?;
+    let reply = link.ask(&["DBSIZE"])?;
+    no_error(&reply)?;
+    let there =
+        Datum::first(&reply).as_int().and_then(|n| u64::try_from(n).ok()).context("DBSIZE is no number")?;
+    // Records that are missing were damaged just now, those that nobody loaded are damage too.
+    for _ in records..there {
+        found.see(None);
+    }
+    Ok(found)
+}
+
+/// The reply of an audit that found this.
+pub fn answer<F: Found>(found: &F) -> Vec<u8> {
+    // The digest, which nobody kept, in front.
+    let mut bytes = vec![0; 16 + 4];
+    found.encode(&mut bytes);
+    let mut reply = Vec::new();
+    Writer(&mut reply).bulk(&bytes);
+    reply
+}
+
+/// What a workload's check finds, without what it says about a digest that nobody kept.
+pub fn check(workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
+    workload.check(seen).into_iter().filter(|finding| finding.name != "digest").collect()
+}
+
+/// The integer in a bulk of digits.
+pub fn integer(datum: Datum<'_>) -> Option<u64> {
+    std::str::from_utf8(datum.as_bytes()?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_workload::audit::Audited;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_an_audit() {
+        let found = Numbers { records: 3, sum: 9, damaged: 1 };
+        let audited = Audited::<Numbers>::read(&answer(&found)).unwrap();
+        assert_eq!((audited.found, audited.digest.records), (found, 0));
+    }
+
+    #[test]
+    fn integers_are_bulks_of_digits() {
+        assert_eq!(integer(Datum::Bulk(b"18446744073709551615")), Some(u64::MAX));
+        for wrong in [Datum::Nil, Datum::Int(1), Datum::Bulk(b""), Datum::Bulk(b"-1"), Datum::Bulk(b"x")] {
+            assert_eq!(integer(wrong), None);
+        }
+    }
+}

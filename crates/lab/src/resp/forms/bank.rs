@@ -1,0 +1,114 @@
+//! The bank without native procedures: an account is a number, and a transfer is a script, as it has to decide.
+
+use anyhow::bail;
+use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId};
+use ordain_workload::bank::{BALANCES, OPEN, TRANSFER, key};
+use ordain_workload::{Finding, Param, Seen, Workload};
+
+use super::script::Script;
+use super::{Form, audit, plain, read_one, split_packed};
+use crate::resp::link::Link;
+use crate::resp::wire::Commands;
+
+/// A transfer in Lua: the accounts to take from and to give to, and the amount.
+const MOVE: &str = "if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then
+  return redis.error_reply('NOFUNDS not enough in the account')
+end
+local left = redis.call('DECRBY', KEYS[1], ARGV[1])
+redis.call('INCRBY', KEYS[2], ARGV[1])
+return left";
+/// What some accounts hold together, in Lua.
+const SUM: &str = "local sum = 0
+for _, key in ipairs(KEYS) do sum = sum + redis.call('GET', key) end
+return sum";
+
+/// How the bank travels.
+#[derive(Debug)]
+pub struct Bank {
+    transfer: Script,
+    balances: Script,
+    accounts: u64,
+}
+
+impl Bank {
+    /// As scripts.
+    ///
+    /// # Errors
+    /// A transaction that no script with declared keys can do, or the server does not take the scripts.
+    pub fn prepare(workload: &dyn Workload, link: &mut Link) -> anyhow::Result<Bank> {
+        if audit::param(workload, "totals") != Some(Param::Real(0.0)) {
+            bail!("a script cannot read all accounts at once: leave --totals at 0, or choose --form native");
+        }
+        Ok(Bank {
+            transfer: Script::load(link, MOVE)?,
+            balances: Script::load(link, SUM)?,
+            accounts: audit::count(workload, "accounts")?,
+        })
+    }
+}
+
+impl Form for Bank {
+    fn write(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()> {
+        let (keys, packed) = split_packed(args)?;
+        let amount = packed.try_into().map_or(0, u64::from_le_bytes).to_string();
+        match procedure {
+            OPEN => {
+                out.begin(1 + 2 * keys.len()).word("MSET");
+                keys.for_each(|key| _ = out.word(key).word(&amount));
+            }
+            TRANSFER => {
+                let out = self.transfer.call(out, keys.len(), 1);
+                keys.for_each(|key| _ = out.word(key));
+                out.word(amount);
+            }
+            BALANCES => {
+                let out = self.balances.call(out, keys.len(), 0);
+                keys.for_each(|key| _ = out.word(key));
+            }
+            _ => bail!("the bank has no script for procedure {procedure}"),
+        }
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        procedure: ProcedureId,
+        replies: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> anyhow::Result<OutcomeStatus> {
+        if procedure == OPEN { plain(replies, reply) } else { read_one(replies, reply) }
+    }
+
+    fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
+        let found = audit::numbers(
+            link,
+            self.accounts,
+            |account, out| _ = out.begin(2).word("GET").word(key(account)),
+            |_, reply| audit::integer(Datum::first(reply)),
+        )?;
+        Ok(vec![audit::answer(&found)])
+    }
+
+    fn check(&self, workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
+        audit::check(workload, seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{transcript, with_args};
+    use super::*;
+
+    #[test]
+    fn each_procedure_is_a_script() {
+        let bank = Bank { transfer: Script::kept("abc"), balances: Script::kept("def"), accounts: 9 };
+        let keys = [&key(1)[..], &key(2)];
+        let [one, two] = keys.map(|key| key.escape_ascii().to_string());
+        let amount = 30u64.to_le_bytes();
+        let args = with_args(&[keys[0], keys[1], &amount]);
+        assert_eq!(transcript(&bank, OPEN, &args), format!("MSET {one} 30 {two} 30\n"));
+        assert_eq!(transcript(&bank, TRANSFER, &args), format!("EVALSHA abc 2 {one} {two} 30\n"));
+        let args = with_args(&[keys[0], keys[1], &[]]);
+        assert_eq!(transcript(&bank, BALANCES, &args), format!("EVALSHA def 2 {one} {two}\n"));
+    }
+}
