@@ -2,165 +2,53 @@
 //! the machine's disk and loopback. What this machine could do at best.
 //!
 //! Each thread owns a shard of the records in a [`MemoryStore`], as the shards of a node do, and goes through them
-//! in a plain loop: find, then add one to the counter or sum up the record. The keys are drawn and hashed before the
-//! clock starts, a batch of them is prefetched ahead of its use, there is no order, no lock, no log, no message and no
-//! answer. Keys that belong to another thread's shard are left out: each thread has its own share of the draws.
+//! in a plain loop: find, then add one to the first word of the record or sum the record up. The transactions are
+//! made up, planned and hashed before the clock starts, a batch of records is prefetched ahead of its use, there is
+//! no order, no lock, no log, no message and no answer. Records that belong to another thread's shard are left out:
+//! each thread has its own share of the accesses.
+//!
+//! What is accessed is what plans name. What a transaction finds out as it runs (the rows below a district of TPC-C,
+//! the keys that a reconnaissance looks up) is not in it, so the ceiling of such a workload is a little too high and
+//! a share of it a little too low.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::Barrier;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use ordain_model::key::shard_of_slot;
-use ordain_model::{CellMut, Gsn, KeyHash, Value as RecordValue};
+use anyhow::Context;
+use ordain_model::cover::{Below, covered_key};
+use ordain_model::key::{SLOTS, shard_of_slot};
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::{Inputs, Locals, Target};
+use ordain_model::serial::{key_of, seed_of};
+use ordain_model::{
+    Access, ArgsBuilder, Call, Cell, CellMut, Chunk, ChunkNo, Db, Epoch, Fragment, FragmentContext,
+    GatewayId, Gsn, KeyHash, Millis, PartitionId, Registry, Txn,
+};
 use ordain_role::{Bytes, Directory, DiskOp};
 use ordain_runtime::FsDirectory;
 use ordain_store::{MemoryStore, RecordStore};
-use ordain_workload::choice::{Choice, Distribution};
-use ordain_workload::random::Random;
-use ordain_workload::ycsb;
-use serde_json::{Map, Value};
+use ordain_workload::{Source, Workload};
 
+use crate::bench::{Common, registry, seconds};
 use crate::host;
 use crate::progress::Progress;
-use crate::report::{Check, Latency, Report, Run, check_writable, median, table};
-
-/// Which records are accessed, and how: what a workload and its ceiling have in common.
-#[derive(Clone, Debug, clap::Args)]
-pub struct AccessArgs {
-    /// How many records there are (the Q-Store paper: 16 million a node)
-    #[arg(long, default_value_t = 1_000_000)]
-    pub records: u64,
-    /// How many different records a transaction uses
-    #[arg(long, default_value_t = 16)]
-    pub ops_per_txn: usize,
-    /// Which share of them it increments, an exact count in every transaction; the others it reads
-    #[arg(long, default_value_t = 0.5)]
-    pub write_ratio: f64,
-    /// Zipfian skew of the choice of records: 0 is uniform, 0.99 heavy; several, separated by commas, are compared
-    #[arg(long, value_delimiter = ',', default_value = "0")]
-    pub theta: Vec<f64>,
-    /// The length of a record, at least 8
-    #[arg(long, default_value_t = 100)]
-    pub record_bytes: usize,
-    /// How many event loops, each with a shard of the records [default: one a core]; several are compared
-    #[arg(long, value_delimiter = ',')]
-    pub threads: Vec<usize>,
-    /// Where everything that is drawn comes from
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// How often each setting runs, in turns with the others; the table shows medians
-    #[arg(long, default_value_t = 1)]
-    pub repeat: usize,
-    /// Write the report to this file too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Where temporary files go [default: the system's directory for such]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-}
-
-impl AccessArgs {
-    /// How many of a transaction's operations are writes.
-    pub fn writes_per_txn(&self) -> usize {
-        (self.ops_per_txn as f64 * self.write_ratio).round() as usize
-    }
-
-    /// The numbers of threads to compare.
-    pub fn thread_counts(&self) -> Vec<usize> {
-        if self.threads.is_empty() { vec![host::Host::look().cores] } else { self.threads.clone() }
-    }
-
-    /// Refuses what makes no sense, by name.
-    ///
-    /// # Errors
-    /// What and why.
-    pub fn check(&self) -> anyhow::Result<()> {
-        use ordain_model::key::{MAX_KEYS, MAX_VALUE_LEN};
-        use ordain_node::assembly::MAX_SHARDS;
-        for theta in &self.theta {
-            self.choice(*theta).map_err(|error| anyhow::anyhow!("--theta, --records: {error}"))?;
-        }
-        if self.ops_per_txn == 0 || self.ops_per_txn > MAX_KEYS {
-            bail!("--ops-per-txn must be 1 to {MAX_KEYS}, not {}", self.ops_per_txn);
-        }
-        if self.ops_per_txn as u64 > self.records {
-            bail!(
-                "--ops-per-txn {} needs as many different records, and --records is {}",
-                self.ops_per_txn,
-                self.records
-            );
-        }
-        if !(0.0..=1.0).contains(&self.write_ratio) {
-            bail!("--write-ratio must be from 0 to 1, not {}", self.write_ratio);
-        }
-        if !(ycsb::COUNTER_BYTES..=MAX_VALUE_LEN).contains(&self.record_bytes) {
-            bail!(
-                "--record-bytes must be {} to {MAX_VALUE_LEN}, not {}",
-                ycsb::COUNTER_BYTES,
-                self.record_bytes
-            );
-        }
-        if let Some(threads) = self.threads.iter().find(|threads| !(1..=MAX_SHARDS).contains(*threads)) {
-            bail!("--threads must be 1 to {MAX_SHARDS}, not {threads}");
-        }
-        if self.repeat == 0 {
-            bail!("--repeat must be at least 1");
-        }
-        check_writable(self.json.as_deref())
-    }
-
-    /// How records are chosen at a skew.
-    ///
-    /// # Errors
-    /// A parameter that makes no sense.
-    pub fn choice(&self, theta: f64) -> Result<Choice, ordain_workload::choice::ChoiceError> {
-        Choice::new(self.records, Distribution::Zipfian { theta })
-    }
-
-    /// The knobs, as a report names them.
-    pub fn params(&self, theta: f64) -> Map<String, Value> {
-        let mut params = Map::new();
-        params.insert("records".to_owned(), self.records.into());
-        params.insert("ops_per_txn".to_owned(), self.ops_per_txn.into());
-        params.insert("write_ratio".to_owned(), self.write_ratio.into());
-        params.insert("writes_per_txn".to_owned(), self.writes_per_txn().into());
-        params.insert("theta".to_owned(), theta.into());
-        params.insert("record_bytes".to_owned(), self.record_bytes.into());
-        params.insert("seed".to_owned(), self.seed.into());
-        params
-    }
-
-    /// A directory that is removed afterwards.
-    ///
-    /// # Errors
-    /// The system's, with the path.
-    pub fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("ordain-bench-");
-        match &self.data_dir {
-            None => builder
-                .tempdir()
-                .context("cannot make a temporary directory; name another place with --data-dir"),
-            Some(path) => builder.tempdir_in(path).with_context(|| {
-                format!(
-                    "cannot make a directory in --data-dir {}: name one that exists and is yours",
-                    path.display()
-                )
-            }),
-        }
-    }
-}
+use crate::report::{Check, Latency, Report, Run, Setting, median, table};
+use crate::workloads::Knobs;
+use crate::workloads::ycsb::YcsbKnobs;
 
 /// What `ordain bench ceiling` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CeilingArgs {
     #[command(flatten)]
-    access: AccessArgs,
+    knobs: YcsbKnobs,
+    #[command(flatten)]
+    common: Common,
     /// How long to measure, seconds
     #[arg(long, default_value_t = 3.0)]
     duration: f64,
@@ -171,82 +59,94 @@ pub struct CeilingArgs {
 /// # Errors
 /// A parameter that makes no sense, or the machine refuses something.
 pub fn run(args: &CeilingArgs) -> anyhow::Result<bool> {
-    args.access.check()?;
+    args.common.check()?;
     let duration = seconds("--duration", args.duration)?;
-    let scratch = args.access.scratch()?;
-    let settings: Vec<(usize, f64)> = args
-        .access
-        .thread_counts()
-        .into_iter()
-        .flat_map(|threads| args.access.theta.iter().map(move |theta| (threads, *theta)))
-        .collect();
-    let mut progress = Progress::new(duration * (settings.len() * args.access.repeat) as u32);
+    let scratch = args.common.scratch()?;
+    let registry = registry();
+    let mut settings = Vec::new();
+    for threads in args.common.thread_counts() {
+        for workload in args.knobs.workloads(args.common.partitions.unwrap_or(threads))? {
+            settings.push((threads, workload));
+        }
+    }
+    let mut progress = Progress::new(duration * (settings.len() * args.common.repeat) as u32);
     let mut report = Report::new();
-    for repetition in 1..=args.access.repeat {
-        for (threads, theta) in &settings {
+    for repetition in 1..=args.common.repeat {
+        for (threads, workload) in &settings {
             progress.show(Duration::ZERO, "plain accesses");
-            report.runs.push(measure(&args.access, *theta, *threads, duration, repetition)?);
+            let seed = args.common.seed_of(repetition);
+            report.runs.push(measure(&**workload, &registry, *threads, seed, duration, repetition)?);
             progress.advance(duration);
         }
     }
     drop(progress);
     let mut accesses =
-        table(&["threads", "theta", "writes", "accesses/s", "ns an access", "as txn/s", "MiB", "checks"], 0);
-    for (threads, theta) in &settings {
-        let of =
-            |run: &&Run| run.threads == *threads && run.params.get("theta") == Some(&Value::from(*theta));
-        let runs: Vec<&Run> = report.runs.iter().filter(of).collect();
-        let rate = median(runs.iter().map(|run| run.op_per_s));
-        let peak = median(runs.iter().map(|run| run.peak_rss_bytes as f64));
+        table(&["threads", "setting", "accesses/s", "ns an access", "as txn/s", "MiB", "checks"], 0);
+    let groups = crate::report::by_setting(&report.runs);
+    let varying = crate::report::varying(&groups);
+    for group in &groups {
+        let rate = median(group.iter().map(|run| run.op_per_s));
+        let peak = median(group.iter().map(|run| run.peak_rss_bytes as f64));
         accesses.add_row([
-            threads.to_string(),
-            theta.to_string(),
-            args.access.write_ratio.to_string(),
+            group[0].threads.to_string(),
+            crate::report::describe(group[0], &varying),
             format!("{rate:.0}"),
-            format!("{:.1}", 1e9 * *threads as f64 / rate.max(1.0)),
-            format!("{:.0}", rate / args.access.ops_per_txn as f64),
+            format!("{:.1}", 1e9 * group[0].threads as f64 / rate.max(1.0)),
+            format!("{:.0}", median(group.iter().map(|run| run.txn_per_s))),
             format!("{:.0}", peak / (1 << 20) as f64),
-            if runs.iter().all(|run| run.passed()) { "pass" } else { "FAIL" }.to_owned(),
+            if group.iter().all(|run| run.passed()) { "pass" } else { "FAIL" }.to_owned(),
         ]);
     }
-    let syncs = sync_latency(scratch.path())?;
-    let round_trips = loopback_latency()?;
-    let mut machine = table(&["raw rates", "a second", "p50 us", "p99 us"], 1);
-    for (name, latency) in [("fdatasync", &syncs), ("loopback round_trip", &round_trips)] {
-        let rate = 1e6 / latency.mean.max(0.001);
-        let figures = [latency.p50.to_string(), latency.p99.to_string()];
-        machine.add_row([&[name.to_owned(), format!("{rate:.0}")][..], &figures].concat());
-        let value = serde_json::to_value(latency).context("a latency that is no JSON")?;
-        report.machine.insert(format!("{}_us", name.replace(' ', "_")), value);
-    }
-    println!("{accesses}\n{machine}");
-    if let Some(path) = &args.access.json {
-        report.write(path)?;
-    }
+    println!("{accesses}");
+    measure_machine(scratch.path(), &mut report)?;
+    println!("{}", machine_table(&report));
+    args.common.write(&report)?;
     Ok(report.passed())
 }
 
-/// A length of time of the command line.
+/// Measures the raw rates of the disk below a directory and of the loopback, for [`Report::machine`].
 ///
 /// # Errors
-/// It is none.
-pub fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(length) if length >= Duration::from_millis(10) && seconds <= 1e6 => Ok(length),
-        _ => bail!("{name} must be 0.01 to 1000000 seconds, not {seconds}"),
+/// The system's.
+pub fn measure_machine(directory: &Path, report: &mut Report) -> anyhow::Result<()> {
+    for (name, latency) in
+        [("fdatasync", sync_latency(directory)?), ("loopback_round_trip", loopback_latency()?)]
+    {
+        report.machine.insert(name.to_owned() + "_us", serde_json::to_value(latency)?);
     }
+    Ok(())
+}
+
+/// The raw rates of a report as a table.
+pub fn machine_table(report: &Report) -> comfy_table::Table {
+    let mut table = table(&["raw rates of the machine", "a second", "p50 us", "p99 us"], 1);
+    for (name, latency) in &report.machine {
+        let of = |figure: &str| latency.get(figure).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        table.add_row([
+            name.trim_end_matches("_us").replace('_', " "),
+            format!("{:.0}", 1e6 / of("mean").max(0.001)),
+            format!("{:.0}", of("p50")),
+            format!("{:.0}", of("p99")),
+        ]);
+    }
+    table
 }
 
 /// One access that a thread will make.
 #[derive(Clone, Copy)]
 struct Draw {
     hash: KeyHash,
-    key: [u8; 8],
+    /// Where its key is in the thread's list of keys.
+    at: u32,
+    len: u16,
+    db: Db,
     writes: bool,
 }
 
-/// How many draws a thread has prepared; it goes round them. Three times this many bytes would fit in no cache.
+/// How many accesses a thread has prepared; it goes round them. What they touch fits in no cache.
 const DRAWS: usize = 1 << 20;
+/// A short measurement needs fewer: no thread makes more than this many a second.
+const DRAWS_PER_S: f64 = 10e6;
 /// How many records are prefetched together.
 const BATCH: usize = 16;
 /// Accesses between two looks at the clock.
@@ -255,118 +155,227 @@ const ROUND: usize = 4096;
 /// Measures plain accesses.
 ///
 /// # Errors
-/// Parameters that make no sense.
+/// The workload cannot be planned.
 pub fn measure(
-    access: &AccessArgs,
-    theta: f64,
+    workload: &dyn Workload,
+    registry: &Arc<Registry>,
     threads: usize,
+    seed: u64,
     duration: Duration,
     repetition: usize,
 ) -> anyhow::Result<Run> {
     host::reset_peak_rss();
-    let choice = access.choice(theta)?;
+    let draws = DRAWS.min((duration.as_secs_f64() * DRAWS_PER_S) as usize).max(ROUND);
     let ready = Barrier::new(threads);
     let begun = Instant::now();
-    let results: Vec<Thread> = thread::scope(|scope| {
+    let results: Vec<anyhow::Result<Thread>> = thread::scope(|scope| {
         let spawn = |number| {
-            let (choice, ready) = (&choice, &ready);
-            scope.spawn(move || Thread::run(access, choice, number, threads, duration, ready))
+            let ready = &ready;
+            scope.spawn(move || {
+                let prepared = Shard::load(workload, registry, number, threads, seed)
+                    .and_then(|shard| Ok((shard.draws(workload, registry, seed, draws)?, shard)));
+                // All wait for all, also for one that has failed.
+                ready.wait();
+                prepared.map(|(draws, shard)| shard.run(&draws, duration))
+            })
         };
         let running: Vec<_> = (0..threads).map(spawn).collect();
         running.into_iter().map(|thread| thread.join().map_err(|_| ())).collect::<Result<_, _>>()
     })
     .map_err(|()| anyhow::anyhow!("a thread of the ceiling panicked"))?;
+    let results: Vec<Thread> = results.into_iter().collect::<Result<_, _>>()?;
     let slowest = results.iter().map(|thread| thread.took).max().unwrap_or_default();
     let op_per_s: f64 = results.iter().map(|thread| thread.accesses as f64 / thread.took.as_secs_f64()).sum();
     let accesses: u64 = results.iter().map(|thread| thread.accesses).sum();
-    let increments = results.iter().all(|thread| thread.found_increments == thread.increments);
-    let ops = access.ops_per_txn as f64;
+    let whole = results.iter().all(|thread| thread.found == thread.writes);
+    let per_txn = results.iter().map(|thread| thread.per_txn).sum::<f64>().max(f64::MIN_POSITIVE);
+    let setting = Setting { threads, nodes: 1, clients: 0, ..Setting::of("ceiling", workload) };
     Ok(Run {
-        engine: "ceiling".to_owned(),
-        workload: "ycsb",
-        params: access.params(theta),
-        nodes: 1,
-        threads,
-        clients: 0,
         seconds: slowest.as_secs_f64(),
-        committed: accesses / access.ops_per_txn as u64,
-        aborted: 0,
-        txn_per_s: op_per_s / ops,
+        committed: (accesses as f64 / per_txn) as u64,
+        txn_per_s: op_per_s / per_txn,
         op_per_s,
-        latency_us: Latency::default(),
         peak_rss_bytes: host::peak_rss_bytes(),
-        checks: [("increments", Check::from(increments))].into(),
-        repetition,
-        share_of_ceiling: None,
+        checks: [("writes", Check::from(whole))].into(),
         load_seconds: (begun.elapsed().saturating_sub(slowest)).as_secs_f64(),
-        cpu_us_per_txn: Default::default(),
-        replay_txn_per_s: None,
+        ..Run::new(setting, repetition)
     })
 }
 
 /// What one thread did.
 struct Thread {
     accesses: u64,
-    increments: u64,
-    /// The sum of the counters in its records afterwards.
-    found_increments: u64,
+    writes: u64,
+    /// By how much the first words of its records have grown.
+    found: u64,
+    /// How many accesses of a transaction are this shard's, on average.
+    per_txn: f64,
     took: Duration,
 }
 
-impl Thread {
-    fn run(
-        access: &AccessArgs,
-        choice: &Choice,
+/// The accesses of one thread.
+struct Draws {
+    draws: Vec<Draw>,
+    keys: Vec<u8>,
+    txns: u64,
+}
+
+/// One thread's share of the records.
+struct Shard {
+    number: usize,
+    threads: usize,
+    store: MemoryStore,
+}
+
+impl Shard {
+    fn owns(&self, fragment: &Fragment) -> bool {
+        shard_of_slot(fragment.hash.slot(), self.threads) == self.number
+    }
+
+    /// The records as the workload loads them, by the procedures that load them.
+    fn load(
+        workload: &dyn Workload,
+        registry: &Arc<Registry>,
         number: usize,
         threads: usize,
-        duration: Duration,
-        ready: &Barrier,
-    ) -> Thread {
-        let mine = |hash: KeyHash| shard_of_slot(hash.slot(), threads) == number;
-        let slots: Vec<usize> =
-            (0..ordain_model::key::SLOTS).filter(|slot| shard_of_slot(*slot, threads) == number).collect();
-        let first = slots.first().copied().unwrap_or(0);
-        let mut store = MemoryStore::new(first..first + slots.len());
-        for record in 0..access.records {
-            let key = ycsb::key(record);
-            let hash = KeyHash::of(&key);
-            if mine(hash) {
-                let id = store.find_or_reserve(ycsb::DB, &key, hash);
-                let value = RecordValue::String(ycsb::initial(record, access.record_bytes));
-                store.edit(id, Gsn(1), |cell, changed| CellMut::new(cell, changed, None).put(value));
+        seed: u64,
+    ) -> anyhow::Result<Shard> {
+        let mine = |slot: &usize| shard_of_slot(*slot, threads) == number;
+        let slots =
+            (0..SLOTS).find(mine).map_or(0..0, |first| first..first + (0..SLOTS).filter(mine).count());
+        let Range { start, end } = slots;
+        let mut shard = Shard { number, threads, store: MemoryStore::new(start..end) };
+        let mut source = workload.source(seed, 0, 1);
+        let mut locals = Locals::default();
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+        while let Some(procedure) = source.load() {
+            let txn = chunk.push(registry, Call::new(procedure, Db(0)), |args| source.write_args(args));
+            let txn = txn.map_err(|refusal| anyhow::anyhow!("loading was refused: {refusal}"))?.clone();
+            for fragment in chunk.fragments(&txn) {
+                if fragment.access == Access::Write && shard.owns(fragment) {
+                    shard.write(registry, &mut locals, &chunk, &txn, fragment);
+                }
             }
+            chunk = Chunk::after(&chunk);
         }
-        let mut random = Random::stream(access.seed, number as u64);
-        let mut draws = Vec::with_capacity(DRAWS);
-        // A shard that holds no record at all, with a handful of records, has nothing to do.
-        let mut tries = 0;
-        while draws.len() < DRAWS && tries < 64 * threads * DRAWS {
-            tries += 1;
-            let key = ycsb::key(choice.draw(&mut random));
-            let hash = KeyHash::of(&key);
-            if mine(hash) {
-                let writes = random.below(access.ops_per_txn as u64) < access.writes_per_txn() as u64;
-                draws.push(Draw { hash, key, writes });
-            }
+        Ok(shard)
+    }
+
+    /// Runs a fragment of loading.
+    fn write(
+        &mut self,
+        registry: &Registry,
+        locals: &mut Locals,
+        chunk: &Chunk,
+        txn: &Txn,
+        fragment: &Fragment,
+    ) {
+        let (args, gsn) = (chunk.args(txn), Gsn::new(Epoch(1), PartitionId(0), 0));
+        let key = key_of(args, fragment);
+        let Some(code) = registry.get(fragment.procedure) else { return };
+        let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
+        let (mut cell, _) = self.store.take(record);
+        let mut below = Under { store: &mut self.store, cover: fragment, key: key.bytes };
+        let (mut changed, mut slot) = (false, Vec::new());
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now: Millis(1),
+            seed: seed_of(gsn),
+            version: Gsn::NONE,
+            inputs: Inputs::none(),
+            target: Target::Write(CellMut::new(&mut cell, &mut changed, None)),
+            below: Some(&mut below),
+            locals,
+            registry,
+            out: &mut slot,
+        };
+        // A fragment that loads has no reason to abort, and the checks of the workload would show it.
+        let _ = code.run(fragment.code, &mut cx);
+        self.store.put_back(record, cell, gsn);
+        self.store.release_if_absent(record);
+    }
+
+    /// Makes up transactions until this shard has so many accesses.
+    fn draws(
+        &self,
+        workload: &dyn Workload,
+        registry: &Arc<Registry>,
+        seed: u64,
+        draws: usize,
+    ) -> anyhow::Result<Draws> {
+        let mut source = workload.source(seed, self.number, self.threads);
+        let mut made = Draws { draws: Vec::with_capacity(draws), keys: Vec::new(), txns: 0 };
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+        // A shard that holds next to nothing gets next to nothing to do.
+        let most = 64 * (self.threads * draws) as u64;
+        let mut fragments = 0u64;
+        while made.draws.len() < draws && fragments < most {
+            fragments += 1 + self.plan(&mut *source, registry, &mut chunk, &mut made)?;
         }
-        ready.wait();
+        Ok(made)
+    }
+
+    /// Plans one transaction and notes what it accesses here; returns how many fragments it has.
+    fn plan(
+        &self,
+        source: &mut dyn Source,
+        registry: &Arc<Registry>,
+        chunk: &mut Chunk,
+        made: &mut Draws,
+    ) -> anyhow::Result<u64> {
+        let procedure = source.next().procedure;
+        let write = |args: &mut ArgsBuilder<'_>| source.write_args(args);
+        if registry.get(procedure).is_some_and(|procedure| procedure.is_dependent()) {
+            return Ok(0);
+        }
+        let txn = chunk.push(registry, Call::new(procedure, Db(0)), write);
+        let txn = txn.map_err(|refusal| anyhow::anyhow!("a transaction was refused: {refusal}"))?.clone();
+        made.txns += 1;
+        let fragments = chunk.fragments(&txn);
+        for fragment in fragments.iter().filter(|fragment| fragment.is_keyed() && self.owns(fragment)) {
+            let key = key_of(chunk.args(&txn), fragment).bytes;
+            let (at, len) = (made.keys.len() as u32, key.len() as u16);
+            made.keys.extend_from_slice(key);
+            let writes = fragment.access == Access::Write;
+            made.draws.push(Draw { hash: fragment.hash, at, len, db: fragment.db, writes });
+        }
+        let count = fragments.len() as u64;
+        *chunk = Chunk::after(chunk);
+        Ok(count)
+    }
+
+    /// The sum of the first words of all records.
+    fn first_words(&self) -> u64 {
+        let mut sum = 0u64;
+        self.store.visit(Default::default(), |entry| {
+            let word = entry.cell.string().and_then(|content| content.first_chunk());
+            sum = sum.wrapping_add(word.map_or(0, |word| u64::from_le_bytes(*word)));
+            true
+        });
+        sum
+    }
+
+    fn run(mut self, draws: &Draws, duration: Duration) -> Thread {
+        let Draws { draws, keys, txns } = draws;
+        let before = self.first_words();
+        let store = &mut self.store;
         let begun = Instant::now();
-        let (mut accesses, mut increments, mut sum) = (0u64, 0u64, 0u64);
+        let (mut accesses, mut writes, mut sum) = (0u64, 0u64, 0u64);
         if !draws.is_empty() {
             'measuring: loop {
                 for round in draws.chunks(ROUND) {
                     for batch in round.chunks(BATCH) {
                         store.prefetch(batch.iter().map(|draw| draw.hash));
                         for draw in batch {
-                            let Some(id) = store.find(ycsb::DB, &draw.key, draw.hash) else { continue };
+                            let key = &keys[draw.at as usize..][..usize::from(draw.len)];
+                            let Some(id) = store.find(draw.db, key, draw.hash) else { continue };
                             if draw.writes {
-                                increments += 1;
-                                store.edit(id, Gsn(increments), |cell, changed| {
-                                    CellMut::new(cell, changed, None).change_string(ycsb::increment);
-                                });
+                                writes += store.edit(id, Gsn(accesses + 1), add_one);
                             } else {
                                 let content = store.cell(id).string().unwrap_or_default();
-                                sum = sum.wrapping_add(ycsb::checksum(content));
+                                sum = sum.wrapping_add(ordain_workload::ycsb::checksum(content));
                             }
                         }
                     }
@@ -379,13 +388,40 @@ impl Thread {
         }
         let took = begun.elapsed().max(Duration::from_nanos(1));
         black_box(sum);
-        let mut found_increments = 0;
-        store.visit(Default::default(), |entry| {
-            let counter = entry.cell.string().and_then(|content| content.first_chunk());
-            found_increments += counter.map_or(0, |counter| u64::from_le_bytes(*counter));
-            true
-        });
-        Thread { accesses, increments, found_increments, took }
+        let found = self.first_words().wrapping_sub(before);
+        let per_txn = draws.len() as f64 / (*txns).max(1) as f64;
+        Thread { accesses, writes, found, per_txn, took }
+    }
+}
+
+/// Adds one to the first word of a record; says how much was added.
+fn add_one(cell: &mut Cell, changed: &mut bool) -> u64 {
+    if cell.string().is_none_or(|content| content.len() < 8) {
+        return 0;
+    }
+    CellMut::new(cell, changed, None).change_string(ordain_workload::ycsb::increment);
+    1
+}
+
+/// What lies below the record of a fragment of loading.
+struct Under<'a> {
+    store: &'a mut MemoryStore,
+    cover: &'a Fragment,
+    key: &'a [u8],
+}
+
+impl Below for Under<'_> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        let (key, hash) = (covered_key(self.key, suffix), KeyHash::under(self.cover.hash, suffix));
+        let found = self.store.find(self.cover.db.below(), &key, hash);
+        found.map_or(&Cell::ABSENT, |record| self.store.cell(record))
+    }
+
+    fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        let (key, hash) = (covered_key(self.key, suffix), KeyHash::under(self.cover.hash, suffix));
+        let record = self.store.find_or_reserve(self.cover.db.below(), &key, hash);
+        self.store.edit(record, Gsn(1), |cell, changed| change(&mut CellMut::new(cell, changed, None)));
+        self.store.release_if_absent(record);
     }
 }
 
@@ -479,34 +515,37 @@ mod tests {
         for line in [
             "x --records 500 --theta 0.9",
             "x --records 500 --write-ratio 1",
-            "x --records 1 --ops-per-txn 1",
+            "x --records 8 --ops-per-txn 1",
         ] {
-            let args = parse(line).access;
-            args.check().unwrap();
-            let run = measure(&args, args.theta[0], 2, Duration::from_millis(20), 1).unwrap();
+            let workload = parse(line).knobs.workloads(1).unwrap().remove(0);
+            let run = measure(&*workload, &registry(), 2, 1, Duration::from_millis(20), 1).unwrap();
             assert!(run.passed() && run.committed > 0, "{run:?}");
+            let ops = workload.accesses()[0];
+            assert!((run.op_per_s / run.txn_per_s / ops - 1.0).abs() < 0.05, "{ops} {run:?}");
         }
     }
 
     #[test]
     fn the_machine_syncs_and_answers_itself() {
         let scratch = tempfile::tempdir().unwrap();
-        assert!(sync_latency(scratch.path()).unwrap().mean > 0.0);
+        let mut report = Report::new();
+        measure_machine(scratch.path(), &mut report).unwrap();
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
-        assert!(loopback_latency().unwrap().mean > 0.0);
+        assert!(report.machine["fdatasync_us"]["mean"].as_f64().unwrap() > 0.0);
+        assert!(machine_table(&report).to_string().contains("loopback round trip"));
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
         for (line, name) in [
-            ("x --theta 1.0", "--theta"),
-            ("x --theta 0.5,-1", "--theta"),
-            ("x --records 0", "--records"),
-            ("x --records 10 --ops-per-txn 11", "--ops-per-txn"),
-            ("x --ops-per-txn 0", "--ops-per-txn"),
+            ("x --theta 1.0", "theta"),
+            ("x --theta 0.5,-1", "theta"),
+            ("x --records 0", "records"),
+            ("x --records 10 --ops-per-txn 11", "records"),
+            ("x --ops-per-txn 0", "ops_per_txn"),
             ("x --write-ratio 1.1", "--write-ratio"),
             ("x --write-ratio nan", "--write-ratio"),
-            ("x --record-bytes 7", "--record-bytes"),
+            ("x --record-bytes 7", "record_bytes"),
             ("x --threads 0", "--threads"),
             ("x --threads 1,65", "--threads"),
             ("x --repeat 0", "--repeat"),

@@ -1,8 +1,9 @@
 //! Drives a workload against the roles of a node on the real runtime, without sockets.
 //!
 //! Each loop of the node holds a shard and, in place of the front door, an edge with a gateway and a population of
-//! clients. A client has one transaction under way and asks for the next as soon as it is answered (closed loop).
-//! What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
+//! clients. A client has one transaction under way. In a closed loop it asks for the next as soon as it is answered;
+//! in an open one clients ask when a [`Schedule`] says so, and a request that finds no client free is late from then
+//! on. What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
 //!
 //! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain, audit.
 //! What is measured is what was answered while a loop was in the measuring stage, against the time and the
@@ -25,11 +26,12 @@ use ordain_model::{
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Disk, Edge, FsDirectory, LoopSpec, Options, Running, Runtime, Tokens, Turn};
-use ordain_workload::Source;
+use ordain_workload::{Counts, Made, Seen, Source, Workload};
 
 use crate::host;
 use crate::meter::{Meter, Metered, process_cpu, thread_cpu};
 use crate::progress::Progress;
+use crate::schedule::Schedule;
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +50,21 @@ pub enum Length {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The node. It has a loop for each shard, and a population for each loop.
+    /// The node, but for its shards and gateways.
     pub node: NodeSettings,
     /// Where the log is, for a node that keeps one.
     pub directory: Option<PathBuf>,
+    /// How many loops the node has, each with a shard and a population.
+    pub loops: usize,
     /// How many clients there are in all populations together.
     pub clients: usize,
+    /// How many transactions a second are asked for, in an open loop; none: a closed one.
+    pub rate: Option<f64>,
+    /// Where everything that is drawn comes from.
+    pub seed: u64,
     /// When it ends.
     pub length: Length,
-    /// Procedures without arguments that are called one after the other when all is done.
+    /// Procedures without arguments that are called after the workload's own audits.
     pub audits: Vec<ProcedureId>,
     /// How long the clients of a loop wait when none of them is answered, before they give up.
     pub patience: Duration,
@@ -72,16 +80,18 @@ pub struct Measured {
     pub seconds: f64,
     /// How long loading took.
     pub load_seconds: f64,
-    /// Answered while measuring.
-    pub counts: Counts,
-    /// Answered from the end of loading to the end of the run.
-    pub whole_run: Counts,
-    /// From submission to answer, microseconds, of what was committed.
-    pub latency_us: Histogram<u64>,
+    /// What was answered while measuring, by the workload's kinds.
+    pub kinds: Vec<Tally>,
+    /// What the workload's checks are told.
+    pub seen: Seen,
+    /// What the audits of the [`Setup`] answered, in order; empty for one that was not answered.
+    pub audits: Vec<Vec<u8>>,
     /// How many transactions were never answered.
     pub unanswered: u64,
-    /// What the audits answered, in order; empty for one that was not answered.
-    pub audits: Vec<Vec<u8>>,
+    /// How many requests of an open loop were due and not made when measuring ended.
+    pub behind: u64,
+    /// Commits of each [`TICK`] of the time measured.
+    pub timeline: Vec<u64>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
     /// Processor time of the process while measuring: the loops' and that of the disk thread.
@@ -90,24 +100,41 @@ pub struct Measured {
     pub peak_rss_bytes: u64,
 }
 
-/// How transactions ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// They took effect.
-    pub committed: u64,
-    /// They took no effect, by their own logic.
-    pub aborted: u64,
-    /// They were turned away, because the pipeline or the disk was full.
-    pub turned_away: u64,
+/// How the transactions of a kind ended, and how long those that were committed took.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// How they ended.
+    pub counts: Counts,
+    /// How often they were started over because their reconnaissance was out of date.
+    pub restarts: u64,
+    /// From submission, or from when it was due, to the answer: microseconds, of what was committed.
+    pub latency_us: Histogram<u64>,
 }
 
-impl Counts {
-    fn add(&mut self, other: Counts) {
-        self.committed += other.committed;
-        self.aborted += other.aborted;
-        self.turned_away += other.turned_away;
+impl Tally {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// Never, as long as the bounds of the histogram make sense.
+    pub fn new() -> anyhow::Result<Tally> {
+        let latency_us =
+            Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).context("a histogram of latencies")?;
+        Ok(Tally { counts: Counts::default(), restarts: 0, latency_us })
+    }
+
+    /// Adds what another population saw.
+    ///
+    /// # Errors
+    /// Never, as all histograms have the same bounds.
+    pub fn add(&mut self, other: &Tally) -> anyhow::Result<()> {
+        self.counts += other.counts;
+        self.restarts += other.restarts;
+        self.latency_us.add(&other.latency_us).context("adding up latencies")
     }
 }
+
+/// The resolution of [`Measured::timeline`].
+pub const TICK: Duration = Duration::from_millis(100);
 
 /// Processor time of one loop while measuring, and what it was used for.
 #[derive(Clone, Debug)]
@@ -173,10 +200,12 @@ enum Word {
 
 #[derive(Debug)]
 struct Report {
-    counts: Counts,
-    whole_run: Counts,
-    latency_us: Histogram<u64>,
+    kinds: Vec<Tally>,
+    whole_run: Vec<Counts>,
+    testimony: Vec<u8>,
+    timeline: Vec<u64>,
     unanswered: u64,
+    behind: u64,
     used: LoopUse,
 }
 
@@ -189,9 +218,13 @@ struct Reading {
 }
 
 /// The clients of one loop, and their gateway.
-struct Population<M, S> {
+struct Population<M> {
     gateway: Gateway,
-    source: S,
+    source: Box<dyn Source>,
+    /// When the clients of an open loop ask.
+    schedule: Option<Schedule>,
+    rate: Option<f64>,
+    seed: (u64, u64),
     shared: Arc<Shared>,
     words: Sender<Word>,
     sequencer: Address,
@@ -209,11 +242,13 @@ struct Population<M, S> {
     stopping: bool,
     /// Clients without a transaction under way.
     free: Vec<u32>,
-    /// When each client's transaction was submitted.
-    submitted: Vec<Micros>,
-    counts: Counts,
-    whole_run: Counts,
-    latency_us: Histogram<u64>,
+    /// When each client's transaction was submitted, or was due; and which kind it is.
+    submitted: Vec<(Micros, u8)>,
+    kinds: Vec<Tally>,
+    whole_run: Vec<Counts>,
+    measured_from: Micros,
+    timeline: Vec<u64>,
+    behind: u64,
     /// The loop's roles, by name, and the parts of this edge.
     meters: Vec<(&'static str, Meter)>,
     planning: Meter,
@@ -236,7 +271,7 @@ const AUDIT_TICKET: u64 = u64::MAX;
 /// The longest latency that is told apart.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 
-impl<M, S: Source> Population<M, S>
+impl<M> Population<M>
 where
     M: From<Front>,
 {
@@ -244,7 +279,7 @@ where
     fn go_on(&mut self, now: Now, out: &mut Outbox<M>) {
         let stage = self.shared.stage();
         if stage != self.stage {
-            self.enter(stage);
+            self.enter(stage, now.elapsed);
             self.heard_at = now.elapsed;
         }
         if !self.stopping
@@ -258,9 +293,16 @@ where
         if self.gateway.outstanding() == 0 {
             self.heard_at = now.elapsed;
             self.finish_stage();
-            out.set_timer(LOOK, LOOK_IDLE);
         } else if self.is_audited() || now.elapsed.since(self.heard_at) > self.patience {
             self.finish_stage();
+        }
+        let look = if self.gateway.outstanding() == 0 { LOOK_IDLE } else { LOOK_WAITING };
+        match &self.schedule {
+            Some(schedule) if !self.free.is_empty() && self.stage < Stage::Drain => {
+                out.set_timer(LOOK, schedule.next().since(now.elapsed).min(look));
+            }
+            _ if self.gateway.outstanding() == 0 => out.set_timer(LOOK, look),
+            _ => {}
         }
     }
 
@@ -269,16 +311,20 @@ where
         self.stage == Stage::Audit && self.answers.iter().all(|answer| !answer.is_empty())
     }
 
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: Stage, now: Micros) {
         if self.stage == Stage::Load {
             self.free = (0..self.clients as u32).collect();
-            self.whole_run = Counts::default();
+            self.whole_run.fill(Counts::default());
+            let (seed, stream) = self.seed;
+            self.schedule = self.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage >= Stage::Measure && self.begun.is_none() {
             self.begun = Some((self.read_watch(), self.generated));
+            self.measured_from = now;
         }
         if self.stage == Stage::Measure {
             self.end_measuring();
+            self.behind = self.schedule.as_ref().map_or(0, |schedule| schedule.behind(now));
         }
         self.stage = stage;
         // A budget that was spent has been reported while measuring: there is nothing left to drain.
@@ -318,16 +364,24 @@ where
                 return Ok(());
             }
             while !self.free.is_empty() && self.budget != Some(0) {
-                let procedure = if self.stage == Stage::Load {
+                let mut asked = now;
+                let Made { procedure, kind } = if self.stage == Stage::Load {
                     let Some(procedure) = self.source.load() else { break };
-                    procedure
+                    Made { procedure, kind: 0 }
                 } else {
+                    if let Some(schedule) = &mut self.schedule {
+                        asked = schedule.next();
+                        if asked > now {
+                            break;
+                        }
+                        schedule.advance();
+                    }
                     self.budget = self.budget.map(|left| left - 1);
                     self.generated += 1;
-                    self.source.next().procedure
+                    self.source.next()
                 };
                 let Some(client) = self.free.pop() else { break };
-                self.submitted[client as usize] = now;
+                self.submitted[client as usize] = (asked, kind);
                 let call = Call::new(procedure, Db(0));
                 let ticket = Ticket(u64::from(client));
                 self.gateway
@@ -367,18 +421,25 @@ where
         let spent = ended.meters.iter().zip(&begun.meters).map(|(end, begin)| end.saturating_sub(*begin));
         let mut parts: Vec<(&'static str, Duration)> =
             self.meters.iter().map(|(name, _)| *name).zip(spent).collect();
+        let testimony = self.source.testimony();
         // Making up is part of planning until its own cost, measured apart, is taken off.
-        let generating = cost_of_generating(&mut self.source).mul_f64((self.generated - generated) as f64);
+        let generating = cost_of_generating(&mut *self.source).mul_f64((self.generated - generated) as f64);
         if let Some((_, planning)) = parts.iter_mut().find(|(name, _)| *name == parts::PLAN) {
             let generating = generating.min(*planning);
             *planning -= generating;
             parts.push((parts::GENERATE, generating));
         }
         let used = LoopUse { wall: ended.at - begun.at, cpu: ended.cpu.saturating_sub(begun.cpu), parts };
-        let latency_us = self.latency_us.clone();
-        let (counts, whole_run) = (self.counts, self.whole_run);
-        let unanswered = self.gateway.outstanding() as u64;
-        self.say(Word::Drained(Box::new(Report { counts, whole_run, latency_us, unanswered, used })));
+        let report = Report {
+            kinds: self.kinds.clone(),
+            whole_run: self.whole_run.clone(),
+            testimony,
+            timeline: self.timeline.clone(),
+            unanswered: self.gateway.outstanding() as u64,
+            behind: self.behind,
+            used,
+        };
+        self.say(Word::Drained(Box::new(report)));
     }
 
     fn say(&self, word: Word) {
@@ -388,50 +449,59 @@ where
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
         self.heard_at = now;
-        let Population { gateway, stage, ended, free, submitted, latency_us, answers, .. } = self;
-        let mut seen = Counts::default();
+        let Population { gateway, source, stage, ended, free, submitted, kinds, whole_run, .. } = self;
+        let measuring = *stage == Stage::Measure && ended.is_none();
+        let tick = (now.since(self.measured_from).0 / TICK.as_micros() as u64) as usize;
+        if measuring && self.timeline.len() <= tick {
+            self.timeline.resize(tick + 1, 0);
+        }
+        let (mut committed, mut lost) = (0, 0);
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
-                if let Some(answer) = answers.get_mut((AUDIT_TICKET - finished.ticket.0) as usize) {
+                if let Some(answer) = self.answers.get_mut((AUDIT_TICKET - finished.ticket.0) as usize) {
                     *answer = finished.reply.to_vec();
                 }
                 return;
             }
-            free.push(finished.ticket.0 as u32);
-            match finished.status {
-                OutcomeStatus::Committed => {
-                    seen.committed += 1;
-                    if *stage == Stage::Measure && ended.is_none() {
-                        let latency = now.since(submitted[finished.ticket.0 as usize]);
-                        latency_us.saturating_record(latency.0);
-                    }
-                }
-                OutcomeStatus::Aborted(_) => seen.aborted += 1,
-                OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Superseded => {
-                    seen.turned_away += 1
+            let client = finished.ticket.0 as u32;
+            free.push(client);
+            let (asked, kind) = submitted[client as usize];
+            let is_committed = finished.status == OutcomeStatus::Committed;
+            committed += u64::from(is_committed);
+            if *stage == Stage::Load {
+                lost += u64::from(!is_committed);
+                return;
+            }
+            source.heard(kind, finished.status, finished.reply);
+            whole_run[usize::from(kind)].count(finished.status);
+            if measuring {
+                let tally = &mut kinds[usize::from(kind)];
+                tally.counts.count(finished.status);
+                tally.restarts += u64::from(finished.restarts);
+                if is_committed {
+                    tally.latency_us.saturating_record(now.since(asked).0);
                 }
             }
         });
-        if self.stage == Stage::Load && seen.aborted + seen.turned_away > 0 {
+        if measuring {
+            self.timeline[tick] += committed;
+        }
+        if lost > 0 {
             self.say(Word::Failed("the node turned away transactions that load the data".to_owned()));
         }
-        self.shared.answered.fetch_add(seen.committed, Ordering::Relaxed);
-        self.whole_run.add(seen);
-        if self.stage == Stage::Measure && self.ended.is_none() {
-            self.counts.add(seen);
-        }
+        self.shared.answered.fetch_add(committed, Ordering::Relaxed);
     }
 }
 
 /// What it costs to make one transaction up, measured on its own.
-fn cost_of_generating(source: &mut impl Source) -> Duration {
+fn cost_of_generating(source: &mut dyn Source) -> Duration {
     const SAMPLE: u32 = 5_000;
     let before = thread_cpu();
     (0..SAMPLE).for_each(|_| _ = std::hint::black_box(source.next()));
     thread_cpu().saturating_sub(before) / SAMPLE
 }
 
-impl<M, S: Source> Role for Population<M, S>
+impl<M> Role for Population<M>
 where
     M: From<Front> + Send,
     Front: TryFrom<M>,
@@ -458,7 +528,7 @@ where
     }
 }
 
-impl<M, S: Source> Edge for Population<M, S>
+impl<M> Edge for Population<M>
 where
     M: From<Front> + Send,
     Front: TryFrom<M>,
@@ -487,24 +557,28 @@ where
     }
 }
 
-/// Runs a workload: one source for each loop of the node.
+/// Runs a workload, with a source for each loop of the node.
 ///
 /// # Errors
 /// The node does not start, or stops by itself.
-pub fn run<S: Source + 'static>(
+pub fn run(
     setup: &Setup,
     registry: &Arc<Registry>,
-    sources: Vec<S>,
+    workload: &dyn Workload,
     progress: &Progress,
 ) -> anyhow::Result<Measured> {
     host::reset_peak_rss();
-    let loops = sources.len();
+    let loops = setup.loops;
     let node = NodeSettings { shards: loops, gateways: loops, ..setup.node.clone() };
     let (assembly, disk) = open(&node, setup.directory.as_deref(), registry)?;
     let sequencer = Address { node: node.node, role: places::SEQUENCER };
     let stage = AtomicU8::new(Stage::Load as u8);
     let shared = Arc::new(Shared { stage, answered: AtomicU64::new(0) });
     let (words, heard) = channel();
+    let kinds = workload.kinds().len();
+    let mut audits = workload.audits();
+    let own_audits = audits.len();
+    audits.extend(&setup.audits);
 
     let mut specs: Vec<_> = (0..loops).map(|i| LoopSpec::new(format!("bench-{i}"))).collect();
     let mut meters: Vec<Vec<(&'static str, Meter)>> = vec![Vec::new(); loops];
@@ -516,13 +590,16 @@ pub fn run<S: Source + 'static>(
         specs[on_loop].roles.push((number, Box::new(Metered::new(role, meter))));
     }
     let share = |total: u64, i: usize| total / loops as u64 + u64::from((i as u64) < total % loops as u64);
-    for (i, ((source, spec), mut meters)) in sources.into_iter().zip(&mut specs).zip(meters).enumerate() {
+    for (i, (spec, mut meters)) in specs.iter_mut().zip(meters).enumerate() {
         let clients = share(setup.clients as u64, i) as usize;
         let (planning, answering) = (Meter::default(), Meter::default());
         meters.extend([(parts::PLAN, planning.clone()), (parts::ANSWER, answering.clone())]);
         let population = Population {
             gateway: Gateway::new(GatewayId(i as u16), registry.clone()),
-            source,
+            source: workload.source(setup.seed, i, loops),
+            schedule: None,
+            rate: setup.rate.map(|rate| rate / loops as f64),
+            seed: (setup.seed, i as u64),
             shared: shared.clone(),
             words: words.clone(),
             sequencer,
@@ -531,7 +608,7 @@ pub fn run<S: Source + 'static>(
                 Length::Txns(txns) => Some(share(txns, i)),
                 Length::Time { .. } => None,
             },
-            audits: if i == 0 { setup.audits.clone() } else { Vec::new() },
+            audits: if i == 0 { audits.clone() } else { Vec::new() },
             answers: Vec::new(),
             patience: Micros(setup.patience.as_micros() as u64),
             heard_at: Micros(0),
@@ -539,11 +616,12 @@ pub fn run<S: Source + 'static>(
             done: false,
             stopping: false,
             free: (0..LOAD_WINDOW as u32).collect(),
-            submitted: vec![Micros(0); clients.max(LOAD_WINDOW)],
-            counts: Counts::default(),
-            whole_run: Counts::default(),
-            latency_us: Histogram::new_with_bounds(1, LATENCY_MAX_US, 3)
-                .context("a histogram of latencies")?,
+            submitted: vec![(Micros(0), 0); clients.max(LOAD_WINDOW)],
+            kinds: (0..kinds).map(|_| Tally::new()).collect::<Result<_, _>>()?,
+            whole_run: vec![Counts::default(); kinds],
+            measured_from: Micros(0),
+            timeline: Vec::new(),
+            behind: 0,
             meters,
             planning,
             answering,
@@ -559,7 +637,11 @@ pub fn run<S: Source + 'static>(
     let options = Options { node: node.node, ..Options::default() };
     let running = Runtime::start(options, disk, specs)?;
     let mut lead = Lead { running: Some(running), heard, shared, progress };
-    lead.through(setup, loops)
+    let mut measured = lead.through(setup, loops, kinds, !audits.is_empty())?;
+    let answers = std::mem::take(&mut measured.audits);
+    measured.seen.audits = answers.iter().take(own_audits).cloned().collect();
+    measured.audits = answers.into_iter().skip(own_audits).collect();
+    Ok(measured)
 }
 
 /// Opens the node's directory, if it keeps anything, and builds its roles.
@@ -593,8 +675,8 @@ pub struct Replayed {
 ///
 /// # Errors
 /// The log is refused.
-pub fn replay(setup: &Setup, loops: usize, registry: &Arc<Registry>) -> anyhow::Result<Replayed> {
-    let node = NodeSettings { shards: loops, gateways: loops, ..setup.node.clone() };
+pub fn replay(setup: &Setup, registry: &Arc<Registry>) -> anyhow::Result<Replayed> {
+    let node = NodeSettings { shards: setup.loops, gateways: setup.loops, ..setup.node.clone() };
     let begun = Instant::now();
     let (assembly, _) = open(&node, setup.directory.as_deref(), registry)?;
     Ok(Replayed { digest: assembly.digest(), txns: assembly.replayed, took: begun.elapsed() })
@@ -609,7 +691,13 @@ struct Lead<'a> {
 }
 
 impl Lead<'_> {
-    fn through(&mut self, setup: &Setup, loops: usize) -> anyhow::Result<Measured> {
+    fn through(
+        &mut self,
+        setup: &Setup,
+        loops: usize,
+        kinds: usize,
+        audited: bool,
+    ) -> anyhow::Result<Measured> {
         let begun = Instant::now();
         for _ in 0..loops {
             self.hear("loading")?;
@@ -634,29 +722,35 @@ impl Lead<'_> {
         let mut measured = Measured {
             seconds: 0.0,
             load_seconds,
-            counts: Counts::default(),
-            whole_run: Counts::default(),
-            latency_us: Histogram::new_with_bounds(1, LATENCY_MAX_US, 3)
-                .context("a histogram of latencies")?,
-            unanswered: 0,
+            kinds: (0..kinds).map(|_| Tally::new()).collect::<Result<_, _>>()?,
+            seen: Seen { by_kind: vec![Counts::default(); kinds], ..Seen::default() },
             audits: Vec::new(),
+            unanswered: 0,
+            behind: 0,
+            timeline: Vec::new(),
             loops: Vec::new(),
             process_cpu: cpu,
             peak_rss_bytes: 0,
         };
         for _ in 0..loops {
             let Word::Drained(report) = self.hear("finishing")? else { continue };
-            measured.counts.add(report.counts);
-            measured.whole_run.add(report.whole_run);
+            for (sum, tally) in measured.kinds.iter_mut().zip(&report.kinds) {
+                sum.add(tally)?;
+            }
+            for (sum, counts) in measured.seen.by_kind.iter_mut().zip(&report.whole_run) {
+                *sum += *counts;
+            }
+            measured.seen.testimonies.push(report.testimony);
+            let ticks = measured.timeline.len().max(report.timeline.len());
+            measured.timeline.resize(ticks, 0);
+            measured.timeline.iter_mut().zip(&report.timeline).for_each(|(sum, n)| *sum += n);
             measured.unanswered += report.unanswered;
-            measured.latency_us.add(&report.latency_us).context("adding up latencies")?;
+            measured.behind += report.behind;
             measured.seconds += report.used.wall.as_secs_f64() / loops as f64;
             measured.loops.push(report.used);
         }
         self.enter(Stage::Audit);
-        if !setup.audits.is_empty()
-            && let Word::Audited(answers) = self.hear("checking")?
-        {
+        if audited && let Word::Audited(answers) = self.hear("checking")? {
             measured.audits = answers;
         }
         measured.peak_rss_bytes = host::peak_rss_bytes();

@@ -1,27 +1,38 @@
 //! The lab: workloads driven against engines, and what came out of it, told honestly.
 //!
-//! [`ycsb`] is `ordain bench ycsb` and [`ceiling`] is `ordain bench ceiling`; the binary mounts [`BenchCommand`] and
-//! nothing else. Under them, [`embedded`] drives any [workload](ordain_workload::Source) against the roles of a
-//! node, on the real runtime and without sockets; [`meter`] tells apart where processor time goes; [`report`] is the
+//! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
+//! ceiling`; the binary mounts [`BenchCommand`]. Under them, [`embedded`] drives any
+//! [workload](ordain_workload::Workload) against the roles of a node, on the real runtime and without sockets; [`meter`] tells apart where processor time goes; [`report`] is the
 //! JSON of the outer contract and the tables that people read; [`host`] is the machine.
 //!
 //! What holds for every figure: the data are checked after each run, and a run whose checks fail is no result.
 //! Settings that are compared run in turns within one invocation, so that a machine that gets slower does not
 //! favour whoever ran first. A throughput can be told as a share of the [`ceiling`] of the same minute.
 
+pub mod bench;
 pub mod ceiling;
+pub mod demand;
 pub mod embedded;
 pub mod host;
+pub mod html;
 pub mod meter;
+pub mod plot;
 pub mod progress;
 pub mod report;
-pub mod ycsb;
+pub mod resp;
+pub mod schedule;
+pub mod server;
+pub mod workloads;
+
+use bench::BenchArgs;
 
 /// The subcommands of `ordain bench`.
 #[derive(Debug, clap::Subcommand)]
 pub enum BenchCommand {
     /// YCSB: transactions that read or increment records; the sum of the counters is checked afterwards
-    Ycsb(ycsb::YcsbArgs),
+    Ycsb(BenchArgs<workloads::ycsb::YcsbKnobs>),
+    /// Bank: transfers that abort where the funds are missing; no money may be made or lost
+    Bank(BenchArgs<workloads::bank::BankKnobs>),
     /// The same record accesses with no transaction system at all: what this machine could do at best
     Ceiling(ceiling::CeilingArgs),
 }
@@ -32,7 +43,8 @@ pub enum BenchCommand {
 /// A parameter that makes no sense, before anything has run; or what went wrong in a run.
 pub fn run(command: BenchCommand) -> anyhow::Result<bool> {
     match command {
-        BenchCommand::Ycsb(args) => ycsb::run(&args),
+        BenchCommand::Ycsb(args) => bench::run(&args),
+        BenchCommand::Bank(args) => bench::run(&args),
         BenchCommand::Ceiling(args) => ceiling::run(&args),
     }
 }

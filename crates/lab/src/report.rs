@@ -1,6 +1,6 @@
 //! What is printed and what is written: the JSON of CONTRACT.md, tables, and the arithmetic between runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::path::Path;
 
@@ -9,6 +9,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use ordain_workload::{Param, Workload};
 
 use crate::host::Host;
 
@@ -59,16 +61,56 @@ impl Default for Report {
     }
 }
 
-/// Makes sure, before anything runs, that a report can be written where it is wanted.
+/// Makes sure, before anything runs, that a file can be written where a flag wants it.
 ///
 /// # Errors
-/// The system's, with the path.
-pub fn check_writable(json: Option<&Path>) -> anyhow::Result<()> {
-    let Some(path) = json else { return Ok(()) };
+/// The system's, with the flag and the path.
+pub fn check_writable(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.map(drop).with_context(|| {
-        format!("cannot write --json {}: name a file in a directory that exists and is yours", path.display())
+        format!("cannot write {flag} {}: name a file in a directory that exists and is yours", path.display())
     })
+}
+
+/// What was run, repetitions apart.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The engine, or `ceiling`, or the server at the other end.
+    pub engine: String,
+    /// The workload.
+    pub workload: &'static str,
+    /// The workload's knobs, and how the node was set up.
+    pub params: Map<String, Value>,
+    /// How many nodes.
+    pub nodes: u16,
+    /// How many loops, each with a shard.
+    pub threads: usize,
+    /// How many clients, all loops together.
+    pub clients: usize,
+}
+
+impl Setting {
+    /// A workload with its knobs; the rest is for the caller to say.
+    pub fn of(engine: &str, workload: &dyn Workload) -> Setting {
+        let mut params = Map::new();
+        for (name, value) in workload.params() {
+            let value = match value {
+                Param::Int(value) => value.into(),
+                Param::Real(value) => value.into(),
+                Param::Text(value) => value.into(),
+            };
+            params.insert(name.to_owned(), value);
+        }
+        Setting {
+            engine: engine.to_owned(),
+            workload: workload.name(),
+            params,
+            nodes: 1,
+            threads: 1,
+            clients: 0,
+        }
+    }
 }
 
 /// One run.
@@ -90,7 +132,7 @@ pub struct Run {
     pub seconds: f64,
     /// Transactions that took effect.
     pub committed: u64,
-    /// Transactions that did not, by their own logic.
+    /// Transactions that did not, by their own logic or because they lost a race too often.
     pub aborted: u64,
     /// Committed transactions a second.
     pub txn_per_s: f64,
@@ -115,9 +157,71 @@ pub struct Run {
     /// Transactions a second of replaying the run's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_txn_per_s: Option<f64>,
+    /// By kind of transaction, where there are several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub kinds: BTreeMap<&'static str, KindOfRun>,
+    /// How often transactions were started over, because their reconnaissance was out of date.
+    pub restarts: u64,
+    /// What was asked for a second, in an open loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_txn_per_s: Option<f64>,
+    /// How many requests of an open loop were due and not made when measuring ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
+    /// Commits over time while measuring: the end of a tick in seconds, and how many there were in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<(f64, u64)>,
+    /// What a failed check found, and what else went wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<String>,
+}
+
+/// One kind of transaction of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KindOfRun {
+    /// Transactions that took effect.
+    pub committed: u64,
+    /// Transactions that did not.
+    pub aborted: u64,
+    /// How often they were started over.
+    pub restarts: u64,
+    /// From submission to answer.
+    pub latency_us: Latency,
 }
 
 impl Run {
+    /// A run in which nothing was measured yet.
+    pub fn new(setting: Setting, repetition: usize) -> Run {
+        let Setting { engine, workload, params, nodes, threads, clients } = setting;
+        Run {
+            engine,
+            workload,
+            params,
+            nodes,
+            threads,
+            clients,
+            seconds: 0.0,
+            committed: 0,
+            aborted: 0,
+            txn_per_s: 0.0,
+            op_per_s: 0.0,
+            latency_us: Latency::default(),
+            peak_rss_bytes: 0,
+            checks: BTreeMap::new(),
+            repetition,
+            share_of_ceiling: None,
+            load_seconds: 0.0,
+            cpu_us_per_txn: BTreeMap::new(),
+            replay_txn_per_s: None,
+            kinds: BTreeMap::new(),
+            restarts: 0,
+            offered_txn_per_s: None,
+            behind: None,
+            timeline: Vec::new(),
+            wrong: Vec::new(),
+        }
+    }
+
     /// Whether its checks passed.
     pub fn passed(&self) -> bool {
         self.checks.values().all(|check| *check == Check::Pass)
@@ -203,12 +307,12 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
 }
 
 /// Runs with the same setting: everything but the repetition.
-fn setting(run: &Run) -> (String, String, usize, usize) {
-    (run.engine.clone(), Value::Object(run.params.clone()).to_string(), run.threads, run.clients)
+fn setting(run: &Run) -> (&str, &str, String, usize, usize) {
+    (&run.engine, run.workload, Value::Object(run.params.clone()).to_string(), run.threads, run.clients)
 }
 
 /// Runs by setting, in the order in which the settings first ran.
-fn by_setting(runs: &[Run]) -> Vec<Vec<&Run>> {
+pub fn by_setting(runs: &[Run]) -> Vec<Vec<&Run>> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in runs {
         match groups.iter_mut().find(|group| setting(group[0]) == setting(run)) {
@@ -219,69 +323,124 @@ fn by_setting(runs: &[Run]) -> Vec<Vec<&Run>> {
     groups
 }
 
-/// One row for each setting: medians of its repetitions, and how far they spread.
+/// The knobs whose values differ from setting to setting: all others need no place in a table. What only some
+/// systems have a word for does not count.
+pub fn varying(groups: &[Vec<&Run>]) -> Vec<String> {
+    let names: BTreeSet<&String> = groups.iter().flat_map(|group| group[0].params.keys()).collect();
+    let differs = |name: &&&String| {
+        let mut values = groups.iter().filter_map(|group| group[0].params.get(**name));
+        values.next().is_some_and(|first| values.any(|value| value != first))
+    };
+    names.iter().filter(differs).map(|name| (*name).clone()).collect()
+}
+
+/// The values of some knobs, as a person would say them.
+pub fn describe(run: &Run, knobs: &[String]) -> String {
+    let said = knobs.iter().filter(|name| run.params.contains_key(*name));
+    said.map(|name| format!("{name} {}", run.param(name))).collect::<Vec<_>>().join(", ")
+}
+
+/// One row for each setting: medians of its repetitions, how far they spread, and the ratio to the first setting.
 pub fn throughput_table(runs: &[Run]) -> Table {
-    let header = [
-        "engine",
-        "durability",
-        "checks",
-        "threads",
-        "clients",
-        "theta",
-        "writes",
-        "txn/s",
-        "spread",
-        "op/s",
-        "aborts",
-        "p50 us",
-        "p99 us",
-        "p99.9 us",
-        "max us",
-        "MiB",
-        "of ceiling",
-        "replay/s",
-    ];
-    let mut table = table(&header, 3);
-    for group in by_setting(runs) {
+    let groups = by_setting(runs);
+    let knobs = varying(&groups);
+    let answered: Vec<&Vec<&Run>> = groups.iter().filter(|group| group[0].clients > 0).collect();
+    let several = answered.len() > 1;
+    let is_open = runs.iter().any(|run| run.offered_txn_per_s.is_some());
+    let replays = runs.iter().any(|run| run.replay_txn_per_s.is_some());
+    let restarts = runs.iter().any(|run| run.restarts > 0);
+    let mut header = vec!["system"];
+    header.extend(knobs.iter().map(String::as_str));
+    let text_columns = header.len() + 1;
+    header.extend(["checks", "threads", "clients", "txn/s", "spread", "op/s", "aborts"]);
+    header.extend(restarts.then_some("restarts"));
+    header.extend(["p50 us", "p99 us", "p99.9 us", "max us", "MiB"]);
+    header.extend(is_open.then_some("behind"));
+    header.push("of ceiling");
+    header.extend(several.then_some("ratio"));
+    header.extend(replays.then_some("replay/s"));
+    let mut table = table(&header, text_columns);
+    let rate = |group: &[&Run]| median(group.iter().map(|run| run.txn_per_s));
+    let base = answered.first().filter(|group| group.iter().all(|run| run.passed())).map(|group| rate(group));
+    for group in &groups {
         let first = group[0];
-        let passed: Vec<&&Run> = group.iter().filter(|run| run.passed()).collect();
-        let of = |value: fn(&Run) -> f64| median(group.iter().map(|run| value(run)));
+        let of = |value: fn(&Run) -> f64| format!("{:.0}", median(group.iter().map(|run| value(run))));
         let rates = group.iter().map(|run| run.txn_per_s);
         let (low, high) = rates.fold((f64::MAX, f64::MIN), |(l, h), rate| (l.min(rate), h.max(rate)));
-        let spread = if group.len() > 1 { format!("{low:.0}..{high:.0}") } else { String::new() };
         let failed = group.iter().find(|run| !run.passed());
         // No ratio from runs whose checks failed.
-        let share = median(passed.iter().filter_map(|run| run.share_of_ceiling));
-        let share =
-            if failed.is_none() && share > 0.0 { format!("{:.1}%", share * 100.0) } else { String::new() };
-        // The ceiling answers nobody.
-        let latency = |value: fn(&Latency) -> u64| match first.clients {
-            0 => String::new(),
-            _ => format!("{:.0}", median(group.iter().map(|run| value(&run.latency_us) as f64))),
+        let ratio = |value: f64, show: &dyn Fn(f64) -> String| match failed {
+            None if value > 0.0 => show(value),
+            _ => String::new(),
         };
-        let replay = median(passed.iter().filter_map(|run| run.replay_txn_per_s));
-        table.add_row([
-            first.engine.clone(),
-            first.param("durability"),
+        // The ceiling answers nobody.
+        let answers = first.clients > 0;
+        let latency = |value: fn(&Latency) -> u64| match answers {
+            false => String::new(),
+            true => format!("{:.0}", median(group.iter().map(|run| value(&run.latency_us) as f64))),
+        };
+        let mut row = vec![first.engine.clone()];
+        row.extend(knobs.iter().map(|name| first.param(name)));
+        row.extend([
             failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
             first.threads.to_string(),
             first.clients.to_string(),
-            first.param("theta"),
-            first.param("write_ratio"),
-            format!("{:.0}", of(|run| run.txn_per_s)),
-            spread,
-            format!("{:.0}", of(|run| run.op_per_s)),
-            format!("{:.0}", of(|run| run.aborted as f64)),
+            format!("{:.0}", rate(group)),
+            if group.len() > 1 { format!("{low:.0}..{high:.0}") } else { String::new() },
+            of(|run| run.op_per_s),
+            of(|run| run.aborted as f64),
+        ]);
+        row.extend(restarts.then(|| of(|run| run.restarts as f64)));
+        row.extend([
             latency(|latency| latency.p50),
             latency(|latency| latency.p99),
             latency(|latency| latency.p999),
             latency(|latency| latency.max),
-            format!("{:.0}", of(|run| run.peak_rss_bytes as f64 / (1 << 20) as f64)),
-            share,
-            if replay > 0.0 { format!("{replay:.0}") } else { String::new() },
+            of(|run| run.peak_rss_bytes as f64 / (1 << 20) as f64),
         ]);
+        row.extend(is_open.then(|| of(|run| run.behind.unwrap_or(0) as f64)));
+        let share = median(group.iter().filter_map(|run| run.share_of_ceiling));
+        row.push(ratio(share, &|share| format!("{:.1}%", share * 100.0)));
+        if several {
+            let times = base.filter(|base| *base > 0.0 && answers).map_or(0.0, |base| rate(group) / base);
+            row.push(ratio(times, &|times| format!("{times:.2}")));
+        }
+        if replays {
+            let replay = median(group.iter().filter_map(|run| run.replay_txn_per_s));
+            row.push(ratio(replay, &|replay| format!("{replay:.0}")));
+        }
+        table.add_row(row);
     }
     table
+}
+
+/// One row for each kind of transaction of each setting, where there are several kinds.
+pub fn kinds_table(runs: &[Run]) -> Option<Table> {
+    let groups: Vec<Vec<&Run>> =
+        by_setting(runs).into_iter().filter(|group| group[0].kinds.len() > 1).collect();
+    let knobs = varying(&groups);
+    let header = ["system", "kind", "committed", "aborts", "restarts", "p50 us", "p99 us", "max us"];
+    let mut table = table(&header, 2);
+    for group in &groups {
+        for kind in group[0].kinds.keys() {
+            let runs: Vec<&KindOfRun> = group.iter().filter_map(|run| run.kinds.get(kind)).collect();
+            let of = |value: fn(&KindOfRun) -> u64| {
+                format!("{:.0}", median(runs.iter().map(|run| value(run) as f64)))
+            };
+            let system = [group[0].engine.clone(), describe(group[0], &knobs)];
+            table.add_row([
+                system.join(" ").trim().to_owned(),
+                (*kind).to_owned(),
+                of(|run| run.committed),
+                of(|run| run.aborted),
+                of(|run| run.restarts),
+                of(|run| run.latency_us.p50),
+                of(|run| run.latency_us.p99),
+                of(|run| run.latency_us.max),
+            ]);
+        }
+    }
+    (!groups.is_empty()).then_some(table)
 }
 
 /// Where the time goes: processor microseconds for each committed transaction, a row for each part and a column
@@ -289,7 +448,8 @@ pub fn throughput_table(runs: &[Run]) -> Table {
 pub fn cpu_table(runs: &[Run]) -> Option<Table> {
     let groups: Vec<Vec<&Run>> =
         by_setting(runs).into_iter().filter(|group| !group[0].cpu_us_per_txn.is_empty()).collect();
-    let parts: std::collections::BTreeSet<&String> =
+    let knobs = varying(&groups);
+    let parts: BTreeSet<&String> =
         groups.iter().flatten().flat_map(|run| run.cpu_us_per_txn.keys()).collect();
     if groups.is_empty() {
         return None;
@@ -297,7 +457,7 @@ pub fn cpu_table(runs: &[Run]) -> Option<Table> {
     let mut header = vec!["processor us a transaction".to_owned()];
     header.extend(groups.iter().map(|group| {
         let run = group[0];
-        format!("{} {} x{}", run.engine, run.param("durability"), run.threads)
+        format!("{} x{} {}", run.engine, run.threads, describe(run, &knobs))
     }));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = table(&header, 1);
@@ -330,26 +490,17 @@ mod tests {
         let mut params = Map::new();
         params.insert("theta".to_owned(), 0.5.into());
         params.insert("durability".to_owned(), "none".into());
+        let setting =
+            Setting { engine: engine.to_owned(), workload: "ycsb", params, nodes: 1, threads: 1, clients: 8 };
         Run {
-            engine: engine.to_owned(),
-            workload: "ycsb",
-            params,
-            nodes: 1,
-            threads: 1,
-            clients: 8,
             seconds: 1.0,
             committed: 10,
-            aborted: 0,
             txn_per_s,
             op_per_s: txn_per_s * 10.0,
-            latency_us: Latency::default(),
-            peak_rss_bytes: 0,
             checks: BTreeMap::from([("counters", Check::from(check))]),
-            repetition,
             share_of_ceiling: Some(0.25),
-            load_seconds: 0.0,
             cpu_us_per_txn: BTreeMap::from([("calvin".to_owned(), 2.0), ("runtime".to_owned(), 2.0)]),
-            replay_txn_per_s: None,
+            ..Run::new(setting, repetition)
         }
     }
 
@@ -364,8 +515,11 @@ mod tests {
         let text = throughput_table(&runs).to_string();
         assert!(text.contains("100..300") && text.contains(" 200 ") && text.contains("25.0%"), "{text}");
         assert_eq!(text.lines().filter(|line| line.contains("pass")).count(), 2);
+        assert!(text.contains(" 0.35 ") && text.contains(" 1.00 "), "the ratio to the first: {text}");
         let text = throughput_table(&[run("a", 1, 100.0, true), run("a", 2, 100.0, false)]).to_string();
         assert!(text.contains("FAIL: counters") && !text.contains("25.0%"), "{text}");
+        let text = throughput_table(&[run("a", 1, 100.0, false), run("b", 1, 50.0, true)]).to_string();
+        assert!(!text.contains("0.50"), "no ratio to a run that failed: {text}");
         let text = cpu_table(&runs).unwrap().to_string();
         assert!(
             text.contains("calvin") && text.contains("2.00   50%") && text.contains("4.00  100%"),
@@ -408,9 +562,10 @@ mod tests {
 
     #[test]
     fn an_unwritable_path_is_refused_by_name() {
-        let refusal = check_writable(Some(Path::new("/proc/no/such/r.json"))).unwrap_err().to_string();
+        let refusal =
+            check_writable("--json", Some(Path::new("/proc/no/such/r.json"))).unwrap_err().to_string();
         assert!(refusal.contains("--json /proc/no/such/r.json"), "{refusal}");
-        assert!(check_writable(None).is_ok());
+        assert!(check_writable("--json", None).is_ok());
     }
 
     #[test]

@@ -275,30 +275,25 @@ pub(crate) mod testing {
 
     use serde_json::Map;
 
-    use crate::report::{Check, Latency, Run};
+    use crate::report::{Check, Run, Setting};
 
     /// A run of one second that came to this many transactions.
     pub(crate) fn run(engine: &str, repetition: usize, txn_per_s: f64, passes: bool) -> Run {
-        Run {
+        let setting = Setting {
             engine: engine.to_owned(),
             workload: "ycsb",
             params: Map::new(),
             nodes: 1,
             threads: 2,
             clients: 2000,
+        };
+        Run {
             seconds: 1.0,
             committed: txn_per_s as u64,
-            aborted: 0,
             txn_per_s,
             op_per_s: txn_per_s * 10.0,
-            latency_us: Latency::default(),
-            peak_rss_bytes: 0,
             checks: BTreeMap::from([("counters", Check::from(passes))]),
-            repetition,
-            share_of_ceiling: None,
-            load_seconds: 0.0,
-            cpu_us_per_txn: BTreeMap::new(),
-            replay_txn_per_s: None,
+            ..Run::new(setting, repetition)
         }
     }
 }

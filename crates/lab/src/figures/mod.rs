@@ -1,0 +1,235 @@
+//! `ordain lab`: the papers' figures, reproduced.
+//!
+//! Every figure and table of the five papers has an entry in the [`registry`], also those that this version cannot
+//! run: these say what is missing, and are refused by name rather than faked. An entry that can run has an
+//! [`Experiment`]: the points to measure, and what they come to as plots, tables, the paper's numbers beside ours, and
+//! shape checks that say in words what the paper's curve requires and whether ours does it.
+//!
+//! What a figure must do is measured the same way everywhere ([`lab`]): its points run in turns, again and again, so
+//! that a machine that gets slower favours none; medians and spreads are shown; the data are checked after each run.
+
+mod calvin;
+mod lab;
+mod ours;
+mod paxflow;
+mod qstore;
+mod registry;
+mod told;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ordain_node::engine::Engine;
+use ordain_workload::Workload;
+use serde::Serialize;
+
+pub use lab::{Measure, run};
+pub use registry::{FIGURES, Figure, find};
+pub use told::{Beside, Measured, Shape, Told};
+
+use crate::bench::{Durability, Point};
+
+/// The subcommands of `ordain lab`.
+#[derive(Debug, clap::Subcommand)]
+pub enum LabCommand {
+    /// List every figure and table of the papers, and what each needs
+    List(ListArgs),
+    /// Measure figures again, and write a page with the papers' numbers beside ours
+    Run(RunArgs),
+}
+
+/// What `ordain lab list` takes.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Write the list to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What `ordain lab run` takes.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The figures by name, or all that this version can run
+    #[arg(required = true, value_name = "NAME|all")]
+    pub names: Vec<String>,
+    /// Seconds a point, small databases: the default
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// The papers' database sizes, long runs, five repetitions
+    #[arg(long)]
+    pub full: bool,
+    /// Where the page goes: index.html, and an SVG and a JSON file for each figure
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Where temporary files go [default: the system's directory for such]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where everything that is drawn comes from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Which paper a figure is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Paper {
+    /// Calvin: fast distributed transactions for partitioned database systems.
+    Calvin,
+    /// PaxFlow: read-only transactions past the lock manager.
+    PaxFlow,
+    /// Q-Store: distributed, multi-partition transactions via queue-oriented execution.
+    QStore,
+    /// FW-KV: fresh reads under parallel snapshot isolation.
+    FwKv,
+    /// Regions: several writers, validated transactions between them.
+    Regions,
+    /// None: a question of ours.
+    Ours,
+}
+
+impl fmt::Display for Paper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Paper::Calvin => "Calvin",
+            Paper::PaxFlow => "PaxFlow",
+            Paper::QStore => "Q-Store",
+            Paper::FwKv => "FW-KV",
+            Paper::Regions => "Regions",
+            Paper::Ours => "ours",
+        })
+    }
+}
+
+/// What a figure cannot be without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// An engine, by its name.
+    Engine(&'static str),
+    /// A cluster of so many partitions.
+    Nodes(u16),
+    /// So many replicas of each partition.
+    Replicas(u16),
+    /// Something that is not built.
+    Part(&'static str),
+    /// Nothing: it is a drawing or a list of settings, and there is nothing to measure.
+    Nothing(&'static str),
+}
+
+impl Need {
+    /// Whether this version has it.
+    pub fn is_met(self) -> bool {
+        match self {
+            Need::Engine(name) => name.parse::<Engine>().is_ok(),
+            Need::Nodes(nodes) => nodes <= 1,
+            Need::Replicas(replicas) => replicas <= 1,
+            Need::Part(_) | Need::Nothing(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Engine(name) => write!(f, "engine {name}"),
+            Need::Nodes(nodes) => write!(f, "a cluster of {nodes} nodes"),
+            Need::Replicas(replicas) => write!(f, "{replicas} replicas"),
+            Need::Part(part) => f.write_str(part),
+            Need::Nothing(what) => write!(f, "nothing to measure: {what}"),
+        }
+    }
+}
+
+/// How much trouble is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// Seconds a point, to see that it runs and roughly where it lies.
+    Quick,
+    /// For figures that are published.
+    Full,
+}
+
+impl Size {
+    /// Before measuring.
+    pub fn warmup(self) -> Duration {
+        Duration::from_millis(if self == Size::Quick { 500 } else { 5_000 })
+    }
+
+    /// While measuring.
+    pub fn measure(self) -> Duration {
+        Duration::from_millis(if self == Size::Quick { 1_500 } else { 15_000 })
+    }
+
+    /// How often each point is measured.
+    pub fn repetitions(self) -> usize {
+        if self == Size::Quick { 2 } else { 5 }
+    }
+
+    /// How many records, where the paper has so many.
+    pub fn records(self, papers: u64) -> u64 {
+        if self == Size::Quick { papers.min(100_000) } else { papers.min(4_000_000) }
+    }
+}
+
+/// A point of a figure: what to measure, and where it belongs.
+#[derive(Clone, Debug)]
+pub struct FigurePoint {
+    /// The line that it is on.
+    pub line: String,
+    /// Where on it.
+    pub x: f64,
+    /// What to measure.
+    pub point: Point,
+}
+
+impl FigurePoint {
+    /// Calvin on one node, whose clients do not wait for the log, as the papers' did not: on every core.
+    fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
+        let point = Point {
+            engine: Engine::Calvin,
+            durability: Durability::None,
+            threads,
+            clients: CLIENTS,
+            rate: None,
+            workload,
+        };
+        FigurePoint { line: line.to_owned(), x, point }
+    }
+}
+
+/// How many clients a figure has: enough for batches of the papers' sizes.
+const CLIENTS: usize = 2000;
+
+/// How a figure is made.
+pub trait Experiment: Sync {
+    /// What to measure, on a machine with so many cores.
+    ///
+    /// # Errors
+    /// A workload that cannot be made.
+    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>>;
+
+    /// How long a point is measured.
+    fn measure(&self, size: Size) -> Duration {
+        size.measure()
+    }
+
+    /// How often.
+    fn repetitions(&self, size: Size) -> usize {
+        size.repetitions()
+    }
+
+    /// Whether the ceiling is measured beside every point.
+    fn with_ceiling(&self) -> bool {
+        false
+    }
+
+    /// What it came to.
+    fn tell(&self, measured: &Measured) -> Told;
+}
+
+/// The numbers of threads that a figure of one node shows: one, and one a core.
+fn thread_counts(cores: usize) -> Vec<usize> {
+    if cores > 1 { vec![1, cores] } else { vec![1] }
+}
