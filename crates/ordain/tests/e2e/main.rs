@@ -14,6 +14,7 @@ mod damage;
 mod full_disk;
 mod hostile;
 mod kill;
+mod natives;
 mod recovery;
 mod refusals;
 mod retries;

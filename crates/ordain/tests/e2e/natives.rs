@@ -1,0 +1,100 @@
+//! Native procedures over a socket, and the benchmark driver that lives on them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ordain_lab::embedded::Length;
+use ordain_lab::progress::Progress;
+use ordain_lab::resp::{FormName, RespMeasured, RespSetup, Target};
+use ordain_lab::server::{Launch, Server as Child};
+use ordain_workload::bank::{Bank, Parameters, key};
+
+use crate::support::{Client, Reply, Server, serve_dir};
+
+#[test]
+fn a_transfer_is_a_transaction_that_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let mut client = server.client();
+    let [one, two] = [key(1), key(2)];
+    let amount = |n: u64| n.to_le_bytes();
+    let mut fcall =
+        |name: &str, n: u64| client.call(&[b"FCALL", name.as_bytes(), b"2", &one[..], &two, &amount(n)[..]]);
+    assert_eq!(fcall("bank.open", 100), Reply::ok());
+    assert_eq!(fcall("bank.transfer", 30), Reply::Int(70));
+    assert_eq!(fcall("bank.transfer", 71).error(), "NOFUNDS not enough in the account");
+    assert!(fcall("bank.none", 1).error().starts_with("ERR Function not found"));
+    // In a block with ordinary commands: one transaction, which one abort undoes.
+    assert_eq!(client.run("MULTI"), Reply::ok());
+    client.run("INCR transfers");
+    client.call(&[&b"FCALL"[..], b"bank.transfer", b"2", &one, &two, &amount(20)]);
+    assert_eq!(client.run("EXEC"), Reply::Array(vec![Reply::Int(1), Reply::Int(50)]));
+    client.run("MULTI");
+    client.run("INCR transfers");
+    client.call(&[&b"FCALL"[..], b"bank.transfer", b"2", &one, &two, &amount(51)]);
+    client.run("EXEC").error();
+    assert_eq!(client.run("GET transfers").text(), "1");
+    server.kill();
+
+    let server = Server::start(serve_dir(dir.path(), ["--threads", "1"]));
+    let balances = [&b"FCALL_RO"[..], b"bank.balances", b"1", &two, b""];
+    assert_eq!(server.client().call(&balances), Reply::Int(150));
+    let transfer = [&b"FCALL_RO"[..], b"bank.transfer", b"2", &one, &two, &amount(1)];
+    assert!(server.client().call(&transfer).error().starts_with("ERR Can not execute"));
+    server.stop();
+}
+
+fn drive(target: &Target, length: Length, meanwhile: impl FnOnce() + Send) -> RespMeasured {
+    let bank = Bank::new(Parameters { accounts: 1_000, ..Parameters::default() }).unwrap();
+    let setup = RespSetup {
+        target: target.clone(),
+        form: FormName::Native,
+        populations: 1,
+        connections: 4,
+        pipeline: 8,
+        rate: None,
+        seed: 3,
+        length,
+        audits: Vec::new(),
+        patience: Duration::from_secs(60),
+        flush: false,
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(meanwhile);
+        ordain_lab::resp::run(&setup, &bank, &Progress::silent()).unwrap()
+    })
+}
+
+fn launch() -> Launch {
+    Launch { engine: "calvin".into(), threads: 1, durability: Some("os".into()), place: None }
+}
+
+#[test]
+fn a_child_is_started_driven_and_stopped() {
+    let server = Child::start(Path::new(env!("CARGO_BIN_EXE_ordain")), &launch()).unwrap();
+    let measured = drive(server.target(), Length::Txns(3_000), || ());
+    assert_eq!(measured.failure, None);
+    assert!(measured.findings.iter().all(|finding| finding.wrong.is_none()), "{:?}", measured.findings);
+    assert!(measured.server_cpu.keys().any(|name| name.starts_with("ordain-")), "{:?}", measured.server_cpu);
+    assert!(measured.server_peak_rss_bytes > 1 << 20);
+    server.stop().unwrap();
+    // What it does not know is told in its own words.
+    let unknown = Launch { engine: "no-such".into(), ..launch() };
+    let error = Child::start(Path::new(env!("CARGO_BIN_EXE_ordain")), &unknown).unwrap_err();
+    assert!(format!("{error:#}").contains("no-such"), "{error:#}");
+}
+
+#[test]
+fn a_child_that_is_killed_in_the_middle_ends_the_run() {
+    let server = Child::start(Path::new(env!("CARGO_BIN_EXE_ordain")), &launch()).unwrap();
+    let target = server.target().clone();
+    let forever = Length::Time { warmup: Duration::ZERO, measure: Duration::from_secs(600) };
+    let measured = drive(&target, forever, move || {
+        // When all accounts are open, the run begins.
+        let mut client = Client::connect(target.resolve().unwrap()).unwrap();
+        while client.run("DBSIZE").int() < 1_000 {}
+        drop(server);
+    });
+    assert!(measured.failure.is_some_and(|failure| failure.contains("the server has")));
+    assert!(measured.findings.is_empty());
+}
