@@ -48,7 +48,8 @@ impl<F: Found> Audited<F> {
         Some(Audited { digest: Digest { sum: u128::from_le_bytes(*sum), records }, found: F::decode(found)? })
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    /// Answers with it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(Audited::<F>::DIGEST_BYTES);
         bytes.extend_from_slice(&self.digest.sum.to_le_bytes());
         bytes.extend_from_slice(&self.digest.records.to_le_bytes());
@@ -56,7 +57,8 @@ impl<F: Found> Audited<F> {
         Writer(out).bulk(&bytes);
     }
 
-    fn merge(mut self, other: Audited<F>) -> Audited<F> {
+    /// The two together.
+    pub(crate) fn merge(mut self, other: Audited<F>) -> Audited<F> {
         self.digest = self.digest.plus(other.digest);
         self.found.merge(other.found);
         self

@@ -11,6 +11,7 @@
 //! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed. [`audit`]
 //! is how a workload looks at all of its records at once.
 
+pub mod append;
 pub mod audit;
 pub mod bank;
 pub mod choice;
@@ -20,6 +21,7 @@ pub mod pool;
 pub mod random;
 #[cfg(test)]
 mod testing;
+pub mod tpcc;
 pub mod ycsb;
 
 use std::fmt;
@@ -30,7 +32,9 @@ use ordain_model::{ArgsBuilder, OutcomeStatus, ProcedureId, Registry};
 pub fn register(registry: &mut Registry) {
     ycsb::register(registry);
     bank::register(registry);
+    tpcc::register(registry);
     micro::register(registry);
+    append::register(registry);
 }
 
 /// A workload with its parameters: who loads, who runs, and what must hold afterwards.

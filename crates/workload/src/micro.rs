@@ -47,9 +47,9 @@ const ALWAYS: u64 = u64::MAX;
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a microbenchmark's procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
-    registry.register(LOAD, "micro.load", Arc::new(Load));
-    registry.register(RUN, "micro.run", Arc::new(Run));
-    registry.register(AUDIT, "micro.audit", audit::procedure(DB, see));
+    registry.register_native(LOAD, "micro.load", Arc::new(Load));
+    registry.register_native(RUN, "micro.run", Arc::new(Run));
+    registry.register_native(AUDIT, "micro.audit", audit::procedure(DB, see));
 }
 
 /// The key of a record.

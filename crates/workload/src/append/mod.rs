@@ -1,0 +1,623 @@
+//! Append: lists to which transactions append numbers that nobody else appends, and which they read, as in Jepsen's
+//! list-append test. What was read, and the lists at the end, prove how isolated the transactions were.
+//!
+//! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction says what it did and
+//! saw ([`history`]); [`isolation`] judges what all of them say together, by way of the [`graph`] of their dependencies.
+//!
+//! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads stay short.
+//! And only the first transactions of each population are kept to be judged; later ones go to lists of their own, of
+//! which only the appends are counted.
+
+pub mod graph;
+pub mod history;
+pub mod isolation;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_model::key::MAX_VALUE_LEN;
+use ordain_model::procedure::Target;
+use ordain_model::{
+    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
+    Procedure, ProcedureId, Registry, ReplyContext, SlotNo, Writer, system,
+};
+
+use self::history::{History, MAX_OPS, Op, Telling, Txn};
+use self::isolation::Class;
+use crate::audit::{self, Found};
+use crate::choice::{Choice, ChoiceError, Distribution};
+use crate::packed::{self, KEY_BYTES, split, tail_number};
+use crate::random::Random;
+use crate::{Finding, Made, Param, Seen, Source, Workload};
+
+/// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says whether it
+/// appends, 1 byte that says whether the last operation fails, and the transaction's base, 8 bytes. Operation i appends
+/// base + i. Answers the transaction, encoded ([`Txn`]); or aborts with `DOOMED` and the base.
+pub const RUN: ProcedureId = ProcedureId(1030);
+/// Reads everything. No arguments. Answers [`Lists`].
+pub const AUDIT: ProcedureId = ProcedureId(1031);
+
+/// Where the lists are.
+pub const DB: Db = Db(0);
+/// Lists from this number on are not kept to be judged.
+const LOOSE: u64 = 1 << 63;
+
+const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of an append procedure");
+
+pub(crate) fn register(registry: &mut Registry) {
+    registry.register(RUN, "append.run", Arc::new(Run));
+    registry.register(AUDIT, "append.audit", audit::procedure(DB, Lists::see));
+}
+
+/// The key of a list.
+#[inline]
+pub const fn key(list: u64) -> [u8; KEY_BYTES] {
+    packed::key(b'a', list)
+}
+
+struct Run;
+
+impl Run {
+    const READ: u16 = 0;
+    const APPEND: u16 = 1;
+    /// Added to the code of an operation that fails.
+    const FAILS: u16 = 2;
+
+    fn mask_bytes(ops: usize) -> usize {
+        ops.div_ceil(8)
+    }
+
+    fn packed_bytes(ops: usize) -> usize {
+        Run::mask_bytes(ops) + 1 + 8
+    }
+
+    fn appends(packed: &[u8], op: usize) -> bool {
+        packed.get(op / 8).is_some_and(|byte| byte >> (op % 8) & 1 == 1)
+    }
+
+    /// The number of the operation whose key stands there.
+    fn op_at(key_at: u32) -> u64 {
+        const WORD: u64 = 4;
+        (u64::from(key_at) - WORD) / (WORD + KEY_BYTES as u64)
+    }
+}
+
+impl Procedure for Run {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let ops = args.len().saturating_sub(1);
+        if !(1..=MAX_OPS).contains(&ops) {
+            return Err(DAMAGED);
+        }
+        let (keys, packed) = split(args, KEY_BYTES, Run::packed_bytes(ops)).ok_or(DAMAGED)?;
+        let fails = packed[Run::mask_bytes(ops)] != 0;
+        for (op, key) in keys.enumerate() {
+            let key = key.ok_or(DAMAGED)?;
+            let is_last_and_fails = fails && op + 1 == ops;
+            let code = if is_last_and_fails { Run::FAILS } else { 0 };
+            if Run::appends(packed, op) {
+                planner.key_in(DB, code + Run::APPEND, Access::Write, key)?;
+                planner.silent();
+            } else {
+                planner.key_in(DB, code + Run::READ, Access::Read, key)?;
+            }
+            if is_last_and_fails {
+                planner.abortable();
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code % Run::FAILS == Run::READ {
+            let FragmentContext { target, out, .. } = cx;
+            let list = match target {
+                Target::Read(cell) => cell.string(),
+                Target::Write(cell) => cell.string(),
+                Target::Table(_) | Target::Compute(_) => None,
+            };
+            Writer(out).bulk(list.unwrap_or_default());
+        } else {
+            let value = tail_number(cx.args).wrapping_add(Run::op_at(cx.key.at)).to_le_bytes();
+            let has_room = |list: &[u8]| list.len() + value.len() <= MAX_VALUE_LEN;
+            // Neither a record of another type nor one that is full is appended to: the audit finds that.
+            if cx.cell().value.is_none() || cx.cell().string().is_some_and(has_room) {
+                cx.cell_mut().change_string(|list| list.extend_from_slice(&value));
+            }
+        }
+        if code >= Run::FAILS { Err(Abort::Logic) } else { Ok(()) }
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let args = cx.args();
+        let ops = args.len().saturating_sub(1);
+        let Some((keys, packed)) = split(args, KEY_BYTES, Run::packed_bytes(ops)) else { return };
+        let mut txn = Vec::new();
+        Txn::encode_head(tail_number(args), ops, &mut txn);
+        for (op, key) in keys.enumerate() {
+            let list = key.and_then(|key| packed::record_of(b'a', key.bytes)).unwrap_or_default();
+            if Run::appends(packed, op) {
+                Txn::encode_append(list, &mut txn);
+            } else {
+                let read = Datum::first(cx.slot(op as u32)).as_bytes().unwrap_or_default();
+                Txn::encode_read(list, read, &mut txn);
+            }
+        }
+        Writer(out).bulk(&txn);
+    }
+
+    fn abort_reply(&self, abort: Abort, _slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match abort {
+            Abort::Logic => Writer(out).error(format!("DOOMED {}", tail_number(cx.args()))),
+            other => Writer(out).abort(other),
+        }
+    }
+}
+
+/// The base of a transaction that was to fail and did.
+fn doomed(reply: &[u8]) -> Option<u64> {
+    let Datum::Error(text) = Datum::first(reply) else { return None };
+    std::str::from_utf8(text.strip_prefix(b"DOOMED ")?).ok()?.parse().ok()
+}
+
+/// What an audit finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// The lists that are judged.
+    pub lists: BTreeMap<u64, Vec<u64>>,
+    /// How many values the others hold.
+    pub loose: u64,
+    /// How many records are no lists of values.
+    pub damaged: u64,
+}
+
+impl Lists {
+    fn see(&mut self, key: &[u8], cell: &Cell) {
+        let list = cell.string().and_then(history::values_of);
+        match (packed::record_of(b'a', key), list) {
+            (Some(key), Some(list)) if key < LOOSE => _ = self.lists.insert(key, list),
+            (Some(_), Some(list)) => self.loose += list.len() as u64,
+            _ => self.damaged += 1,
+        }
+    }
+}
+
+impl Found for Lists {
+    fn merge(&mut self, other: Lists) {
+        self.lists.extend(other.lists);
+        self.loose += other.loose;
+        self.damaged += other.damaged;
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.loose.to_le_bytes());
+        out.extend_from_slice(&self.damaged.to_le_bytes());
+        for (key, list) in &self.lists {
+            out.extend_from_slice(&key.to_le_bytes());
+            out.extend_from_slice(&(8 * list.len() as u32).to_le_bytes());
+            out.extend(list.iter().flat_map(|value| value.to_le_bytes()));
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Lists> {
+        let (loose, rest) = history::word(bytes)?;
+        let (damaged, mut rest) = history::word(rest)?;
+        let mut lists = BTreeMap::new();
+        while !rest.is_empty() {
+            let (key, tail) = history::word(rest)?;
+            let (list, tail) = history::chunk(tail)?;
+            lists.insert(key, history::values_of(list)?);
+            rest = tail;
+        }
+        Some(Lists { lists, loose, damaged })
+    }
+}
+
+/// What the transactions are like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// How many lists are in use at a time.
+    pub lists: u64,
+    /// How they are chosen.
+    pub distribution: Distribution,
+    /// A transaction has 1 to so many operations.
+    pub ops_max: usize,
+    /// The share of transactions that only read. The others append by half of their operations, and once at least.
+    pub read_only: f64,
+    /// The share of the others that fail at their end, when all has been done.
+    pub fails: f64,
+    /// A list is given up for a fresh one when it has got about so many appends.
+    pub appends_per_list: u64,
+    /// How many transactions of each population are kept to be judged.
+    pub history: u64,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            lists: 10,
+            distribution: Distribution::UNIFORM,
+            ops_max: 4,
+            read_only: 0.2,
+            fails: 0.05,
+            appends_per_list: 64,
+            history: 20_000,
+        }
+    }
+}
+
+/// Why there is no such workload.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AppendError {
+    /// The lists cannot be chosen that way.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// No operations, or more than can be numbered.
+    #[error("ops_max must be 1 to {MAX_OPS}, not {0}")]
+    Ops(usize),
+    /// Not a share.
+    #[error("{knob} must be from 0 to 1, not {share}")]
+    Share {
+        /// Which of them.
+        knob: &'static str,
+        /// What was asked for.
+        share: f64,
+    },
+    /// Lists that get nothing, or are too long to be read.
+    #[error("appends_per_list must be 1 to {APPENDS_MAX}, not {0}")]
+    AppendsPerList(u64),
+    /// More than there is memory for.
+    #[error("history must be 0 to {HISTORY_MAX} transactions of a population, not {0}")]
+    History(u64),
+}
+
+/// The longest list: one of 8 KiB is enough for anything, and every read is kept.
+const APPENDS_MAX: u64 = 1_024;
+/// The longest history.
+const HISTORY_MAX: u64 = 1_000_000;
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct Append {
+    parameters: Parameters,
+    choice: Choice,
+}
+
+impl Append {
+    /// The workload with these parameters.
+    ///
+    /// # Errors
+    /// A parameter that makes no sense, by name.
+    pub fn new(parameters: Parameters) -> Result<Append, AppendError> {
+        let Parameters { ops_max, read_only, fails, appends_per_list, history, .. } = parameters;
+        if !(1..=MAX_OPS).contains(&ops_max) {
+            return Err(AppendError::Ops(ops_max));
+        }
+        for (knob, share) in [("read_only", read_only), ("fails", fails)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(AppendError::Share { knob, share });
+            }
+        }
+        if !(1..=APPENDS_MAX).contains(&appends_per_list) {
+            return Err(AppendError::AppendsPerList(appends_per_list));
+        }
+        if history > HISTORY_MAX {
+            return Err(AppendError::History(history));
+        }
+        Ok(Append { choice: Choice::new(parameters.lists, parameters.distribution)?, parameters })
+    }
+}
+
+const APPENDS: u8 = 0;
+const READS: u8 = 1;
+
+impl Workload for Append {
+    fn name(&self) -> &'static str {
+        "append"
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["append", "read-only"]
+    }
+
+    fn params(&self) -> Vec<(&'static str, Param)> {
+        let p = &self.parameters;
+        let mut params = vec![("lists", Param::Int(p.lists))];
+        params.extend(p.distribution.params());
+        params.extend([
+            ("ops_max", Param::Int(p.ops_max as u64)),
+            ("read_only", Param::Real(p.read_only)),
+            ("fails", Param::Real(p.fails)),
+            ("appends_per_list", Param::Int(p.appends_per_list)),
+            ("history", Param::Int(p.history)),
+        ]);
+        params
+    }
+
+    fn accesses(&self) -> Vec<f64> {
+        vec![(1 + self.parameters.ops_max) as f64 / 2.0; 2]
+    }
+
+    fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
+        Box::new(Clients::new(self, seed, number, populations))
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![AUDIT, system::DIGEST]
+    }
+
+    fn check(&self, seen: &Seen) -> Vec<Finding> {
+        let (audited, digest) = match audit::read::<Lists>(seen) {
+            Ok(read) => read,
+            Err(unanswered) => return vec![unanswered],
+        };
+        let mut history = History::default();
+        if seen.testimonies.iter().any(|told| history.add(told).is_none()) {
+            return vec![Finding {
+                name: "history",
+                wrong: Some("what a population told is damaged".to_owned()),
+            }];
+        }
+        let Lists { lists, loose, damaged } = audited.found;
+        let told = history.committed.len() as u64 + history.loose_txns;
+        let committed = seen.total().committed;
+        let appended = history.loose_appends;
+        let mut findings = vec![
+            Finding::new("history", told == committed, || {
+                format!("{committed} transactions were committed, and the populations told of {told}")
+            }),
+            Finding::new("records", damaged == 0, || format!("{damaged} records are no lists of values")),
+            digest,
+            Finding::new("loose_appends", loose == appended, || {
+                format!("{appended} values were appended beyond the history, and {loose} are there")
+            }),
+        ];
+        let anomalies = isolation::check(&history, &lists);
+        findings.extend(Class::ALL.map(|class| {
+            let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
+            Finding { name: class.finding(), wrong }
+        }));
+        findings
+    }
+}
+
+/// One population of clients.
+#[derive(Clone, Debug)]
+struct Clients {
+    append: Append,
+    random: Random,
+    number: u64,
+    /// How many transactions it has made up.
+    made: u64,
+    /// How many appends of its own a list gets before it is given up: its share of all populations'.
+    share: u64,
+    /// Which list each of those in use is, counted from the first, and how many appends of ours it has.
+    lists: Vec<(u64, u64)>,
+    /// The transaction made up last: its lists, and what is behind them.
+    keys: Vec<u64>,
+    packed: Vec<u8>,
+    telling: Telling,
+}
+
+impl Clients {
+    fn new(append: &Append, seed: u64, number: usize, populations: usize) -> Clients {
+        let share = append.parameters.appends_per_list / populations.max(1) as u64;
+        Clients {
+            append: append.clone(),
+            random: Random::stream(seed, number as u64),
+            number: number as u64,
+            made: 0,
+            share: share.max(1),
+            lists: vec![(0, 0); append.parameters.lists as usize],
+            keys: Vec::new(),
+            packed: Vec::new(),
+            telling: Telling::default(),
+        }
+    }
+
+    fn is_one_of(&mut self, share: f64) -> bool {
+        share > 0.0 && self.random.unit() < share
+    }
+
+    /// The list in a place; the one after it, once it has had our share of appends. Populations that keep pace use
+    /// the same lists.
+    fn list(&mut self, place: u64, appends: bool) -> u64 {
+        let in_use = self.lists.len() as u64;
+        let (generation, count) = &mut self.lists[place as usize];
+        let list = *generation * in_use + place;
+        if appends {
+            *count += 1;
+            if *count == self.share {
+                (*generation, *count) = (*generation + 1, 0);
+            }
+        }
+        list
+    }
+}
+
+impl Source for Clients {
+    fn load(&mut self) -> Option<ProcedureId> {
+        None
+    }
+
+    fn next(&mut self) -> Made {
+        let Parameters { ops_max, read_only, fails, history, .. } = self.append.parameters;
+        if self.made == history {
+            self.lists.fill((0, 0));
+        }
+        let loose = if self.made < history { 0 } else { LOOSE };
+        self.made += 1;
+        let ops = 1 + self.random.below(ops_max as u64) as usize;
+        let reads = self.is_one_of(read_only);
+        let certain = self.random.below(ops as u64) as usize;
+        self.keys.clear();
+        self.packed.clear();
+        self.packed.resize(Run::packed_bytes(ops), 0);
+        for op in 0..ops {
+            let appends = !reads && (op == certain || self.random.below(2) == 0);
+            let place = self.append.choice.rank(&mut self.random);
+            let list = self.list(place, appends);
+            self.keys.push(loose | list);
+            self.packed[op / 8] |= u8::from(appends) << (op % 8);
+        }
+        let at = Run::mask_bytes(ops);
+        self.packed[at] = u8::from(!reads && self.is_one_of(fails));
+        let base = self.number << 48 | self.made << 8;
+        self.packed[at + 1..].copy_from_slice(&base.to_le_bytes());
+        Made { procedure: RUN, kind: if reads { READS } else { APPENDS } }
+    }
+
+    fn write_args(&self, args: &mut ArgsBuilder<'_>) {
+        self.keys.iter().for_each(|list| _ = args.push(&key(*list)));
+        args.push(&self.packed);
+    }
+
+    fn heard(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
+        match status {
+            OutcomeStatus::Committed => {
+                let bytes = Datum::first(reply).as_bytes().unwrap_or_default();
+                // A reply that cannot be read is missed: the transactions told of are counted.
+                let Some(txn) = Txn::decode(bytes) else { return };
+                if txn.ops.first().is_some_and(|op| op.key() < LOOSE) {
+                    self.telling.committed(bytes);
+                } else {
+                    let appends = txn.ops.iter().filter(|op| matches!(op, Op::Append { .. }));
+                    self.telling.loose(appends.count() as u64);
+                }
+            }
+            OutcomeStatus::Aborted(Abort::Logic) => {
+                doomed(reply).into_iter().for_each(|base| self.telling.aborted(base));
+            }
+            _ => {}
+        }
+    }
+
+    fn testimony(&mut self) -> Vec<u8> {
+        self.telling.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bed, run, wrong};
+
+    fn append(history: u64) -> Append {
+        Append::new(Parameters { history, fails: 0.2, appends_per_list: 12, ..Parameters::default() })
+            .unwrap()
+    }
+
+    fn args(keys: &[u64], mask: u8, fails: u8, base: u64) -> impl FnOnce(&mut ArgsBuilder<'_>) {
+        move |args: &mut ArgsBuilder<'_>| {
+            keys.iter().for_each(|list| _ = args.push(&key(*list)));
+            let mut packed = vec![mask, fails];
+            packed.extend_from_slice(&base.to_le_bytes());
+            args.push(&packed);
+        }
+    }
+
+    #[test]
+    fn a_serial_run_is_found_to_be_serializable() {
+        let append = append(200);
+        let (_, seen) = run(&append, 3, 900);
+        let findings = append.check(&seen);
+        assert_eq!(wrong(&findings), [""; 0], "{findings:?}");
+        let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
+        let expected =
+            ["history", "records", "digest", "loose_appends", "appends", "internal", "no_g1a", "no_g1b"];
+        assert_eq!(names[..8], expected);
+        assert_eq!(names[8..], ["prefixes", "no_g0", "no_g1c", "no_g_single", "no_g2"]);
+        let Lists { lists, loose, damaged } = audit::read::<Lists>(&seen).unwrap().0.found;
+        // Lists are given up in time, whatever the populations' pace; both sorts are in use.
+        assert!(
+            lists.len() > 30 && lists.values().all(|list| list.len() <= 12) && loose > 100 && damaged == 0
+        );
+        let mut history = History::default();
+        seen.testimonies.iter().for_each(|told| history.add(told).unwrap());
+        assert!((60..200).contains(&history.aborted.len()), "{}", history.aborted.len());
+        assert!(history.committed.iter().any(|txn| {
+            txn.ops.iter().any(|op| matches!(op, Op::Read { values, .. } if values.len() > 5))
+        }));
+    }
+
+    #[test]
+    fn what_happens_behind_the_back_of_a_run_is_found() {
+        let append = append(1_000);
+        let (mut bed, mut seen) = run(&append, 2, 200);
+        let list = *audit::read::<Lists>(&seen).unwrap().0.found.lists.keys().next().unwrap();
+        bed.run(RUN, args(&[list], 1, 0, 77 << 48));
+        bed.run(RUN, args(&[LOOSE], 1, 0, 78 << 48));
+        seen.audits = append.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        assert_eq!(wrong(&append.check(&seen)), ["loose_appends", "appends"]);
+        seen.by_kind[0].committed += 1;
+        assert_eq!(wrong(&append.check(&seen)), ["history", "loose_appends", "appends"]);
+        seen.testimonies[0].pop();
+        assert_eq!(wrong(&append.check(&seen)), ["history"]);
+    }
+
+    #[test]
+    fn a_transaction_answers_what_it_did_and_saw() {
+        let mut bed = Bed::new();
+        // Append, read what was appended, append again to the same list, read another.
+        let reply = bed.run(RUN, args(&[1, 1, 1, 2], 0b0101, 0, 0x500));
+        let ops = vec![
+            Op::Append { key: 1, value: 0x500 },
+            Op::Read { key: 1, values: vec![0x500] },
+            Op::Append { key: 1, value: 0x502 },
+            Op::Read { key: 2, values: vec![] },
+        ];
+        let read = |reply: &[u8]| Txn::decode(Datum::first(reply).as_bytes().unwrap()).unwrap();
+        assert_eq!(read(&reply), Txn { base: 0x500, ops });
+        let digest = bed.executor.digest();
+        let result = bed.call(RUN, args(&[2, 1], 0b11, 1, 0x600));
+        assert_eq!(result.status, OutcomeStatus::Aborted(Abort::Logic));
+        assert_eq!(doomed(&result.reply), Some(0x600));
+        assert_eq!(bed.executor.digest(), digest);
+        let reply = bed.run(RUN, args(&[1], 0, 0, 0x700));
+        assert_eq!(read(&reply).ops, [Op::Read { key: 1, values: vec![0x500, 0x502] }]);
+    }
+
+    #[test]
+    fn shares_are_kept_and_those_who_write_append() {
+        let append = append(u64::from(u16::MAX));
+        let mut clients = Clients::new(&append, 1, 0, 1);
+        let (mut reads, mut fails, mut ops_of) = (0u32, 0u32, [0u32; 5]);
+        for _ in 0..10_000 {
+            let made = clients.next();
+            let ops = clients.keys.len();
+            ops_of[ops] += 1;
+            assert_eq!(made.kind == APPENDS, clients.packed[0] != 0);
+            reads += u32::from(made.kind == READS);
+            fails += u32::from(clients.packed[1]);
+        }
+        assert!(ops_of[0] == 0 && ops_of[1..].iter().all(|n| (2_280..2_720).contains(n)), "{ops_of:?}");
+        assert!((1_800..2_200).contains(&reads) && (1_420..1_780).contains(&fails), "{reads} {fails}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let good = Parameters::default();
+        for (parameters, name) in [
+            (Parameters { lists: 0, ..good.clone() }, "records"),
+            (Parameters { ops_max: 0, ..good.clone() }, "ops_max"),
+            (Parameters { ops_max: 256, ..good.clone() }, "ops_max"),
+            (Parameters { read_only: 2.0, ..good.clone() }, "read_only"),
+            (Parameters { fails: f64::NAN, ..good.clone() }, "fails"),
+            (Parameters { appends_per_list: 0, ..good.clone() }, "appends_per_list"),
+            (Parameters { history: u64::MAX, ..good.clone() }, "history"),
+        ] {
+            assert!(Append::new(parameters).unwrap_err().to_string().contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn damaged_arguments_are_refused() {
+        let bed = Bed::new();
+        let packed = [0; 10];
+        assert!(!bed.refuses(RUN, &[&key(1)[..], &packed]));
+        assert!(bed.refuses(RUN, &[&packed]) && bed.refuses::<&[u8]>(RUN, &[]));
+        assert!(bed.refuses(RUN, &[&key(1)[..], &packed[1..]]));
+        assert!(bed.refuses(RUN, &[&key(1)[1..], &[0; 11]]));
+        let keys: Vec<Vec<u8>> = (0..256).map(|list| key(list).to_vec()).chain([vec![0; 32 + 9]]).collect();
+        assert!(bed.refuses(RUN, &keys));
+    }
+}
