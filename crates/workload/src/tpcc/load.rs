@@ -17,8 +17,8 @@ use ordain_model::{
 
 use super::random::{self, LAST_NAMES, LastName, NuRand, uniform};
 use super::schema::{
-    Covered, Customer, DB, DIST_INFO_BYTES, District, History, Item, MAX_DISTRICTS, Named, ORDER_LINES, Order,
-    OrderLine, Prefix, Row, Stock, Warehouse,
+    Covered, Customer, DB, DIST_INFO_BYTES, District, History, Item, MAX_DISTRICTS, Named, ORDER_LINES,
+    Order, OrderLine, Prefix, Row, Stock, Warehouse,
 };
 use super::{DAMAGED, below_put, split_packed};
 use crate::random::{Random, mix};
@@ -39,9 +39,9 @@ pub const LOADED_MS: u64 = 1_000_000_000_000;
 pub const LOADED_PAYMENT_CENTS: i64 = 10_00;
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register(LOAD, "tpcc.load", Arc::new(LoadRows));
-    registry.register(LOAD_NAMES, "tpcc.load_names", Arc::new(LoadNames));
-    registry.register(LOAD_ORDERS, "tpcc.load_orders", Arc::new(LoadOrders));
+    registry.register_native(LOAD, "tpcc.load", Arc::new(LoadRows));
+    registry.register_native(LOAD_NAMES, "tpcc.load_names", Arc::new(LoadNames));
+    registry.register_native(LOAD_ORDERS, "tpcc.load_orders", Arc::new(LoadOrders));
 }
 
 /// How large a warehouse is. The default is the specification's (clause 4.3.3.1).
@@ -214,14 +214,8 @@ impl Maker {
         let mut random = self.random(b'h', warehouse, district, customer);
         let mut data = Vec::new();
         random::text(&mut random, 12, 24, &mut data);
-        History {
-            warehouse,
-            district,
-            at_ms: LOADED_MS,
-            amount_cents: LOADED_PAYMENT_CENTS,
-            data: &data,
-        }
-        .encode()
+        History { warehouse, district, at_ms: LOADED_MS, amount_cents: LOADED_PAYMENT_CENTS, data: &data }
+            .encode()
     }
 
     /// An item is the same in all warehouses.
@@ -246,8 +240,15 @@ impl Maker {
         let dist = texts.add(|out| random::text(&mut random, DIST, DIST, out));
         let data = texts.add(|out| random::data(&mut random, 26, 50, out));
         let quantity = uniform(&mut random, 10, 100) as i16;
-        Stock { quantity, ytd: 0, orders: 0, remote_orders: 0, dist: texts.get(&dist), data: texts.get(&data) }
-            .encode()
+        Stock {
+            quantity,
+            ytd: 0,
+            orders: 0,
+            remote_orders: 0,
+            dist: texts.get(&dist),
+            data: texts.get(&data),
+        }
+        .encode()
     }
 
     /// The customers of the orders of a district: O_ID 1 first.
@@ -256,7 +257,14 @@ impl Maker {
     }
 
     /// Inserts an order with its lines, and what else it brings with it.
-    fn order(&self, warehouse: u32, district: u8, order: u32, customer: u32, put: &mut dyn FnMut(Covered, &[u8])) {
+    fn order(
+        &self,
+        warehouse: u32,
+        district: u8,
+        order: u32,
+        customer: u32,
+        put: &mut dyn FnMut(Covered, &[u8]),
+    ) {
         let mut random = self.random(b'o', warehouse, district, order);
         let delivered = order <= self.scale.orders - self.scale.undelivered;
         let lines = uniform(&mut random, ORDER_LINES.0, ORDER_LINES.1) as u8;
@@ -315,7 +323,7 @@ impl Maker {
 }
 
 /// The most customers of a district and items there can be.
-pub const MAX_ROWS: u32 = 10_000_000;
+pub const MAX_ROWS: u32 = 1_000_000;
 
 /// Texts in one buffer, until the row that borrows them is encoded.
 #[derive(Default)]
@@ -571,10 +579,10 @@ impl Loader {
         })
     }
 
-    /// Writes the arguments of the transaction that [`Loader::load`] made up last; says whether there is one.
-    pub(super) fn write_args(&self, prefixes: &[Prefix], args: &mut ArgsBuilder<'_>) -> bool {
-        let Some((warehouse, part)) = &self.now else { return false };
-        let Some(prefix) = prefixes.get(*warehouse as usize - 1) else { return false };
+    /// Writes the arguments of the transaction that [`Loader::load`] made up last; nothing if there is none.
+    pub(super) fn write_args(&self, prefixes: &[Prefix], args: &mut ArgsBuilder<'_>) {
+        let Some((warehouse, part)) = &self.now else { return };
+        let Some(prefix) = prefixes.get(*warehouse as usize - 1) else { return };
         let mut push = |row: Row<'_>| _ = args.push(&prefix.key(row));
         let mut packed = self.maker.encode().to_vec();
         match part {
@@ -603,6 +611,5 @@ impl Loader {
             }
         }
         args.push(&packed);
-        true
     }
 }

@@ -26,11 +26,13 @@
 //! All numbers are little-endian. **Rows** are their numbers at fixed places and then their texts, each behind its
 //! length in two bytes. Money is in cents, rates are in basis points, 0 stands for a null date or carrier.
 
-use ordain_model::KeyHash;
 use ordain_model::key::{SLOTS, shard_of_slot};
+use ordain_model::{Db, KeyHash};
 
 use super::random::LAST_NAME_MAX;
 
+/// Where the rows are.
+pub const DB: Db = Db(0);
 /// The most warehouses there can be.
 pub const MAX_WAREHOUSES: u32 = 65_535;
 /// The most districts that a warehouse can have: a stock has a text for each.
@@ -160,6 +162,16 @@ pub enum Row<'a> {
     Item(u32),
     /// A STOCK, by I_ID.
     Stock(u32),
+}
+
+impl Row<'_> {
+    /// C_ID, if it is a customer of this district.
+    pub fn customer_of(self, district: u8) -> Option<u32> {
+        match self {
+            Row::Customer(of, customer) if of == district => Some(customer),
+            _ => None,
+        }
+    }
 }
 
 /// What a key names.
@@ -296,9 +308,6 @@ macro_rules! row {
         }
 
         impl $(<$life>)? $name $(<$life>)? {
-            /// How many bytes the numbers take.
-            pub const NUMBERS: usize = 0 $(+ size_of::<$int>())*;
-
             /// Reads a row; `None` for bytes that are none.
             #[inline]
             pub fn read(bytes: $bytes) -> Option<$name $(<$life>)?> {
@@ -321,14 +330,14 @@ macro_rules! row {
 
             /// The numbers, as the row begins with them: to change a row in place.
             #[inline]
-            pub fn numbers(&self) -> [u8; Self::NUMBERS] {
-                let mut numbers = [0; Self::NUMBERS];
+            pub fn numbers(&self) -> [u8; 0 $(+ size_of::<$int>())*] {
+                let mut numbers = [0; 0 $(+ size_of::<$int>())*];
                 let mut at = 0;
                 $(
                     numbers[at..at + size_of::<$int>()].copy_from_slice(&self.$number.to_le_bytes());
                     at += size_of::<$int>();
                 )*
-                debug_assert_eq!(at, Self::NUMBERS);
+                debug_assert_eq!(at, numbers.len());
                 numbers
             }
 
@@ -336,8 +345,9 @@ macro_rules! row {
             pub fn encode(&self) -> Vec<u8> {
                 let texts: &[&[u8]] = &[$(self.$text,)*];
                 let len = texts.iter().map(|text| 2 + text.len()).sum::<usize>();
-                let mut out = Vec::with_capacity(Self::NUMBERS + len);
-                out.extend_from_slice(&self.numbers());
+                let numbers = self.numbers();
+                let mut out = Vec::with_capacity(numbers.len() + len);
+                out.extend_from_slice(&numbers);
                 for text in texts {
                     let len = u16::try_from(text.len()).unwrap_or(u16::MAX);
                     out.extend_from_slice(&len.to_le_bytes());
@@ -653,7 +663,7 @@ mod tests {
                     let row = $name { $($field: $value),* };
                     let bytes = row.encode();
                     prop_assert_eq!($name::read(&bytes), Some(row));
-                    prop_assert_eq!(&bytes[..$name::NUMBERS], &row.numbers()[..]);
+                    prop_assert!(bytes.starts_with(&row.numbers()));
                     for cut in 0..bytes.len() {
                         prop_assert_eq!($name::read(&bytes[..cut]), None);
                     }

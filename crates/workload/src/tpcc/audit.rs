@@ -1,0 +1,685 @@
+//! What must hold of the rows: the specification's consistency conditions (clause 3.3.2), and that the tables have
+//! grown by what was answered.
+//!
+//! One read-only transaction looks at all rows. All rows of a warehouse are on one shard, so each shard joins its own
+//! and judges what is within a warehouse: conditions 2 to 7 and 10 to 12. A payment is below its customer, and an
+//! order line is where the order is, so what a warehouse has of others' is summed up by warehouse and district, and
+//! judged when the shards' parts are together: conditions 1, 8 and 9, and the stocks.
+//!
+//! Condition 11 is the specification's for the loaded database (2,100 orders of each district are delivered); ours
+//! is what it becomes as orders are delivered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_model::procedure::Target;
+use ordain_model::value::record_hash;
+use ordain_model::{
+    Abort, Access, Args, Cell, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
+    Registry, ReplyContext, Table, split_covered, system,
+};
+
+use super::load::{LOADED_MS, LOADED_PAYMENT_CENTS};
+use super::schema::{
+    Covered, Customer, DB, District, History, Item, Named, Order, OrderLine, Row, Stock, Warehouse,
+};
+use super::source::Testimony;
+use super::{Kind, Parameters};
+use crate::audit::{Audited, Found};
+use crate::{Finding, Seen};
+
+/// Looks at all rows. No arguments. Answers an [`Audited`] with [`Rows`].
+pub const AUDIT: ProcedureId = ProcedureId(1055);
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register_native(AUDIT, "tpcc.audit", Arc::new(Audit));
+}
+
+/// What is found wrong, by what it violates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wrong {
+    /// How often it is violated.
+    pub times: u64,
+    /// The first few cases.
+    pub examples: Vec<String>,
+}
+
+impl Wrong {
+    const EXAMPLES: usize = 3;
+}
+
+/// A row that is none, or that is not where it belongs.
+const DAMAGED: u8 = 0;
+/// A stock that no sequence of orders leaves behind.
+const STOCK: u8 = 13;
+/// A customer's newest order that is not its newest order.
+const NEWEST: u8 = 14;
+
+/// How many rows there are, and what some of their columns add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// WAREHOUSE rows.
+    pub warehouses: u64,
+    /// DISTRICT rows.
+    pub districts: u64,
+    /// CUSTOMER rows.
+    pub customers: u64,
+    /// Rows of customers by last name.
+    pub names: u64,
+    /// ITEM rows, all copies.
+    pub items: u64,
+    /// STOCK rows.
+    pub stocks: u64,
+    /// HISTORY rows.
+    pub history: u64,
+    /// ORDER rows.
+    pub orders: u64,
+    /// NEW-ORDER rows.
+    pub new_orders: u64,
+    /// ORDER-LINE rows of orders that were not loaded.
+    pub new_lines: u64,
+    /// What C_DELIVERY_CNT adds up to.
+    pub deliveries: u64,
+}
+
+macro_rules! totals {
+    ($($field:ident),*) => {
+        impl Totals {
+            const WORDS: usize = [$(stringify!($field)),*].len();
+
+            fn words(&self) -> [u64; Totals::WORDS] {
+                [$(self.$field),*]
+            }
+
+            fn of([$($field),*]: [u64; Totals::WORDS]) -> Totals {
+                Totals { $($field),* }
+            }
+        }
+    };
+}
+
+totals!(
+    warehouses, districts, customers, names, items, stocks, history, orders, new_orders, new_lines,
+    deliveries
+);
+
+/// What a district's rows, or a warehouse's (district 0), add up to on one side and on the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Paid {
+    ytd_cents: i64,
+    history_cents: i64,
+}
+
+/// What the stocks of a warehouse say was ordered of them, and what the order lines say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ordered {
+    quantity: u64,
+    lines: u64,
+    remote: u64,
+}
+
+/// What the rows are found to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// How many there are.
+    pub totals: Totals,
+    /// What is wrong within a warehouse, by the number of the condition.
+    wrong: BTreeMap<u8, Wrong>,
+    paid: BTreeMap<(u32, u8), Paid>,
+    /// By warehouse: the stocks, the lines.
+    ordered: BTreeMap<u32, [Ordered; 2]>,
+}
+
+impl Rows {
+    fn wrong(&mut self, condition: u8, example: impl FnOnce() -> String) {
+        let wrong = self.wrong.entry(condition).or_default();
+        wrong.times += 1;
+        if wrong.examples.len() < Wrong::EXAMPLES {
+            wrong.examples.push(example());
+        }
+    }
+
+    fn require(&mut self, condition: u8, holds: bool, example: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong(condition, example);
+        }
+    }
+}
+
+impl Found for Rows {
+    fn merge(&mut self, other: Rows) {
+        let (mine, others) = (self.totals.words(), other.totals.words());
+        self.totals = Totals::of(std::array::from_fn(|i| mine[i].wrapping_add(others[i])));
+        for (condition, theirs) in other.wrong {
+            let wrong = self.wrong.entry(condition).or_default();
+            wrong.times += theirs.times;
+            wrong.examples.extend(theirs.examples);
+            wrong.examples.truncate(Wrong::EXAMPLES);
+        }
+        for (place, theirs) in other.paid {
+            let paid = self.paid.entry(place).or_default();
+            paid.ytd_cents = paid.ytd_cents.wrapping_add(theirs.ytd_cents);
+            paid.history_cents = paid.history_cents.wrapping_add(theirs.history_cents);
+        }
+        for (warehouse, theirs) in other.ordered {
+            let sides = self.ordered.entry(warehouse).or_default();
+            for (side, theirs) in sides.iter_mut().zip(theirs) {
+                side.quantity += theirs.quantity;
+                side.lines += theirs.lines;
+                side.remote += theirs.remote;
+            }
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut word = |n: u64| out.extend_from_slice(&n.to_le_bytes());
+        self.totals.words().into_iter().for_each(&mut word);
+        word(self.paid.len() as u64);
+        for ((warehouse, district), paid) in &self.paid {
+            word(u64::from(*warehouse) << 8 | u64::from(*district));
+            word(paid.ytd_cents as u64);
+            word(paid.history_cents as u64);
+        }
+        word(self.ordered.len() as u64);
+        for (warehouse, sides) in &self.ordered {
+            word(u64::from(*warehouse));
+            sides
+                .iter()
+                .for_each(|side| [side.quantity, side.lines, side.remote].into_iter().for_each(&mut word));
+        }
+        word(self.wrong.len() as u64);
+        for (condition, wrong) in &self.wrong {
+            let mut word = |n: u64| out.extend_from_slice(&n.to_le_bytes());
+            word(u64::from(*condition));
+            word(wrong.times);
+            word(wrong.examples.len() as u64);
+            for example in &wrong.examples {
+                out.extend_from_slice(&(example.len() as u64).to_le_bytes());
+                out.extend_from_slice(example.as_bytes());
+            }
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Rows> {
+        let mut rest = bytes;
+        let mut rows = Rows::default();
+        let mut words = [0; Totals::WORDS];
+        for total in &mut words {
+            *total = word(&mut rest)?;
+        }
+        rows.totals = Totals::of(words);
+        for _ in 0..word(&mut rest)? {
+            let place = word(&mut rest)?;
+            let (ytd_cents, history_cents) = (word(&mut rest)? as i64, word(&mut rest)? as i64);
+            rows.paid.insert(((place >> 8) as u32, place as u8), Paid { ytd_cents, history_cents });
+        }
+        for _ in 0..word(&mut rest)? {
+            let warehouse = word(&mut rest)? as u32;
+            let mut sides = [Ordered::default(); 2];
+            for side in &mut sides {
+                let (quantity, lines) = (word(&mut rest)?, word(&mut rest)?);
+                *side = Ordered { quantity, lines, remote: word(&mut rest)? };
+            }
+            rows.ordered.insert(warehouse, sides);
+        }
+        for _ in 0..word(&mut rest)? {
+            let condition = word(&mut rest)? as u8;
+            let mut wrong = Wrong { times: word(&mut rest)?, examples: Vec::new() };
+            for _ in 0..word(&mut rest)? {
+                let (text, tail) = { rest }.split_at_checked(usize::try_from(word(&mut rest)?).ok()? + 8)?;
+                wrong.examples.push(String::from_utf8_lossy(&text[8..]).into_owned());
+                rest = tail;
+            }
+            rows.wrong.insert(condition, wrong);
+        }
+        rest.is_empty().then_some(rows)
+    }
+}
+
+fn word(rest: &mut &[u8]) -> Option<u64> {
+    let (word, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(u64::from_le_bytes(*word))
+}
+
+/// The rows of one shard, as far as they are to be joined.
+#[derive(Default)]
+struct Join {
+    rows: Rows,
+    districts: BTreeMap<(u32, u8), (u32, u32)>,
+    customers: BTreeMap<(u32, u8, u32), CustomerSums>,
+    orders: BTreeMap<(u32, u8, u32), OrderSums>,
+    newest: BTreeMap<(u32, u8, u32), u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct CustomerSums {
+    balance_cents: i64,
+    ytd_payment_cents: i64,
+    history_cents: i64,
+    delivered_cents: i64,
+    newest: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct OrderSums {
+    /// The ORDER row: customer, carrier, lines; nothing if there is none.
+    row: Option<(u32, u8, u8)>,
+    loaded: bool,
+    is_new: bool,
+    lines: u32,
+    undelivered_lines: u32,
+    delivered_cents: i64,
+}
+
+impl Join {
+    fn see(&mut self, key: &[u8], cell: &Cell) {
+        let (Some(named), Some(bytes)) = (Named::read(key), cell.string()) else {
+            return self.rows.wrong(DAMAGED, || format!("a record {} that is no row", key.escape_ascii()));
+        };
+        if self.see_row(named, bytes).is_none() {
+            self.rows.wrong(DAMAGED, || format!("{:?} of warehouse {}", named.row, named.warehouse));
+        }
+    }
+
+    fn see_row(&mut self, named: Named<'_>, bytes: &[u8]) -> Option<()> {
+        let (rows, warehouse) = (&mut self.rows, named.warehouse);
+        match named.row {
+            Row::Warehouse => {
+                rows.totals.warehouses += 1;
+                rows.paid.entry((warehouse, 0)).or_default().ytd_cents = Warehouse::read(bytes)?.ytd_cents;
+            }
+            Row::District(district) => {
+                let row = District::read(bytes)?;
+                rows.totals.districts += 1;
+                rows.paid.entry((warehouse, district)).or_default().ytd_cents = row.ytd_cents;
+                self.districts.insert((warehouse, district), (row.next_order, row.oldest_new_order));
+            }
+            Row::Customer(district, customer) => {
+                let row = Customer::read(bytes)?;
+                rows.totals.customers += 1;
+                rows.totals.deliveries += u64::from(row.deliveries);
+                let sums = self.customers.entry((warehouse, district, customer)).or_default();
+                sums.balance_cents = row.balance_cents;
+                sums.ytd_payment_cents = row.ytd_payment_cents;
+            }
+            Row::Names(..) => {
+                rows.totals.names += 1;
+                (!bytes.is_empty() && bytes.len() % 4 == 0).then_some(())?;
+            }
+            Row::Item(_) => {
+                rows.totals.items += 1;
+                Item::read(bytes)?;
+            }
+            Row::Stock(item) => {
+                let row = Stock::read(bytes)?;
+                rows.totals.stocks += 1;
+                let [stocks, _] = rows.ordered.entry(warehouse).or_default();
+                stocks.quantity += u64::from(row.ytd);
+                stocks.lines += u64::from(row.orders);
+                stocks.remote += u64::from(row.remote_orders);
+                rows.require(STOCK, (10..=100).contains(&row.quantity), || {
+                    format!("S_QUANTITY {} of item {item} in warehouse {warehouse}", row.quantity)
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// A covered row, except those of ORDER-LINE.
+    fn see_covered(&mut self, cover: Named<'_>, covered: Covered, bytes: &[u8]) -> Option<()> {
+        let (rows, warehouse) = (&mut self.rows, cover.warehouse);
+        match (cover.row, covered) {
+            (Row::District(district), Covered::Order(number)) => {
+                let row = Order::read(bytes)?;
+                rows.totals.orders += 1;
+                let order = self.orders.entry((warehouse, district, number)).or_default();
+                order.row = Some((row.customer, row.carrier, row.lines));
+                order.loaded = row.entered_ms == LOADED_MS;
+            }
+            (Row::District(district), Covered::NewOrder(number)) => {
+                rows.totals.new_orders += 1;
+                self.orders.entry((warehouse, district, number)).or_default().is_new = true;
+            }
+            (Row::District(district), Covered::Newest(customer)) => {
+                let number = u32::from_le_bytes(bytes.try_into().ok()?);
+                self.newest.insert((warehouse, district, customer), number);
+            }
+            (Row::Customer(district, customer), Covered::History(_)) => {
+                let row = History::read(bytes)?;
+                rows.totals.history += 1;
+                let paid = rows.paid.entry((row.warehouse, row.district)).or_default();
+                paid.history_cents = paid.history_cents.wrapping_add(row.amount_cents);
+                let sums = self.customers.entry((warehouse, district, customer)).or_default();
+                sums.history_cents = sums.history_cents.wrapping_add(row.amount_cents);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// A row of ORDER-LINE, when all of ORDER are known.
+    fn see_line(&mut self, cover: Named<'_>, number: u32, bytes: &[u8]) -> Option<()> {
+        let Row::District(district) = cover.row else { return None };
+        let row = OrderLine::read(bytes)?;
+        let order = self.orders.entry((cover.warehouse, district, number)).or_default();
+        order.lines += 1;
+        if row.delivered_ms == 0 {
+            order.undelivered_lines += 1;
+        } else {
+            order.delivered_cents = order.delivered_cents.wrapping_add(row.amount_cents);
+        }
+        if !order.loaded {
+            self.rows.totals.new_lines += 1;
+            let [_, lines] = self.rows.ordered.entry(row.supply_warehouse).or_default();
+            lines.quantity += u64::from(row.quantity);
+            lines.lines += 1;
+            lines.remote += u64::from(row.supply_warehouse != cover.warehouse);
+        }
+        Some(())
+    }
+
+    fn scan(&mut self, table: &dyn Table, digest: &mut ordain_model::Digest) {
+        let mut count = |db: Db, key: &[u8], cell: &Cell| {
+            if let Some(value) = &cell.value {
+                digest.add(record_hash(db, key, value, cell.expires_at));
+            }
+        };
+        table.scan(DB, Position::default(), &mut |_, key, cell| {
+            count(DB, key, cell);
+            self.see(key, cell);
+            true
+        });
+        for lines in [false, true] {
+            table.scan(DB.below(), Position::default(), &mut |_, key, cell| {
+                let parts = split_covered(key)
+                    .and_then(|(cover, suffix)| Some((Named::read(cover)?, Covered::read(suffix)?)));
+                let seen = match (parts, cell.string()) {
+                    (Some((cover, Covered::OrderLine(number, _))), Some(bytes)) => {
+                        if lines {
+                            self.see_line(cover, number, bytes)
+                        } else {
+                            Some(())
+                        }
+                    }
+                    _ if lines => Some(()),
+                    (Some((cover, covered)), Some(bytes)) => self.see_covered(cover, covered, bytes),
+                    _ => None,
+                };
+                if !lines {
+                    count(DB.below(), key, cell);
+                }
+                if seen.is_none() {
+                    self.rows.wrong(DAMAGED, || format!("covered record {}", key.escape_ascii()));
+                }
+                true
+            });
+        }
+    }
+
+    /// Judges what is within a warehouse.
+    fn close(mut self) -> Rows {
+        let Join { rows, districts, customers, orders, newest } = &mut self;
+        for (&(w, d, o), order) in &*orders {
+            let place = || format!("order {o} of district {d} of warehouse {w}");
+            let Some((customer, carrier, lines)) = order.row else {
+                rows.require(5, !order.is_new, || format!("NEW-ORDER without {}", place()));
+                rows.require(6, order.lines == 0, || format!("{} lines without {}", order.lines, place()));
+                continue;
+            };
+            rows.require(5, (carrier == 0) == order.is_new, || {
+                let is = if order.is_new { "is" } else { "is not" };
+                format!("{} has carrier {carrier} and {is} in NEW-ORDER", place())
+            });
+            rows.require(6, u32::from(lines) == order.lines, || {
+                format!("{} has O_OL_CNT {lines} and {} lines", place(), order.lines)
+            });
+            let expected = if carrier == 0 { order.lines } else { 0 };
+            rows.require(7, order.undelivered_lines == expected, || {
+                let (n, of) = (order.undelivered_lines, order.lines);
+                format!("{} has carrier {carrier} and {n} of {of} lines without a delivery date", place())
+            });
+            let sums = customers.entry((w, d, customer)).or_default();
+            sums.delivered_cents = sums.delivered_cents.wrapping_add(order.delivered_cents);
+            sums.newest = sums.newest.max(o);
+        }
+        for (&(w, d, c), sums) in &*customers {
+            let CustomerSums { balance_cents, ytd_payment_cents, history_cents, delivered_cents, .. } = *sums;
+            let place = || format!("customer {c} of district {d} of warehouse {w}");
+            rows.require(10, balance_cents == delivered_cents.wrapping_sub(history_cents), || {
+                let figures = format!("{delivered_cents} were delivered and {history_cents} paid");
+                format!("{} has C_BALANCE {balance_cents} where {figures}", place())
+            });
+            rows.require(12, balance_cents.wrapping_add(ytd_payment_cents) == delivered_cents, || {
+                let figures =
+                    format!("C_YTD_PAYMENT {ytd_payment_cents} where {delivered_cents} were delivered");
+                format!("{} has C_BALANCE {balance_cents} and {figures}", place())
+            });
+            let known = newest.remove(&(w, d, c)).unwrap_or(0);
+            rows.require(NEWEST, known == sums.newest, || {
+                format!("{} has newest order {}, not {known}", place(), sums.newest)
+            });
+        }
+        for (&(w, d, c), order) in &*newest {
+            rows.wrong(NEWEST, || {
+                format!("order {order} of no customer {c} of district {d} of warehouse {w}")
+            });
+        }
+        for (&(w, d), &(next_order, oldest)) in &*districts {
+            judge_district(rows, orders.range((w, d, 0)..=(w, d, u32::MAX)), (w, d), next_order, oldest);
+        }
+        self.rows
+    }
+}
+
+/// Judges what the orders of a district amount to.
+fn judge_district<'o>(
+    rows: &mut Rows,
+    orders: impl Iterator<Item = (&'o (u32, u8, u32), &'o OrderSums)>,
+    (w, d): (u32, u8),
+    next_order: u32,
+    oldest: u32,
+) {
+    let (mut count, mut delivered, mut last) = (0u32, 0u32, 0);
+    let (mut new_orders, mut new_range) = (0u32, None);
+    let (mut said, mut lines) = (0u64, 0u64);
+    for (&(_, _, number), order) in orders {
+        lines += u64::from(order.lines);
+        if let Some((_, carrier, of)) = order.row {
+            count += 1;
+            delivered += u32::from(carrier != 0);
+            said += u64::from(of);
+            last = number;
+        }
+        if order.is_new {
+            new_orders += 1;
+            new_range = Some((new_range.map_or(number, |(first, _)| first), number));
+        }
+    }
+    let place = || format!("district {d} of warehouse {w}");
+    let newest_is_last = new_range.is_none_or(|(_, newest)| newest == last);
+    rows.require(2, next_order.checked_sub(1) == Some(last) && newest_is_last, || {
+        let newest = new_range.map_or(0, |(_, newest)| newest);
+        format!("{} has D_NEXT_O_ID {next_order}, last order {last}, last new order {newest}", place())
+    });
+    let contiguous =
+        new_range.is_none_or(|(first, newest)| newest - first + 1 == new_orders && oldest == first);
+    rows.require(3, contiguous && (new_range.is_some() || oldest == next_order), || {
+        format!("{} has {new_orders} new orders of {new_range:?}, the oldest said to be {oldest}", place())
+    });
+    rows.require(4, said == lines, || {
+        format!("{} has {lines} lines where O_OL_CNT adds up to {said}", place())
+    });
+    rows.require(
+        11,
+        count - new_orders.min(count) == delivered && oldest.checked_sub(1) == Some(delivered),
+        || {
+            format!(
+                "{} has {count} orders, {new_orders} new and {delivered} delivered, up to {oldest}",
+                place()
+            )
+        },
+    );
+}
+
+struct Audit;
+
+impl Procedure for Audit {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        if !args.is_empty() {
+            return Err(super::DAMAGED);
+        }
+        planner.table(0, Access::TableRead).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let (mut join, mut digest) = (Join::default(), ordain_model::Digest::default());
+        if let Target::Table(table) = &cx.target {
+            join.scan(*table, &mut digest);
+        }
+        Audited { found: join.close(), digest }.write(cx.out);
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let parts = system::parts(cx.slot(0)).filter_map(Audited::<Rows>::read);
+        parts.fold(Audited::default(), Audited::merge).write(out);
+    }
+}
+
+/// What is wrong with one condition, as a report tells it.
+fn finding(name: &'static str, wrong: Option<&Wrong>) -> Finding {
+    Finding {
+        name,
+        wrong: wrong.map(|wrong| format!("{} times, such as {}", wrong.times, wrong.examples.join("; "))),
+    }
+}
+
+/// The conditions that each shard judges, with what else it looks at.
+const WITHIN: [(u8, &str); 12] = [
+    (DAMAGED, "whole_rows"),
+    (2, "condition_2"),
+    (3, "condition_3"),
+    (4, "condition_4"),
+    (5, "condition_5"),
+    (6, "condition_6"),
+    (7, "condition_7"),
+    (10, "condition_10"),
+    (11, "condition_11"),
+    (12, "condition_12"),
+    (STOCK, "stock_quantities"),
+    (NEWEST, "newest_orders"),
+];
+
+/// What must hold after a run.
+pub(super) fn check(parameters: &Parameters, seen: &Seen) -> Vec<Finding> {
+    let (Audited { found: mut rows, .. }, digest) = match crate::audit::read::<Rows>(seen) {
+        Ok(read) => read,
+        Err(unanswered) => return vec![unanswered],
+    };
+    let mut findings = vec![digest];
+    let payments = across_warehouses(&mut rows);
+    findings.extend(WITHIN.map(|(condition, name)| finding(name, rows.wrong.get(&condition))));
+    findings.extend(payments.iter().map(|(name, wrong)| finding(name, wrong.as_ref())));
+    findings.extend(growth(parameters, seen, &rows));
+    findings
+}
+
+/// Conditions 1, 8 and 9, and the stocks against the order lines.
+fn across_warehouses(rows: &mut Rows) -> [(&'static str, Option<Wrong>); 4] {
+    let mut sums: BTreeMap<u32, Paid> = BTreeMap::new();
+    for (&(warehouse, district), paid) in &rows.paid {
+        if district > 0 {
+            let sum = sums.entry(warehouse).or_default();
+            sum.ytd_cents = sum.ytd_cents.wrapping_add(paid.ytd_cents);
+            sum.history_cents = sum.history_cents.wrapping_add(paid.history_cents);
+        }
+    }
+    let mut judged = Rows::default();
+    for (&(w, d), &Paid { ytd_cents, history_cents }) in &rows.paid {
+        if d > 0 {
+            judged.require(9, ytd_cents == history_cents, || {
+                format!("district {d} of warehouse {w} has D_YTD {ytd_cents} where {history_cents} were paid")
+            });
+            continue;
+        }
+        let sum = sums.get(&w).copied().unwrap_or_default();
+        judged.require(1, ytd_cents == sum.ytd_cents, || {
+            format!("warehouse {w} has W_YTD {ytd_cents} where its districts have {}", sum.ytd_cents)
+        });
+        judged.require(8, ytd_cents == sum.history_cents, || {
+            format!("warehouse {w} has W_YTD {ytd_cents} where {} were paid", sum.history_cents)
+        });
+    }
+    for (w, [stocks, lines]) in &rows.ordered {
+        judged.require(STOCK, stocks == lines, || {
+            format!("the stocks of warehouse {w} say {stocks:?}, the order lines {lines:?}")
+        });
+    }
+    [("condition_1", 1), ("condition_8", 8), ("condition_9", 9), ("stocks", STOCK)]
+        .map(|(name, condition)| (name, judged.wrong.remove(&condition)))
+}
+
+/// Whether the tables have grown by what was answered, and by nothing else.
+fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
+    let Parameters { warehouses, scale, .. } = parameters;
+    let warehouses = u64::from(*warehouses);
+    let districts = warehouses * u64::from(scale.districts);
+    let per_district = |n: u32| districts * u64::from(n);
+    let committed = |kind: Kind| seen.by_kind.get(kind as usize).map_or(0, |counts| counts.committed);
+    let mut told = Testimony::default();
+    let mut odd = 0;
+    for testimony in &seen.testimonies {
+        match Testimony::decode(testimony) {
+            Some(testimony) => told += testimony,
+            None => odd += 1,
+        }
+    }
+    let totals = &rows.totals;
+    let loaded_cents = per_district(scale.customers) as i64 * LOADED_PAYMENT_CENTS;
+    let paid_cents: i64 = rows.paid.values().map(|paid| paid.history_cents).sum();
+    let fixed = [
+        ("WAREHOUSE", totals.warehouses, warehouses),
+        ("DISTRICT", totals.districts, districts),
+        ("CUSTOMER", totals.customers, per_district(scale.customers)),
+        ("customers by name", totals.names, per_district(scale.last_names())),
+        ("ITEM", totals.items, warehouses * u64::from(scale.items)),
+        ("STOCK", totals.stocks, warehouses * u64::from(scale.items)),
+    ];
+    let off: Vec<String> = fixed
+        .iter()
+        .filter(|(_, there, loaded)| there != loaded)
+        .map(|(name, there, loaded)| format!("{there} rows of {name} where {loaded} were loaded"))
+        .collect();
+    let (orders, payments) = (committed(Kind::NewOrder), committed(Kind::Payment));
+    let grown = |rows: u64, loaded: u64, name: &'static str, by: u64, what: &str| {
+        Finding::new(name, rows == loaded + by, || {
+            format!("{rows} rows where {loaded} were loaded and {by} {what}")
+        })
+    };
+    let delivered = totals.orders.wrapping_sub(totals.new_orders);
+    let loaded_delivered = per_district(scale.orders - scale.undelivered);
+    vec![
+        Finding::new("loaded_rows", off.is_empty(), || off.join("; ")),
+        grown(totals.orders, per_district(scale.orders), "orders", orders, "NewOrders committed"),
+        grown(totals.history, per_district(scale.customers), "history", payments, "Payments committed"),
+        grown(totals.new_lines, 0, "order_lines", told.lines, "lines were answered"),
+        Finding::new("payments", paid_cents == loaded_cents + told.paid_cents as i64, || {
+            format!("{paid_cents} cents where {loaded_cents} were loaded and {} paid", told.paid_cents)
+        }),
+        Finding::new(
+            "deliveries",
+            delivered == loaded_delivered + told.delivered && totals.deliveries == told.delivered,
+            || {
+                let (answered, counted) = (told.delivered, totals.deliveries);
+                format!(
+                    "{delivered} delivered orders where {loaded_delivered} were loaded, {answered} delivered, \
+                     and customers count {counted}"
+                )
+            },
+        ),
+        Finding::new("answers", told.odd == 0 && odd == 0, || {
+            format!("{} answers and {odd} testimonies that are none", told.odd)
+        }),
+    ]
+}

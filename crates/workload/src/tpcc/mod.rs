@@ -1,0 +1,420 @@
+//! TPC-C as transactions over records (TPC-C revision 5.11; calvin.md, sections 4.7, 4.8 and 7; qstore.md, section 7;
+//! fwkv.md, section 7): nine tables, five transactions, twelve consistency conditions.
+//!
+//! - [`schema`]: how rows are named and laid out;
+//! - [`load`]: the population to start from;
+//! - [`new_order`], [`payment`], [`order_status`], [`delivery`], [`stock_level`]: the transactions;
+//! - [`source`]: which of them come next, with which arguments;
+//! - [`audit`]: what must hold of the rows.
+//!
+//! What is not known before a transaction runs is dealt with in two ways. Rows whose names hold a number that the
+//! transaction draws (an order's) are covered by the row that the number is in. Rows that others lead to (a customer
+//! by name, the customers of the orders to be delivered, the items sold of late) are found by a reconnaissance that
+//! the transaction checks (OLLP).
+//!
+//! Where we leave the specification: no terminals, so no keying and think times, and the home warehouse is drawn
+//! uniformly for each transaction, as the papers do it; no deferred execution of Delivery; the mix is drawn at random,
+//! transaction by transaction, not dealt from a deck of cards; ITEM has a copy in each warehouse; the answer of a
+//! transaction is data, not a screen.
+
+pub mod audit;
+mod by_name;
+pub mod delivery;
+pub mod load;
+pub mod new_order;
+pub mod order_status;
+pub mod payment;
+pub mod random;
+pub mod schema;
+pub mod source;
+pub mod stock_level;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ordain_model::args::Arg;
+use ordain_model::key::SLOTS;
+use ordain_model::procedure::Target;
+use ordain_model::{Args, Below, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
+
+pub use load::Scale;
+
+use crate::{Finding, Param, Seen, Source, Workload};
+use load::MAX_ROWS;
+use schema::{Covered, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
+
+const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a TPC-C procedure");
+
+pub(crate) fn register(registry: &mut Registry) {
+    register_all(registry, false);
+}
+
+/// Registers the procedures with a mistake in them: now and then NewOrder does not update a stock. What finds it is
+/// trusted to find the like of it.
+pub fn register_with_planted_bug(registry: &mut Registry) {
+    register_all(registry, true);
+}
+
+fn register_all(registry: &mut Registry, skip_stock_updates: bool) {
+    load::register(registry);
+    new_order::register(registry, skip_stock_updates);
+    payment::register(registry);
+    order_status::register(registry);
+    delivery::register(registry);
+    stock_level::register(registry);
+    audit::register(registry);
+}
+
+/// The keys of a call, and the packed argument behind them.
+fn split_packed(args: Args<'_>) -> Result<(impl Iterator<Item = Arg<'_>>, &[u8]), PlanError> {
+    let keys = args.len().checked_sub(1).filter(|keys| *keys > 0).ok_or(DAMAGED)?;
+    let packed = args.get(keys).ok_or(DAMAGED)?;
+    Ok((args.iter().take(keys), packed))
+}
+
+/// The bytes of the record that a fragment has; `None` if it is absent.
+#[inline]
+fn string<'a>(target: &'a Target<'_>) -> Option<&'a [u8]> {
+    match target {
+        Target::Read(cell) => cell.string(),
+        Target::Write(cell) => cell.string(),
+        Target::Table(_) | Target::Compute(_) => None,
+    }
+}
+
+/// Changes the numbers that a fragment's row begins with.
+#[inline]
+fn write_numbers(cx: &mut FragmentContext<'_>, numbers: &[u8]) {
+    cx.cell_mut().change_string(|row| overwrite(row, numbers));
+}
+
+fn overwrite(row: &mut [u8], numbers: &[u8]) {
+    if let Some(front) = row.get_mut(..numbers.len()) {
+        front.copy_from_slice(numbers);
+    }
+}
+
+/// The bytes of a covered row; `None` if it is absent.
+#[inline]
+fn below(rows: &dyn Below, covered: Covered) -> Option<&[u8]> {
+    rows.read(&covered.suffix()).string()
+}
+
+/// Puts a covered row in its place.
+fn below_put(cx: &mut FragmentContext<'_>, covered: Covered, row: Vec<u8>) {
+    let mut row = Some(row);
+    cx.below().edit(&covered.suffix(), &mut |cell| {
+        if let Some(row) = row.take() {
+            cell.put(Value::String(row));
+        }
+    });
+}
+
+/// Changes the numbers that a covered row begins with.
+fn below_numbers(rows: &mut dyn Below, covered: Covered, numbers: &[u8]) {
+    rows.edit(&covered.suffix(), &mut |cell| cell.change_string(|row| overwrite(row, numbers)));
+}
+
+/// How many of a hundred transactions are of each kind, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// NewOrder.
+    pub new_order: f64,
+    /// Payment.
+    pub payment: f64,
+    /// OrderStatus.
+    pub order_status: f64,
+    /// Delivery.
+    pub delivery: f64,
+    /// StockLevel.
+    pub stock_level: f64,
+}
+
+impl Mix {
+    /// The specification's (clause 5.2.3, with its minimum percentages).
+    pub const FULL: Mix =
+        Mix { new_order: 45.0, payment: 43.0, order_status: 4.0, delivery: 4.0, stock_level: 4.0 };
+    /// NewOrder alone: the Calvin paper's, and one of the Q-Store paper's.
+    pub const NEW_ORDER: Mix =
+        Mix { new_order: 100.0, payment: 0.0, order_status: 0.0, delivery: 0.0, stock_level: 0.0 };
+    /// Payment alone: another of the Q-Store paper's.
+    pub const PAYMENT: Mix =
+        Mix { new_order: 0.0, payment: 100.0, order_status: 0.0, delivery: 0.0, stock_level: 0.0 };
+    /// NewOrder and Payment, half and half: the third of the Q-Store paper's.
+    pub const HALVES: Mix =
+        Mix { new_order: 50.0, payment: 50.0, order_status: 0.0, delivery: 0.0, stock_level: 0.0 };
+
+    /// The FW-KV paper's: `percent` read-only transactions, OrderStatus and StockLevel half and half; the rest
+    /// NewOrder, Payment and Delivery as 45 to 43 to 4.
+    pub fn read_only(percent: f64) -> Mix {
+        let part = (100.0 - percent) / 92.0;
+        Mix {
+            new_order: 45.0 * part,
+            payment: 43.0 * part,
+            order_status: percent / 2.0,
+            delivery: 4.0 * part,
+            stock_level: percent / 2.0,
+        }
+    }
+
+    /// The percentages, in the order of the kinds.
+    pub fn percents(&self) -> [f64; 5] {
+        [self.new_order, self.payment, self.order_status, self.delivery, self.stock_level]
+    }
+
+    fn is_sound(&self) -> bool {
+        let percents = self.percents();
+        percents.iter().all(|p| (0.0..=100.0).contains(p))
+            && (percents.iter().sum::<f64>() - 100.0).abs() < 1e-6
+    }
+}
+
+/// The five percentages, with at most two decimals.
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, percent) in self.percents().iter().enumerate() {
+            let separator = if i == 0 { "" } else { "/" };
+            write!(f, "{separator}{}", (percent * 100.0).round() / 100.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads `full`, `new-order`, `payment`, `halves`, `read-only:PERCENT`, or five percentages with `/` between them.
+impl FromStr for Mix {
+    type Err = ParameterError;
+
+    fn from_str(text: &str) -> Result<Mix, ParameterError> {
+        let unknown = || ParameterError::MixName(text.to_owned());
+        let number = |text: &str| text.parse::<f64>().map_err(|_| unknown());
+        let mix = match text {
+            "full" => Mix::FULL,
+            "new-order" => Mix::NEW_ORDER,
+            "payment" => Mix::PAYMENT,
+            "halves" => Mix::HALVES,
+            _ => match text.strip_prefix("read-only:") {
+                Some(percent) => Mix::read_only(number(percent)?),
+                None => {
+                    let percents = text.split('/').map(number).collect::<Result<Vec<_>, _>>()?;
+                    let [new_order, payment, order_status, delivery, stock_level] =
+                        percents.try_into().map_err(|_| unknown())?;
+                    Mix { new_order, payment, order_status, delivery, stock_level }
+                }
+            },
+        };
+        if mix.is_sound() { Ok(mix) } else { Err(ParameterError::Mix(mix)) }
+    }
+}
+
+/// How often transactions reach into a second warehouse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Remote {
+    /// As the specification has it: one order line in a hundred comes from another warehouse, 15 customers in a
+    /// hundred pay in another.
+    Standard,
+    /// As the papers have it: this share of NewOrders has one line that comes from a second warehouse, and this share
+    /// of Payments is a second warehouse's customer's. The second warehouse is in another partition if there is one.
+    Share(f64),
+}
+
+/// What the database and the transactions are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// Warehouses.
+    pub warehouses: u32,
+    /// The size of each.
+    pub scale: Scale,
+    /// Over how many partitions they are spread.
+    pub partitions: usize,
+    /// The transactions.
+    pub mix: Mix,
+    /// Second warehouses.
+    pub remote: Remote,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            warehouses: 1,
+            scale: Scale::default(),
+            partitions: 1,
+            mix: Mix::FULL,
+            remote: Remote::Standard,
+        }
+    }
+}
+
+/// A parameter that makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParameterError {
+    /// None, or too many.
+    #[error("warehouses must be 1 to {MAX_WAREHOUSES}, not {0}")]
+    Warehouses(u32),
+    /// None, or too many.
+    #[error("partitions must be 1 to {SLOTS}, not {0}")]
+    Partitions(usize),
+    /// None, or too many.
+    #[error("districts must be 1 to {MAX_DISTRICTS}, not {0}")]
+    Districts(u8),
+    /// None, or too many.
+    #[error("customers and items must be 1 to {MAX_ROWS}, not {0}")]
+    Rows(u32),
+    /// More orders than customers, or more undelivered orders than orders.
+    #[error(
+        "{undelivered} undelivered of {orders} orders of {customers} customers: each must be no more than the next"
+    )]
+    Orders {
+        /// Undelivered orders.
+        undelivered: u32,
+        /// Orders.
+        orders: u32,
+        /// Customers.
+        customers: u32,
+    },
+    /// Percentages that do not add up.
+    #[error("the percentages of a mix must be 0 to 100 and add up to 100, not {0}")]
+    Mix(Mix),
+    /// No such mix.
+    #[error(
+        "a mix is full, new-order, payment, halves, read-only:PERCENT or five percentages as 45/43/4/4/4, not {0}"
+    )]
+    MixName(String),
+    /// Not a share.
+    #[error("the share of remote transactions must be 0 to 1, and 0 with one warehouse, not {0}")]
+    Remote(f64),
+}
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct Tpcc {
+    parameters: Parameters,
+    /// The prefix of each warehouse's keys, the first's first.
+    prefixes: Arc<[Prefix]>,
+}
+
+impl Tpcc {
+    /// The workload with these parameters.
+    ///
+    /// # Errors
+    /// [`ParameterError`]: one that makes no sense.
+    pub fn new(parameters: Parameters) -> Result<Tpcc, ParameterError> {
+        let Parameters { warehouses, scale, partitions, mix, remote } = parameters;
+        let Scale { districts, customers, items, orders, undelivered } = scale;
+        if !(1..=MAX_WAREHOUSES).contains(&warehouses) {
+            return Err(ParameterError::Warehouses(warehouses));
+        }
+        if !(1..=SLOTS).contains(&partitions) {
+            return Err(ParameterError::Partitions(partitions));
+        }
+        if !(1..=MAX_DISTRICTS).contains(&districts) {
+            return Err(ParameterError::Districts(districts));
+        }
+        if let Some(rows) = [customers, items].into_iter().find(|rows| !(1..=MAX_ROWS).contains(rows)) {
+            return Err(ParameterError::Rows(rows));
+        }
+        if orders > customers || undelivered > orders {
+            return Err(ParameterError::Orders { undelivered, orders, customers });
+        }
+        if !mix.is_sound() {
+            return Err(ParameterError::Mix(mix));
+        }
+        if let Remote::Share(share) = remote
+            && (!(0.0..=1.0).contains(&share) || (share > 0.0 && warehouses == 1))
+        {
+            return Err(ParameterError::Remote(share));
+        }
+        let prefixes = (1..=warehouses).map(|warehouse| Prefix::new(warehouse, partitions)).collect();
+        Ok(Tpcc { parameters, prefixes })
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+}
+
+/// The kinds of transactions, as [`Workload::kinds`] counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Of [`new_order`].
+    NewOrder,
+    /// Of [`payment`].
+    Payment,
+    /// Of [`order_status`].
+    OrderStatus,
+    /// Of [`delivery`].
+    Delivery,
+    /// Of [`stock_level`].
+    StockLevel,
+}
+
+impl Kind {
+    /// All of them, in order.
+    pub const ALL: [Kind; 5] =
+        [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+}
+
+impl Workload for Tpcc {
+    fn name(&self) -> &'static str {
+        "tpcc"
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["new_order", "payment", "order_status", "delivery", "stock_level"]
+    }
+
+    fn params(&self) -> Vec<(&'static str, Param)> {
+        let Parameters { warehouses, scale, partitions, mix, remote } = self.parameters;
+        vec![
+            ("warehouses", Param::Int(u64::from(warehouses))),
+            ("partitions", Param::Int(partitions as u64)),
+            ("mix", Param::Text(mix.to_string())),
+            (
+                "remote",
+                match remote {
+                    Remote::Standard => Param::Text("standard".to_owned()),
+                    Remote::Share(share) => Param::Real(share),
+                },
+            ),
+            ("districts", Param::Int(u64::from(scale.districts))),
+            ("customers", Param::Int(u64::from(scale.customers))),
+            ("items", Param::Int(u64::from(scale.items))),
+            ("orders", Param::Int(u64::from(scale.orders))),
+            ("undelivered", Param::Int(u64::from(scale.undelivered))),
+        ]
+    }
+
+    /// Every row that is read, written or both counts once; those of the reconnaissance do not.
+    fn accesses(&self) -> Vec<f64> {
+        // An order has 10 lines on average, and six customers in ten are found by their name.
+        let (lines, by_name) = (10.0, 0.6);
+        let order = 1.0 + lines;
+        vec![
+            // Warehouse, customer, district, items and stocks; order, new order, newest order, lines.
+            3.0 + 2.0 * lines + 2.0 + order,
+            // Warehouse, district, customer, history.
+            4.0 + by_name,
+            // Customer, district, newest order.
+            3.0 + order + by_name,
+            // District, order, new order, lines, customer.
+            f64::from(self.parameters.scale.districts) * (3.0 + order),
+            // District, 20 orders, their items' stocks.
+            1.0 + 20.0 * (order + lines),
+        ]
+    }
+
+    fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
+        Box::new(source::Clients::new(self, seed, number, populations))
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![audit::AUDIT, system::DIGEST]
+    }
+
+    fn check(&self, seen: &Seen) -> Vec<Finding> {
+        audit::check(&self.parameters, seen)
+    }
+}

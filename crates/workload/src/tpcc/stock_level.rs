@@ -1,0 +1,186 @@
+//! StockLevel: how many of the items that a district sold of late are nearly sold out (clause 2.8). It only reads.
+//!
+//! Which items these are is not known in advance. So one transaction looks ([`PEEK`]), and the real one, which names
+//! their stocks, looks again, and starts over if an order that came between has an item that it does not name (OLLP;
+//! calvin.md, section 4.7). The specification would allow less (clause 2.8.2.3): reads of committed rows.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ordain_model::{
+    Abort, Access, Args, ArgsBuilder, Datum, FragmentContext, Known, PlanError, Planner, Procedure,
+    ProcedureId, Reconnaissance, Registry, ReplyContext, Writer,
+};
+
+use super::schema::{Covered, DB, District, Named, Order, OrderLine, Row, Stock};
+use super::{DAMAGED, below, split_packed, string};
+
+/// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
+/// stock is below it.
+pub const STOCK_LEVEL: ProcedureId = ProcedureId(1050);
+/// What a district sold of late. Arguments: its key. Answers one bulk: the I_IDs of the newest 20 orders, each once
+/// and in order, 4 bytes each.
+pub const PEEK: ProcedureId = ProcedureId(1051);
+
+/// How many orders count.
+const ORDERS: u32 = 20;
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.register_native(STOCK_LEVEL, "tpcc.stock_level", Arc::new(StockLevel));
+    registry.register_native(PEEK, "tpcc.stock_level_peek", Arc::new(Peek));
+}
+
+/// The arguments of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StockLevelCall {
+    /// The warehouse.
+    pub warehouse: u32,
+    /// The district.
+    pub district: u8,
+    /// What counts as nearly sold out.
+    pub threshold: u8,
+}
+
+impl StockLevelCall {
+    /// Reads the arguments of [`STOCK_LEVEL`], as a client gives them; `None` if they are none.
+    pub fn decode(args: Args<'_>) -> Option<StockLevelCall> {
+        let Named { warehouse, row: Row::District(district), .. } = Named::read(args.get(0)?)? else {
+            return None;
+        };
+        let ([threshold], 2) = (args.get(1)?, args.len()) else { return None };
+        Some(StockLevelCall { warehouse, district, threshold: *threshold })
+    }
+}
+
+/// The items of the newest orders of the district.
+fn sold_of_late(cx: &FragmentContext<'_>) -> BTreeSet<u32> {
+    let mut items = BTreeSet::new();
+    let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::read), cx.below.as_deref())
+    else {
+        return items;
+    };
+    for number in district.next_order.saturating_sub(ORDERS).max(1)..district.next_order {
+        let Some(order) = below(rows, Covered::Order(number)).and_then(Order::read) else { continue };
+        for line in 1..=order.lines {
+            items.extend(
+                below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::read).map(|row| row.item),
+            );
+        }
+    }
+    items
+}
+
+fn write_items(items: &BTreeSet<u32>, out: &mut Vec<u8>) {
+    let bytes: Vec<u8> = items.iter().flat_map(|item| item.to_le_bytes()).collect();
+    Writer(out).bulk(&bytes);
+}
+
+/// Reads what [`write_items`] wrote, ascending.
+fn read_items(slot: &[u8]) -> Option<impl Iterator<Item = u32> + '_> {
+    let (items, []) = Datum::first(slot).as_bytes()?.as_chunks() else { return None };
+    Some(items.iter().map(|item| u32::from_le_bytes(*item)))
+}
+
+/// The items whose stocks the real transaction names, between the district's key and the threshold.
+fn named_items(args: Args<'_>) -> impl Iterator<Item = u32> + '_ {
+    let keys = args.iter().skip(1).take(args.len().saturating_sub(2));
+    keys.filter_map(|key| match Named::read(key.bytes)?.row {
+        Row::Stock(item) => Some(item),
+        _ => None,
+    })
+}
+
+struct StockLevel;
+
+impl StockLevel {
+    const DISTRICT: u16 = 0;
+    const STOCK: u16 = 1;
+}
+
+impl Procedure for StockLevel {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (mut keys, packed) = split_packed(args)?;
+        let (Some(key), 1) = (keys.next(), packed.len()) else { return Err(DAMAGED) };
+        let district = Named::read(key.bytes).ok_or(DAMAGED)?;
+        let Row::District(_) = district.row else { return Err(DAMAGED) };
+        planner.key_in(DB, StockLevel::DISTRICT, Access::Read, key)?;
+        planner.covering();
+        planner.abortable();
+        for key in keys {
+            match Named::read(key.bytes) {
+                Some(Named { prefix, row: Row::Stock(_), .. }) if prefix == district.prefix => {}
+                _ => return Err(DAMAGED),
+            }
+            planner.key_in(DB, StockLevel::STOCK, Access::Read, key)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == StockLevel::STOCK {
+            let quantity = string(&cx.target).and_then(Stock::read).map(|row| row.quantity);
+            match quantity {
+                Some(quantity) => Writer(cx.out).int(i64::from(quantity)),
+                None => Writer(cx.out).nil(),
+            }
+            return Ok(());
+        }
+        let items = sold_of_late(cx);
+        write_items(&items, cx.out);
+        let named: BTreeSet<u32> = named_items(cx.args).collect();
+        if items.is_subset(&named) { Ok(()) } else { Err(Abort::Restart) }
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let args = cx.args();
+        let threshold = args.iter().last().and_then(|packed| packed.bytes.first().copied()).unwrap_or(0);
+        // A stock that is named for an order which is not among the newest any more does not count.
+        let sold: BTreeSet<u32> = read_items(cx.slot(0)).into_iter().flatten().collect();
+        let mut low = 0;
+        for (item, slot) in named_items(args).zip(1..) {
+            let is_low = Datum::first(cx.slot(slot)).as_int().is_some_and(|left| left < i64::from(threshold));
+            low += i64::from(is_low && sold.contains(&item));
+        }
+        Writer(out).int(low);
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
+        let StockLevelCall { threshold, .. } = StockLevelCall::decode(args).ok_or(DAMAGED)?;
+        let key = args.get(0).ok_or(DAMAGED)?;
+        let prefix = Named::read(key).ok_or(DAMAGED)?.prefix;
+        let mut bytes = Vec::new();
+        let mut builder = ArgsBuilder::new(&mut bytes);
+        builder.push(key);
+        let Some(answer) = known.answers.last() else { return Ok(Reconnaissance::Ask(PEEK, bytes)) };
+        read_items(answer).ok_or(DAMAGED)?.for_each(|item| _ = builder.push(&prefix.key(Row::Stock(item))));
+        builder.push(&[threshold]);
+        Ok(Reconnaissance::Ready(bytes))
+    }
+}
+
+struct Peek;
+
+impl Procedure for Peek {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (Some(key), 1) = (args.iter().next(), args.len()) else { return Err(DAMAGED) };
+        let Some(Named { row: Row::District(_), .. }) = Named::read(key.bytes) else { return Err(DAMAGED) };
+        planner.key_in(DB, 0, Access::Read, key)?;
+        planner.covering();
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let items = sold_of_late(cx);
+        write_items(&items, cx.out);
+        Ok(())
+    }
+}
+
+/// Whether this is what a StockLevel answers.
+pub(super) fn is_reply(reply: &[u8]) -> bool {
+    Datum::first(reply).as_int().is_some()
+}
