@@ -43,7 +43,11 @@ const KEY_BYTES: usize = 8;
 /// The length of the packed argument of [`LOAD`].
 const LENGTH_BYTES: usize = 4;
 
+/// The most bytes that one transaction of loading makes: a client that calls it asks for them with a few of its own.
+const LOAD_BYTES: usize = MAX_VALUE_LEN;
+
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a YCSB procedure");
+const TOO_MUCH: PlanError = PlanError::fixed("ERR records of more than 16 MiB in one call of ycsb.load");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(LOAD, "ycsb.load", Arc::new(Load));
@@ -107,7 +111,11 @@ struct Load;
 
 impl Procedure for Load {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (mut keys, _) = split(args, KEY_BYTES, LENGTH_BYTES).ok_or(DAMAGED)?;
+        let (mut keys, length) = split(args, KEY_BYTES, LENGTH_BYTES).ok_or(DAMAGED)?;
+        let length = length.try_into().map_or(0, u32::from_le_bytes) as usize;
+        if length.saturating_mul(args.len() - 1) > LOAD_BYTES {
+            return Err(TOO_MUCH);
+        }
         keys.try_for_each(|key| {
             planner.key_in(DB, 0, Access::Write, key.ok_or(DAMAGED)?)?;
             planner.silent();
@@ -117,10 +125,8 @@ impl Procedure for Load {
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let length = tail(cx.args, LENGTH_BYTES).try_into().map_or(0, u32::from_le_bytes);
-        // What no generator asks for is not made room for either: a client may call this too.
-        let length = (length as usize).min(MAX_VALUE_LEN);
         if let Some(record) = record_of(cx.key.bytes) {
-            cx.cell_mut().put(Value::String(initial(record, length)));
+            cx.cell_mut().put(Value::String(initial(record, length as usize)));
         }
         Ok(())
     }
@@ -525,7 +531,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// How many records a transaction of loading inserts.
+    /// How many records a transaction of loading inserts, unless they are so long that it must be fewer.
     const LOAD_BATCH: usize = 64;
 
     fn new(ycsb: &Ycsb, seed: u64, number: usize, populations: usize) -> Clients {
@@ -549,8 +555,10 @@ impl Clients {
 
 impl Source for Clients {
     fn load(&mut self) -> Option<ProcedureId> {
-        self.drawn.begin(Clients::LOAD_BATCH);
-        self.to_load.by_ref().take(Clients::LOAD_BATCH).for_each(|record| _ = self.drawn.add(record));
+        // At least one, because no record is longer than all of them may be.
+        let batch = Clients::LOAD_BATCH.min(LOAD_BYTES / self.ycsb.parameters.record_bytes);
+        self.drawn.begin(batch);
+        self.to_load.by_ref().take(batch).for_each(|record| _ = self.drawn.add(record));
         self.packed.clear();
         self.packed.extend_from_slice(&(self.ycsb.parameters.record_bytes as u32).to_le_bytes());
         (!self.drawn.records().is_empty()).then_some(LOAD)
@@ -656,6 +664,16 @@ mod tests {
         assert_eq!(wrong(&ycsb.check(&seen)), ["records", "digest"]);
         seen.audits.clear();
         assert_eq!(wrong(&ycsb.check(&seen)), ["audit"]);
+    }
+
+    #[test]
+    fn the_longest_records_are_loaded_one_by_one() {
+        let mut bed = Bed::new();
+        bed.load(&mut clients(Parameters { record_bytes: MAX_VALUE_LEN, ..parameters(2, 1, 1) }));
+        assert!(
+            bed.executor.records().all(|(_, _, cell)| cell.string().map(<[u8]>::len) == Some(MAX_VALUE_LEN))
+        );
+        assert_eq!(bed.executor.records().count(), 2);
     }
 
     #[test]
@@ -845,6 +863,8 @@ mod tests {
             (LOAD, &[]),
             (LOAD, &[&[0; 3]]),
             (LOAD, &[&[0; 9], &[0; 4]]),
+            (LOAD, &[&[0; 8], &[1, 0, 0, 1]]),
+            (LOAD, &[&[0; 8], &[1; 8], &[1, 0, 128, 0]]),
         ] {
             assert!(bed.refuses(procedure, args), "{procedure} {args:?}");
         }

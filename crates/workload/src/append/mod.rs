@@ -45,8 +45,8 @@ const LOOSE: u64 = 1 << 63;
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of an append procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
-    registry.register(RUN, "append.run", Arc::new(Run));
-    registry.register(AUDIT, "append.audit", audit::procedure(DB, Lists::see));
+    registry.register_native(RUN, "append.run", Arc::new(Run));
+    registry.register_native(AUDIT, "append.audit", audit::procedure(DB, Lists::see));
 }
 
 /// The key of a list.
