@@ -12,6 +12,8 @@
 //! one cover, present or absent, one of them changing it, one waits for the whole of the other. The exception are
 //! fragments over the whole table, and those have the table for themselves.
 //!
+//! A change below a record is no change of the record: the version of a cover says nothing of what lies below.
+//!
 //! A covered record is named by its cover and a suffix; it never expires. It does not go with its cover: who
 //! deletes a record that covers others leaves them where they are, to be found when a record of that name is there
 //! again, or is not (an absent record covers as well as any).
