@@ -70,11 +70,13 @@ impl Experiment for Figure3 {
         let shape = match series.first().filter(|series| !series.points.is_empty()) {
             None => Shape::unknown(no_stall, "not measured"),
             Some(series) => {
-                let (median, low) = (middle(series), series.points.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min));
+                let (median, low) =
+                    (middle(series), series.points.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min));
                 Shape::new(no_stall, low >= median / 2.0, format!("least {}, median {}", si(low), si(median)))
             }
         };
-        let ours = series.first().map_or_else(|| "not measured".to_owned(), |s| format!("{} txn/s", si(middle(s))));
+        let ours =
+            series.first().map_or_else(|| "not measured".to_owned(), |s| format!("{} txn/s", si(middle(s))));
         Told {
             plots: vec![Plot {
                 title: "Throughput over time, without a checkpoint".to_owned(),
@@ -111,7 +113,10 @@ impl Experiment for Figure5 {
         let (low, high) = (micro(size, 0.0001)?, micro(size, 0.01)?);
         let of = |threads: usize| {
             let x = threads as f64;
-            [FigurePoint::calvin(LOW, x, threads, low.clone()), FigurePoint::calvin(HIGH, x, threads, high.clone())]
+            [
+                FigurePoint::calvin(LOW, x, threads, low.clone()),
+                FigurePoint::calvin(HIGH, x, threads, high.clone()),
+            ]
         };
         Ok(thread_counts(cores).into_iter().flat_map(of).collect())
     }
@@ -123,7 +128,8 @@ impl Experiment for Figure5 {
             "10 read-modify-writes, 1 of them hot",
             ("the paper's one machine: 27 K", ONE_MACHINE),
         );
-        let (low, high) = (measured.series(LOW, |run| run.txn_per_s), measured.series(HIGH, |run| run.txn_per_s));
+        let (low, high) =
+            (measured.series(LOW, |run| run.txn_per_s), measured.series(HIGH, |run| run.txn_per_s));
         let cores = measured.last_x(LOW).unwrap_or(1.0);
         told.beside = vec![
             Beside::new(
@@ -136,7 +142,11 @@ impl Experiment for Figure5 {
         ];
         let ratio = low.at(cores).zip(high.at(cores)).map(|(low, high)| high / low);
         told.shapes = vec![
-            Shape::at_least("one node does no less than the paper's one machine (27 K txn/s)", low.at(cores), ONE_MACHINE),
+            Shape::at_least(
+                "one node does no less than the paper's one machine (27 K txn/s)",
+                low.at(cores),
+                ONE_MACHINE,
+            ),
             match ratio {
                 Some(ratio) => Shape::new(
                     "on one node a contention index of 0.01 costs little: at least 0.75 of 0.0001",
@@ -145,7 +155,10 @@ impl Experiment for Figure5 {
                 ),
                 None => Shape::unknown("on one node a contention index of 0.01 costs little", "not measured"),
             },
-            Shape::unknown("a sharp drop from 1 to 2 nodes, flat from about 10 at low contention", "needs a cluster"),
+            Shape::unknown(
+                "a sharp drop from 1 to 2 nodes, flat from about 10 at low contention",
+                "needs a cluster",
+            ),
             Shape::unknown("at contention index 0.01 the decline goes on for longer", "needs a cluster"),
         ];
         told.notes.insert(

@@ -203,7 +203,7 @@ impl FigurePoint {
 const CLIENTS: usize = 2000;
 
 /// How a figure is made.
-pub trait Experiment: Sync {
+pub trait Experiment: fmt::Debug + Sync {
     /// What to measure, on a machine with so many cores.
     ///
     /// # Errors

@@ -39,7 +39,8 @@ impl Experiment for Figure2 {
 
     fn tell(&self, measured: &Measured) -> Told {
         let subtitle = "read-only, 100 reads a transaction, 1 of them of 10 hot records";
-        let mut told = model(measured, "Read-only YCSB on one node", subtitle, ("the paper's Calvin: 3.2 K", CALVIN));
+        let mut told =
+            model(measured, "Read-only YCSB on one node", subtitle, ("the paper's Calvin: 3.2 K", CALVIN));
         if let Some(plot) = told.plots.first_mut() {
             plot.series.push(Series::reference("the paper's PaxFlow: 13.7 K", vec![(1.0, PAXFLOW)]));
         }
@@ -47,7 +48,11 @@ impl Experiment for Figure2 {
         let cores = measured.last_x(LINE).unwrap_or(1.0);
         let known = measured.demands(LINE, cores);
         told.beside = vec![
-            Beside::new("Calvin", "3.20 K txn/s on 72 logical cores (section 4)", format!("{} on {cores} cores", at(&line, cores))),
+            Beside::new(
+                "Calvin",
+                "3.20 K txn/s on 72 logical cores (section 4)",
+                format!("{} on {cores} cores", at(&line, cores)),
+            ),
             Beside::new("PaxFlow", "13.7 K txn/s on 72 logical cores (section 4)", "needs engine paxflow"),
             Beside::new("PaxFlow over Calvin", "4.3 x (section 4)", "needs engine paxflow"),
         ];

@@ -87,8 +87,7 @@ impl Experiment for Sweep {
 
 const TXN: (&str, &str, fn(&Run) -> f64) = ("throughput", "txn/s", |run| run.txn_per_s);
 const OP: (&str, &str, fn(&Run) -> f64) = ("throughput", "op/s", |run| run.op_per_s);
-const NO_NETWORK: &str =
-    "All partitions are on one node: nothing here goes over a network, which is most of what the paper's figure is about.";
+const NO_NETWORK: &str = "All partitions are on one node: nothing here goes over a network, which is most of what the paper's figure is about.";
 
 /// Figure 6: skew.
 pub static FIGURE_6: Sweep = Sweep {
@@ -97,7 +96,10 @@ pub static FIGURE_6: Sweep = Sweep {
     values: &[0.0, 0.4, 0.8, 0.9, 0.99],
     set: |parameters, theta| parameters.distribution = Distribution::Zipfian { theta },
     y: TXN,
-    paper: &[("Q-Store over Calvin, best", "6 x"), ("Q-Store over two-phase commit at high skew", "about 100 x")],
+    paper: &[
+        ("Q-Store over Calvin, best", "6 x"),
+        ("Q-Store over two-phase commit at high skew", "about 100 x"),
+    ],
     shape: |line| Shape::flat("Calvin is flat: within 30%", line, 0.3),
     notes: &[
         NO_NETWORK,
@@ -114,7 +116,9 @@ pub static FIGURE_7: Sweep = Sweep {
     set: |parameters, percent| parameters.multi_partition = percent / 100.0,
     y: TXN,
     paper: &[("Q-Store over Calvin, best", "10.6 x")],
-    shape: |line| Shape::changes("Calvin falls with the share of multi-partition transactions", line, 0.0, 0.9),
+    shape: |line| {
+        Shape::changes("Calvin falls with the share of multi-partition transactions", line, 0.0, 0.9)
+    },
     notes: &[
         NO_NETWORK,
         "What falls here is what it costs that the shards of one node tell one another what they have read; a \
@@ -155,7 +159,12 @@ pub static FIGURE_9: Sweep = Sweep {
         ("Q-Store over NO-WAIT at 16", "20 x"),
     ],
     shape: |line| {
-        Shape::changes("Calvin does not scale with larger transactions: op/s at 16 less than 3 x those at 2", line, 0.0, 3.0)
+        Shape::changes(
+            "Calvin does not scale with larger transactions: op/s at 16 less than 3 x those at 2",
+            line,
+            0.0,
+            3.0,
+        )
     },
     notes: &[NO_NETWORK],
 };

@@ -100,7 +100,8 @@ impl Shape {
     /// A line stays within a share of its highest value.
     pub fn flat(must: &str, series: &Series, within: f64) -> Shape {
         let Some((low, high)) = extent(series) else { return Shape::unknown(must, NOT_MEASURED) };
-        let ours = format!("{}: {} to {}, {:.0}% apart", series.name, si(low), si(high), (1.0 - low / high) * 100.0);
+        let ours =
+            format!("{}: {} to {}, {:.0}% apart", series.name, si(low), si(high), (1.0 - low / high) * 100.0);
         Shape::new(must, low >= high * (1.0 - within), ours)
     }
 
@@ -113,7 +114,15 @@ impl Shape {
             return Shape::unknown(must, NOT_MEASURED);
         }
         let factor = to / from;
-        let ours = format!("{}: {} at {}, {} at {}: x {}", series.name, si(*from), si(*from_x), si(*to), si(*to_x), si(factor));
+        let ours = format!(
+            "{}: {} at {}, {} at {}: x {}",
+            series.name,
+            si(*from),
+            si(*from_x),
+            si(*to),
+            si(*to_x),
+            si(factor)
+        );
         Shape::new(must, (least..=most).contains(&factor), ours)
     }
 
@@ -152,8 +161,10 @@ pub struct Told {
 impl Told {
     /// The paper's numbers beside ours, if it has any.
     pub fn beside_table(&self) -> Option<Table> {
-        let mut table =
-            Table::new("The paper's numbers and ours").text_column("number").text_column("paper").text_column("ours");
+        let mut table = Table::new("The paper's numbers and ours")
+            .text_column("number")
+            .text_column("paper")
+            .text_column("ours");
         for Beside { what, paper, ours } in &self.beside {
             table.row(vec![Cell::text(what), Cell::text(paper), Cell::text(ours)]);
         }
@@ -162,8 +173,10 @@ impl Told {
 
     /// The shape checks, if there are some.
     pub fn shape_table(&self) -> Option<Table> {
-        let mut table =
-            Table::new("What the shape must be").text_column("must").text_column("verdict").text_column("ours");
+        let mut table = Table::new("What the shape must be")
+            .text_column("must")
+            .text_column("verdict")
+            .text_column("ours");
         for Shape { must, holds, ours } in &self.shapes {
             let verdict = match holds {
                 Some(true) => Cell::verdict(true, "as in the paper"),

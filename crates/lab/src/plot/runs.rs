@@ -248,14 +248,15 @@ pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
     notes.retain(|note| !note.starts_with("Medians"));
     notes.push("The quantiles of the report, joined by lines.".to_owned());
     let varied = varied(&runs);
-    let quantiles: [(f64, fn(&Latency) -> u64); 4] =
-        [(0.5, |l| l.p50), (0.95, |l| l.p95), (0.99, |l| l.p99), (0.999, |l| l.p999)];
+    let quantiles = |l: &Latency| [(0.5, l.p50), (0.95, l.p95), (0.99, l.p99), (0.999, l.p999)];
     let series = group(&runs, |run| name(run, &varied, &[])).into_iter().map(|(name, group)| {
-        let point = |(share, of): (f64, fn(&Latency) -> u64)| {
-            (median(group.iter().map(|run| of(&run.latency_us) as f64)).max(1.0), share)
+        let point = |number: usize| {
+            let of = |run: &Run| quantiles(&run.latency_us)[number];
+            // A microsecond is the least that is told apart.
+            (median(group.iter().map(|run| of(run).1 as f64)).max(1.0), of(group[0]).0)
         };
         let name = if name.is_empty() { group[0].engine.clone() } else { name };
-        Series::measured(name, quantiles.map(point).to_vec())
+        Series::measured(name, [0, 1, 2, 3].map(point).to_vec())
     });
     Some(Plot {
         title: title(&runs, "Latency"),

@@ -1,0 +1,531 @@
+//! Runs `ordain lab`: measures the points of figures in turns, and writes the page, the pictures and the data.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use comfy_table::ContentArrangement;
+use ordain_role::Bugs;
+use serde_json::{Value, json};
+
+use super::registry::{FIGURES, Figure, find};
+use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, RunArgs, Size, Told};
+use crate::bench::{Bench, registry};
+use crate::embedded::Length;
+use crate::host::Host;
+use crate::html::{self, Block, Cell, Page, Section, Table};
+use crate::progress::Progress;
+use crate::report::{self, Run, check_writable};
+
+/// Runs `ordain lab …`; says whether every check of the data passed.
+///
+/// # Errors
+/// A name that is no figure or cannot run, or a directory that cannot be written, before anything runs.
+pub fn run(command: LabCommand) -> anyhow::Result<bool> {
+    match command {
+        LabCommand::List(args) => list(&args),
+        LabCommand::Run(args) => run_figures(&args),
+    }
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<bool> {
+    check_writable("--json", args.json.as_deref())?;
+    let mut table = report::table(&["name", "paper", "where", "shows", "this version"], 5);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    for figure in &FIGURES {
+        let paper = figure.paper.to_string();
+        table.add_row([figure.id, &paper, figure.source, figure.what, &figure.state()]);
+    }
+    println!("{table}");
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&list_json()).context("a list that is no JSON")?;
+        fs::write(path, text + "\n").with_context(|| format!("cannot write --json {}", path.display()))?;
+    }
+    Ok(true)
+}
+
+fn list_json() -> Value {
+    let figures = FIGURES.iter().map(|figure| {
+        json!({
+            "name": figure.id,
+            "paper": figure.paper,
+            "where": figure.source,
+            "shows": figure.what,
+            "runs": figure.experiment.map(|(_, part)| part),
+            "missing": figure.missing(),
+        })
+    });
+    json!({ "figures": figures.collect::<Vec<_>>() })
+}
+
+/// The figures that were asked for, in the order of the registry.
+fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static Figure, &'static dyn Experiment)>> {
+    let runnable = || FIGURES.iter().filter_map(|figure| Some((figure, figure.experiment?.0)));
+    let there = || runnable().map(|(figure, _)| figure.id).collect::<Vec<_>>().join(", ");
+    for name in names.iter().filter(|name| *name != "all") {
+        match find(name) {
+            None => bail!("there is no figure '{name}'; those that this version can run: {}", there()),
+            Some(figure) if figure.experiment.is_none() => {
+                bail!(
+                    "figure '{name}' cannot run in this version: {}; those that can: {}",
+                    figure.state(),
+                    there()
+                )
+            }
+            Some(_) => {}
+        }
+    }
+    let is_chosen = |figure: &Figure| names.iter().any(|name| name == "all" || name == figure.id);
+    Ok(runnable().filter(|(figure, _)| is_chosen(figure)).collect())
+}
+
+/// Makes sure that files can be written to a directory, before anything runs.
+fn prepare(out: &Path) -> anyhow::Result<()> {
+    let told =
+        || format!("cannot write to --out {}: name a directory that is yours, or can be made", out.display());
+    fs::create_dir_all(out).with_context(told)?;
+    let index = out.join("index.html");
+    fs::OpenOptions::new().create(true).append(true).open(index).map(drop).with_context(told)
+}
+
+fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
+    let figures = chosen(&args.names)?;
+    prepare(&args.out)?;
+    let size = if args.full { Size::Full } else { Size::Quick };
+    let host = Host::look();
+    let mut planned = Vec::new();
+    let mut total = Duration::ZERO;
+    for (figure, experiment) in figures {
+        let points = experiment.points(size, host.cores).with_context(|| format!("figure {}", figure.id))?;
+        let runs = points.len() * experiment.repetitions(size);
+        total += (size.warmup() + experiment.measure(size)) * runs as u32;
+        planned.push((figure, experiment, points));
+    }
+    let mut here = Here { registry: registry(), args, size, progress: Progress::new(total) };
+    let mut outcomes = Vec::new();
+    for (figure, experiment, points) in planned {
+        let measured = here.figure(experiment, &points).with_context(|| format!("figure {}", figure.id))?;
+        let outcome = Outcome { figure, told: experiment.tell(&measured), measured };
+        outcome.write(&args.out, size, &host)?;
+        outcomes.push(outcome);
+    }
+    drop(here);
+    let command =
+        format!("ordain lab run {} --{} --out {}", args.names.join(" "), size_name(size), args.out.display());
+    let page = page(&outcomes, size, &host, &command, &html::today());
+    let index = args.out.join("index.html");
+    fs::write(&index, page.html()).with_context(|| format!("cannot write {}", index.display()))?;
+    println!("{}", summary(&outcomes));
+    for outcome in &outcomes {
+        for (line, x, run) in outcome.measured.runs.iter().filter(|(_, _, run)| !run.passed()) {
+            eprintln!("{}: {line} at {x}, run {}: failed its checks", outcome.figure.id, run.repetition);
+        }
+    }
+    println!("{}", index.display());
+    Ok(outcomes.iter().all(Outcome::passed))
+}
+
+fn size_name(size: Size) -> &'static str {
+    match size {
+        Size::Quick => "quick",
+        Size::Full => "full",
+    }
+}
+
+/// Measures points.
+pub trait Measure {
+    /// Measures a point once.
+    ///
+    /// # Errors
+    /// What went wrong in the run.
+    fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
+
+    /// Measures the ceiling of a point.
+    ///
+    /// # Errors
+    /// What went wrong.
+    fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
+}
+
+/// Every point once, then every point again, until each has had its repetitions.
+fn in_turns(
+    points: &[FigurePoint],
+    repetitions: usize,
+    with_ceiling: bool,
+    measure: &mut dyn Measure,
+) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    for repetition in 1..=repetitions {
+        for point in points {
+            let told = || format!("{} at {}", point.line, point.x);
+            let mut run = measure.measure(point, repetition).with_context(told)?;
+            if with_ceiling {
+                let ceiling = measure.ceiling(point, repetition).with_context(told)?;
+                // No ratio from runs whose checks failed.
+                run.share_of_ceiling =
+                    (run.passed() && ceiling.passed()).then(|| run.txn_per_s / ceiling.txn_per_s);
+            }
+            measured.runs.push((point.line.clone(), point.x, run));
+        }
+    }
+    Ok(measured)
+}
+
+/// Measuring on this machine.
+struct Here<'a> {
+    registry: std::sync::Arc<ordain_model::Registry>,
+    args: &'a RunArgs,
+    size: Size,
+    progress: Progress,
+}
+
+impl Here<'_> {
+    fn figure(&mut self, experiment: &dyn Experiment, points: &[FigurePoint]) -> anyhow::Result<Measured> {
+        let length = Length::Time { warmup: self.size.warmup(), measure: experiment.measure(self.size) };
+        let bench = Bench {
+            registry: self.registry.clone(),
+            length,
+            replay: false,
+            data_dir: self.args.data_dir.clone(),
+            bugs: Bugs::NONE,
+        };
+        let each = self.size.warmup() + experiment.measure(self.size);
+        let mut one = OneFigure { bench, each, seed: self.args.seed, progress: &mut self.progress };
+        in_turns(points, experiment.repetitions(self.size), experiment.with_ceiling(), &mut one)
+    }
+}
+
+struct OneFigure<'a> {
+    bench: Bench,
+    each: Duration,
+    seed: u64,
+    progress: &'a mut Progress,
+}
+
+impl OneFigure<'_> {
+    fn seed_of(&self, repetition: usize) -> u64 {
+        self.seed.wrapping_add(repetition as u64 - 1)
+    }
+}
+
+impl Measure for OneFigure<'_> {
+    fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
+        let run = self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
+        self.progress.advance(self.each);
+        run
+    }
+
+    fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
+        let duration = self.each.as_secs_f64();
+        self.bench.ceiling(&point.point, self.seed_of(repetition), duration, repetition)
+    }
+}
+
+/// A figure that was run.
+struct Outcome {
+    figure: &'static Figure,
+    measured: Measured,
+    told: Told,
+}
+
+impl Outcome {
+    fn passed(&self) -> bool {
+        self.measured.runs.iter().all(|(_, _, run)| run.passed())
+    }
+
+    /// Writes the pictures and the data.
+    fn write(&self, out: &Path, size: Size, host: &Host) -> anyhow::Result<()> {
+        let id = self.figure.id;
+        for (number, plot) in self.told.plots.iter().enumerate() {
+            let name = if number == 0 { format!("{id}.svg") } else { format!("{id}-{}.svg", number + 1) };
+            let path = out.join(name);
+            fs::write(&path, plot.svg()).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let path = out.join(format!("{id}.json"));
+        let text =
+            serde_json::to_string_pretty(&self.json(size, host)).context("a figure that is no JSON")?;
+        fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn json(&self, size: Size, host: &Host) -> Value {
+        let runs =
+            self.measured.runs.iter().map(|(line, x, run)| json!({ "line": line, "x": x, "run": run }));
+        json!({
+            "name": self.figure.id,
+            "paper": self.figure.paper,
+            "where": self.figure.source,
+            "shows": self.figure.what,
+            "missing": self.figure.missing(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "host": host,
+            "size": size,
+            "passed": self.passed(),
+            "plots": self.told.plots,
+            "tables": self.told.tables,
+            "beside": self.told.beside,
+            "shapes": self.told.shapes,
+            "notes": self.told.notes,
+            "runs": runs.collect::<Vec<_>>(),
+        })
+    }
+
+    fn section(&self) -> Section {
+        let Figure { id, paper, source, what, .. } = self.figure;
+        let mut section = Section::new(id, &format!("{paper}, {source}: {what}"));
+        section.blocks.push(Block::Text(format!("{id}: {}.", self.figure.state())));
+        section.blocks.extend(self.told.plots.iter().cloned().map(Block::Plot));
+        let tables = [self.told.beside_table(), self.told.shape_table()].into_iter().flatten();
+        section.blocks.extend(tables.map(Block::Table));
+        if !self.told.notes.is_empty() {
+            section.blocks.push(Block::Notes(self.told.notes.clone()));
+        }
+        section.blocks.extend(self.told.tables.iter().cloned().map(Block::Table));
+        let runs: Vec<Run> = self.measured.runs.iter().map(|(_, _, run)| run.clone()).collect();
+        let caption = "What was measured: medians, from the least to the most";
+        section.blocks.push(Block::Table(html::runs_table(caption, &runs)));
+        section
+    }
+}
+
+/// What is printed in the end.
+fn summary(outcomes: &[Outcome]) -> comfy_table::Table {
+    let mut table = report::table(&["figure", "checks", "must", "shape", "ours"], 5);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    for outcome in outcomes {
+        let checks = if outcome.passed() { "pass" } else { "FAIL" };
+        for shape in &outcome.told.shapes {
+            let verdict = match shape.holds {
+                Some(true) => "as in the paper",
+                Some(false) => "differs",
+                None => "not known",
+            };
+            table.add_row([outcome.figure.id, checks, &shape.must, verdict, &shape.ours]);
+        }
+    }
+    table
+}
+
+fn page(outcomes: &[Outcome], size: Size, host: &Host, command: &str, date: &str) -> Page {
+    let mut sections: Vec<Section> = outcomes.iter().map(Outcome::section).collect();
+    let mut table = Table::new("Every figure and table of the papers")
+        .text_column("name")
+        .text_column("paper")
+        .text_column("where")
+        .text_column("shows")
+        .text_column("this version");
+    for figure in &FIGURES {
+        let paper = figure.paper.to_string();
+        let cells = [figure.id, &paper, figure.source, figure.what, &figure.state()];
+        table.row(cells.into_iter().map(Cell::text).collect());
+    }
+    let mut all = Section::new("all", "All figures, and what is missing for them");
+    all.blocks.push(Block::Table(table));
+    sections.push(all);
+    let shapes: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.told.shapes).collect();
+    let count = |wanted: Option<bool>| shapes.iter().filter(|shape| shape.holds == wanted).count();
+    let checks = if outcomes.iter().all(Outcome::passed) {
+        "Every check of the data that the runs left behind passed."
+    } else {
+        "Some runs failed the checks of their data: their points are not shown."
+    };
+    let effort = match size {
+        Size::Quick => "A quick run: small databases and seconds a point, to be read as orders of magnitude.",
+        Size::Full => "A full run.",
+    };
+    Page {
+        title: "Ordain: the papers' figures".to_owned(),
+        lead: format!(
+            "{} of {} figures and tables, on one machine. Of what their shapes must be, {} is as in the paper, {} differs, \
+             and {} is not known yet. {checks} {effort}",
+            outcomes.len(),
+            FIGURES.len(),
+            count(Some(true)),
+            count(Some(false)),
+            count(None),
+        ),
+        facts: html::facts(env!("CARGO_PKG_VERSION"), host, date),
+        commands: vec![command.to_owned()],
+        sections,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::plot::{si, testing};
+
+    /// Computes what a machine would have measured.
+    #[derive(Default)]
+    struct Computed {
+        asked: Vec<(String, f64, usize)>,
+        fails: bool,
+    }
+
+    impl Measure for Computed {
+        fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
+            self.asked.push((point.line.clone(), point.x, repetition));
+            let rate = 100_000.0 * point.point.threads as f64 * (1.0 + repetition as f64 / 100.0);
+            let cpu = [("calvin", 6.0), ("sequencer", 1.0), ("driver: generate", 1.0)];
+            Ok(Run {
+                threads: point.point.threads,
+                cpu_us_per_txn: cpu
+                    .iter()
+                    .map(|(name, us)| ((*name).to_owned(), *us))
+                    .collect::<BTreeMap<_, _>>(),
+                timeline: (1..=60).map(|i| (f64::from(i) * 0.1, 10_000)).collect(),
+                ..testing::run("calvin", repetition, rate, !self.fails)
+            })
+        }
+
+        fn ceiling(&mut self, _point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
+            Ok(testing::run("ceiling", repetition, 1e6, true))
+        }
+    }
+
+    fn computed(id: &str) -> Outcome {
+        let figure = find(id).unwrap();
+        let (experiment, _) = figure.experiment.unwrap();
+        let points = experiment.points(Size::Quick, 2).unwrap();
+        let mut measure = Computed::default();
+        let measured = in_turns(&points, 2, experiment.with_ceiling(), &mut measure).unwrap();
+        Outcome { figure, told: experiment.tell(&measured), measured }
+    }
+
+    #[test]
+    fn points_are_measured_in_turns() {
+        let points = calvin_points();
+        let mut measure = Computed::default();
+        in_turns(&points, 3, false, &mut measure).unwrap();
+        let lines: Vec<(usize, &str)> =
+            measure.asked.iter().map(|(line, _, rep)| (*rep, line.as_str())).collect();
+        let (low, high) = ("C = 0.0001", "C = 0.01");
+        assert_eq!(lines[..5], [(1, low), (1, high), (1, low), (1, high), (2, low)]);
+        assert_eq!(lines.len(), 12);
+    }
+
+    fn calvin_points() -> Vec<FigurePoint> {
+        find("calvin-5").unwrap().experiment.unwrap().0.points(Size::Quick, 2).unwrap()
+    }
+
+    #[test]
+    fn every_figure_that_runs_tells_a_whole_story() {
+        for figure in FIGURES.iter().filter(|figure| figure.experiment.is_some()) {
+            let outcome = computed(figure.id);
+            let Told { plots, shapes, .. } = &outcome.told;
+            assert!(!plots.is_empty() && !shapes.is_empty(), "{}", figure.id);
+            for plot in plots {
+                let svg = plot.svg();
+                assert!(roxmltree::Document::parse(&svg).is_ok(), "{}", figure.id);
+                let drawn: usize = plot.series.iter().map(|series| series.points.len()).sum();
+                assert!(drawn > 1, "{}", figure.id);
+            }
+            assert!(shapes.iter().any(|shape| shape.holds.is_some()), "{}", figure.id);
+            let json = outcome.json(Size::Quick, &Host::look());
+            assert_eq!(json["name"], figure.id);
+            assert_eq!(json["passed"], true);
+            assert!(json["runs"].as_array().is_some_and(|runs| !runs.is_empty()));
+        }
+    }
+
+    #[test]
+    fn figure_5_shows_the_measured_node_the_model_and_what_is_absent() {
+        let outcome = computed("calvin-5");
+        let names: Vec<&str> =
+            outcome.told.plots[0].series.iter().map(|series| series.name.as_str()).collect();
+        assert!(names.contains(&"C = 0.01, measured") && names.contains(&"C = 0.01, X(c)"), "{names:?}");
+        let model = outcome.told.plots[0].series.iter().find(|s| s.name == "C = 0.01, X(c)").unwrap();
+        assert_eq!(
+            [1.0, 16.0].map(|cores| model.at(cores).map(si)),
+            [Some("143 K".to_owned()), Some("1 M".to_owned())]
+        );
+        let text = outcome.section_html();
+        for part in ["27 K txn/s on 8 virtual cores", "needs a cluster", "as in the paper", "sequencer"] {
+            assert!(text.contains(part), "{part}");
+        }
+    }
+
+    impl Outcome {
+        fn section_html(&self) -> String {
+            page(std::slice::from_ref(self), Size::Quick, &Host::look(), "c", "2026-11-22").html()
+        }
+    }
+
+    #[test]
+    fn a_figure_whose_checks_failed_has_no_points_and_says_so() {
+        let figure = find("calvin-5").unwrap();
+        let mut measure = Computed { fails: true, ..Computed::default() };
+        let measured = in_turns(&calvin_points(), 1, false, &mut measure).unwrap();
+        let told = figure.experiment.unwrap().0.tell(&measured);
+        let outcome = Outcome { figure, told, measured };
+        assert!(!outcome.passed());
+        assert!(outcome.told.shapes.iter().all(|shape| shape.holds.is_none()), "{:?}", outcome.told.shapes);
+        assert!(outcome.section_html().contains("Some runs failed the checks"));
+    }
+
+    #[test]
+    fn the_share_of_the_ceiling_is_of_the_same_turn() {
+        let outcome = computed("ours-ceiling");
+        let plot = &outcome.told.plots[0];
+        assert_eq!(plot.series[0].at(0.0).map(si).as_deref(), Some("10.1"));
+        assert_eq!(plot.series[1].name, "2 threads");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_there_is() {
+        let refusal = |name: &str| chosen(&[name.to_owned()]).unwrap_err().to_string();
+        assert!(
+            refusal("nope").contains("there is no figure 'nope'") && refusal("nope").contains("calvin-5")
+        );
+        let missing = refusal("qstore-11");
+        assert!(
+            missing.contains("a cluster of 16 nodes") && missing.contains("engines qstore, no-wait"),
+            "{missing}"
+        );
+        assert!(refusal("calvin-1").contains("nothing to measure"));
+        let all = chosen(&["all".to_owned()]).unwrap();
+        assert!(all.len() > 3 && all.iter().all(|(figure, _)| figure.experiment.is_some()));
+        let one = chosen(&["calvin-5".to_owned(), "calvin-3".to_owned(), "calvin-5".to_owned()]).unwrap();
+        assert_eq!(one.iter().map(|(figure, _)| figure.id).collect::<Vec<_>>(), ["calvin-3", "calvin-5"]);
+    }
+
+    #[test]
+    fn an_unwritable_directory_is_refused_before_anything_runs() {
+        let args = RunArgs {
+            names: vec!["calvin-5".to_owned()],
+            quick: true,
+            full: false,
+            out: PathBuf::from("/proc/no/such"),
+            data_dir: None,
+            seed: 1,
+        };
+        let refusal = run_figures(&args).unwrap_err().to_string();
+        assert!(refusal.contains("--out /proc/no/such"), "{refusal}");
+    }
+
+    #[test]
+    fn files_are_written_for_each_figure() {
+        let directory = tempfile::tempdir().unwrap();
+        prepare(directory.path()).unwrap();
+        let outcome = computed("paxflow-2");
+        outcome.write(directory.path(), Size::Quick, &Host::look()).unwrap();
+        for name in ["index.html", "paxflow-2.svg", "paxflow-2.json"] {
+            assert!(directory.path().join(name).exists(), "{name}");
+        }
+        let printed = summary(&[outcome]).to_string();
+        assert!(printed.contains("paxflow-2") && printed.contains("differs"), "{printed}");
+    }
+
+    #[test]
+    fn the_list_names_what_runs_and_what_is_missing() {
+        let list = list_json();
+        let figures = list["figures"].as_array().unwrap();
+        assert_eq!(figures.len(), FIGURES.len());
+        let calvin = figures.iter().find(|figure| figure["name"] == "calvin-5").unwrap();
+        assert_eq!(calvin["missing"][0], "a cluster of 100 nodes");
+        assert!(calvin["runs"].is_string());
+    }
+}
