@@ -305,7 +305,7 @@ impl Join {
             }
             Row::Names(..) => {
                 rows.totals.names += 1;
-                (!bytes.is_empty() && bytes.len() % 4 == 0).then_some(())?;
+                (!bytes.is_empty() && bytes.len().is_multiple_of(4)).then_some(())?;
             }
             Row::Item(_) => {
                 rows.totals.items += 1;

@@ -36,7 +36,7 @@ pub const LOAD_ORDERS: ProcedureId = ProcedureId(1042);
 /// The time that loaded rows bear, milliseconds since the epoch: the same in every run.
 pub const LOADED_MS: u64 = 1_000_000_000_000;
 /// What each customer has paid when it is loaded, and owes the other way around.
-pub const LOADED_PAYMENT_CENTS: i64 = 10_00;
+pub const LOADED_PAYMENT_CENTS: i64 = 1_000;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register_native(LOAD, "tpcc.load", Arc::new(LoadRows));
@@ -192,7 +192,7 @@ impl Maker {
             ytd_payment_cents: LOADED_PAYMENT_CENTS,
             payments: 1,
             deliveries: 0,
-            credit_limit_cents: 50_000_00,
+            credit_limit_cents: 5_000_000,
             since_ms: LOADED_MS,
             discount_bp: uniform(&mut random, 0, 5_000) as u16,
             first: texts.get(&first),
@@ -226,7 +226,7 @@ impl Maker {
         let data = texts.add(|out| random::data(&mut random, 26, 50, out));
         Item {
             image: uniform(&mut random, 1, 10_000),
-            price_cents: i64::from(uniform(&mut random, 1_00, 100_00)),
+            price_cents: i64::from(uniform(&mut random, 100, 10_000)),
             name: texts.get(&name),
             data: texts.get(&data),
         }
@@ -285,7 +285,7 @@ impl Maker {
         for line in 1..=lines {
             dist_info.clear();
             random::text(&mut random, DIST_INFO_BYTES as u32, DIST_INFO_BYTES as u32, &mut dist_info);
-            let amount_cents = i64::from(uniform(&mut random, 1, 9_999_99));
+            let amount_cents = i64::from(uniform(&mut random, 1, 999_999));
             let row = OrderLine {
                 item: uniform(&mut random, 1, self.scale.items),
                 supply_warehouse: warehouse,

@@ -562,7 +562,7 @@ mod tests {
         let rows = [
             Row::Warehouse,
             Row::District(7),
-            Row::Customer(u8::from(b'{'), u32::from_le_bytes(*b"{}{}")),
+            Row::Customer(b'{', u32::from_le_bytes(*b"{}{}")),
             Row::Customer(7, 12),
             Row::Names(7, b"BAROUGHTABLE"),
             Row::Item(12),

@@ -195,7 +195,7 @@ impl Clients {
             (warehouse, district)
         };
         let customer = self.who();
-        let amount_cents = i64::from(uniform(&mut self.random, 1_00, 5_000_00));
+        let amount_cents = i64::from(uniform(&mut self.random, 100, 500_000));
         PaymentCall { warehouse, district, customer_warehouse, customer_district, customer, amount_cents }
     }
 }
