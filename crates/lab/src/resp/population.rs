@@ -381,8 +381,7 @@ impl Population {
     }
 
     fn wake_after(&self, after: Duration) -> anyhow::Result<()> {
-        let it_value =
-            Timespec { tv_sec: after.as_secs() as i64, tv_nsec: i64::from(after.subsec_nanos()).into() };
+        let it_value = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: never, it_value };
         timerfd_settime(self.timer.as_fd(), TimerfdTimerFlags::empty(), &spec).context("setting a timer")?;

@@ -9,7 +9,7 @@ use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, ServeConfig};
 use ordain_workload::audit::{Audited, Numbers};
-use ordain_workload::{bank, micro, ycsb};
+use ordain_workload::{append, bank, micro, ycsb};
 
 use super::wire::{Read, Replies};
 use super::*;
@@ -114,14 +114,19 @@ fn every_form_there_is_passes_the_checks() {
         ..Default::default()
     };
     let calvin = micro::Micro::calvin(calvin).unwrap();
+    let append = append::Append::new(append::Parameters { fails: 0.0, ..Default::default() }).unwrap();
+    let failing = append::Append::new(append::Parameters::default()).unwrap();
     for (workload, form) in [
         (ycsb, FormName::Multi),
         (ycsb, FormName::Script),
         (bank, FormName::Script),
         (&regions, FormName::Multi),
         (&regions, FormName::Script),
+        (&append, FormName::Multi),
+        (&append, FormName::Script),
         (&calvin, FormName::Script),
         (&calvin, FormName::Native),
+        (&failing, FormName::Native),
     ] {
         let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };
         let measured = run(&setup, workload, &Progress::silent()).unwrap();
@@ -130,6 +135,7 @@ fn every_form_there_is_passes_the_checks() {
     // What cannot be done is refused by name.
     for (workload, form, part) in [
         (bank, FormName::Multi, "--form script"),
+        (&failing, FormName::Script, "--fails"),
         (&calvin, FormName::Multi, "a block cannot check a constraint"),
     ] {
         let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };

@@ -40,7 +40,7 @@ pub const AUDIT: ProcedureId = ProcedureId(1031);
 /// Where the lists are.
 pub const DB: Db = Db(0);
 /// Lists from this number on are not kept to be judged.
-const LOOSE: u64 = 1 << 63;
+pub const LOOSE: u64 = 1 << 63;
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of an append procedure");
 

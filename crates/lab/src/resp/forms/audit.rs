@@ -1,12 +1,13 @@
 //! Audits by the client, of servers that cannot run a workload's own: every record is read, and what the workload's
 //! check needs is computed here and written as its audit would have answered.
 //!
-//! There is no digest: such a server keeps none that could be held against its records.
+//! There is no digest: such a server keeps none that could be held against its records, and what the check says of it
+//! is not reported.
 
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Writer};
 use ordain_workload::audit::{Found, Numbers};
-use ordain_workload::{Finding, Param, Seen, Workload};
+use ordain_workload::{Param, Workload};
 
 use crate::resp::link::{Link, no_error};
 use crate::resp::wire::Commands;
@@ -65,11 +66,6 @@ pub fn answer<F: Found>(found: &F) -> Vec<u8> {
     let mut reply = Vec::new();
     Writer(&mut reply).bulk(&bytes);
     reply
-}
-
-/// What a workload's check finds, without what it says about a digest that nobody kept.
-pub fn check(workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
-    workload.check(seen).into_iter().filter(|finding| finding.name != "digest").collect()
 }
 
 /// The integer in a bulk of digits.

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
 use ordain_workload::micro::{LOAD, RUN, key};
-use ordain_workload::{Finding, Param, Seen, Workload};
+use ordain_workload::{Param, Workload};
 
 use super::script::Script;
 use super::{Form, audit, block, plain, read_one, split_packed};
@@ -116,10 +116,6 @@ impl Form for Micro {
             |_, reply| audit::integer(Datum::first(reply)),
         )?;
         Ok(vec![audit::answer(&found)])
-    }
-
-    fn check(&self, workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
-        audit::check(workload, seen)
     }
 }
 

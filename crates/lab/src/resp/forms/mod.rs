@@ -8,6 +8,7 @@
 //!
 //! [`prepare`] is the one place that says which workloads have which forms.
 
+mod append;
 mod audit;
 mod bank;
 mod block;
@@ -21,7 +22,8 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId, Writer};
-use ordain_workload::{Finding, Seen, Workload};
+use ordain_workload::Workload;
+use ordain_workload::tpcc::new_order::UNUSED_ITEM;
 use smallvec::SmallVec;
 
 use super::link::{Link, Speech};
@@ -103,11 +105,6 @@ pub trait Form: fmt::Debug + Send + Sync {
     /// # Errors
     /// The connection broke.
     fn audit(&self, audits: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>>;
-
-    /// What must hold, by all that this form can know.
-    fn check(&self, workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
-        workload.check(seen)
-    }
 }
 
 /// A workload's form on a server, with all that it needs there.
@@ -128,6 +125,7 @@ pub fn prepare(
             bail!("{server} has no native procedures, only Ordain has: {others}")
         }
         ("ycsb", form) => Box::new(ycsb::Ycsb::prepare(workload, form == FormName::Script, link)?),
+        ("append", form) => Box::new(append::Append::prepare(workload, form == FormName::Script, link)?),
         ("micro" | "micro-regions", form) => {
             Box::new(micro::Micro::prepare(workload, form == FormName::Script, link)?)
         }
@@ -142,7 +140,9 @@ pub fn prepare(
 /// The forms that a workload has besides native.
 fn others(workload: &str) -> Option<&'static str> {
     match workload {
-        "ycsb" | "micro" | "micro-regions" => Some("on any server choose --form multi or --form script"),
+        "append" | "ycsb" | "micro" | "micro-regions" => {
+            Some("on any server choose --form multi or --form script")
+        }
         "bank" => Some("on any server choose --form script"),
         _ => None,
     }
@@ -159,7 +159,9 @@ pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
         b"MISCONF" | b"OOM" => OutcomeStatus::Refused,
         b"TXNABORT" if is("TXNABORT a record that") => OutcomeStatus::Aborted(Abort::Conflict),
         b"TXNABORT" => OutcomeStatus::Aborted(Abort::Restart),
-        b"ERR" if is("ERR transaction aborted by its own logic") => OutcomeStatus::Aborted(Abort::Logic),
+        b"ERR" if is("ERR transaction aborted by its own logic") || text == UNUSED_ITEM.as_bytes() => {
+            OutcomeStatus::Aborted(Abort::Logic)
+        }
         // Codes that servers give to what should never be asked, or cannot be answered.
         b"ERR" | b"WRONGTYPE" | b"NOSCRIPT" | b"NOAUTH" | b"WRONGPASS" | b"NOPERM" | b"LOADING"
         | b"READONLY" | b"MASTERDOWN" | b"CLUSTERDOWN" | b"MOVED" | b"ASK" | b"CROSSSLOT" | b"TRYAGAIN"
@@ -240,6 +242,7 @@ mod tests {
         let logic = OutcomeStatus::Aborted(Abort::Logic);
         for (text, status) in [
             ("NOFUNDS not enough in the account", Some(logic)),
+            (UNUSED_ITEM, Some(logic)),
             ("BUSY the pipeline is full: retry later", Some(OutcomeStatus::Busy)),
             ("MISCONF this node cannot", Some(OutcomeStatus::Refused)),
             ("ERR unknown command 'FCALL'", None),

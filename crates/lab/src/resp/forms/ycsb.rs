@@ -5,8 +5,8 @@
 
 use anyhow::bail;
 use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
+use ordain_workload::Workload;
 use ordain_workload::ycsb::{COUNTER_BYTES, LOAD, RUN, initial, key};
-use ordain_workload::{Finding, Seen, Workload};
 
 use super::script::Script;
 use super::{Form, audit, block, plain, read_one, split_packed};
@@ -112,10 +112,6 @@ impl Form for Ycsb {
             },
         )?;
         Ok(vec![audit::answer(&found)])
-    }
-
-    fn check(&self, workload: &dyn Workload, seen: &Seen) -> Vec<Finding> {
-        audit::check(workload, seen)
     }
 }
 
