@@ -16,7 +16,7 @@ use ordain_model::{
 use crate::audit::{self, Audited, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{self, KEY_BYTES, split, tail_number};
-use crate::pool::{Distinct, Pool, Ranked, share_of};
+use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::Random;
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
@@ -257,7 +257,7 @@ impl Bank {
         if !(1..=most).contains(&(per_read as u64)) {
             return Err(BankError::PerRead { per_read, most });
         }
-        Ok(Bank { pool: Pool::whole(Ranked::all(accounts), distribution)?, parameters })
+        Ok(Bank { pool: Pool::whole(&Partition::all(accounts), distribution)?, parameters })
     }
 
     fn total(&self) -> u64 {
@@ -305,7 +305,7 @@ impl Workload for Bank {
             to_open: share_of(self.parameters.accounts, number, populations),
             made: OPEN,
             number: 0,
-            accounts: Distinct::default(),
+            accounts: Drawn::default(),
             testimony: Testimony::default(),
         })
     }
@@ -406,7 +406,7 @@ struct Customers {
     /// The transaction made up last: what to call, the number behind its accounts, and these.
     made: ProcedureId,
     number: u64,
-    accounts: Distinct,
+    accounts: Drawn,
     testimony: Testimony,
 }
 

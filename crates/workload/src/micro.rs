@@ -23,7 +23,7 @@ use ordain_model::{
 use crate::audit::{self, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{self, KEY_BYTES, split, tail_number};
-use crate::pool::{Distinct, Pool, Ranked, share_of};
+use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::Random;
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
@@ -256,6 +256,7 @@ fn share(knob: &'static str, share: f64) -> Result<f64, MicroError> {
 #[derive(Clone, Debug)]
 pub struct Micro {
     paper: Paper,
+    partitions: Arc<[Partition]>,
     /// For each partition the pool of its hot records, if there are some, and that of the others.
     pools: Arc<[(Option<Pool>, Pool)]>,
 }
@@ -297,25 +298,24 @@ impl Micro {
             return Err(MicroError::OddOps(ops));
         }
         let (hot, cold) = ((1.0 / index).round() as u64, ops - 1);
-        let pools = Ranked::by_partition(records, partitions, key).into_iter().enumerate().map(
-            |(partition, ranked)| {
-                let there = ranked.count();
-                // One record stays cold even if none is used, so that there is a choice.
-                if there.saturating_sub(hot) < cold.max(1) as u64 {
-                    return Err(MicroError::TooFewRecords {
-                        index,
-                        hot,
-                        partition,
-                        there,
-                        cold: cold.max(1),
-                    });
-                }
-                let (hot, cold) = Pool::hot_and_cold(ranked, hot, Distribution::UNIFORM)?;
-                Ok((Some(hot), cold))
-            },
-        );
+        let partitions = Partition::divide(records, partitions, key);
+        let pools = partitions.iter().enumerate().map(|(number, partition)| {
+            let there = partition.count();
+            // One record stays cold even if none is used, so that there is a choice.
+            if there.saturating_sub(hot) < cold.max(1) as u64 {
+                return Err(MicroError::TooFewRecords {
+                    index,
+                    hot,
+                    partition: number,
+                    there,
+                    cold: cold.max(1),
+                });
+            }
+            let (hot, cold) = Pool::hot_and_cold(partition, hot, Distribution::UNIFORM)?;
+            Ok((Some(hot), cold))
+        });
         let pools = pools.collect::<Result<_, MicroError>>()?;
-        Ok(Micro { paper: Paper::Calvin(parameters), pools })
+        Ok(Micro { paper: Paper::Calvin(parameters), partitions, pools })
     }
 
     /// The regions paper's microbenchmark.
@@ -332,8 +332,13 @@ impl Micro {
         if !(1..=most).contains(&(ops as u64)) {
             return Err(MicroError::Ops { ops, most });
         }
-        let pool = Pool::whole(Ranked::all(records), Distribution::UNIFORM)?;
-        Ok(Micro { paper: Paper::Regions(parameters), pools: [(None, pool)].into() })
+        let partition = Partition::all(records);
+        let pool = Pool::whole(&partition, Distribution::UNIFORM)?;
+        Ok(Micro {
+            paper: Paper::Regions(parameters),
+            partitions: [partition].into(),
+            pools: [(None, pool)].into(),
+        })
     }
 
     fn ops(&self) -> usize {
@@ -452,10 +457,10 @@ struct Clients {
     random: Random,
     to_load: std::ops::Range<u64>,
     /// The transaction made up last: its records, and behind them what is to be done with them, or nothing.
-    drawn: Distinct,
+    drawn: Drawn,
     packed: Vec<u8>,
     /// Its partitions.
-    partitions: Distinct,
+    partitions: Drawn,
 }
 
 impl Clients {
@@ -467,9 +472,9 @@ impl Clients {
             micro: micro.clone(),
             random: Random::stream(seed, number as u64),
             to_load: share_of(micro.records(), number, populations),
-            drawn: Distinct::default(),
+            drawn: Drawn::default(),
             packed: Vec::new(),
-            partitions: Distinct::default(),
+            partitions: Drawn::default(),
         }
     }
 
@@ -486,6 +491,7 @@ impl Clients {
                 pool.draw(&mut self.random, &mut self.drawn);
             }
         }
+        self.drawn.look_up(&self.micro.partitions);
     }
 
     /// Writes down what is to be done with the records.
@@ -546,6 +552,7 @@ mod tests {
     use ordain_model::key::shard_of_slot;
 
     use super::*;
+    use crate::choice::Scatter;
     use crate::testing::{Bed, run, wrong};
 
     fn calvin() -> Calvin {
@@ -604,8 +611,12 @@ mod tests {
     #[test]
     fn one_record_of_each_partition_is_hot_and_hot_ones_and_partitions_are_even() {
         let micro = Micro::calvin(calvin()).unwrap();
-        let ranked = Ranked::by_partition(2_000, 4, key);
-        let hot: Vec<u64> = ranked.iter().flat_map(|r| (0..10).map(|rank| r.record(rank))).collect();
+        let divided = Partition::divide(2_000, 4, key);
+        let hot_of = |partition: &Partition| {
+            let scatter = Scatter::new(partition.count());
+            (0..10).map(|rank| partition.record(scatter.place(rank))).collect::<Vec<_>>()
+        };
+        let hot: Vec<u64> = divided.iter().flat_map(hot_of).collect();
         let mut clients = Clients::new(&micro, 3, 0, 1);
         let (mut several, mut draws, mut used) = (0u32, vec![0u32; hot.len()], 0u32);
         const TXNS: u32 = 20_000;

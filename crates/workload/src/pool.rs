@@ -13,28 +13,29 @@ use ordain_model::key::shard_of_slot;
 use crate::choice::{Choice, ChoiceError, Distribution, Scatter};
 use crate::random::Random;
 
-/// The records of one partition, in the order of their ranks.
+/// The records of one partition, each with a place from 0 on.
 #[derive(Clone)]
-pub struct Ranked {
-    scatter: Scatter,
-    /// The records' numbers; nothing if they are all numbers below their count.
+pub struct Partition {
+    number: u32,
+    count: u64,
+    /// The records' numbers by place; nothing if a record's number is its place.
     list: Option<Arc<[u32]>>,
 }
 
-impl Ranked {
+impl Partition {
     /// Records 0 to n - 1, at most [`crate::choice::MAX_RECORDS`] of them.
-    pub fn all(records: u64) -> Ranked {
-        Ranked { scatter: Scatter::new(records), list: None }
+    pub fn all(records: u64) -> Partition {
+        Partition { number: 0, count: records, list: None }
     }
 
-    /// Records 0 to n - 1 by the partition, of `partitions`, that their keys are in.
-    pub fn by_partition<K: AsRef<[u8]>>(
+    /// Records 0 to n - 1 by the partition, of at most [`ordain_model::key::SLOTS`], that their keys are in.
+    pub fn divide<K: AsRef<[u8]>>(
         records: u64,
         partitions: usize,
         key: impl Fn(u64) -> K,
-    ) -> Vec<Ranked> {
+    ) -> Arc<[Partition]> {
         if partitions <= 1 {
-            return vec![Ranked::all(records)];
+            return [Partition::all(records)].into();
         }
         let partition_of = |record| shard_of_slot(KeyHash::of(key(record).as_ref()).slot(), partitions);
         let mut counts = vec![0usize; partitions];
@@ -42,37 +43,46 @@ impl Ranked {
         let mut lists: Vec<Vec<u32>> = counts.into_iter().map(Vec::with_capacity).collect();
         // A record's number fits: there are at most 2^32.
         (0..records).for_each(|record| lists[partition_of(record)].push(record as u32));
-        let ranked =
-            |list: Vec<u32>| Ranked { scatter: Scatter::new(list.len() as u64), list: Some(list.into()) };
-        lists.into_iter().map(ranked).collect()
+        let listed = |(number, list): (u32, Vec<u32>)| Partition {
+            number,
+            count: list.len() as u64,
+            list: Some(list.into()),
+        };
+        (0..).zip(lists).map(listed).collect()
     }
 
     /// How many there are.
     pub fn count(&self) -> u64 {
-        self.scatter.count()
+        self.count
     }
 
-    /// The record of a rank below the count: each rank has its own, popular ones far apart.
+    /// The record in a place below the count.
     #[inline]
-    pub fn record(&self, rank: u64) -> u64 {
-        let at = self.scatter.place(rank);
+    pub fn record(&self, place: u64) -> u64 {
         match &self.list {
-            Some(list) => u64::from(list[at as usize]),
-            None => at,
+            Some(list) => u64::from(list[place as usize]),
+            None => place,
         }
     }
 }
 
-impl fmt::Debug for Ranked {
+impl fmt::Debug for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ranked").field("count", &self.count()).field("listed", &self.list.is_some()).finish()
+        f.debug_struct("Partition")
+            .field("number", &self.number)
+            .field("count", &self.count)
+            .field("listed", &self.list.is_some())
+            .finish()
     }
 }
 
 /// Successive ranks of a partition, and how one of them is chosen.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    ranked: Ranked,
+    /// The number of the partition, above the bits of a place.
+    partition: u64,
+    /// The places of the ranks, where some are more popular than others: those are far apart.
+    scatter: Option<Scatter>,
     first: u64,
     choice: Choice,
 }
@@ -82,9 +92,8 @@ impl Pool {
     ///
     /// # Errors
     /// A distribution that makes no sense.
-    pub fn whole(ranked: Ranked, distribution: Distribution) -> Result<Pool, ChoiceError> {
-        let choice = Choice::new(ranked.count(), distribution)?;
-        Ok(Pool { ranked, first: 0, choice })
+    pub fn whole(partition: &Partition, distribution: Distribution) -> Result<Pool, ChoiceError> {
+        Pool::of(partition, 0, partition.count, distribution)
     }
 
     /// The `hot` most popular records of a partition, with a choice of their own, and the rest, chosen evenly.
@@ -92,17 +101,31 @@ impl Pool {
     /// # Errors
     /// A distribution that makes no sense, or none hot, or none left.
     pub fn hot_and_cold(
-        ranked: Ranked,
+        partition: &Partition,
         hot: u64,
         distribution: Distribution,
     ) -> Result<(Pool, Pool), ChoiceError> {
-        let records = ranked.count();
+        let records = partition.count;
         if hot == 0 || hot >= records {
             return Err(ChoiceError::Hot { hot, records });
         }
-        let cold = Choice::new(records - hot, Distribution::UNIFORM)?;
-        let hot_pool = Pool { ranked: ranked.clone(), first: 0, choice: Choice::new(hot, distribution)? };
-        Ok((hot_pool, Pool { ranked, first: hot, choice: cold }))
+        let cold = Pool::of(partition, hot, records - hot, Distribution::UNIFORM)?;
+        Ok((Pool::of(partition, 0, hot, distribution)?, cold))
+    }
+
+    fn of(
+        partition: &Partition,
+        first: u64,
+        count: u64,
+        distribution: Distribution,
+    ) -> Result<Pool, ChoiceError> {
+        Ok(Pool {
+            partition: u64::from(partition.number) << PLACE_BITS,
+            scatter: (count < partition.count || distribution != Distribution::UNIFORM)
+                .then(|| Scatter::new(partition.count)),
+            first,
+            choice: Choice::new(count, distribution)?,
+        })
     }
 
     /// How many records it has.
@@ -110,15 +133,21 @@ impl Pool {
         self.choice.records()
     }
 
-    /// Draws a record, another than `drawn` has already, and adds it. A duplicate is drawn again; where that does
-    /// not end soon, because nearly all popular records are taken, the next free record is taken. The pool must
-    /// have one that is not taken.
     #[inline]
-    pub fn draw(&self, random: &mut Random, drawn: &mut Distinct) {
+    fn place(&self, rank: u64) -> u64 {
+        let rank = self.first + rank;
+        self.scatter.map_or(rank, |scatter| scatter.place(rank))
+    }
+
+    /// Draws a place, another than `drawn` has already, and adds it. A duplicate is drawn again; where that does not
+    /// end soon, because nearly all popular records are taken, the next free record is taken. The pool must have one
+    /// that is not taken.
+    #[inline]
+    pub fn draw(&self, random: &mut Random, drawn: &mut Drawn) {
         const REDRAWS: usize = 64;
         let mut rank = self.choice.rank(random);
         let mut redraws = 0;
-        while !drawn.add(self.ranked.record(self.first + rank)) {
+        while !drawn.add(self.partition | self.place(rank)) {
             if redraws < REDRAWS {
                 rank = self.choice.rank(random);
                 redraws += 1;
@@ -129,9 +158,15 @@ impl Pool {
     }
 }
 
-/// Different records, in the order in which they were added: those of one transaction.
+/// How many bits the number of a place has.
+const PLACE_BITS: u32 = 32;
+
+/// Different records of one transaction, in the order in which they were drawn.
+///
+/// While they are drawn they are places of partitions. [`Drawn::look_up`] makes records of them, all at once, so that the
+/// memory which holds long lists is asked for many of them at a time.
 #[derive(Clone, Debug, Default)]
-pub struct Distinct {
+pub struct Drawn {
     records: Vec<u64>,
     /// An open-addressing table of the records, each with the round in which it was added, so that nothing need
     /// be cleared for the next transaction.
@@ -139,7 +174,7 @@ pub struct Distinct {
     round: u64,
 }
 
-impl Distinct {
+impl Drawn {
     /// Forgets all records and makes room for `count`.
     #[inline]
     pub fn begin(&mut self, count: usize) {
@@ -148,6 +183,17 @@ impl Distinct {
         if self.marks.len() < 2 * count {
             self.marks = vec![(0, 0); (2 * count).next_power_of_two()];
             self.records.reserve(count);
+        }
+    }
+
+    /// Makes records of the places of partitions. (Of one partition alone, that is what they are.)
+    #[inline]
+    pub fn look_up(&mut self, partitions: &[Partition]) {
+        if partitions.len() > 1 {
+            for drawn in &mut self.records {
+                let place = *drawn & ((1 << PLACE_BITS) - 1);
+                *drawn = partitions[(*drawn >> PLACE_BITS) as usize].record(place);
+            }
         }
     }
 
@@ -198,14 +244,14 @@ mod tests {
     #[test]
     fn every_record_is_in_the_one_partition_that_its_key_is_in() {
         let key = |record: u64| record.to_le_bytes();
-        for partitions in [1, 2, 7] {
-            let ranked = Ranked::by_partition(5_000, partitions, key);
-            assert_eq!(ranked.len(), partitions);
+        for count in [1, 2, 7] {
+            let partitions = Partition::divide(5_000, count, key);
+            assert_eq!(partitions.len(), count);
             let mut all = BTreeSet::new();
-            for (partition, ranked) in ranked.iter().enumerate() {
-                for rank in 0..ranked.count() {
-                    let record = ranked.record(rank);
-                    assert_eq!(shard_of_slot(KeyHash::of(&key(record)).slot(), partitions), partition);
+            for (number, partition) in partitions.iter().enumerate() {
+                for place in 0..partition.count() {
+                    let record = partition.record(place);
+                    assert_eq!(shard_of_slot(KeyHash::of(&key(record)).slot(), count), number);
                     assert!(all.insert(record));
                 }
             }
@@ -215,10 +261,10 @@ mod tests {
 
     #[test]
     fn distinct_draws_are_distinct_and_end_even_when_they_take_everything() {
-        let mut drawn = Distinct::default();
+        let mut drawn = Drawn::default();
         let mut random = Random::new(3);
         for (records, count, theta) in [(10, 10, 5.0), (200, 200, 3.0), (1_000, 16, 0.99), (3, 3, 0.0)] {
-            let pool = Pool::whole(Ranked::all(records), Distribution::Zipfian { theta }).unwrap();
+            let pool = Pool::whole(&Partition::all(records), Distribution::Zipfian { theta }).unwrap();
             for _ in 0..50 {
                 drawn.begin(count);
                 (0..count).for_each(|_| pool.draw(&mut random, &mut drawn));
@@ -231,22 +277,24 @@ mod tests {
 
     #[test]
     fn hot_and_cold_have_nothing_in_common_and_leave_nothing_out() {
-        let ranked = Ranked::by_partition(1_000, 3, |record| record.to_le_bytes()).remove(1);
-        let (hot, cold) = Pool::hot_and_cold(ranked.clone(), 10, Distribution::UNIFORM).unwrap();
+        let partitions = Partition::divide(1_000, 3, |record| record.to_le_bytes());
+        let partition = &partitions[1];
+        let (hot, cold) = Pool::hot_and_cold(partition, 10, Distribution::UNIFORM).unwrap();
         let mut random = Random::new(4);
         let mut all = |pool: &Pool| {
-            let mut drawn = Distinct::default();
+            let mut drawn = Drawn::default();
             drawn.begin(pool.count() as usize);
             (0..pool.count()).for_each(|_| pool.draw(&mut random, &mut drawn));
+            drawn.look_up(&partitions);
             drawn.records().to_vec()
         };
         let mut both = all(&hot);
         assert_eq!(both.len(), 10);
         both.extend(all(&cold));
         let both: BTreeSet<u64> = both.into_iter().collect();
-        assert_eq!(both, (0..ranked.count()).map(|rank| ranked.record(rank)).collect());
-        for hot in [0, ranked.count(), ranked.count() + 1] {
-            assert!(Pool::hot_and_cold(ranked.clone(), hot, Distribution::UNIFORM).is_err());
+        assert_eq!(both, (0..partition.count()).map(|place| partition.record(place)).collect());
+        for hot in [0, partition.count(), partition.count() + 1] {
+            assert!(Pool::hot_and_cold(partition, hot, Distribution::UNIFORM).is_err());
         }
     }
 

@@ -22,7 +22,7 @@ use ordain_model::{
 use crate::audit::{self, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{split, tail};
-use crate::pool::{Distinct, Pool, Ranked, share_of};
+use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::{Random, mix};
 use crate::{Finding, Made, Param, Seen, Source, Workload};
 
@@ -324,6 +324,7 @@ pub enum YcsbError {
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     parameters: Parameters,
+    partitions: Arc<[Partition]>,
     /// For each partition its pool, and that of its hot records if there are some.
     pools: Arc<[Pools]>,
 }
@@ -426,21 +427,22 @@ impl Ycsb {
         let Parameters { records, partitions, hot_records, distribution, .. } = parameters;
         let (hot_needed, needed) = parameters.needed();
         let mut pools = Vec::with_capacity(partitions);
-        for (partition, ranked) in Ranked::by_partition(records, partitions, key).into_iter().enumerate() {
+        let partitions = Partition::divide(records, partitions, key);
+        for (number, partition) in partitions.iter().enumerate() {
             let enough = |what, needed: usize, there| {
-                let error = YcsbError::TooFewRecords { needed, what, partition, there };
+                let error = YcsbError::TooFewRecords { needed, what, partition: number, there };
                 if needed as u64 > there { Err(error) } else { Ok(()) }
             };
-            enough("other", needed.max(1), ranked.count().saturating_sub(hot_records))?;
+            enough("other", needed.max(1), partition.count().saturating_sub(hot_records))?;
             enough("hot", hot_needed, hot_records)?;
             pools.push(if hot_records == 0 {
-                Pools { hot: None, rest: Pool::whole(ranked, distribution)? }
+                Pools { hot: None, rest: Pool::whole(partition, distribution)? }
             } else {
-                let (hot, rest) = Pool::hot_and_cold(ranked, hot_records, distribution)?;
+                let (hot, rest) = Pool::hot_and_cold(partition, hot_records, distribution)?;
                 Pools { hot: Some(hot), rest }
             });
         }
-        Ok(Ycsb { parameters, pools: pools.into() })
+        Ok(Ycsb { parameters, partitions, pools: pools.into() })
     }
 
     /// The parameters.
@@ -524,10 +526,10 @@ struct Clients {
     /// Records of this population's share that are not loaded yet.
     to_load: std::ops::Range<u64>,
     /// The transaction made up last: its records, and behind them which are written, or how long they are.
-    drawn: Distinct,
+    drawn: Drawn,
     packed: Vec<u8>,
     /// Its partitions.
-    partitions: Distinct,
+    partitions: Drawn,
 }
 
 impl Clients {
@@ -539,9 +541,9 @@ impl Clients {
             ycsb: ycsb.clone(),
             random: Random::stream(seed, number as u64),
             to_load: share_of(ycsb.parameters.records, number, populations),
-            drawn: Distinct::default(),
+            drawn: Drawn::default(),
             packed: Vec::new(),
-            partitions: Distinct::default(),
+            partitions: Drawn::default(),
         }
     }
 
@@ -579,6 +581,7 @@ impl Source for Clients {
             let pool = pools.hot.as_ref().filter(|_| i < hot_ops).unwrap_or(&pools.rest);
             pool.draw(&mut self.random, &mut self.drawn);
         }
+        self.drawn.look_up(&self.ycsb.partitions);
         self.packed.clear();
         self.packed.resize(ops.div_ceil(8), 0);
         // Exactly so many writes, every place as likely: the popular records are drawn early, so the places
@@ -602,6 +605,7 @@ impl Source for Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::Scatter;
     use crate::testing::{Bed, run, wrong};
 
     const SKEWED: Distribution = Distribution::Zipfian { theta: 0.9 };
@@ -764,7 +768,7 @@ mod tests {
         let parameters = Parameters { partitions: 4, distribution: SKEWED, ..parameters(4_000, 1, 0) };
         let mut clients = clients(parameters);
         let tops: Vec<u64> =
-            Ranked::by_partition(4_000, 4, key).iter().map(|ranked| ranked.record(0)).collect();
+            Partition::divide(4_000, 4, key).iter().map(|partition| partition.record(0)).collect();
         let mut seen = [0u32; 4];
         for _ in 0..20_000 {
             clients.next();
@@ -787,8 +791,8 @@ mod tests {
             read_only_hot_ops: Some(1),
             ..parameters(100_000, 10, 10)
         });
-        let ranked = Ranked::all(100_000);
-        let hot: Vec<u64> = (0..10).map(|rank| ranked.record(rank)).collect();
+        let scatter = Scatter::new(100_000);
+        let hot: Vec<u64> = (0..10).map(|rank| scatter.place(rank)).collect();
         let (mut reads, mut first) = (0u32, 0u32);
         for _ in 0..4_000 {
             let made = clients.next();
