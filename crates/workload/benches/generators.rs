@@ -1,5 +1,5 @@
-//! What it costs to make up load: draws of each distribution, and whole transactions. The driver's share of a run
-//! stays small only if a draw stays below 200 ns.
+//! What it costs to make up load: draws of each distribution, and whole transactions. The driver's share of a
+//! run stays small only if a draw stays below 200 ns.
 
 use std::hint::black_box;
 

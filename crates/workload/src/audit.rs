@@ -1,8 +1,8 @@
 //! Audits: one read-only transaction reads a whole database, and answers what it makes of the records.
 //!
-//! Every shard folds its own records, and the parts are merged, so that the number of shards does not show. An
-//! audit computes the digest of the records from their bytes too, so that the digest which a node has kept all
-//! along can be held against what it really holds.
+//! Every shard folds its own records, and the parts are merged, so that the number of shards does not show.
+//! An audit computes the digest of the records from their bytes too, so that the digest which a node has kept
+//! all along can be held against what it really holds.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Bank: money moves between accounts, and none is made or lost.
 //!
 //! A transfer aborts when the funds are missing, and then no part of it may show: the simplest workload whose
-//! transactions have a verdict that all participants must hear. Beside the transfers, balances of some accounts and
-//! the total of all are read; a total that is ever another than at the beginning proves that a transaction saw a part
-//! of another.
+//! transactions have a verdict that all participants must hear. Beside the transfers, balances of some
+//! accounts and the total of all are read; a total that is ever another than at the beginning proves that a
+//! transaction saw a part of another.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
 /// Opens accounts. Arguments: keys, then the balance of each, 8 bytes.
 pub const OPEN: ProcedureId = ProcedureId(1010);
-/// Moves money. Arguments: the account to take it from, the account to give it to, the amount, 8 bytes. Answers what
-/// is left in the first, or aborts with an error that begins with `NOFUNDS`.
+/// Moves money. Arguments: the account to take it from, the account to give it to, the amount, 8 bytes.
+/// Answers what is left in the first, or aborts with an error that begins with `NOFUNDS`.
 pub const TRANSFER: ProcedureId = ProcedureId(1011);
 /// Answers [`Numbers`]: what all accounts hold together. No arguments.
 pub const TOTAL: ProcedureId = ProcedureId(1012);
@@ -210,7 +210,7 @@ pub enum BankError {
     },
     /// Not a share, or more than all together.
     #[error(
-        "balances and totals must be shares from 0 to 1, and no more than 1 together, not {balances} and {totals}"
+        "balances and totals must be shares from 0 to 1, 1 together at most, not {balances} and {totals}"
     )]
     Shares {
         /// What was asked for.
@@ -339,9 +339,7 @@ impl Workload for Bank {
             Finding::new("isolation", heard.torn == 0 && heard.reads == reads.committed, || {
                 let Testimony { torn, reads: told, example, .. } = heard;
                 let reads = reads.committed;
-                format!(
-                    "{torn} of {reads} reads ({told} told of) saw what cannot be: {example}, of {total} in all"
-                )
+                format!("{torn} of {reads} reads ({told} told of) saw what cannot be: {example} of {total}")
             }),
             Finding::new("aborts", heard.odd == 0 && reads.aborted == 0, || {
                 let (odd, aborted) = (heard.odd, reads.aborted);

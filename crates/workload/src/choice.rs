@@ -1,8 +1,9 @@
 //! Which record next: uniform, Zipfian or hot-set choice among `n` records.
 //!
-//! The Zipfian generator is exact for every exponent and needs no sum over all records: it draws by rejection from a
-//! staircase above the weights. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most popular records only,
-//! and folds ranks together when it scatters them by a hash; ours scatters them by a permutation.
+//! The Zipfian generator is exact for every exponent and needs no sum over all records: it draws by rejection
+//! from a staircase above the weights. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most
+//! popular records only, and folds ranks together when it scatters them by a hash; ours scatters them by a
+//! permutation.
 
 use std::sync::Arc;
 
@@ -169,8 +170,8 @@ impl Scatter {
     }
 }
 
-/// A number that shares no factor with `n`, near n divided by the golden ratio, so that its multiples modulo n
-/// spread evenly.
+/// A number that shares no factor with `n`, near n divided by the golden ratio, so that its multiples modulo
+/// n spread evenly.
 fn coprime_near_golden(n: u64) -> u64 {
     let gcd = |mut a: u64, mut b: u64| {
         while b > 0 {
@@ -182,10 +183,10 @@ fn coprime_near_golden(n: u64) -> u64 {
     (start.max(1)..).find(|m| gcd(*m, n) == 1).unwrap_or(1)
 }
 
-/// Zipfian ranks: a block of successive ranks is chosen by Walker's alias method, in proportion to what it would weigh
-/// if all of its ranks weighed as much as the first; a rank of it evenly; and the rank is rejected as often as it
-/// weighs less than the first. Blocks grow with their ranks, so that there are some hundred of them at most and a
-/// draw in a hundred is rejected, and the power is computed for hardly more.
+/// Zipfian ranks: a block of successive ranks is chosen by Walker's alias method, in proportion to what it
+/// would weigh if all of its ranks weighed as much as the first; a rank of it evenly; and the rank is
+/// rejected as often as it weighs less than the first. Blocks grow with their ranks, so that there are some
+/// hundred of them at most and a draw in a hundred is rejected, and the power is computed for hardly more.
 #[derive(Clone, Debug)]
 struct Zipfian {
     theta: f64,
@@ -256,16 +257,17 @@ impl Zipfian {
     }
 }
 
-/// A number below `n`, and how far the bits are between it and the next, of 2^64. A bias of n / 2^64 is far below
-/// what any number of draws could show.
+/// A number below `n`, and how far the bits are between it and the next, of 2^64. A bias of n / 2^64 is far
+/// below what any number of draws could show.
 #[inline]
 fn split(bits: u64, n: u64) -> (u64, u64) {
     let product = u128::from(bits) * u128::from(n);
     ((product >> 64) as u64, product as u64)
 }
 
-/// Fills in an alias table (Vose, "A linear algorithm for generating random numbers with a given distribution",
-/// 1991): every place has one share of all draws, and gives what its own weight does not fill to another.
+/// Fills in an alias table (Vose, "A linear algorithm for generating random numbers with a given
+/// distribution", 1991): every place has one share of all draws, and gives what its own weight does not fill
+/// to another.
 fn share_out(blocks: &mut [Block], mut weights: Vec<f64>) {
     let mean = weights.iter().sum::<f64>() / weights.len() as f64;
     let (mut small, mut large): (Vec<usize>, Vec<usize>) =
@@ -286,8 +288,8 @@ mod tests {
 
     const DRAWS: u64 = 400_000;
 
-    /// Pearson's statistic of the ranks drawn against the exact likelihoods, standardised: below 5 in all but one
-    /// of a million samples of the right distribution. Ranks of few expected draws are lumped together.
+    /// Pearson's statistic of the ranks drawn against the exact likelihoods, standardised: below 5 in all but
+    /// one of a million samples of the right distribution. Ranks of few expected draws are lumped together.
     fn deviation(choice: &Choice, weight: impl Fn(u64) -> f64, draw: impl Fn(&mut Random) -> u64) -> f64 {
         let mut counts = vec![0u64; choice.records() as usize];
         let mut random = Random::new(11);

@@ -1,15 +1,16 @@
-//! Workloads: transactions as procedures with native fragments, and the seeded streams of them that clients send.
+//! Workloads: transactions as procedures with native fragments, and the seeded streams of them that clients
+//! send.
 //!
 //! A workload is three things: procedures that load, run and audit, to be [registered](register) in a node; a
-//! [`Source`] for each population of clients, which makes up one transaction after the other; and what must hold of
-//! the answers and of the data afterwards. It knows procedures and plans, and no engine, driver or protocol, so that
-//! every engine is given the very same transactions.
+//! [`Source`] for each population of clients, which makes up one transaction after the other; and what must
+//! hold of the answers and of the data afterwards. It knows procedures and plans, and no engine, driver or
+//! protocol, so that every engine is given the very same transactions.
 //!
-//! The arguments of a procedure are the keys of its records, in the order of its fragments, and then one packed
-//! argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`.
+//! The arguments of a procedure are the keys of its records, in the order of its fragments, and then one
+//! packed argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`.
 //!
-//! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed. [`audit`]
-//! is how a workload looks at all of its records at once.
+//! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed.
+//! [`audit`] is how a workload looks at all of its records at once.
 
 pub mod append;
 pub mod audit;
@@ -61,10 +62,11 @@ pub trait Workload: fmt::Debug + Send + Sync {
     fn check(&self, seen: &Seen) -> Vec<Finding>;
 }
 
-/// A population of clients: makes up transactions, first those that load the data, then those that are measured.
+/// A population of clients: makes up transactions, first those that load the data, then those that are
+/// measured.
 ///
-/// Making one up and writing it down are two steps, so that the arguments are written once, where they will be
-/// logged.
+/// Making one up and writing it down are two steps, so that the arguments are written once, where they will
+/// be logged.
 pub trait Source: Send {
     /// Makes up the next transaction of loading; `None` when this population has loaded its share.
     fn load(&mut self) -> Option<ProcedureId>;

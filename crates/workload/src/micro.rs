@@ -1,16 +1,17 @@
-//! The microbenchmarks of two papers, which share their procedures: so many operations on counters, all reads or all
-//! read-modify-writes.
+//! The microbenchmarks of two papers, which share their procedures: so many operations on counters, all reads
+//! or all read-modify-writes.
 //!
-//! **Calvin** (the Calvin paper, section 6.2; calvin.md, section 7). Every partition has a small set of hot records, the
-//! inverse of the *contention index*. A transaction reads ten records, checks a constraint on what it read, and adds one
-//! to each if the check passed: one hot and nine cold records of one partition, or one hot and four cold on each of two.
-//! The constraint here is that no counter is below a floor; how often it is set to fire is a knob, and so is leaving
-//! it out, as the paper's public code does.
+//! **Calvin** (the Calvin paper, section 6.2; calvin.md, section 7). Every partition has a small set of hot
+//! records, the inverse of the *contention index*. A transaction reads ten records, checks a constraint on
+//! what it read, and adds one to each if the check passed: one hot and nine cold records of one partition, or
+//! one hot and four cold on each of two. The constraint here is that no counter is below a floor; how often
+//! it is set to fire is a knob, and so is leaving it out, as the paper's public code does.
 //!
-//! **Regions** (the paper's evaluation; regions.md, section 7). Ten or five records of 50 (high contention) or of 1,000,000
-//! (low), chosen evenly; transactions only read, or read, modify and write all, or are mixed.
+//! **Regions** (the paper's evaluation; regions.md, section 7). Ten or five records of 50 (high contention)
+//! or of 1,000,000 (low), chosen evenly; transactions only read, or read, modify and write all, or are mixed.
 //!
-//! Partitions are ranges of hash slots ([`crate::pool`]), so each has about, not exactly, its share of the records.
+//! Partitions are ranges of hash slots ([`crate::pool`]), so each has about, not exactly, its share of the
+//! records.
 
 use std::sync::Arc;
 
@@ -29,9 +30,9 @@ use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
 /// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1020);
-/// Reads counters, or adds one to each. Arguments: keys, then what to do with all of them, 1 byte (0 reads, 1 adds, 2 adds
-/// if no counter is below the floor), and the floor, 8 bytes. Answers the sum of what it only read, or aborts with an
-/// error that begins with `CONSTRAINT`.
+/// Reads counters, or adds one to each. Arguments: keys, then what to do with all of them, 1 byte (0 reads, 1
+/// adds, 2 adds if no counter is below the floor), and the floor, 8 bytes. Answers the sum of what it only
+/// read, or aborts with an error that begins with `CONSTRAINT`.
 pub const RUN: ProcedureId = ProcedureId(1021);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1022);
@@ -169,7 +170,8 @@ impl Default for Calvin {
     }
 }
 
-/// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50 records.
+/// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50
+/// records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Regions {
     /// How many records there are.
@@ -210,7 +212,7 @@ pub enum MicroError {
     ContentionIndex(f64),
     /// More hot records than a partition has to spare.
     #[error(
-        "contention_index {index} makes {hot} records hot, and partition {partition} has {there} records: {cold} must stay cold"
+        "contention_index {index} makes {hot} of partition {partition}'s {there} records hot: {cold} must be cold"
     )]
     TooFewRecords {
         /// What was asked for.
@@ -441,7 +443,7 @@ impl Workload for Micro {
             Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
                 let Counts { committed, restarted_out, .. } = seen.total();
                 Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
-                    format!("{committed} committed and {restarted_out} restarted in vain; {share} of all were to fail")
+                    format!("{committed} committed, {restarted_out} restarted in vain; {share} of all were to fail")
                 })
             }
             _ => seen.no_aborts(),
@@ -478,7 +480,8 @@ impl Clients {
         }
     }
 
-    /// Draws so many records for a transaction on so many partitions: one hot of each, if some are, and the rest.
+    /// Draws so many records for a transaction on so many partitions: one hot of each, if some are, and the
+    /// rest.
     fn draw(&mut self, ops: usize, partitions: usize) {
         let pools = &self.micro.pools;
         self.partitions.draw_evenly(&mut self.random, pools.len() as u64, partitions);

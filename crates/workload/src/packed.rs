@@ -1,6 +1,6 @@
-//! How the workloads' procedures lay their arguments out: keys of one length, in the order of the fragments, and
-//! then one packed argument with everything else. And the keys of most workloads: a letter, which keeps workloads apart
-//! that share a database, and a number.
+//! How the workloads' procedures lay their arguments out: keys of one length, in the order of the fragments,
+//! and then one packed argument with everything else. And the keys of most workloads: a letter, which keeps
+//! workloads apart that share a database, and a number.
 
 use ordain_model::Args;
 use ordain_model::args::Arg;
@@ -22,8 +22,9 @@ pub fn record_of(letter: u8, key: &[u8]) -> Option<u64> {
     record.try_into().ok().filter(|_| *first == letter).map(u64::from_le_bytes)
 }
 
-/// The packed argument, of `packed_bytes` bytes, behind keys of `key_bytes` bytes each, and those keys. Finding it
-/// costs no walk over the keys; `None` in place of a key, or of all, where the arguments are laid out otherwise.
+/// The packed argument, of `packed_bytes` bytes, behind keys of `key_bytes` bytes each, and those keys.
+/// Finding it costs no walk over the keys; `None` in place of a key, or of all, where the arguments are laid
+/// out otherwise.
 #[inline]
 pub fn split(
     args: Args<'_>,

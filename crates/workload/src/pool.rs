@@ -1,8 +1,9 @@
 //! Pools: the records that an operation may choose from, and draws of different ones for a transaction.
 //!
-//! A workload that knows partitions has a pool for each, and one more for its hot records where there are some. A
-//! record belongs to the partition whose shard its key's slot is on: the key space is divided by hash, not by
-//! range as in the papers' testbeds, so the records of a partition are listed rather than computed.
+//! A workload that knows partitions has a pool for each, and one more for its hot records where there are
+//! some. A record belongs to the partition whose shard its key's slot is on: the key space is divided by
+//! hash, not by range as in the papers' testbeds, so the records of a partition are listed rather than
+//! computed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +97,8 @@ impl Pool {
         Pool::of(partition, 0, partition.count, distribution)
     }
 
-    /// The `hot` most popular records of a partition, with a choice of their own, and the rest, chosen evenly.
+    /// The `hot` most popular records of a partition, with a choice of their own, and the rest, chosen
+    /// evenly.
     ///
     /// # Errors
     /// A distribution that makes no sense, or none hot, or none left.
@@ -139,9 +141,9 @@ impl Pool {
         self.scatter.map_or(rank, |scatter| scatter.place(rank))
     }
 
-    /// Draws a place, another than `drawn` has already, and adds it. A duplicate is drawn again; where that does not
-    /// end soon, because nearly all popular records are taken, the next free record is taken. The pool must have one
-    /// that is not taken.
+    /// Draws a place, another than `drawn` has already, and adds it. A duplicate is drawn again; where that
+    /// does not end soon, because nearly all popular records are taken, the next free record is taken. The
+    /// pool must have one that is not taken.
     #[inline]
     pub fn draw(&self, random: &mut Random, drawn: &mut Drawn) {
         const REDRAWS: usize = 64;
@@ -163,13 +165,13 @@ const PLACE_BITS: u32 = 32;
 
 /// Different records of one transaction, in the order in which they were drawn.
 ///
-/// While they are drawn they are places of partitions. [`Drawn::look_up`] makes records of them, all at once, so that the
-/// memory which holds long lists is asked for many of them at a time.
+/// While they are drawn they are places of partitions. [`Drawn::look_up`] makes records of them, all at once,
+/// so that the memory which holds long lists is asked for many of them at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     records: Vec<u64>,
-    /// An open-addressing table of the records, each with the round in which it was added, so that nothing need
-    /// be cleared for the next transaction.
+    /// An open-addressing table of the records, each with the round in which it was added, so that nothing
+    /// need be cleared for the next transaction.
     marks: Vec<(u64, u64)>,
     round: u64,
 }

@@ -1,15 +1,16 @@
-//! YCSB as transactions (qstore.md, section 7; the Q-Store paper, section 6; PaxFlow's Table 1): each reads or
-//! reads, modifies and writes a number of different records, a fixed count of which are writes.
+//! YCSB as transactions (qstore.md, section 7; the Q-Store paper, section 6; PaxFlow's Table 1): each reads
+//! or reads, modifies and writes a number of different records, a fixed count of which are writes.
 //!
 //! A record is named by 8 bytes and holds a counter and then a payload that is a function of its number. A
 //! read-modify-write adds one to the counter. So the counters of a database add up to the writes that were
 //! committed, and a lost or doubled update shows; a payload that is not its record's own shows too. A read
 //! answers a checksum of all of the record.
 //!
-//! Partitions are chosen evenly and the skew is inside a partition, as in the Q-Store paper. They are ranges of hash
-//! slots here and not of keys ([`crate::pool`]). PaxFlow's hot records are so many of each partition, of which a
-//! transaction uses so many exactly (paxflow.md, section 7: 1 of 100, by Zipf among 10, the others evenly). FW-KV's
-//! transactions are two operations, both reads or both writes; its keys of 4 bytes are 8 here.
+//! Partitions are chosen evenly and the skew is inside a partition, as in the Q-Store paper. They are ranges
+//! of hash slots here and not of keys ([`crate::pool`]). PaxFlow's hot records are so many of each partition,
+//! of which a transaction uses so many exactly (paxflow.md, section 7: 1 of 100, by Zipf among 10, the others
+//! evenly). FW-KV's transactions are two operations, both reads or both writes; its keys of 4 bytes are 8
+//! here.
 
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ use crate::{Finding, Made, Param, Seen, Source, Workload};
 
 /// Inserts records. Arguments: keys, then the length of a record, 4 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1000);
-/// Reads and increments records. Arguments: keys, then a bit for each that says whether it is incremented. Answers
-/// the sum of the checksums of the records read.
+/// Reads and increments records. Arguments: keys, then a bit for each that says whether it is incremented.
+/// Answers the sum of the checksums of the records read.
 pub const RUN: ProcedureId = ProcedureId(1001);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1002);
@@ -43,7 +44,8 @@ const KEY_BYTES: usize = 8;
 /// The length of the packed argument of [`LOAD`].
 const LENGTH_BYTES: usize = 4;
 
-/// The most bytes that one transaction of loading makes: a client that calls it asks for them with a few of its own.
+/// The most bytes that one transaction of loading makes: a client that calls it asks for them with a few of
+/// its own.
 const LOAD_BYTES: usize = MAX_VALUE_LEN;
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a YCSB procedure");
@@ -305,9 +307,7 @@ pub enum YcsbError {
         most: usize,
     },
     /// A transaction needs more different records of one kind than a partition has.
-    #[error(
-        "a transaction needs {needed} different {what} records of one partition, and partition {partition} has {there}"
-    )]
+    #[error("a transaction needs {needed} different {what} records of partition {partition}: it has {there}")]
     TooFewRecords {
         /// How many it needs at most.
         needed: usize,
@@ -417,8 +417,8 @@ impl Parameters {
 }
 
 impl Ycsb {
-    /// The workload with these parameters. It takes a moment where there are many records and several partitions:
-    /// the records of each are listed.
+    /// The workload with these parameters. It takes a moment where there are many records and several
+    /// partitions: the records of each are listed.
     ///
     /// # Errors
     /// A parameter that makes no sense, by name.

@@ -1,5 +1,5 @@
-//! What clients of the append workload did and saw, and its encoding: in the replies of the transactions, and in what a
-//! population tells.
+//! What clients of the append workload did and saw, and its encoding: in the replies of the transactions, and
+//! in what a population tells.
 
 /// One operation of a transaction, as it was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,8 @@ impl Op {
     }
 }
 
-/// A committed transaction. Its operation i, if it appends, appends `base` + i: so `base` names the transaction.
+/// A committed transaction. Its operation i, if it appends, appends `base` + i: so `base` names the
+/// transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// Its name.

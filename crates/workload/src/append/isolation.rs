@@ -1,9 +1,9 @@
 //! What a history of appends and reads proves about isolation, as in Elle (Kingsbury and Alvaro, VLDB 2020).
 //!
-//! Every value is appended once, so a list tells who wrote it and in which order. The lists at the end give the order of
-//! all writes; a read gives what its transaction saw of it. From that the dependencies between transactions follow (Adya,
-//! 1999), and a history is serializable if and only if every read is of committed, final and whole writes and the
-//! dependencies have no cycle.
+//! Every value is appended once, so a list tells who wrote it and in which order. The lists at the end give
+//! the order of all writes; a read gives what its transaction saw of it. From that the dependencies between
+//! transactions follow (Adya, 1999), and a history is serializable if and only if every read is of committed,
+//! final and whole writes and the dependencies have no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -199,7 +199,7 @@ impl<'a> Judge<'a> {
             if !self.list(*key).starts_with(values) {
                 let (held, whole) = (values.len(), self.list(*key).len());
                 self.anomalies.add(Class::Order, || {
-                    format!("{reader} read {held} values of {key} that are not the first of the {whole} at the end")
+                    format!("{reader} read {held} values of {key}, not the first of its {whole} at the end")
                 });
             }
             // The last value read must be its writer's last to this list, unless the reader is the writer.
@@ -216,8 +216,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What depends on what: writes on the writes before them in a list, reads on the last write that they saw, and the
-    /// write after that on the reads.
+    /// What depends on what: writes on the writes before them in a list, reads on the last write that they
+    /// saw, and the write after that on the reads.
     fn dependencies(&self) -> Graph {
         let mut graph = Graph::new(self.history.committed.len());
         let writer = |value: &u64| self.writers.get(value).map(|(at, _)| *at);
@@ -274,7 +274,8 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// A system that is broken is known to be so after so many components, first dependencies in each, and dependencies.
+/// A system that is broken is known to be so after so many components, first dependencies in each, and
+/// dependencies.
 const COMPONENTS: usize = 64;
 const ATTEMPTS: usize = 256;
 const BUDGET: usize = 20_000_000;
@@ -485,7 +486,8 @@ mod tests {
         let mut random = Random::new(21);
         let (mut sound, mut unsound) = (0, 0);
         for _ in 0..6_000 {
-            // Two to four transactions, of which the operations take turns as they happen to: no isolation at all.
+            // Two to four transactions, of which the operations take turns as they happen to: no isolation at
+            // all.
             let count = 2 + random.below(3);
             let mut txns: Vec<Txn> = (1..=count).map(|n| txn(n, &[])).collect();
             let mut left: Vec<u64> = (0..count).map(|_| 1 + random.below(3)).collect();

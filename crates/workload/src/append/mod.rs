@@ -1,12 +1,14 @@
-//! Append: lists to which transactions append numbers that nobody else appends, and which they read, as in Jepsen's
-//! list-append test. What was read, and the lists at the end, prove how isolated the transactions were.
+//! Append: lists to which transactions append numbers that nobody else appends, and which they read, as in
+//! Jepsen's list-append test. What was read, and the lists at the end, prove how isolated the transactions
+//! were.
 //!
-//! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction says what it did and
-//! saw ([`history`]); [`isolation`] judges what all of them say together, by way of the [`graph`] of their dependencies.
+//! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction says what it
+//! did and saw ([`history`]); [`isolation`] judges what all of them say together, by way of the [`graph`] of
+//! their dependencies.
 //!
-//! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads stay short.
-//! And only the first transactions of each population are kept to be judged; later ones go to lists of their own, of
-//! which only the appends are counted.
+//! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads
+//! stay short. And only the first transactions of each population are kept to be judged; later ones go to
+//! lists of their own, of which only the appends are counted.
 
 pub mod graph;
 pub mod history;
@@ -30,9 +32,10 @@ use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::random::Random;
 use crate::{Finding, Made, Param, Seen, Source, Workload};
 
-/// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says whether it
-/// appends, 1 byte that says whether the last operation fails, and the transaction's base, 8 bytes. Operation i appends
-/// base + i. Answers the transaction, encoded ([`Txn`]); or aborts with `DOOMED` and the base.
+/// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says
+/// whether it appends, 1 byte that says whether the last operation fails, and the transaction's base, 8
+/// bytes. Operation i appends base + i. Answers the transaction, encoded ([`Txn`]); or aborts with `DOOMED`
+/// and the base.
 pub const RUN: ProcedureId = ProcedureId(1030);
 /// Reads everything. No arguments. Answers [`Lists`].
 pub const AUDIT: ProcedureId = ProcedureId(1031);
@@ -221,7 +224,8 @@ pub struct Parameters {
     pub distribution: Distribution,
     /// A transaction has 1 to so many operations.
     pub ops_max: usize,
-    /// The share of transactions that only read. The others append by half of their operations, and once at least.
+    /// The share of transactions that only read. The others append by half of their operations, and once at
+    /// least.
     pub read_only: f64,
     /// The share of the others that fail at their end, when all has been done.
     pub fails: f64,
@@ -418,8 +422,8 @@ impl Clients {
         share > 0.0 && self.random.unit() < share
     }
 
-    /// The list in a place; the one after it, once it has had our share of appends. Populations that keep pace use
-    /// the same lists.
+    /// The list in a place; the one after it, once it has had our share of appends. Populations that keep
+    /// pace use the same lists.
     fn list(&mut self, place: u64, appends: bool) -> u64 {
         let in_use = self.lists.len() as u64;
         let (generation, count) = &mut self.lists[place as usize];
