@@ -1,8 +1,13 @@
 //! Delivery: the oldest new order of each district of a warehouse is delivered (clause 2.7).
 //!
 //! Whose orders these are is not known in advance. So a read-only transaction looks ([`PEEK`]), and the real one,
-//! which names these customers, looks again: if a customer is not the one any more, it starts over with what it
-//! found (OLLP; calvin.md, section 4.7). Another order of the same customer will do: what counts is the keys.
+//! which names these customers, looks again: if a district's turn is that of a customer it does not name, it starts
+//! over with what it found (OLLP; calvin.md, section 4.7). What counts is the keys: another order of the same
+//! customer will do.
+//!
+//! Deliveries to one warehouse are each other's only disturbance, and each makes all others stale. So one that starts
+//! over names twice as many customers of each district as before, those who are next, and has to start over again
+//! only if more deliveries than that came first.
 
 use std::sync::Arc;
 
@@ -18,8 +23,9 @@ use super::{DAMAGED, below, below_numbers, split_packed, string, write_numbers};
 ///
 /// Answers the O_ID of each district, nil where there was nothing to deliver.
 pub const DELIVERY: ProcedureId = ProcedureId(1048);
-/// What is to be delivered. Arguments: the keys of districts. Answers one bulk: of each district the smallest
-/// NO_O_ID and its O_C_ID, 4 bytes each, 0 if there is none.
+/// Who is to be delivered to. Arguments: the keys of districts. Answers one bulk: of each district the O_C_ID of the
+/// smallest NO_O_ID, 4 bytes, 0 if there is none. The answer of a delivery that starts over is alike, but has several
+/// of each district, those of the next orders.
 pub const PEEK: ProcedureId = ProcedureId(1049);
 
 pub(super) fn register(registry: &mut Registry) {
@@ -61,54 +67,64 @@ impl DeliveryCall {
 /// The largest O_CARRIER_ID.
 pub const MAX_CARRIER: u8 = 10;
 
-/// The order that a district would deliver now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Due {
-    order: u32,
-    customer: u32,
+/// The most customers of a district that a delivery names.
+const MAX_WINDOW: usize = 16;
+
+/// Whose the order `number` of the district is.
+fn due(cx: &FragmentContext<'_>, number: u32) -> Option<u32> {
+    Some(Order::read(below(cx.below.as_deref()?, Covered::Order(number))?)?.customer)
 }
 
-impl Due {
-    fn of(cx: &FragmentContext<'_>) -> Option<Due> {
-        let district = string(&cx.target).and_then(District::read)?;
-        let number = district.oldest_new_order;
-        let order = Order::read(below(cx.below.as_deref()?, Covered::Order(number))?)?;
-        (number < district.next_order).then_some(Due { order: number, customer: order.customer })
-    }
-
-    fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.order.to_le_bytes());
-        out.extend_from_slice(&self.customer.to_le_bytes());
-    }
-
-    /// Reads the answer of [`PEEK`], or of a restart.
-    fn read_all(answer: &[u8]) -> Option<Vec<Due>> {
-        let bytes = Datum::first(answer).as_bytes()?;
-        let (dues, []) = bytes.as_chunks::<8>() else { return None };
-        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
-        let dues = dues.iter().map(|due| Due { order: word(&due[..4]), customer: word(&due[4..]) });
-        Some(dues.collect())
-    }
+/// The customers of the next orders to be delivered, 0 where there is none.
+fn window(cx: &FragmentContext<'_>, length: usize) -> Vec<u32> {
+    let numbers = string(&cx.target)
+        .and_then(District::read)
+        .map_or(0..0, |district| district.oldest_new_order..district.next_order);
+    let mut customers: Vec<u32> = numbers.take(length).map_while(|number| due(cx, number)).collect();
+    customers.resize(length, 0);
+    customers
 }
 
-/// The arguments of the real transaction: the keys of the districts, those of the customers of the districts that
-/// have one, and then O_CARRIER_ID and the C_ID of each district or 0.
+fn write_window(customers: &[u32], out: &mut Vec<u8>) {
+    customers.iter().for_each(|customer| out.extend_from_slice(&customer.to_le_bytes()));
+}
+
+/// The last argument of the real transaction, behind the keys of the districts and of the customers: O_CARRIER_ID, the
+/// number of districts, and of each of them equally many C_IDs, 4 bytes each. A 0 is none; no C_ID is there twice.
+#[derive(Clone, Copy)]
 struct Packed<'a> {
     carrier: u8,
+    districts: usize,
     customers: &'a [[u8; 4]],
 }
 
 impl<'a> Packed<'a> {
     fn read(packed: &'a [u8]) -> Option<Packed<'a>> {
-        let (carrier, rest) = packed.split_first()?;
+        let ([carrier, districts], rest) = packed.split_first_chunk()?;
         let (customers, []) = rest.as_chunks() else { return None };
+        let packed = Packed { carrier: *carrier, districts: usize::from(*districts), customers };
         let sound = (1..=MAX_CARRIER).contains(carrier)
-            && (1..=usize::from(MAX_DISTRICTS)).contains(&customers.len());
-        sound.then_some(Packed { carrier: *carrier, customers })
+            && (1..=MAX_DISTRICTS).contains(districts)
+            && customers.len().is_multiple_of(packed.districts)
+            && (1..=MAX_WINDOW).contains(&packed.length());
+        sound.then_some(packed)
     }
 
-    fn customer(&self, district: usize) -> u32 {
-        self.customers.get(district).map_or(0, |id| u32::from_le_bytes(*id))
+    /// That of a transaction: its last argument.
+    fn of(args: Args<'a>) -> Option<Packed<'a>> {
+        Packed::read(args.iter().last()?.bytes)
+    }
+
+    /// How many customers there are of each district.
+    fn length(&self) -> usize {
+        self.customers.len() / self.districts
+    }
+
+    /// The customers of a district, counted from 0, that are named.
+    fn of_district(&self, district: usize) -> impl Iterator<Item = u32> + Clone {
+        let from = (district * self.length()).min(self.customers.len());
+        let customers = self.customers[from..].iter().take(self.length());
+        customers.map(|id| u32::from_le_bytes(*id)).filter(|customer| *customer != 0)
     }
 }
 
@@ -119,38 +135,67 @@ impl Delivery {
     /// The first district's; the others' follow.
     const DISTRICT: u16 = 1;
 
-    /// Delivers the order of a district and returns what it amounts to.
-    fn deliver(cx: &mut FragmentContext<'_>, due: Due, carrier: u8) -> i64 {
+    /// Delivers the oldest order of a district, if there is one and its customer is named.
+    fn deliver(cx: &mut FragmentContext<'_>, district: usize) -> Result<(), Abort> {
         let delivered_ms = cx.now.0;
-        if let Some(mut row) = string(&cx.target).and_then(District::read) {
-            row.oldest_new_order = due.order.wrapping_add(1);
-            let numbers = row.numbers();
-            write_numbers(cx, &numbers);
+        let Some(packed) = Packed::of(cx.args) else { return Ok(()) };
+        let Some(mut row) = string(&cx.target).and_then(District::read) else { return Ok(()) };
+        let number = row.oldest_new_order;
+        let Some(customer) = (number < row.next_order).then(|| due(cx, number)).flatten() else {
+            return Ok(());
+        };
+        if !packed.of_district(district).any(|named| named == customer) {
+            let mut fresh = Vec::new();
+            write_window(&window(cx, (2 * packed.length()).min(MAX_WINDOW)), &mut fresh);
+            Writer(cx.out).bulk(&fresh);
+            return Err(Abort::Restart);
         }
+        row.oldest_new_order = number + 1;
+        let numbers = row.numbers();
+        write_numbers(cx, &numbers);
         let rows = cx.below();
-        let Some(mut order) = below(rows, Covered::Order(due.order)).and_then(Order::read) else { return 0 };
-        order.carrier = carrier;
-        below_numbers(rows, Covered::Order(due.order), &order.numbers());
-        rows.edit(&Covered::NewOrder(due.order).suffix(), &mut |cell| cell.delete());
+        let Some(mut order) = below(rows, Covered::Order(number)).and_then(Order::read) else {
+            return Ok(());
+        };
+        order.carrier = packed.carrier;
+        below_numbers(rows, Covered::Order(number), &order.numbers());
+        rows.edit(&Covered::NewOrder(number).suffix(), &mut |cell| cell.delete());
         let mut amount_cents = 0i64;
         for line in 1..=order.lines {
-            let covered = Covered::OrderLine(due.order, line);
+            let covered = Covered::OrderLine(number, line);
             let Some(mut row) = below(rows, covered).and_then(OrderLine::read) else { continue };
             row.delivered_ms = delivered_ms;
             amount_cents = amount_cents.wrapping_add(row.amount_cents);
             let numbers = row.numbers();
             below_numbers(rows, covered, &numbers);
         }
-        amount_cents
+        let mut slot = Writer(cx.out);
+        slot.int(i64::from(number));
+        slot.int(i64::from(customer));
+        slot.int(amount_cents);
+        Ok(())
+    }
+
+    /// Credits a customer who is named, if the order that was delivered is its.
+    fn credit(cx: &mut FragmentContext<'_>) {
+        let Some((_, customer, amount_cents)) = read_slot(cx.inputs.raw(0)) else { return };
+        let Some(Named { row: Row::Customer(_, named), .. }) = Named::read(cx.key.bytes) else { return };
+        if named == customer
+            && let Some(mut row) = string(&cx.target).and_then(Customer::read)
+        {
+            row.balance_cents = row.balance_cents.wrapping_add(amount_cents);
+            row.deliveries = row.deliveries.wrapping_add(1);
+            let numbers = row.numbers();
+            write_numbers(cx, &numbers);
+        }
     }
 }
 
-/// What a district's fragment has in its slot: the order and its customer, or zeros, and what was delivered.
-fn read_slot(slot: &[u8]) -> Option<(Due, i64)> {
-    let (Datum::Bulk(due), rest) = Datum::split(slot)? else { return None };
-    let mut bulk = Vec::new();
-    Writer(&mut bulk).bulk(due);
-    Some((*Due::read_all(&bulk)?.first()?, Datum::first(rest).as_int()?))
+/// What a district's fragment has delivered: the order, its customer, and what it amounts to.
+fn read_slot(slot: &[u8]) -> Option<(u32, u32, i64)> {
+    let (Datum::Int(order), rest) = Datum::split(slot)? else { return None };
+    let (Datum::Int(customer), rest) = Datum::split(rest)? else { return None };
+    Some((order as u32, customer as u32, Datum::first(rest).as_int()?))
 }
 
 impl Procedure for Delivery {
@@ -158,82 +203,66 @@ impl Procedure for Delivery {
         let (mut keys, packed) = split_packed(args)?;
         let packed = Packed::read(packed).ok_or(DAMAGED)?;
         let first = args.get(0).and_then(Named::read).ok_or(DAMAGED)?;
-        let mut slots = [SlotNo(0); MAX_DISTRICTS as usize];
-        for (i, slot) in slots[..packed.customers.len()].iter_mut().enumerate() {
+        let mut next = |row| {
             let key = keys.next().ok_or(DAMAGED)?;
-            if Named::read(key.bytes) != Some(Named { row: Row::District(i as u8 + 1), ..first }) {
-                return Err(DAMAGED);
-            }
+            if Named::read(key.bytes) == Some(Named { row, ..first }) { Ok(Some(key)) } else { Err(DAMAGED) }
+        };
+        let mut slots = [SlotNo(0); MAX_DISTRICTS as usize];
+        for (i, slot) in slots[..packed.districts].iter_mut().enumerate() {
+            let Some(key) = next(Row::District(i as u8 + 1))? else { continue };
             *slot = planner.key_in(DB, Delivery::DISTRICT + i as u16, Access::Write, key)?;
             planner.covering();
             planner.abortable();
         }
-        for (i, slot) in slots[..packed.customers.len()].iter().enumerate() {
-            let customer = packed.customer(i);
-            if customer == 0 {
-                continue;
+        for (i, slot) in slots[..packed.districts].iter().enumerate() {
+            let named = packed.of_district(i);
+            for (n, customer) in named.clone().enumerate() {
+                if named.clone().take(n).any(|other| other == customer) {
+                    return Err(DAMAGED);
+                }
+                let Some(key) = next(Row::Customer(i as u8 + 1, customer))? else { continue };
+                planner.key_in(DB, Delivery::CUSTOMER, Access::Write, key)?;
+                planner.input(*slot);
+                planner.silent();
             }
-            let key = keys.next().ok_or(DAMAGED)?;
-            if Named::read(key.bytes) != Some(Named { row: Row::Customer(i as u8 + 1, customer), ..first }) {
-                return Err(DAMAGED);
-            }
-            planner.key_in(DB, Delivery::CUSTOMER, Access::Write, key)?;
-            planner.input(*slot);
-            planner.silent();
         }
         if keys.next().is_some() { Err(DAMAGED) } else { Ok(()) }
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if code == Delivery::CUSTOMER {
-            let amount_cents = read_slot(cx.inputs.raw(0)).map_or(0, |(_, amount)| amount);
-            if let Some(mut row) = string(&cx.target).and_then(Customer::read) {
-                row.balance_cents = row.balance_cents.wrapping_add(amount_cents);
-                row.deliveries = row.deliveries.wrapping_add(1);
-                let numbers = row.numbers();
-                write_numbers(cx, &numbers);
+        match code.checked_sub(Delivery::DISTRICT) {
+            Some(district) => Delivery::deliver(cx, usize::from(district)),
+            None => {
+                Delivery::credit(cx);
+                Ok(())
             }
-            return Ok(());
         }
-        let due = Due::of(cx).unwrap_or_default();
-        let packed = cx.args.iter().last().and_then(|packed| Packed::read(packed.bytes));
-        let expected = packed.as_ref().map(|packed| packed.customer(usize::from(code - Delivery::DISTRICT)));
-        let is_expected = expected == Some(due.customer);
-        let amount_cents = match packed {
-            Some(Packed { carrier, .. }) if is_expected && due.customer != 0 => {
-                Delivery::deliver(cx, due, carrier)
-            }
-            _ => 0,
-        };
-        let mut bytes = Vec::with_capacity(8);
-        due.encode(&mut bytes);
-        let mut slot = Writer(cx.out);
-        slot.bulk(&bytes);
-        slot.int(amount_cents);
-        if is_expected { Ok(()) } else { Err(Abort::Restart) }
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let packed = cx.args().iter().last().and_then(|packed| Packed::read(packed.bytes));
-        let districts = packed.map_or(0, |packed| packed.customers.len());
+        let districts = Packed::of(cx.args()).map_or(0, |packed| packed.districts);
         let mut writer = Writer(out);
         writer.array(districts);
         for i in 0..districts as u32 {
             match read_slot(cx.slot(i)) {
-                Some((Due { order, .. }, _)) if order != 0 => writer.int(i64::from(order)),
-                _ => writer.nil(),
+                Some((order, ..)) => writer.int(i64::from(order)),
+                None => writer.nil(),
             }
         }
     }
 
-    /// Of a restart: what [`PEEK`] would answer now.
+    /// Of a restart: who is next in the districts that were found changed, and who was named in the others.
     fn abort_reply(&self, abort: Abort, slot: SlotNo, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let packed = cx.args().iter().last().and_then(|packed| Packed::read(packed.bytes));
-        match (abort, packed) {
+        match (abort, Packed::of(cx.args())) {
             (Abort::Restart, Some(packed)) => {
-                let mut bytes = Vec::new();
-                for i in 0..packed.customers.len() as u32 {
-                    read_slot(cx.slot(i)).unwrap_or_default().0.encode(&mut bytes);
+                let length = (2 * packed.length()).min(MAX_WINDOW);
+                let mut bytes = Vec::with_capacity(4 * length * packed.districts);
+                for (i, district) in (0..packed.districts).enumerate() {
+                    match Datum::first(cx.slot(i as u32)) {
+                        Datum::Bulk(fresh) => bytes.extend_from_slice(fresh),
+                        _ => write_window(&packed.of_district(district).collect::<Vec<_>>(), &mut bytes),
+                    }
+                    bytes.resize(4 * length * (i + 1), 0);
                 }
                 Writer(out).bulk(&bytes);
             }
@@ -255,13 +284,20 @@ impl Procedure for Delivery {
         let mut builder = ArgsBuilder::new(&mut bytes);
         args.iter().take(args.len() - 1).for_each(|key| _ = builder.push(key.bytes));
         let Some(answer) = known.answers.last() else { return Ok(Reconnaissance::Ask(PEEK, bytes)) };
-        let dues = Due::read_all(answer).filter(|dues| dues.len() == usize::from(call.districts));
-        let dues = dues.ok_or(DAMAGED)?;
-        let mut packed = vec![call.carrier];
-        for (due, district) in dues.iter().zip(1..) {
-            packed.extend_from_slice(&due.customer.to_le_bytes());
-            if due.customer != 0 {
-                builder.push(&prefix.key(Row::Customer(district, due.customer)));
+        let (customers, []) = Datum::first(answer).as_bytes().ok_or(DAMAGED)?.as_chunks::<4>() else {
+            return Err(DAMAGED);
+        };
+        let length = customers.len() / usize::from(call.districts);
+        let mut packed = vec![call.carrier, call.districts];
+        for (named, district) in customers.chunks(length.max(1)).zip(1..) {
+            for (i, customer) in named.iter().enumerate() {
+                let number = u32::from_le_bytes(*customer);
+                if number == 0 || named[..i].contains(customer) {
+                    packed.extend_from_slice(&[0; 4]);
+                    continue;
+                }
+                packed.extend_from_slice(customer);
+                builder.push(&prefix.key(Row::Customer(district, number)));
             }
         }
         builder.push(&packed);
@@ -284,9 +320,8 @@ impl Procedure for Peek {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let due = Due::of(cx).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(8);
-        due.encode(&mut bytes);
+        let mut bytes = Vec::with_capacity(4);
+        write_window(&window(cx, 1), &mut bytes);
         Writer(cx.out).bulk(&bytes);
         Ok(())
     }

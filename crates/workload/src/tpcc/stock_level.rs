@@ -2,7 +2,9 @@
 //!
 //! Which items these are is not known in advance. So one transaction looks ([`PEEK`]), and the real one, which names
 //! their stocks, looks again, and starts over if an order that came between has an item that it does not name (OLLP;
-//! calvin.md, section 4.7). The specification would allow less (clause 2.8.2.3): reads of committed rows.
+//! calvin.md, section 4.7). In a district that sells faster than transactions pass, that would go on. So one that
+//! starts over takes the orders as they were found then, which do not change any more: the specification asks no more
+//! than that what is read was committed, and was the newest when the client asked (clause 2.8.2.3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +20,9 @@ use super::{DAMAGED, below, split_packed, string};
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
 /// stock is below it.
 pub const STOCK_LEVEL: ProcedureId = ProcedureId(1050);
-/// What a district sold of late. Arguments: its key. Answers one bulk: the I_IDs of the newest 20 orders, each once
-/// and in order, 4 bytes each.
+/// What a district sold of late. Arguments: its key. Answers one bulk: 0, 4 bytes, and the I_IDs of the newest 20
+/// orders, each once and in order, 4 bytes each. The answer of a StockLevel that starts over is alike, but begins with
+/// D_NEXT_O_ID as it was then.
 pub const PEEK: ProcedureId = ProcedureId(1051);
 
 /// How many orders count.
@@ -52,33 +55,58 @@ impl StockLevelCall {
     }
 }
 
-/// The items of the newest orders of the district.
-fn sold_of_late(cx: &FragmentContext<'_>) -> BTreeSet<u32> {
-    let mut items = BTreeSet::new();
-    let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::read), cx.below.as_deref())
-    else {
-        return items;
-    };
-    for number in district.next_order.saturating_sub(ORDERS).max(1)..district.next_order {
-        let Some(order) = below(rows, Covered::Order(number)).and_then(Order::read) else { continue };
-        for line in 1..=order.lines {
-            items.extend(
-                below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::read).map(|row| row.item),
-            );
+/// What a district sold of late.
+#[derive(Debug, Default)]
+struct Sold {
+    /// D_NEXT_O_ID at that time, or 0 for now, whenever that is.
+    next_order: u32,
+    items: BTreeSet<u32>,
+}
+
+impl Sold {
+    /// The items of the newest orders before this one, or, for 0, of the district.
+    fn before(cx: &FragmentContext<'_>, next_order: u32) -> Sold {
+        let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::read), cx.below.as_deref())
+        else {
+            return Sold::default();
+        };
+        let next_order =
+            if next_order == 0 { district.next_order } else { next_order.min(district.next_order) };
+        let mut items = BTreeSet::new();
+        for number in next_order.saturating_sub(ORDERS).max(1)..next_order {
+            let order = below(rows, Covered::Order(number)).and_then(Order::read);
+            for line in 1..=order.map_or(0, |order| order.lines) {
+                let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::read);
+                items.extend(row.map(|row| row.item));
+            }
         }
+        Sold { next_order, items }
     }
-    items
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let words = [self.next_order].into_iter().chain(self.items.iter().copied());
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        Writer(out).bulk(&bytes);
+    }
+
+    fn read(slot: &[u8]) -> Option<Sold> {
+        let (words, []) = Datum::first(slot).as_bytes()?.as_chunks() else { return None };
+        let (next_order, items) = words.split_first()?;
+        let items = items.iter().map(|item| u32::from_le_bytes(*item)).collect();
+        Some(Sold { next_order: u32::from_le_bytes(*next_order), items })
+    }
 }
 
-fn write_items(items: &BTreeSet<u32>, out: &mut Vec<u8>) {
-    let bytes: Vec<u8> = items.iter().flat_map(|item| item.to_le_bytes()).collect();
-    Writer(out).bulk(&bytes);
+/// The last argument of the real transaction, behind the keys of the district and the stocks: the threshold, and
+/// before which order the orders are that count, 4 bytes, 0 for the newest.
+fn read_packed(packed: &[u8]) -> Option<(u8, u32)> {
+    let (threshold, next_order) = packed.split_first()?;
+    Some((*threshold, u32::from_le_bytes(next_order.try_into().ok()?)))
 }
 
-/// Reads what [`write_items`] wrote, ascending.
-fn read_items(slot: &[u8]) -> Option<impl Iterator<Item = u32> + '_> {
-    let (items, []) = Datum::first(slot).as_bytes()?.as_chunks() else { return None };
-    Some(items.iter().map(|item| u32::from_le_bytes(*item)))
+/// That of a transaction.
+fn packed_of(args: Args<'_>) -> Option<(u8, u32)> {
+    read_packed(args.iter().last()?.bytes)
 }
 
 /// The items whose stocks the real transaction names, between the district's key and the threshold.
@@ -100,7 +128,7 @@ impl StockLevel {
 impl Procedure for StockLevel {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let (mut keys, packed) = split_packed(args)?;
-        let (Some(key), 1) = (keys.next(), packed.len()) else { return Err(DAMAGED) };
+        let (Some(key), Some(_)) = (keys.next(), read_packed(packed)) else { return Err(DAMAGED) };
         let district = Named::read(key.bytes).ok_or(DAMAGED)?;
         let Row::District(_) = district.row else { return Err(DAMAGED) };
         planner.key_in(DB, StockLevel::DISTRICT, Access::Read, key)?;
@@ -125,21 +153,21 @@ impl Procedure for StockLevel {
             }
             return Ok(());
         }
-        let items = sold_of_late(cx);
-        write_items(&items, cx.out);
+        let sold = Sold::before(cx, packed_of(cx.args).map_or(0, |(_, next_order)| next_order));
+        sold.write(cx.out);
         let named: BTreeSet<u32> = named_items(cx.args).collect();
-        if items.is_subset(&named) { Ok(()) } else { Err(Abort::Restart) }
+        if sold.items.is_subset(&named) { Ok(()) } else { Err(Abort::Restart) }
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         let args = cx.args();
-        let threshold = args.iter().last().and_then(|packed| packed.bytes.first().copied()).unwrap_or(0);
+        let (threshold, _) = packed_of(args).unwrap_or_default();
         // A stock that is named for an order which is not among the newest any more does not count.
-        let sold: BTreeSet<u32> = read_items(cx.slot(0)).into_iter().flatten().collect();
+        let sold = Sold::read(cx.slot(0)).unwrap_or_default();
         let mut low = 0;
         for (item, slot) in named_items(args).zip(1..) {
             let is_low = Datum::first(cx.slot(slot)).as_int().is_some_and(|left| left < i64::from(threshold));
-            low += i64::from(is_low && sold.contains(&item));
+            low += i64::from(is_low && sold.items.contains(&item));
         }
         Writer(out).int(low);
     }
@@ -156,8 +184,10 @@ impl Procedure for StockLevel {
         let mut builder = ArgsBuilder::new(&mut bytes);
         builder.push(key);
         let Some(answer) = known.answers.last() else { return Ok(Reconnaissance::Ask(PEEK, bytes)) };
-        read_items(answer).ok_or(DAMAGED)?.for_each(|item| _ = builder.push(&prefix.key(Row::Stock(item))));
-        builder.push(&[threshold]);
+        let Sold { next_order, items } = Sold::read(answer).ok_or(DAMAGED)?;
+        items.into_iter().for_each(|item| _ = builder.push(&prefix.key(Row::Stock(item))));
+        let [a, b, c, d] = next_order.to_le_bytes();
+        builder.push(&[threshold, a, b, c, d]);
         Ok(Reconnaissance::Ready(bytes))
     }
 }
@@ -174,8 +204,7 @@ impl Procedure for Peek {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let items = sold_of_late(cx);
-        write_items(&items, cx.out);
+        Sold { next_order: 0, ..Sold::before(cx, 0) }.write(cx.out);
         Ok(())
     }
 }
