@@ -3,8 +3,6 @@
 //! The answer that the workload judges says what was done, which a block's replies do not. So the block is told to echo
 //! it; a script puts the answer together itself.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context, bail};
 use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
 use ordain_workload::append::history::{Txn, values_of};
@@ -13,7 +11,7 @@ use ordain_workload::{Param, Workload};
 
 use super::script::Script;
 use super::{Form, audit, block, read_one, split_packed};
-use crate::resp::link::{Link, no_error};
+use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
 /// What a transaction does, in Lua, with the encoding of what it saw. Arguments: a digit for each key that says whether
@@ -109,7 +107,7 @@ impl Form for Append {
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut found = Lists::default();
-        let keys = all_keys(link)?;
+        let keys = audit::all_keys(link)?;
         link.ask_all(
             &keys,
             |key, out| _ = out.begin(2).word("GET").word(key),
@@ -146,30 +144,6 @@ fn told(items: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(txn)
-}
-
-/// All keys of the database.
-fn all_keys(link: &mut Link) -> anyhow::Result<BTreeSet<Vec<u8>>> {
-    let mut keys = BTreeSet::new();
-    let mut cursor = b"0".to_vec();
-    loop {
-        let reply = link.ask(&[&b"SCAN"[..], &cursor, b"COUNT", b"1000"])?;
-        no_error(&reply).context("SCAN was refused")?;
-        let mut found = || {
-            let (Datum::Array(2), rest) = Datum::split(&reply)? else { return None };
-            let (Datum::Bulk(next), rest) = Datum::split(rest)? else { return None };
-            let (Datum::Array(_), mut rest) = Datum::split(rest)? else { return None };
-            while let Some((key, tail)) = Datum::split(rest) {
-                keys.insert(key.as_bytes()?.to_vec());
-                rest = tail;
-            }
-            Some(next.to_vec())
-        };
-        cursor = found().context("SCAN answered something else")?;
-        if cursor == b"0" {
-            return Ok(keys);
-        }
-    }
 }
 
 #[cfg(test)]

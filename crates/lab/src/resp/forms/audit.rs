@@ -4,6 +4,8 @@
 //! There is no digest: such a server keeps none that could be held against its records, and what the check says of it
 //! is not reported.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Writer};
 use ordain_workload::audit::{Found, Numbers};
@@ -66,6 +68,33 @@ pub fn answer<F: Found>(found: &F) -> Vec<u8> {
     let mut reply = Vec::new();
     Writer(&mut reply).bulk(&bytes);
     reply
+}
+
+/// All keys of the database.
+///
+/// # Errors
+/// The connection broke.
+pub fn all_keys(link: &mut Link) -> anyhow::Result<BTreeSet<Vec<u8>>> {
+    let mut keys = BTreeSet::new();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let reply = link.ask(&[&b"SCAN"[..], &cursor, b"COUNT", b"1000"])?;
+        no_error(&reply).context("SCAN was refused")?;
+        let mut found = || {
+            let (Datum::Array(2), rest) = Datum::split(&reply)? else { return None };
+            let (Datum::Bulk(next), rest) = Datum::split(rest)? else { return None };
+            let (Datum::Array(_), mut rest) = Datum::split(rest)? else { return None };
+            while let Some((key, tail)) = Datum::split(rest) {
+                keys.insert(key.as_bytes()?.to_vec());
+                rest = tail;
+            }
+            Some(next.to_vec())
+        };
+        cursor = found().context("SCAN answered something else")?;
+        if cursor == b"0" {
+            return Ok(keys);
+        }
+    }
 }
 
 /// The integer in a bulk of digits.

@@ -15,6 +15,7 @@ mod block;
 mod micro;
 mod native;
 mod script;
+mod tpcc;
 mod ycsb;
 
 use std::fmt;
@@ -130,6 +131,11 @@ pub fn prepare(
             Box::new(micro::Micro::prepare(workload, form == FormName::Script, link)?)
         }
         ("bank", FormName::Script) => Box::new(bank::Bank::prepare(workload, link)?),
+        ("tpcc", FormName::Script) if server.is_ordain() => bail!(
+            "tpcc as scripts touches rows whose keys follow from what it reads, and those cannot be declared to {server}: \
+             choose --form native"
+        ),
+        ("tpcc", FormName::Script) => Box::new(tpcc::Tpcc::prepare(link)?),
         (_, form) => match others(name) {
             Some(others) => bail!("{name} has no form {form}, it has native on Ordain: {others}"),
             None => bail!("{name} has no form {form}, only native, on Ordain"),
@@ -143,6 +149,7 @@ fn others(workload: &str) -> Option<&'static str> {
         "append" | "ycsb" | "micro" | "micro-regions" => {
             Some("on any server choose --form multi or --form script")
         }
+        "tpcc" => Some("on Redis choose --form script"),
         "bank" => Some("on any server choose --form script"),
         _ => None,
     }
@@ -214,11 +221,11 @@ mod tests {
         args::encode(args)
     }
 
-    /// What a form writes, a command a line.
-    pub fn transcript(form: &dyn Form, procedure: ProcedureId, args: &[u8]) -> String {
+    /// The commands that a form writes, word by word.
+    pub fn commands(form: &dyn Form, procedure: ProcedureId, args: &[u8]) -> Vec<Vec<Vec<u8>>> {
         let mut out = Commands::default();
         form.write(procedure, Args::parse(args).unwrap(), &mut out).unwrap();
-        let (mut rest, mut text, mut lines) = (&out.bytes[..], String::new(), 0);
+        let (mut rest, mut lines) = (&out.bytes[..], Vec::new());
         while !rest.is_empty() {
             let mut words = Vec::new();
             // A command is an array of bulks, just like a reply.
@@ -227,14 +234,22 @@ mod tests {
             let (_, mut left) = Datum::split(&words).unwrap();
             let mut line = Vec::new();
             while let Some((word, tail)) = Datum::split(left) {
-                line.push(word.as_bytes().unwrap().escape_ascii().to_string());
+                line.push(word.as_bytes().unwrap().to_vec());
                 left = tail;
             }
-            text += &(line.join(" ") + "\n");
-            lines += 1;
+            lines.push(line);
         }
-        assert_eq!(lines, out.count, "a reply is waited for for every command");
-        text
+        assert_eq!(lines.len(), out.count as usize, "a reply is waited for for every command");
+        lines
+    }
+
+    /// The same as text, a command a line.
+    pub fn transcript(form: &dyn Form, procedure: ProcedureId, args: &[u8]) -> String {
+        let text = |line: Vec<Vec<u8>>| {
+            let words: Vec<String> = line.iter().map(|word| word.escape_ascii().to_string()).collect();
+            words.join(" ") + "\n"
+        };
+        commands(form, procedure, args).into_iter().map(text).collect()
     }
 
     #[test]
