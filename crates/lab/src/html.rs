@@ -260,19 +260,24 @@ impl Section {
 /// A text as it must be written in HTML, XML and their attributes.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
+    for letter in text.chars().map(allowed) {
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // No document may hold these, escaped or not.
-            letter if letter.is_control() && !matches!(letter, '\n' | '\t') => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
     }
     out
+}
+
+/// A letter, or the sign for one that no document may hold, escaped or not.
+pub(crate) fn allowed(letter: char) -> char {
+    let forbidden =
+        letter.is_control() && !matches!(letter, '\n' | '\t') || matches!(letter, '\u{fffe}' | '\u{ffff}');
+    if forbidden { '\u{fffd}' } else { letter }
 }
 
 /// What every page says of where its figures come from.

@@ -187,11 +187,15 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
     series.push(Series::reference(reference.0, vec![(1.0, reference.1)]));
     let bounds = demands.iter().filter_map(|(name, known)| {
         let (single, cores) = (known.bottleneck()?, known.cores_used_at_most()?);
-        Some(format!("{name}: the {} is the thread that ends it, at {cores:.1} cores.", single.part))
+        Some(format!(
+            "{name}: growth ends when the {}, one thread, is busy: at {cores:.0} cores.",
+            single.part
+        ))
     });
     let notes = [
         "X(c) = min(1 / largest demand of a single thread, c / sum of demands), clients not counted: what a machine with \
-         c cores could do at best. Measured points include the clients, which share the cores."
+         c cores could do at best. The demands are those of the run with the most threads. Measured points include the \
+         clients, which share the cores."
             .to_owned(),
         "Clients do not wait for the log to be on disk, as the paper's did not.".to_owned(),
     ];

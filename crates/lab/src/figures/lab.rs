@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use comfy_table::ContentArrangement;
-use ordain_role::Bugs;
 use serde_json::{Value, json};
 
 use super::registry::{FIGURES, Figure, find};
-use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, RunArgs, Size, Told};
-use crate::bench::{Bench, registry};
+use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, Paper, RunArgs, Size, Told};
+use crate::bench::Bench;
 use crate::embedded::Length;
 use crate::host::Host;
 use crate::html::{self, Block, Cell, Page, Section, Table};
@@ -102,7 +101,7 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
         total += (size.warmup() + experiment.measure(size)) * runs as u32;
         planned.push((figure, experiment, points));
     }
-    let mut here = Here { registry: registry(), args, size, progress: Progress::new(total) };
+    let mut here = Here { args, size, progress: Progress::new(total) };
     let mut outcomes = Vec::new();
     for (figure, experiment, points) in planned {
         let measured = here.figure(experiment, &points).with_context(|| format!("figure {}", figure.id))?;
@@ -174,7 +173,6 @@ fn in_turns(
 
 /// Measuring on this machine.
 struct Here<'a> {
-    registry: std::sync::Arc<ordain_model::Registry>,
     args: &'a RunArgs,
     size: Size,
     progress: Progress,
@@ -183,13 +181,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn figure(&mut self, experiment: &dyn Experiment, points: &[FigurePoint]) -> anyhow::Result<Measured> {
         let length = Length::Time { warmup: self.size.warmup(), measure: experiment.measure(self.size) };
-        let bench = Bench {
-            registry: self.registry.clone(),
-            length,
-            replay: false,
-            data_dir: self.args.data_dir.clone(),
-            bugs: Bugs::NONE,
-        };
+        let bench = Bench::embedded(length, self.args.data_dir.clone());
         let each = self.size.warmup() + experiment.measure(self.size);
         let mut one = OneFigure { bench, each, seed: self.args.seed, progress: &mut self.progress };
         in_turns(points, experiment.repetitions(self.size), experiment.with_ceiling(), &mut one)
@@ -272,7 +264,9 @@ impl Outcome {
 
     fn section(&self) -> Section {
         let Figure { id, paper, source, what, .. } = self.figure;
-        let mut section = Section::new(id, &format!("{paper}, {source}: {what}"));
+        let title =
+            if *paper == Paper::Ours { (*what).to_owned() } else { format!("{paper}, {source}: {what}") };
+        let mut section = Section::new(id, &title);
         section.blocks.push(Block::Text(format!("{id}: {}.", self.figure.state())));
         section.blocks.extend(self.told.plots.iter().cloned().map(Block::Plot));
         let tables = [self.told.beside_table(), self.told.shape_table()].into_iter().flatten();

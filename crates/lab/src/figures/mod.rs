@@ -15,6 +15,7 @@ mod paxflow;
 mod qstore;
 mod registry;
 mod told;
+mod tpcc;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ pub use lab::{Measure, run};
 pub use registry::{FIGURES, Figure, find};
 pub use told::{Beside, Measured, Shape, Told};
 
-use crate::bench::{Durability, Point};
+use crate::bench::{Durability, Point, System};
 
 /// The subcommands of `ordain lab`.
 #[derive(Debug, clap::Subcommand)]
@@ -159,12 +160,12 @@ impl Size {
 
     /// While measuring.
     pub fn measure(self) -> Duration {
-        Duration::from_millis(if self == Size::Quick { 1_500 } else { 15_000 })
+        Duration::from_millis(if self == Size::Quick { 1_000 } else { 15_000 })
     }
 
     /// How often each point is measured.
     pub fn repetitions(self) -> usize {
-        if self == Size::Quick { 2 } else { 5 }
+        if self == Size::Quick { 3 } else { 5 }
     }
 
     /// How many records, where the paper has so many.
@@ -188,8 +189,7 @@ impl FigurePoint {
     /// Calvin on one node, whose clients do not wait for the log, as the papers' did not: on every core.
     fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
         let point = Point {
-            engine: Engine::Calvin,
-            durability: Durability::None,
+            system: System::Embedded { engine: Engine::Calvin, durability: Durability::None },
             threads,
             clients: CLIENTS,
             rate: None,

@@ -3,7 +3,7 @@
 //! An entry without an experiment cannot run in this version; its needs say why. One with an experiment may still have
 //! needs: then it runs in part, and says of which part.
 
-use super::{Experiment, Need, Paper, calvin, ours, paxflow, qstore};
+use super::{Experiment, Need, Paper, calvin, ours, paxflow, qstore, tpcc};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -92,16 +92,6 @@ const DENEVA: [Need; 7] = [
     Engine("maat"),
     Nodes(16),
 ];
-const TPCC: [Need; 8] = [
-    Engine("qstore"),
-    Engine("no-wait"),
-    Engine("wait-die"),
-    Engine("timestamp"),
-    Engine("mvcc"),
-    Engine("maat"),
-    Nodes(16),
-    Part("TPC-C in the lab"),
-];
 const CALVINS_LINE: &str = "Calvin's line on one node";
 
 /// Every figure and table.
@@ -129,13 +119,8 @@ pub static FIGURES: [Figure; 55] = [
         &[CHECKPOINTS],
     )
     .by(&calvin::Figure3, "the line without a checkpoint"),
-    figure(
-        Calvin,
-        "calvin-4",
-        "Figure 4",
-        "TPC-C New Order throughput, 1 to 100 nodes",
-        &[Nodes(100), Part("TPC-C in the lab")],
-    ),
+    figure(Calvin, "calvin-4", "Figure 4", "TPC-C New Order throughput, 1 to 100 nodes", &[Nodes(100)])
+        .by(&tpcc::Calvin4, "one node, service demands and X(c)"),
     figure(Calvin, "calvin-5", "Figure 5", "Microbenchmark throughput, 1 to 100 nodes", &[Nodes(100)])
         .by(&calvin::Figure5, "one node, service demands and X(c)"),
     figure(
@@ -212,8 +197,10 @@ pub static FIGURES: [Figure; 55] = [
     figure(QStore, "qstore-10", "Figure 10", "Throughput by partitions per transaction", &DENEVA)
         .by(&qstore::FIGURE_10, CALVINS_LINE),
     figure(QStore, "qstore-11", "Figure 11", "Throughput, 2 to 16 servers", &DENEVA),
-    figure(QStore, "qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", &TPCC),
-    figure(QStore, "qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", &TPCC),
+    figure(QStore, "qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", &DENEVA)
+        .by(&tpcc::QSTORE_12, CALVINS_LINE),
+    figure(QStore, "qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", &DENEVA)
+        .by(&tpcc::QSTORE_13, CALVINS_LINE),
     figure(
         QStore,
         "qstore-a",

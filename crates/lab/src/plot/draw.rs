@@ -140,6 +140,8 @@ impl Canvas<'_> {
         let font = FontDesc::new(FontFamily::SansSerif, size * UNIT * OF_THE_BACKEND, style);
         let colour = ink.code();
         let style = TextStyle::from(font).color(&colour).pos(Pos::new(anchor.0, anchor.1));
+        // The backend escapes, but does not mind letters that no document may hold.
+        let text: String = text.chars().map(crate::html::allowed).collect();
         self.draw(&Text::new(text, units(at), style));
     }
 

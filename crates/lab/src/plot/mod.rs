@@ -271,4 +271,20 @@ mod tests {
         plot.series.truncate(1);
         insta::assert_snapshot!(plot.svg());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_it_is_called_and_holds_it_is_well_formed(
+            title in "\\PC*|[\u{0}-\u{ffff}]{0,8}",
+            name in "[\u{0}-\u{ffff}]{0,12}",
+            points in proptest::collection::vec((proptest::num::f64::ANY, proptest::num::f64::ANY), 0..6),
+            kind in 0..3usize,
+        ) {
+            let mut plot = sample([Kind::Lines, Kind::Bars, Kind::Cdf][kind]);
+            plot.series.push(Series::measured(name.clone(), points.clone()));
+            plot.series.push(Series::reference(name, points));
+            plot.title = title;
+            proptest::prop_assert!(roxmltree::Document::parse(&plot.svg()).is_ok());
+        }
+    }
 }

@@ -221,4 +221,25 @@ mod tests {
             assert!(fitted.to > fitted.from, "{fitted:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn every_value_has_its_place_and_every_tick_is_on_the_axis(
+            values in proptest::collection::vec(1e-6..1e12f64, 1..20),
+            from_zero: bool,
+        ) {
+            for scale in [Scale::Linear, Scale::Log] {
+                let fitted = fit(&scale, values.iter().copied(), from_zero);
+                for value in &values {
+                    let share = fitted.share(*value).unwrap();
+                    proptest::prop_assert!((-1e-6..=1.0 + 1e-6).contains(&share), "{scale:?} {value} at {share}");
+                }
+                proptest::prop_assert!((1..=40).contains(&fitted.ticks.len()), "{fitted:?}");
+                for tick in &fitted.ticks {
+                    let share = fitted.share(*tick).unwrap();
+                    proptest::prop_assert!((-1e-6..=1.0 + 1e-6).contains(&share), "{scale:?} tick {tick} at {share}");
+                }
+            }
+        }
+    }
 }
