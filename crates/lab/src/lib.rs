@@ -13,6 +13,7 @@ pub mod bench;
 pub mod ceiling;
 pub mod demand;
 pub mod embedded;
+pub mod figures;
 pub mod host;
 pub mod html;
 pub mod meter;
@@ -33,6 +34,12 @@ pub enum BenchCommand {
     Ycsb(BenchArgs<workloads::ycsb::YcsbKnobs>),
     /// Bank: transfers that abort where the funds are missing; no money may be made or lost
     Bank(BenchArgs<workloads::bank::BankKnobs>),
+    /// TPC-C: all nine tables, all five transactions; the consistency conditions are checked
+    Tpcc(BenchArgs<workloads::tpcc::TpccKnobs>),
+    /// The microbenchmarks of the Calvin and the regions papers; the sum of the counters is checked
+    Micro(BenchArgs<workloads::micro::MicroKnobs>),
+    /// List-append: every answer is judged, and a breach of serializability is named
+    Append(BenchArgs<workloads::append::AppendKnobs>),
     /// The same record accesses with no transaction system at all: what this machine could do at best
     Ceiling(ceiling::CeilingArgs),
 }
@@ -45,6 +52,9 @@ pub fn run(command: BenchCommand) -> anyhow::Result<bool> {
     match command {
         BenchCommand::Ycsb(args) => bench::run(&args),
         BenchCommand::Bank(args) => bench::run(&args),
+        BenchCommand::Tpcc(args) => bench::run(&args),
+        BenchCommand::Micro(args) => bench::run(&args),
+        BenchCommand::Append(args) => bench::run(&args),
         BenchCommand::Ceiling(args) => ceiling::run(&args),
     }
 }

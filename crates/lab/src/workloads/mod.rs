@@ -3,7 +3,10 @@
 //! A knob that takes several values, separated by commas, is swept: each combination is a setting of its own, and
 //! all of them run in turns.
 
+pub mod append;
 pub mod bank;
+pub mod micro;
+pub mod tpcc;
 pub mod ycsb;
 
 use std::fmt::Debug;
