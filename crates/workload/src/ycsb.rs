@@ -444,11 +444,6 @@ impl Ycsb {
         }
         Ok(Ycsb { parameters, partitions, pools: pools.into() })
     }
-
-    /// The parameters.
-    pub fn parameters(&self) -> &Parameters {
-        &self.parameters
-    }
 }
 
 /// A transaction that may write.
