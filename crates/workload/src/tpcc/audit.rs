@@ -4,7 +4,7 @@
 //! One read-only transaction looks at all rows. All rows of a warehouse are on one shard, so each shard joins its own
 //! and judges what is within a warehouse: conditions 2 to 7 and 10 to 12. A payment is below its customer, and an
 //! order line is where the order is, so what a warehouse has of others' is summed up by warehouse and district, and
-//! judged when the shards' parts are together: conditions 1, 8 and 9, and the stocks.
+//! judged when the shards' parts are together (in `check.rs`): conditions 1, 8 and 9, and the stocks.
 //!
 //! Condition 11 is the specification's for the loaded database (2,100 orders of each district are delivered); ours
 //! is what it becomes as orders are delivered.
@@ -19,14 +19,10 @@ use ordain_model::{
     Registry, ReplyContext, Table, split_covered, system,
 };
 
-use super::load::{LOADED_MS, LOADED_PAYMENT_CENTS};
-use super::schema::{
-    Covered, Customer, DB, District, History, Item, Named, Order, OrderLine, Row, Stock, Warehouse,
-};
-use super::source::Testimony;
-use super::{Kind, Parameters};
+use super::population::LOADED_MS;
+use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
+use super::schema::{Covered, DB, Named, Row};
 use crate::audit::{Audited, Found};
-use crate::{Finding, Seen};
 
 /// Looks at all rows. No arguments. Answers an [`Audited`] with [`Rows`].
 pub const AUDIT: ProcedureId = ProcedureId(1055);
@@ -49,11 +45,11 @@ impl Wrong {
 }
 
 /// A row that is none, or that is not where it belongs.
-const DAMAGED: u8 = 0;
+pub(super) const DAMAGED: u8 = 0;
 /// A stock that no sequence of orders leaves behind.
-const STOCK: u8 = 13;
+pub(super) const STOCK: u8 = 13;
 /// A customer's newest order that is not its newest order.
-const NEWEST: u8 = 14;
+pub(super) const NEWEST: u8 = 14;
 
 /// How many rows there are, and what some of their columns add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,14 +101,14 @@ totals!(
 
 /// What a district's rows, or a warehouse's (district 0), add up to on one side and on the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Paid {
-    ytd_cents: i64,
-    history_cents: i64,
+pub(super) struct Paid {
+    pub(super) ytd_cents: i64,
+    pub(super) history_cents: i64,
 }
 
 /// What the stocks of a warehouse say was ordered of them, and what the order lines say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ordered {
+pub(super) struct Ordered {
     quantity: u64,
     lines: u64,
     remote: u64,
@@ -124,10 +120,10 @@ pub struct Rows {
     /// How many there are.
     pub totals: Totals,
     /// What is wrong within a warehouse, by the number of the condition.
-    wrong: BTreeMap<u8, Wrong>,
-    paid: BTreeMap<(u32, u8), Paid>,
+    pub(super) wrong: BTreeMap<u8, Wrong>,
+    pub(super) paid: BTreeMap<(u32, u8), Paid>,
     /// By warehouse: the stocks, the lines.
-    ordered: BTreeMap<u32, [Ordered; 2]>,
+    pub(super) ordered: BTreeMap<u32, [Ordered; 2]>,
 }
 
 impl Rows {
@@ -139,7 +135,7 @@ impl Rows {
         }
     }
 
-    fn require(&mut self, condition: u8, holds: bool, example: impl FnOnce() -> String) {
+    pub(super) fn require(&mut self, condition: u8, holds: bool, example: impl FnOnce() -> String) {
         if !holds {
             self.wrong(condition, example);
         }
@@ -545,141 +541,4 @@ impl Procedure for Audit {
         let parts = system::parts(cx.slot(0)).filter_map(Audited::<Rows>::read);
         parts.fold(Audited::default(), Audited::merge).write(out);
     }
-}
-
-/// What is wrong with one condition, as a report tells it.
-fn finding(name: &'static str, wrong: Option<&Wrong>) -> Finding {
-    Finding {
-        name,
-        wrong: wrong.map(|wrong| format!("{} times, such as {}", wrong.times, wrong.examples.join("; "))),
-    }
-}
-
-/// The conditions that each shard judges, with what else it looks at.
-const WITHIN: [(u8, &str); 12] = [
-    (DAMAGED, "whole_rows"),
-    (2, "condition_2"),
-    (3, "condition_3"),
-    (4, "condition_4"),
-    (5, "condition_5"),
-    (6, "condition_6"),
-    (7, "condition_7"),
-    (10, "condition_10"),
-    (11, "condition_11"),
-    (12, "condition_12"),
-    (STOCK, "stock_quantities"),
-    (NEWEST, "newest_orders"),
-];
-
-/// What must hold after a run.
-pub(super) fn check(parameters: &Parameters, seen: &Seen) -> Vec<Finding> {
-    let (Audited { found: mut rows, .. }, digest) = match crate::audit::read::<Rows>(seen) {
-        Ok(read) => read,
-        Err(unanswered) => return vec![unanswered],
-    };
-    let mut findings = vec![digest];
-    let payments = across_warehouses(&mut rows);
-    findings.extend(WITHIN.map(|(condition, name)| finding(name, rows.wrong.get(&condition))));
-    findings.extend(payments.iter().map(|(name, wrong)| finding(name, wrong.as_ref())));
-    findings.extend(growth(parameters, seen, &rows));
-    findings
-}
-
-/// Conditions 1, 8 and 9, and the stocks against the order lines.
-fn across_warehouses(rows: &mut Rows) -> [(&'static str, Option<Wrong>); 4] {
-    let mut sums: BTreeMap<u32, Paid> = BTreeMap::new();
-    for (&(warehouse, district), paid) in &rows.paid {
-        if district > 0 {
-            let sum = sums.entry(warehouse).or_default();
-            sum.ytd_cents = sum.ytd_cents.wrapping_add(paid.ytd_cents);
-            sum.history_cents = sum.history_cents.wrapping_add(paid.history_cents);
-        }
-    }
-    let mut judged = Rows::default();
-    for (&(w, d), &Paid { ytd_cents, history_cents }) in &rows.paid {
-        if d > 0 {
-            judged.require(9, ytd_cents == history_cents, || {
-                format!("district {d} of warehouse {w} has D_YTD {ytd_cents} where {history_cents} were paid")
-            });
-            continue;
-        }
-        let sum = sums.get(&w).copied().unwrap_or_default();
-        judged.require(1, ytd_cents == sum.ytd_cents, || {
-            format!("warehouse {w} has W_YTD {ytd_cents} where its districts have {}", sum.ytd_cents)
-        });
-        judged.require(8, ytd_cents == sum.history_cents, || {
-            format!("warehouse {w} has W_YTD {ytd_cents} where {} were paid", sum.history_cents)
-        });
-    }
-    for (w, [stocks, lines]) in &rows.ordered {
-        judged.require(STOCK, stocks == lines, || {
-            format!("the stocks of warehouse {w} say {stocks:?}, the order lines {lines:?}")
-        });
-    }
-    [("condition_1", 1), ("condition_8", 8), ("condition_9", 9), ("stocks", STOCK)]
-        .map(|(name, condition)| (name, judged.wrong.remove(&condition)))
-}
-
-/// Whether the tables have grown by what was answered, and by nothing else.
-fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
-    let Parameters { warehouses, scale, .. } = parameters;
-    let warehouses = u64::from(*warehouses);
-    let districts = warehouses * u64::from(scale.districts);
-    let per_district = |n: u32| districts * u64::from(n);
-    let committed = |kind: Kind| seen.by_kind.get(kind as usize).map_or(0, |counts| counts.committed);
-    let mut told = Testimony::default();
-    let mut odd = 0;
-    for testimony in &seen.testimonies {
-        match Testimony::decode(testimony) {
-            Some(testimony) => told += testimony,
-            None => odd += 1,
-        }
-    }
-    let totals = &rows.totals;
-    let loaded_cents = per_district(scale.customers) as i64 * LOADED_PAYMENT_CENTS;
-    let paid_cents: i64 = rows.paid.values().map(|paid| paid.history_cents).sum();
-    let fixed = [
-        ("WAREHOUSE", totals.warehouses, warehouses),
-        ("DISTRICT", totals.districts, districts),
-        ("CUSTOMER", totals.customers, per_district(scale.customers)),
-        ("customers by name", totals.names, per_district(scale.last_names())),
-        ("ITEM", totals.items, warehouses * u64::from(scale.items)),
-        ("STOCK", totals.stocks, warehouses * u64::from(scale.items)),
-    ];
-    let off: Vec<String> = fixed
-        .iter()
-        .filter(|(_, there, loaded)| there != loaded)
-        .map(|(name, there, loaded)| format!("{there} rows of {name} where {loaded} were loaded"))
-        .collect();
-    let (orders, payments) = (committed(Kind::NewOrder), committed(Kind::Payment));
-    let grown = |rows: u64, loaded: u64, name: &'static str, by: u64, what: &str| {
-        Finding::new(name, rows == loaded + by, || {
-            format!("{rows} rows where {loaded} were loaded and {by} {what}")
-        })
-    };
-    let delivered = totals.orders.wrapping_sub(totals.new_orders);
-    let loaded_delivered = per_district(scale.orders - scale.undelivered);
-    vec![
-        Finding::new("loaded_rows", off.is_empty(), || off.join("; ")),
-        grown(totals.orders, per_district(scale.orders), "orders", orders, "NewOrders committed"),
-        grown(totals.history, per_district(scale.customers), "history", payments, "Payments committed"),
-        grown(totals.new_lines, 0, "order_lines", told.lines, "lines were answered"),
-        Finding::new("payments", paid_cents == loaded_cents + told.paid_cents as i64, || {
-            format!("{paid_cents} cents where {loaded_cents} were loaded and {} paid", told.paid_cents)
-        }),
-        Finding::new(
-            "deliveries",
-            delivered == loaded_delivered + told.delivered && totals.deliveries == told.delivered,
-            || {
-                let (answered, counted) = (told.delivered, totals.deliveries);
-                format!(
-                    "{delivered} delivered orders where {loaded_delivered} were loaded, {answered} delivered, \
-                     and customers count {counted}"
-                )
-            },
-        ),
-        Finding::new("answers", told.odd == 0 && odd == 0, || {
-            format!("{} answers and {odd} testimonies that are none", told.odd)
-        }),
-    ]
 }

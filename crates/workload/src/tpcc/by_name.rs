@@ -9,7 +9,8 @@ use ordain_model::{
 };
 
 use super::DAMAGED;
-use super::schema::{DB, Key, Named, Row, customers_of_name};
+use super::rows::customers_of_name;
+use super::schema::{DB, Key, Named, Row};
 
 const NOBODY: PlanError = PlanError::fixed("ERR no customer has this last name");
 

@@ -16,7 +16,8 @@ use ordain_model::{
     ProcedureId, Reconnaissance, Registry, ReplyContext, SlotNo, Writer,
 };
 
-use super::schema::{Covered, Customer, DB, District, MAX_DISTRICTS, Named, Order, OrderLine, Row};
+use super::rows::{Customer, District, Order, OrderLine};
+use super::schema::{Covered, DB, MAX_DISTRICTS, Named, Row};
 use super::{DAMAGED, below, below_numbers, split_packed, string, write_numbers};
 
 /// Delivers. Arguments: the keys of the warehouse's districts, D_ID 1 first; then O_CARRIER_ID, 1 byte.

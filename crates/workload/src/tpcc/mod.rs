@@ -1,8 +1,8 @@
 //! TPC-C as transactions over records (TPC-C revision 5.11; calvin.md, sections 4.7, 4.8 and 7; qstore.md, section 7;
 //! fwkv.md, section 7): nine tables, five transactions, twelve consistency conditions.
 //!
-//! - [`schema`]: how rows are named and laid out;
-//! - [`load`]: the population to start from;
+//! - [`schema`], [`rows`]: how rows are named, and how they are laid out;
+//! - [`population`], [`load`]: what to start from;
 //! - [`new_order`], [`payment`], [`order_status`], [`delivery`], [`stock_level`]: the transactions;
 //! - [`source`]: which of them come next, with which arguments;
 //! - [`audit`]: what must hold of the rows.
@@ -19,12 +19,15 @@
 
 pub mod audit;
 mod by_name;
+mod check;
 pub mod delivery;
 pub mod load;
 pub mod new_order;
 pub mod order_status;
 pub mod payment;
+pub mod population;
 pub mod random;
+pub mod rows;
 pub mod schema;
 pub mod source;
 pub mod stock_level;
@@ -40,10 +43,10 @@ use ordain_model::key::SLOTS;
 use ordain_model::procedure::Target;
 use ordain_model::{Args, Below, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
 
-pub use load::Scale;
+pub use population::Scale;
 
 use crate::{Finding, Param, Seen, Source, Workload};
-use load::MAX_ROWS;
+use population::MAX_ROWS;
 use schema::{Covered, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a TPC-C procedure");
@@ -415,6 +418,6 @@ impl Workload for Tpcc {
     }
 
     fn check(&self, seen: &Seen) -> Vec<Finding> {
-        audit::check(&self.parameters, seen)
+        check::check(&self.parameters, seen)
     }
 }

@@ -15,7 +15,8 @@ use ordain_model::{
 };
 
 use super::random::is_original;
-use super::schema::{Covered, Customer, DB, District, Item, Named, Order, OrderLine, Row, Stock, Warehouse};
+use super::rows::{Customer, District, Item, Order, OrderLine, Stock, Warehouse};
+use super::schema::{Covered, DB, Named, Row};
 use super::{DAMAGED, below_put, string, write_numbers};
 use crate::packed::tail;
 

@@ -11,7 +11,8 @@ use ordain_model::{
 
 use super::by_name::{self, Found};
 use super::payment::Who;
-use super::schema::{Covered, Customer, DB, Named, Order, OrderLine, Row};
+use super::rows::{Customer, Order, OrderLine};
+use super::schema::{Covered, DB, Named, Row};
 use super::{DAMAGED, below, string};
 
 /// Looks an order up. Arguments: the keys of the customer, or of the customers of a last name, and of the district.

@@ -13,7 +13,8 @@ use ordain_model::{
 };
 
 use super::by_name::{self, Found};
-use super::schema::{Covered, Customer, DB, District, History, Named, Row, Warehouse};
+use super::rows::{Customer, District, History, Warehouse};
+use super::schema::{Covered, DB, Named, Row};
 use super::{DAMAGED, below_put, string, write_numbers};
 
 /// Makes a payment. Arguments: the keys of the warehouse, the district, and the customer or the customers of a last

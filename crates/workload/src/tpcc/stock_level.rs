@@ -14,7 +14,8 @@ use ordain_model::{
     ProcedureId, Reconnaissance, Registry, ReplyContext, Writer,
 };
 
-use super::schema::{Covered, DB, District, Named, Order, OrderLine, Row, Stock};
+use super::rows::{District, Order, OrderLine, Stock};
+use super::schema::{Covered, DB, Named, Row};
 use super::{DAMAGED, below, split_packed, string};
 
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
