@@ -9,7 +9,7 @@ use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, ServeConfig};
 use ordain_workload::audit::{Audited, Numbers};
-use ordain_workload::{append, bank, micro, ycsb};
+use ordain_workload::{append, bank, micro, tpcc, ycsb};
 
 use super::wire::{Read, Replies};
 use super::*;
@@ -115,6 +115,9 @@ fn every_form_there_is_passes_the_checks() {
     };
     let calvin = micro::Micro::calvin(calvin).unwrap();
     let append = append::Append::new(append::Parameters { fails: 0.0, ..Default::default() }).unwrap();
+    let scale = tpcc::Scale { districts: 2, customers: 60, items: 200, orders: 60, undelivered: 20 };
+    let tpcc = tpcc::Parameters { warehouses: 2, scale, ..Default::default() };
+    let tpcc = tpcc::Tpcc::new(tpcc).unwrap();
     let failing = append::Append::new(append::Parameters::default()).unwrap();
     for (workload, form) in [
         (ycsb, FormName::Multi),
@@ -127,6 +130,7 @@ fn every_form_there_is_passes_the_checks() {
         (&calvin, FormName::Script),
         (&calvin, FormName::Native),
         (&failing, FormName::Native),
+        (&tpcc, FormName::Native),
     ] {
         let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };
         let measured = run(&setup, workload, &Progress::silent()).unwrap();
@@ -137,6 +141,8 @@ fn every_form_there_is_passes_the_checks() {
         (bank, FormName::Multi, "--form script"),
         (&failing, FormName::Script, "--fails"),
         (&calvin, FormName::Multi, "a block cannot check a constraint"),
+        (&tpcc, FormName::Script, "cannot be declared"),
+        (&tpcc, FormName::Multi, "no form multi"),
     ] {
         let setup = RespSetup { flush: true, ..setup(Target::at(node.resp), form) };
         let refused = format!("{:#}", run(&setup, workload, &Progress::silent()).unwrap_err());

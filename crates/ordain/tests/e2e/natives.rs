@@ -89,7 +89,7 @@ fn a_child_that_is_killed_in_the_middle_ends_the_run() {
     let server = Child::start(Path::new(env!("CARGO_BIN_EXE_ordain")), &launch()).unwrap();
     let target = server.target().clone();
     let forever = Length::Time { warmup: Duration::ZERO, measure: Duration::from_secs(600) };
-    let measured = drive(&target, forever, move || {
+    let measured = drive(&target.clone(), forever, move || {
         // When all accounts are open, the run begins.
         let mut client = Client::connect(target.resolve().unwrap()).unwrap();
         while client.run("DBSIZE").int() < 1_000 {}
