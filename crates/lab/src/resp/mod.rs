@@ -267,13 +267,12 @@ impl Lead<'_> {
             self.show(begun, Duration::ZERO, "loading");
         }
         led.load_seconds = begun.elapsed().as_secs_f64();
-        let cpu = || self.process.map(Process::cpu).unwrap_or_default();
         let before = match setup.length {
             _ if !self.is_well() => BTreeMap::new(),
             Length::Time { warmup, measure } => {
                 self.shared.enter(Stage::WarmUp);
                 self.let_run("warming up", Duration::ZERO, Some(warmup))?;
-                let before = self.process.map(Process::cpu).unwrap_or_default();
+                let before = self.server_cpu();
                 if self.is_well() {
                     self.shared.enter(Stage::Measure);
                     self.let_run("measuring", warmup, Some(measure))?;
@@ -281,18 +280,23 @@ impl Lead<'_> {
                 before
             }
             Length::Txns(_) => {
-                let before = cpu();
+                let before = self.server_cpu();
                 self.shared.enter(Stage::Measure);
                 self.let_run("measuring", Duration::ZERO, None)?;
                 before
             }
         };
-        led.server_cpu = cpu_since(&before, self.process.map(Process::cpu).unwrap_or_default());
+        led.server_cpu = cpu_since(&before, self.server_cpu());
         self.shared.enter(Stage::Drain);
         while self.running > 0 {
             self.hear(Duration::from_millis(200))?;
         }
         Ok(led)
+    }
+
+    /// What the server's threads have used so far.
+    fn server_cpu(&self) -> BTreeMap<String, Duration> {
+        self.process.map(Process::cpu).unwrap_or_default()
     }
 
     /// Whether no population has failed.
