@@ -1,11 +1,11 @@
 //! `ordain lab`: the papers' figures, reproduced.
 //!
-//! Every figure and table of the five papers has an entry in the [`registry`], also those that this version cannot
+//! Every figure and table of the five papers has an entry in [`FIGURES`], also those that this version cannot
 //! run: these say what is missing, and are refused by name rather than faked. An entry that can run has an
 //! [`Experiment`]: the points to measure, and what they come to as plots, tables, the paper's numbers beside ours, and
 //! shape checks that say in words what the paper's curve requires and whether ours does it.
 //!
-//! What a figure must do is measured the same way everywhere ([`lab`]): its points run in turns, again and again, so
+//! What a figure must do is measured the same way everywhere ([`run()`]): its points run in turns, again and again, so
 //! that a machine that gets slower favours none; medians and spreads are shown; the data are checked after each run.
 
 mod calvin;
