@@ -11,6 +11,7 @@ use ordain_workload::bank::{self, Bank};
 use ordain_workload::choice::{Choice, Distribution};
 use ordain_workload::micro::{Calvin, Micro, Regions};
 use ordain_workload::random::Random;
+use ordain_workload::tpcc::{self, Tpcc};
 use ordain_workload::ycsb::{self, Ycsb};
 
 const RECORDS: u64 = 1_000_000;
@@ -72,7 +73,11 @@ fn whole_transactions(c: &mut Criterion) {
     let regions = Micro::regions(Regions { read_only: 0.5, ..Regions::default() });
     let bank = Bank::new(bank::Parameters::default()).expect("the parameters are good");
     let append = Append::new(append::Parameters::default()).expect("the parameters are good");
-    let workloads: [(&str, Box<dyn Workload>); 10] = [
+    let tpcc = |mix| -> Box<dyn Workload> {
+        let parameters = tpcc::Parameters { warehouses: 10, mix, ..tpcc::Parameters::default() };
+        Box::new(Tpcc::new(parameters).expect("the parameters are good"))
+    };
+    let workloads: [(&str, Box<dyn Workload>); 12] = [
         ("ycsb uniform", ycsb(skewed(0.0))),
         ("ycsb zipfian 0.9", ycsb(skewed(0.9))),
         ("ycsb zipfian 0.9, 4 partitions", ycsb(partitioned)),
@@ -83,6 +88,8 @@ fn whole_transactions(c: &mut Criterion) {
         ("micro of regions", Box::new(regions.expect("the parameters are good"))),
         ("bank", Box::new(bank)),
         ("append", Box::new(append)),
+        ("tpcc", tpcc(tpcc::Mix::FULL)),
+        ("tpcc, new orders alone", tpcc(tpcc::Mix::NEW_ORDER)),
     ];
     let mut group = c.benchmark_group("operations");
     for (name, workload) in workloads {

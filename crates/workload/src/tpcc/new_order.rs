@@ -324,7 +324,7 @@ fn total(sum_cents: i64, discount_bp: i64, taxes_bp: i64) -> i64 {
     ((exact + WHOLE * WHOLE / 2) / (WHOLE * WHOLE)) as i64
 }
 
-/// How many lines an order has that was answered, and what it was: O_ID. `None` for another answer.
+/// How many lines an order has that was answered; `None` for another answer.
 pub(super) fn read_reply(reply: &[u8]) -> Option<u32> {
     let (Datum::Array(9), mut rest) = Datum::split(reply)? else { return None };
     for _ in 0..8 {

@@ -181,3 +181,60 @@ fn bad_credit_keeps_a_record_of_payments() {
     assert!(data.starts_with(format!("{customer} 1 1 3 1 100.29 {customer} 1 1 3 1 100.28 ").as_bytes()));
     assert_eq!(data.len(), 500);
 }
+
+/// An order between the look and the real transaction, and another between that and the next attempt.
+#[test]
+fn a_stock_level_that_starts_over_counts_the_orders_as_it_found_them() {
+    let scale = Scale { districts: 1, customers: 4, items: 40, orders: 0, undelivered: 0 };
+    let mut bed = Bed::loaded(Parameters { scale, ..Parameters::default() });
+    let order = |bed: &mut Bed, item| {
+        let lines = vec![Line { item, supply_warehouse: 1, quantity: 1 }];
+        let call = NewOrderCall { warehouse: 1, district: 1, customer: 1, lines };
+        assert_eq!(bed.call(&Transaction::NewOrder(call)).status, OutcomeStatus::Committed);
+    };
+    order(&mut bed, 1);
+    let call = Transaction::StockLevel(StockLevelCall { warehouse: 1, district: 1, threshold: 255 });
+    let args = args_of(|args| call.write_args(&bed.workload.prefixes, args));
+    let mut flight = bed.take_off(0, Made { procedure: STOCK_LEVEL, kind: 4 }, args);
+    assert!(matches!(flight.step, Reconnaissance::Ask(stock_level::PEEK, _)));
+    bed.step(&mut flight);
+    // One that sells the same again disturbs nothing; one that sells something else does.
+    order(&mut bed, 1);
+    order(&mut bed, 2);
+    assert_eq!(bed.step(&mut flight), None);
+    assert_eq!(flight.restarts, 1);
+    order(&mut bed, 3);
+    let reply = bed.step(&mut flight).map(|result| result.reply);
+    assert_eq!(reply.map(|reply| Datum::first(&reply).as_int()), Some(Some(2)));
+    // Twenty orders later, only what they sold counts.
+    (0..20).for_each(|_| order(&mut bed, 9));
+    assert_eq!(Datum::first(&bed.call(&call).reply), Datum::Int(1));
+}
+
+/// Deliveries come between, each time as many as it names customers of a district.
+#[test]
+fn a_delivery_that_starts_over_names_twice_as_many_customers() {
+    let scale = Scale { districts: 2, customers: 20, items: 40, orders: 20, undelivered: 20 };
+    let mut bed = Bed::loaded(Parameters { scale, ..Parameters::default() });
+    let call = Transaction::Delivery(DeliveryCall { warehouse: 1, districts: 2, carrier: 3 });
+    let args = args_of(|args| call.write_args(&bed.workload.prefixes, args));
+    let mut flight = bed.take_off(0, Made { procedure: DELIVERY, kind: 3 }, args);
+    bed.step(&mut flight);
+    let named = |flight: &Flight| match &flight.step {
+        // All but the keys of two districts and the packed argument.
+        Reconnaissance::Ready(args) => Args::parse(args).unwrap().len() - 3,
+        other => panic!("{other:?}"),
+    };
+    for expected in [2, 4, 8] {
+        assert_eq!(named(&flight), expected);
+        (0..expected / 2).for_each(|_| _ = bed.call(&call));
+        assert_eq!(bed.step(&mut flight), None);
+    }
+    assert_eq!(named(&flight), 16);
+    let reply = bed.step(&mut flight).unwrap().reply;
+    let (Datum::Array(2), rest) = Datum::split(&reply).unwrap() else { panic!("{reply:?}") };
+    assert_eq!(Datum::first(rest), Datum::Int(8));
+    assert_sound(
+        &bed.findings(Vec::new()).into_iter().filter(|f| f.name.starts_with("condition")).collect::<Vec<_>>(),
+    );
+}
