@@ -777,20 +777,20 @@ impl Told<'_> {
         let mut operations = 0.0;
         let mut latency: Option<hdrhistogram::Histogram<u64>> = None;
         for ((name, tally), accesses) in workload.kinds().iter().zip(self.kinds).zip(workload.accesses()) {
-            let Tally { counts, restarts, latency_us } = tally;
+            let Tally { counts, latency_us } = tally;
             all += *counts;
             operations += counts.committed as f64 * accesses;
-            run.restarts += restarts;
+            run.restarts += counts.restarts;
             match &mut latency {
                 None => latency = Some(latency_us.clone()),
                 // All histograms have the same bounds.
                 Some(sum) => sum.add(latency_us).expect("a histogram of the same bounds"),
             }
-            if workload.kinds().len() > 1 {
+            if workload.kinds().len() > 1 && *counts != Counts::default() {
                 let kind = KindOfRun {
                     committed: counts.committed,
                     aborted: counts.aborted + counts.restarted_out,
-                    restarts: *restarts,
+                    restarts: counts.restarts,
                     latency_us: Latency::from(latency_us),
                 };
                 run.kinds.insert(name, kind);

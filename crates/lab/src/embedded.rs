@@ -105,8 +105,6 @@ pub struct Measured {
 pub struct Tally {
     /// How they ended.
     pub counts: Counts,
-    /// How often they were started over because their reconnaissance was out of date.
-    pub restarts: u64,
     /// From submission, or from when it was due, to the answer: microseconds, of what was committed.
     pub latency_us: Histogram<u64>,
 }
@@ -119,7 +117,7 @@ impl Tally {
     pub fn new() -> anyhow::Result<Tally> {
         let latency_us =
             Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).context("a histogram of latencies")?;
-        Ok(Tally { counts: Counts::default(), restarts: 0, latency_us })
+        Ok(Tally { counts: Counts::default(), latency_us })
     }
 
     /// Adds what another population saw.
@@ -128,7 +126,6 @@ impl Tally {
     /// Never, as all histograms have the same bounds.
     pub fn add(&mut self, other: &Tally) -> anyhow::Result<()> {
         self.counts += other.counts;
-        self.restarts += other.restarts;
         self.latency_us.add(&other.latency_us).context("adding up latencies")
     }
 }
@@ -473,11 +470,13 @@ where
                 return;
             }
             source.heard(kind, finished.status, finished.reply);
-            whole_run[usize::from(kind)].count(finished.status);
+            let whole = &mut whole_run[usize::from(kind)];
+            whole.count(finished.status);
+            whole.restarts += u64::from(finished.restarts);
             if measuring {
                 let tally = &mut kinds[usize::from(kind)];
                 tally.counts.count(finished.status);
-                tally.restarts += u64::from(finished.restarts);
+                tally.counts.restarts += u64::from(finished.restarts);
                 if is_committed {
                     tally.latency_us.saturating_record(now.since(asked).0);
                 }

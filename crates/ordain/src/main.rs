@@ -32,6 +32,9 @@ enum Command {
     /// Measure a workload, or what this machine could do at best.
     #[command(subcommand)]
     Bench(ordain_lab::BenchCommand),
+    /// Reproduce the papers' figures: tables, plots and a page, with their numbers beside ours.
+    #[command(subcommand)]
+    Lab(ordain_lab::figures::LabCommand),
     /// Run a whole cluster with faults in a simulator, from a seed.
     Sim(sim::SimArgs),
     /// Look at, verify and trim the input log of a stopped node.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Bench(command)) => ordain_lab::run(command),
+        Some(Command::Lab(command)) => ordain_lab::figures::run(command),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Log(command)) => log::run(&command),
     };

@@ -120,6 +120,8 @@ pub struct Counts {
     pub restarted_out: u64,
     /// They were turned away, because the pipeline or the disk was full.
     pub turned_away: u64,
+    /// How often they were started over, because their reconnaissance was out of date; 0 where a driver cannot know.
+    pub restarts: u64,
 }
 
 impl Counts {
@@ -141,6 +143,7 @@ impl std::ops::AddAssign for Counts {
         self.aborted += other.aborted;
         self.restarted_out += other.restarted_out;
         self.turned_away += other.turned_away;
+        self.restarts += other.restarts;
     }
 }
 

@@ -114,6 +114,8 @@ fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
         .filter(|(_, there, loaded)| there != loaded)
         .map(|(name, there, loaded)| format!("{there} rows of {name} where {loaded} were loaded"))
         .collect();
+    let restarts_of = |kind: Kind| seen.by_kind.get(kind as usize).map_or(0, |counts| counts.restarts);
+    let restarts = restarts_of(Kind::Payment) + restarts_of(Kind::OrderStatus);
     let (orders, payments) = (committed(Kind::NewOrder), committed(Kind::Payment));
     let grown = |rows: u64, loaded: u64, name: &'static str, by: u64, what: &str| {
         Finding::new(name, rows == loaded + by, || {
@@ -141,6 +143,10 @@ fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
                 )
             },
         ),
+        // The index by last name never changes (calvin.md, section 4.7, rule 5).
+        Finding::new("no_restarts_by_name", restarts == 0, || {
+            format!("{restarts} Payments and OrderStatuses were started over")
+        }),
         Finding::new("answers", told.odd == 0 && odd == 0, || {
             format!("{} answers and {odd} testimonies that are none", told.odd)
         }),
