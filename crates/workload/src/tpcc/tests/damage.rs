@@ -141,6 +141,12 @@ fn every_condition_is_seen_to_fail() {
         bed.by_kind[kind as usize].committed -= 1;
         failed.insert(name);
     }
+    for kind in [Kind::Payment, Kind::OrderStatus] {
+        bed.by_kind[kind as usize].restarts += 1;
+        assert_eq!(wrong(&bed.findings(testimony.clone())), ["no_restarts_by_name"]);
+        bed.by_kind[kind as usize].restarts -= 1;
+        failed.insert("no_restarts_by_name");
+    }
     let silence = wrong(&bed.findings(Vec::new()));
     assert_eq!(silence, ["order_lines", "payments", "deliveries"]);
     assert_eq!(wrong(&bed.findings(vec![testimony[0].clone(), vec![1]])), ["answers"]);
