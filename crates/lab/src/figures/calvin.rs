@@ -180,7 +180,13 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
         // With all threads, so that what they say to one another is in it.
         let Some(threads) = measured.last_x(line) else { continue };
         let known = measured.demands(line, threads);
-        models.push(known.series(format!("{line}, X(c)"), 1..=MODEL_CORES));
+        // One core would run one thread, which has nobody to talk to.
+        let mut model = known.series(format!("{line}, X(c)"), 1..=MODEL_CORES);
+        let alone = measured.demands(line, 1.0);
+        if let Some(first) = model.points.first_mut().filter(|_| alone.sum_us() > 0.0) {
+            first.1 = alone.txn_per_s(1.0);
+        }
+        models.push(model);
         demands.push((format!("{line}, {threads} threads"), known));
     }
     series.extend(models);
@@ -194,8 +200,9 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
     });
     let notes = [
         "X(c) = min(1 / largest demand of a single thread, c / sum of demands), clients not counted: what a machine with \
-         c cores could do at best. The demands are those of the run with the most threads. Measured points include the \
-         clients, which share the cores."
+         c cores could do at best. X(1) is from the demands of the run with one thread, the others from those of the run \
+         with the most, which pay for what shards say to one another. Measured points include the clients, which share \
+         the cores."
             .to_owned(),
         "Clients do not wait for the log to be on disk, as the paper's did not.".to_owned(),
     ];
