@@ -514,9 +514,10 @@ fn measure_all<K: Knobs>(
         bugs: args.terms.bugs,
     };
     let result = bench.measure_in_turns(args, points, each, &mut progress, report);
-    bench.clean_up()?;
+    let cleaned = bench.clean_up();
     drop(progress);
-    result?;
+    // A server that has died cannot be cleaned up, and why it died is the better story.
+    result.and(cleaned)?;
     if !args.terms.no_ceiling {
         ceiling::measure_machine(args.common.scratch()?.path(), report)?;
     }
@@ -672,8 +673,11 @@ impl Bench {
                 say("via", "resp".into());
                 say("form", form.name().into());
                 let mut setup = self.resp_setup(target.clone(), *form, point, seed);
-                setup.flush |= self.used.insert(format!("{target}/{}", target.db), target.clone()).is_some();
+                let name = format!("{target}/{}", target.db);
+                setup.flush |= self.used.contains_key(&name);
                 let measured = resp::run(&setup, workload, progress)?;
+                // Only now: what was refused because it is somebody's is not ours to clean up.
+                self.used.insert(name, target.clone());
                 setting.engine = format!("{} {}", measured.server.software, measured.server.version);
                 Ok(tell_resp(workload, &measured, point, Run::new(setting, repetition)))
             }

@@ -64,7 +64,7 @@ const WARM_LIMIT: usize = 16 << 20;
 /// How much may be there when a script begins, garbage of earlier ones included.
 const START_LIMIT: usize = 4 << 20;
 /// How much garbage is not worth collecting.
-const LEAST_GARBAGE: usize = 512 << 10;
+const LEAST_GARBAGE: usize = 64 << 10;
 /// What takes so few bytes, encoded, is made without a limit: in Lua it is some dozen times larger at most.
 const SMALL: usize = 4 << 10;
 /// How much the interpreter that is kept may hold without garbage.

@@ -9,6 +9,7 @@
 mod support;
 
 mod admin;
+mod bench;
 mod configuration;
 mod damage;
 mod full_disk;
