@@ -41,6 +41,8 @@ pub struct Txn {
     pub read_only: bool,
     /// Whether one of its fragments may abort it.
     pub abortable: bool,
+    /// Its first fragment from which on none may abort it.
+    pub abortable_until: u32,
     /// Whether one of its fragments is over the whole table.
     pub table: bool,
     args: Range<u32>,
@@ -195,8 +197,8 @@ impl Chunk {
         let first_call = self.plans.calls.len();
         let view = Args::trusted(&self.logged[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
-        let (mut writes, mut abortable, mut table, mut table_written) = (false, false, false, false);
-        for fragment in &self.plans.fragments[first..] {
+        let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
+        for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
             if table_written && fragment.abortable {
                 self.plans.fragments.truncate(first);
                 self.plans.calls.truncate(first_call);
@@ -206,14 +208,17 @@ impl Chunk {
             }
             table_written |= fragment.access == Access::TableWrite;
             writes |= fragment.writes();
-            abortable |= fragment.abortable;
+            if fragment.abortable {
+                abortable_until = n as u32 + 1;
+            }
             table |= fragment.is_table();
         }
         self.txns.push(Txn {
             call,
             index,
             read_only: !writes,
-            abortable,
+            abortable: abortable_until > 0,
+            abortable_until,
             table,
             args: args.start as u32..args.end as u32,
             fragments: first as u32..self.plans.fragments.len() as u32,

@@ -53,6 +53,7 @@ impl<'a> Members<'a> {
     ) -> Members<'a> {
         let fragments = chunk.fragments(txn);
         let inputs = chunk.plans().inputs_of(&fragments[n]);
+        let undoable = active.may_be_undone(txn, n);
         let mut members = Members { held: Vec::with_capacity(inputs.len()), ..Members::default() };
         for slot in inputs {
             let fragment = &fragments[slot.0 as usize];
@@ -78,7 +79,7 @@ impl<'a> Members<'a> {
                     _ => (Cell::ABSENT, Gsn::NONE),
                 }
             };
-            let before = (txn.abortable && writable && owner == me).then(|| cell.clone());
+            let before = (undoable && writable && owner == me).then(|| cell.clone());
             let db = fragment.db;
             members.held.push(Held {
                 db,

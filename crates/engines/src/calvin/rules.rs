@@ -445,6 +445,10 @@ impl<S: RecordStore> Shard<S> {
                 }
             }
             active.next += 1;
+            if active.next == txn.abortable_until as usize && active.lent_out.is_empty() {
+                // Whatever could fail here has or has not: others need not wait for the rest.
+                self.vote(active);
+            }
         }
         if !active.lent_out.is_empty() {
             return Progress::Blocked;
@@ -532,6 +536,7 @@ impl<S: RecordStore> Shard<S> {
         let key = key_of(args, fragment);
         let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let (gsn, now) = (active.gsn, active.now);
+        let undoable = active.may_be_undone(txn, n);
         let mut cx = FragmentContext {
             args: nested_args(args, fragment.call_at),
             db: fragment.db,
@@ -549,7 +554,7 @@ impl<S: RecordStore> Shard<S> {
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
                 let Active { journal, touched, .. } = active;
-                let turn = covered::Turn { gsn, now, undo: txn.abortable.then_some((journal, touched)) };
+                let turn = covered::Turn { gsn, now, undo: undoable.then_some((journal, touched)) };
                 covered::run(&mut self.store, turn, fragment, code, cx)
             }
             Access::Write => {
@@ -557,7 +562,7 @@ impl<S: RecordStore> Shard<S> {
                 if self.store.cell(record).is_live(now) {
                     cx.version = self.store.version(record);
                 }
-                let tag = txn.abortable.then(|| touch(&mut self.store, &mut active.touched, record));
+                let tag = undoable.then(|| touch(&mut self.store, &mut active.touched, record));
                 let journal = &mut active.journal;
                 let result = self.store.edit(record, gsn, |cell, changed| {
                     let mut cell = CellMut::new(cell, changed, tag.map(|tag| (journal, tag)));
