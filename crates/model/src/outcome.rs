@@ -10,9 +10,9 @@ pub enum OutcomeStatus {
     Committed,
     /// It took no effect, deterministically.
     Aborted(Abort),
-    /// It was not sequenced, because the pipeline is full: submit it again later.
+    /// It was not sequenced, because the pipeline is full: submit it again later. There is no reply.
     Busy,
-    /// It was not sequenced, because this node cannot make it durable now.
+    /// It was not sequenced, because this node cannot make it durable now. There is no reply.
     Refused,
     /// A retry of a request whose session has gone on since: its outcome was kept until then and is gone.
     Superseded,

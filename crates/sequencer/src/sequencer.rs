@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, Writer, system,
+    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 
@@ -143,7 +143,8 @@ impl<X> Sequencer<X> {
         self.waiting.push_back(chunk);
     }
 
-    /// Answers the transactions of a chunk that `which` names without executing them.
+    /// Answers the transactions of a chunk that `which` names without executing them. The status says it all: the
+    /// words for it are the session's.
     fn answer_all(
         &self,
         chunk: &Chunk,
@@ -154,12 +155,7 @@ impl<X> Sequencer<X> {
         let Some(gateway) = self.gateways.get(&chunk.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(chunk.gateway);
         for txn in chunk.txns().iter().filter(|txn| which(txn)) {
-            outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |reply| match status {
-                OutcomeStatus::Busy => {
-                    Writer(reply).error("BUSY too many transactions are waiting: retry later")
-                }
-                _ => refusal(reply),
-            });
+            outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |_| {});
         }
         if !outcomes.is_empty() {
             out.send(*gateway, Front::Outcomes(outcomes));
@@ -324,7 +320,7 @@ impl<X> Sequencer<X> {
     fn refuse_lookup(&self, lookup: &Lookup, out: &mut Outbox<Message<X>>) {
         let Some(gateway) = self.gateways.get(&lookup.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(lookup.gateway);
-        outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, refusal);
+        outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, |_| {});
         out.send(*gateway, Front::Outcomes(outcomes));
     }
 
@@ -390,11 +386,6 @@ impl<X: Send> Role for Sequencer<X> {
         report("ordain_sequencer_duplicates_total", self.counts.duplicates as f64);
         report("ordain_sequencer_waiting", self.waiting_txns as f64);
     }
-}
-
-fn refusal(reply: &mut Vec<u8>) {
-    Writer(reply)
-        .error("MISCONF the log's disk is full: writes are refused until there is space; retry later");
 }
 
 fn name_of<X>(message: &Message<X>) -> &'static str {

@@ -111,6 +111,7 @@ fn outcomes_of(sent: &Sent) -> Vec<(u64, u32, OutcomeStatus)> {
     for (to, message) in sent {
         if let Message::Front(Front::Outcomes(outcomes)) = message {
             assert_eq!(*to, GATEWAY);
+            assert_eq!(outcomes.bytes(), 0, "what was not sequenced has a status and no reply");
             all.extend(outcomes.outcomes.iter().map(|o| (o.chunk.0, o.index, o.status)));
         }
     }
