@@ -79,7 +79,7 @@ fn due(cx: &FragmentContext<'_>, number: u32) -> Option<u32> {
 /// The customers of the next orders to be delivered, 0 where there is none.
 fn window(cx: &FragmentContext<'_>, length: usize) -> Vec<u32> {
     let numbers = string(&cx.target)
-        .and_then(District::read)
+        .and_then(District::front::<0>)
         .map_or(0..0, |district| district.oldest_new_order..district.next_order);
     let mut customers: Vec<u32> = numbers.take(length).map_while(|number| due(cx, number)).collect();
     customers.resize(length, 0);
@@ -140,7 +140,7 @@ impl Delivery {
     fn deliver(cx: &mut FragmentContext<'_>, district: usize) -> Result<(), Abort> {
         let delivered_ms = cx.now.0;
         let Some(packed) = Packed::of(cx.args) else { return Ok(()) };
-        let Some(mut row) = string(&cx.target).and_then(District::read) else { return Ok(()) };
+        let Some(mut row) = string(&cx.target).and_then(District::front::<0>) else { return Ok(()) };
         let number = row.oldest_new_order;
         let Some(customer) = (number < row.next_order).then(|| due(cx, number)).flatten() else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Delivery {
         let mut amount_cents = 0i64;
         for line in 1..=order.lines {
             let covered = Covered::OrderLine(number, line);
-            let Some(mut row) = below(rows, covered).and_then(OrderLine::read) else { continue };
+            let Some(mut row) = below(rows, covered).and_then(OrderLine::front::<0>) else { continue };
             row.delivered_ms = delivered_ms;
             amount_cents = amount_cents.wrapping_add(row.amount_cents);
             let numbers = row.numbers();
@@ -182,7 +182,7 @@ impl Delivery {
         let Some((_, customer, amount_cents)) = read_slot(cx.inputs.raw(0)) else { return };
         let Some(Named { row: Row::Customer(_, named), .. }) = Named::read(cx.key.bytes) else { return };
         if named == customer
-            && let Some(mut row) = string(&cx.target).and_then(Customer::read)
+            && let Some(mut row) = string(&cx.target).and_then(Customer::front::<0>)
         {
             row.balance_cents = row.balance_cents.wrapping_add(amount_cents);
             row.deliveries = row.deliveries.wrapping_add(1);

@@ -139,10 +139,14 @@ impl NewOrder {
 
     fn insert_order(cx: &mut FragmentContext<'_>) {
         let entered_ms = cx.now.0;
-        let customer = cx.args.get(1).and_then(Named::read).map(|named| named.row);
-        let (Some((_, quantities)), Some(mut district), Some(Row::Customer(_, customer))) =
-            (split(cx.args), string(&cx.target).and_then(District::read), customer)
+        let mut keys = cx.args.iter();
+        let (Some((_, quantities)), Some(mut district), Some(home), Some(customer)) =
+            (split(cx.args), string(&cx.target).and_then(District::front::<0>), keys.next(), keys.next())
         else {
+            return cx.writer().nil();
+        };
+        let Some(home) = Named::read(home.bytes) else { return cx.writer().nil() };
+        let Some(Row::Customer(_, customer)) = home.prefix.row(customer.bytes) else {
             return cx.writer().nil();
         };
         let number = district.next_order;
@@ -154,14 +158,13 @@ impl NewOrder {
         let numbers = district.numbers();
         write_numbers(cx, &numbers);
 
-        let (args, inputs, count) = (cx.args, cx.inputs, quantities.len());
-        let home = args.iter().bytes();
+        let (inputs, count) = (cx.inputs, quantities.len());
         let mut all_local = true;
-        for (i, (stock, quantity)) in args.iter().skip(2 + count).zip(quantities).enumerate() {
-            let Some(Named { warehouse, row: Row::Stock(item), .. }) = Named::read(stock.bytes) else {
+        for (i, (stock, quantity)) in keys.skip(count).zip(quantities).enumerate() {
+            let Some(Named { warehouse, row: Row::Stock(item), .. }) = home.beside(stock.bytes) else {
                 continue;
             };
-            all_local &= same_warehouse(stock.bytes, home);
+            all_local &= warehouse == home.warehouse;
             let row = OrderLine {
                 item,
                 supply_warehouse: warehouse,
@@ -197,41 +200,32 @@ impl Procedure for NewOrder {
         let (district, quantities) = split(args).ok_or(DAMAGED)?;
         let count = quantities.len();
         let mut keys = args.iter();
-        let mut next = || {
-            let key = keys.next().ok_or(DAMAGED)?;
-            Named::read(key.bytes).map(|named| (key, named)).ok_or(DAMAGED)
-        };
-        let (key, home) = next()?;
-        let at_home = |named: Named<'_>, row| named == Named { row, ..home };
-        if home.row != Row::Warehouse {
-            return Err(DAMAGED);
-        }
+        let key = keys.next().ok_or(DAMAGED)?;
+        let home = Named::read(key.bytes).filter(|home| home.row == Row::Warehouse).ok_or(DAMAGED)?;
         planner.key_in(DB, NewOrder::WAREHOUSE, Access::Read, key)?;
-        let (key, named) = next()?;
-        let customer = named.row.customer_of(district).ok_or(DAMAGED)?;
-        if !at_home(named, Row::Customer(district, customer)) {
-            return Err(DAMAGED);
-        }
+        let mut next_at_home = || {
+            let key = keys.next().ok_or(DAMAGED)?;
+            home.prefix.row(key.bytes).map(|row| (key, row)).ok_or(DAMAGED)
+        };
+        let (key, row) = next_at_home()?;
+        row.customer_of(district).ok_or(DAMAGED)?;
         let first = planner.key_in(DB, NewOrder::CUSTOMER, Access::Read, key)?.0 + 1;
         let mut items = [0; MAX_LINES];
         for item in &mut items[..count] {
-            let (key, named) = next()?;
-            match named.row {
-                Row::Item(number) if at_home(named, Row::Item(number)) => *item = number,
-                _ => return Err(DAMAGED),
-            }
+            let (key, Row::Item(number)) = next_at_home()? else { return Err(DAMAGED) };
+            *item = number;
             planner.key_in(DB, NewOrder::ITEM, Access::Read, key)?;
             planner.abortable();
         }
         for (item, code) in items[..count].iter().zip(NewOrder::STOCK..) {
-            let (key, named) = next()?;
-            if named.row != Row::Stock(*item) {
+            let key = keys.next().ok_or(DAMAGED)?;
+            if home.beside(key.bytes).is_none_or(|named| named.row != Row::Stock(*item)) {
                 return Err(DAMAGED);
             }
             planner.key_in(DB, code, Access::Write, key)?;
         }
-        let (key, named) = next()?;
-        if !at_home(named, Row::District(district)) {
+        let key = keys.next().ok_or(DAMAGED)?;
+        if home.prefix.row(key.bytes) != Some(Row::District(district)) {
             return Err(DAMAGED);
         }
         planner.key_in(DB, NewOrder::DISTRICT, Access::Write, key)?;
@@ -243,11 +237,12 @@ impl Procedure for NewOrder {
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         match code {
             NewOrder::WAREHOUSE => {
-                let tax = string(&cx.target).and_then(Warehouse::read).map_or(0, |row| row.tax_bp);
+                let tax = string(&cx.target).and_then(Warehouse::front::<0>).map_or(0, |row| row.tax_bp);
                 Writer(cx.out).int(i64::from(tax));
             }
             NewOrder::CUSTOMER => {
-                let row = string(&cx.target).and_then(Customer::read).unwrap_or_default();
+                // The last name and the credit, in front of all the other texts.
+                let row = string(&cx.target).and_then(Customer::front::<2>).unwrap_or_default();
                 let mut slot = Writer(cx.out);
                 slot.bulk(row.last);
                 slot.bulk(row.credit);

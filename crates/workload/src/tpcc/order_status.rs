@@ -67,7 +67,7 @@ impl OrderStatus {
         slot.int(i64::from(order.carrier));
         slot.array(usize::from(order.lines));
         for line in 1..=order.lines {
-            let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::read);
+            let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::front::<0>);
             let row = row.unwrap_or_default();
             slot.array(5);
             slot.int(i64::from(row.item));
@@ -102,7 +102,7 @@ impl Procedure for OrderStatus {
             OrderStatus::CUSTOMER => {
                 let id = Named::read(cx.key.bytes).map(|named| named.row);
                 let (Some(Row::Customer(_, id)), Some(row)) =
-                    (id, string(&cx.target).and_then(Customer::read))
+                    (id, string(&cx.target).and_then(Customer::front::<4>))
                 else {
                     return Ok(());
                 };

@@ -109,13 +109,13 @@ impl Payment {
 
     fn pay(cx: &mut FragmentContext<'_>, amount_cents: i64) {
         let at_ms = cx.now.0;
-        let mut keys = cx.args.iter().map(|key| Named::read(key.bytes));
-        let (Some(home), Some(district), Some(who)) =
-            (keys.next().flatten(), keys.next().flatten(), Named::read(cx.key.bytes))
-        else {
-            return Writer(cx.out).nil();
-        };
-        let (Row::District(district), Row::Customer(customer_district, customer)) = (district.row, who.row)
+        let mut keys = cx.args.iter().map(|key| key.bytes);
+        let Some(home) = keys.next().and_then(Named::read) else { return Writer(cx.out).nil() };
+        let district = keys.next().and_then(|key| home.prefix.row(key));
+        let (
+            Some(Row::District(district)),
+            Some(Named { warehouse: customer_warehouse, row: Row::Customer(customer_district, customer), .. }),
+        ) = (district, home.beside(cx.key.bytes))
         else {
             return Writer(cx.out).nil();
         };
@@ -128,8 +128,7 @@ impl Payment {
         let mut data = Vec::new();
         if bad_credit {
             let noted = format!(
-                "{customer} {customer_district} {} {district} {} {}.{:02} ",
-                who.warehouse,
+                "{customer} {customer_district} {customer_warehouse} {district} {} {}.{:02} ",
                 home.warehouse,
                 amount_cents / 100,
                 amount_cents.unsigned_abs() % 100
@@ -194,15 +193,12 @@ fn address(out: &mut Vec<u8>, texts: [&[u8]; 6]) {
 impl Procedure for Payment {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        let mut next = || {
-            let key = items.next().ok_or(DAMAGED)?;
-            Named::read(key.bytes).map(|named| (key, named)).ok_or(DAMAGED)
-        };
-        let ((warehouse, home), (district, of_district), (customer, who)) = (next()?, next()?, next()?);
+        let mut next = || items.next().ok_or(DAMAGED);
+        let (warehouse, district, customer) = (next()?, next()?, next()?);
+        let home = Named::read(warehouse.bytes).ok_or(DAMAGED)?;
         let sound = home.row == Row::Warehouse
-            && matches!(of_district.row, Row::District(_))
-            && of_district.prefix == home.prefix
-            && matches!(who.row, Row::Customer(..));
+            && matches!(home.prefix.row(district.bytes), Some(Row::District(_)))
+            && matches!(home.beside(customer.bytes), Some(Named { row: Row::Customer(..), .. }));
         if !sound || amount(args).is_none_or(|cents| cents <= 0) {
             return Err(DAMAGED);
         }

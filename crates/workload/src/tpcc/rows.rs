@@ -23,21 +23,33 @@ macro_rules! row {
             /// Reads a row; `None` for bytes that are none.
             #[inline]
             pub fn read(bytes: $bytes) -> Option<$name $(<$life>)?> {
-                let mut rest = bytes;
-                let row = $name {
-                    $($number: {
-                        let (number, tail) = rest.split_first_chunk()?;
-                        rest = tail;
-                        <$int>::from_le_bytes(*number)
-                    },)*
-                    $($text: {
-                        let (len, tail) = rest.split_first_chunk()?;
-                        let (text, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
-                        rest = tail;
-                        text
-                    },)*
-                };
+                let (row, rest) = $name::split::<{ usize::MAX }>(bytes)?;
                 rest.is_empty().then_some(row)
+            }
+
+            /// Reads the numbers of a row and the first `TEXTS` of its texts, and leaves the others empty: what is
+            /// not asked for is not looked at, so that it need not be in the cache.
+            #[inline]
+            pub fn front<const TEXTS: usize>(bytes: $bytes) -> Option<$name $(<$life>)?> {
+                Some($name::split::<TEXTS>(bytes)?.0)
+            }
+
+            #[inline]
+            fn split<const TEXTS: usize>(bytes: $bytes) -> Option<($name $(<$life>)?, $bytes)> {
+                const NAMES: &[&str] = &[$(stringify!($text)),*];
+                let mut rest = bytes;
+                $(
+                    let (number, tail) = rest.split_first_chunk()?;
+                    rest = tail;
+                    let $number = <$int>::from_le_bytes(*number);
+                )*
+                let mut texts: [$bytes; NAMES.len()] = [&[]; NAMES.len()];
+                for text in texts.iter_mut().take(TEXTS) {
+                    let (len, tail) = rest.split_first_chunk()?;
+                    (*text, rest) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+                }
+                let [$($text),*] = texts;
+                Some(($name { $($number,)* $($text,)* }, rest))
             }
 
             /// The numbers, as the row begins with them: to change a row in place.
@@ -140,12 +152,14 @@ row! {
         /// C_DISCOUNT.
         discount_bp: u16,
     } texts {
+        /// C_LAST.
+        last,
+        /// C_CREDIT: `GC` or `BC`.
+        credit,
         /// C_FIRST.
         first,
         /// C_MIDDLE.
         middle,
-        /// C_LAST.
-        last,
         /// C_STREET_1.
         street_1,
         /// C_STREET_2.
@@ -158,8 +172,6 @@ row! {
         zip,
         /// C_PHONE.
         phone,
-        /// C_CREDIT: `GC` or `BC`.
-        credit,
         /// C_DATA.
         data,
     }
@@ -244,10 +256,10 @@ row! {
         /// S_REMOTE_CNT.
         remote_orders: u32,
     } texts {
-        /// S_DIST_01 to S_DIST_10, one after the other.
-        dist,
         /// S_DATA.
         data,
+        /// S_DIST_01 to S_DIST_10, one after the other.
+        dist,
     }
 }
 

@@ -116,6 +116,16 @@ impl Prefix {
         (plain && digits.len() <= 5 && (1..=MAX_WAREHOUSES).contains(&number)).then_some(number)
     }
 
+    /// The row of this warehouse that a key names; `None` if it is none of ours, or of another warehouse. That is
+    /// less work than to [read](Named::read) the key.
+    #[inline]
+    pub fn row<'a>(&self, key: &'a [u8]) -> Option<Row<'a>> {
+        let (prefix, rest) = key.split_at_checked(usize::from(self.len))?;
+        // Byte by byte: they are a few, and a call costs more than that.
+        let is_ours = prefix.iter().zip(&self.bytes).all(|(a, b)| a == b);
+        if is_ours { Row::read(rest) } else { None }
+    }
+
     /// The key of a row of this warehouse.
     pub fn key(&self, row: Row<'_>) -> Key {
         let mut key = Key { bytes: [0; Key::MAX], len: 0 };
@@ -161,7 +171,23 @@ pub enum Row<'a> {
     Stock(u32),
 }
 
-impl Row<'_> {
+impl<'a> Row<'a> {
+    /// Reads what stands behind the prefix of a key.
+    #[inline]
+    fn read(rest: &'a [u8]) -> Option<Row<'a>> {
+        let (table, rest) = rest.split_first()?;
+        let number = |rest: &[u8]| rest.try_into().ok().map(u32::from_le_bytes);
+        Some(match (table, rest) {
+            (b'w', []) => Row::Warehouse,
+            (b'd', [district]) => Row::District(*district),
+            (b'c', [district, customer @ ..]) => Row::Customer(*district, number(customer)?),
+            (b'n', [district, name @ ..]) if name.len() <= LAST_NAME_MAX => Row::Names(*district, name),
+            (b'i', item) => Row::Item(number(item)?),
+            (b's', item) => Row::Stock(number(item)?),
+            _ => return None,
+        })
+    }
+
     /// C_ID, if it is a customer of this district.
     pub fn customer_of(self, district: u8) -> Option<u32> {
         match self {
@@ -187,18 +213,16 @@ impl<'a> Named<'a> {
     pub fn read(key: &'a [u8]) -> Option<Named<'a>> {
         let prefix = Prefix::of(key)?;
         let warehouse = prefix.warehouse()?;
-        let (table, rest) = key[usize::from(prefix.len)..].split_first()?;
-        let number = |rest: &[u8]| rest.try_into().ok().map(u32::from_le_bytes);
-        let row = match (table, rest) {
-            (b'w', []) => Row::Warehouse,
-            (b'd', [district]) => Row::District(*district),
-            (b'c', [district, customer @ ..]) => Row::Customer(*district, number(customer)?),
-            (b'n', [district, name @ ..]) if name.len() <= LAST_NAME_MAX => Row::Names(*district, name),
-            (b'i', item) => Row::Item(number(item)?),
-            (b's', item) => Row::Stock(number(item)?),
-            _ => return None,
-        };
-        Some(Named { prefix, warehouse, row })
+        Some(Named { prefix, warehouse, row: Row::read(&key[usize::from(prefix.len)..])? })
+    }
+
+    /// Reads another key, which most often is of the same warehouse.
+    #[inline]
+    pub fn beside<'k>(&self, key: &'k [u8]) -> Option<Named<'k>> {
+        match self.prefix.row(key) {
+            Some(row) => Some(Named { row, ..*self }),
+            None => Named::read(key),
+        }
     }
 }
 
@@ -319,6 +343,9 @@ mod tests {
                 let named = Named::read(&key).unwrap();
                 assert_eq!((named.warehouse, named.prefix), (warehouse, prefix));
                 assert_eq!(named.prefix.key(named.row), key);
+                assert_eq!((prefix.row(&key), named.beside(&key)), (Some(named.row), Some(named)));
+                let other = Named::read(b"{7}w").unwrap();
+                assert_eq!((other.prefix.row(&key), other.beside(&key)), (None, Some(named)));
                 assert!(key.len() <= 12 + LAST_NAME_MAX && seen.insert(key.to_vec()));
             }
         }

@@ -67,7 +67,7 @@ struct Sold {
 impl Sold {
     /// The items of the newest orders before this one, or, for 0, of the district.
     fn before(cx: &FragmentContext<'_>, next_order: u32) -> Sold {
-        let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::read), cx.below.as_deref())
+        let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::front::<0>), cx.below.as_deref())
         else {
             return Sold::default();
         };
@@ -77,7 +77,7 @@ impl Sold {
         for number in next_order.saturating_sub(ORDERS).max(1)..next_order {
             let order = below(rows, Covered::Order(number)).and_then(Order::read);
             for line in 1..=order.map_or(0, |order| order.lines) {
-                let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::read);
+                let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::front::<0>);
                 items.extend(row.map(|row| row.item));
             }
         }
@@ -147,7 +147,7 @@ impl Procedure for StockLevel {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if code == StockLevel::STOCK {
-            let quantity = string(&cx.target).and_then(Stock::read).map(|row| row.quantity);
+            let quantity = string(&cx.target).and_then(Stock::front::<0>).map(|row| row.quantity);
             match quantity {
                 Some(quantity) => Writer(cx.out).int(i64::from(quantity)),
                 None => Writer(cx.out).nil(),
