@@ -91,6 +91,8 @@ pub struct Shard<S> {
     /// The state of a transaction that has not had to wait.
     scratch: Option<Box<Active>>,
     swept: usize,
+    /// How many fragments may still be started in this turn.
+    turn_left: usize,
     counts: Counts,
 }
 
@@ -157,6 +159,7 @@ impl<S: RecordStore> Shard<S> {
             letters,
             scratch: None,
             swept: 0,
+            turn_left: 0,
             counts: Counts::default(),
         }
     }
@@ -234,8 +237,13 @@ impl<S: RecordStore> Shard<S> {
                 while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
                     if !placed.is_skipped(txn.index) {
                         let full = self.by_gsn.len() >= self.settings.window;
-                        if self.barrier.is_some() || full || (txn.table && self.unfinished > 0) {
+                        let waits = self.barrier.is_some() || full || (txn.table && self.unfinished > 0);
+                        if waits || self.turn_left == 0 {
                             return any;
+                        }
+                        if self.shards() > 1 {
+                            self.turn_left =
+                                self.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
                         }
                         if self.cursor >= self.warmed {
                             self.warm(&placed.chunk);
@@ -970,6 +978,11 @@ impl<S: RecordStore> Shard<S> {
 
 /// How many records are fetched ahead together: enough for their misses to overlap.
 const AHEAD: usize = 24;
+/// How many fragments a shard with peers starts in one go: then what it has for them leaves, and what they have for it
+/// comes in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever
+/// wants a lock of that transaction with it.
+const TURN: usize = 256;
+const GO_ON: TimerId = TimerId(1);
 /// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
 /// place until the verdict.
 const PINNED: u32 = u32::MAX;
@@ -977,7 +990,7 @@ const PINNED: u32 = u32::MAX;
 const SLOTS_A_SWEEP: usize = 32;
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
-const SWEEP: TimerId = TimerId(1);
+const SWEEP: TimerId = TimerId(2);
 
 /// Notes that an abortable transaction changes a record, and keeps the record's place; answers the journal tag.
 pub(super) fn touch(
@@ -1042,6 +1055,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Start => out.set_timer(SWEEP, SWEEP_EVERY),
+            Event::Stop => {}
+            Event::Timer(GO_ON) => {}
             Event::Timer(_) => {
                 self.look_for_expired(now, out);
                 out.set_timer(SWEEP, SWEEP_EVERY);
@@ -1055,8 +1070,12 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 out.halt(format!("shard {} was sent a message that is not for it", self.number));
             }
         }
+        self.turn_left = TURN;
         self.run();
         self.send(out);
+        if self.turn_left == 0 {
+            out.set_timer(GO_ON, Micros(0));
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -368,13 +368,21 @@ impl Bench {
             }
         }
         let disk = usize::from(!self.disk.is_empty() && !self.disk_held);
-        if ready.len() + disk == 0 {
+        let due = self.timers.iter().filter(|(_, due)| **due <= self.now.elapsed);
+        let due: Vec<(u16, TimerId)> = due.map(|(timer, _)| *timer).collect();
+        let choices = ready.len() + due.len() + disk;
+        if choices == 0 {
             return false;
         }
-        let pick = self.random.index(ready.len() + disk);
-        match ready.get(pick) {
-            Some((from, to)) => self.deliver(*from, *to),
-            None => self.disk_step(),
+        let pick = self.random.index(choices);
+        match (ready.get(pick), due.get(pick.saturating_sub(ready.len()))) {
+            (Some((from, to)), _) => self.deliver(*from, *to),
+            (None, Some((role, timer))) => {
+                self.timers.remove(&(*role, *timer));
+                self.handle(*role, Event::Timer(*timer));
+                true
+            }
+            (None, None) => self.disk_step(),
         }
     }
 
@@ -593,9 +601,12 @@ impl Bench {
     }
 }
 
-/// The text of a reply.
+/// The text of a reply; nothing for what was not sequenced.
 pub fn render(reply: &[u8]) -> String {
     let mut text = String::new();
+    if reply.is_empty() {
+        return text;
+    }
     let rest = render_one(reply, &mut text);
     assert!(rest.is_empty(), "more than one value: {reply:?}");
     text

@@ -263,7 +263,8 @@ impl Script {
                     match bench.answer(*ticket) {
                         Some(a) => {
                             let status = format!("{:?}", a.status).to_lowercase();
-                            _ = writeln!(out, "t{} {status} {} {}", ticket.0, a.gsn, render(&a.reply));
+                            let line = format!("t{} {status} {} {}", ticket.0, a.gsn, render(&a.reply));
+                            _ = writeln!(out, "{}", line.trim_end());
                         }
                         None => _ = writeln!(out, "t{} -", ticket.0),
                     }
