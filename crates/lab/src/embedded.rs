@@ -518,7 +518,7 @@ where
                 meter.time(|| self.take(&outcomes, now.elapsed));
             }
             Event::Start | Event::Timer(_) => out.set_timer(LOOK, LOOK_WAITING),
-            Event::Disk(_) => {}
+            Event::Disk(_) | Event::Stop => {}
         }
     }
 

@@ -546,7 +546,7 @@ impl Role for Door {
                 self.close_idle();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
-            Event::Disk(_) => {}
+            Event::Disk(_) | Event::Stop => {}
         }
     }
 

@@ -9,7 +9,9 @@
 //!   once; time never goes back;
 //! - a disk request is carried out in the order of its operations, requests of one role in the order in which
 //!   they were made, and each is answered by exactly one [`Event::Disk`];
-//! - what a [`DiskOp::Sync`] reported done survives a crash; what was only written may survive in part.
+//! - what a [`DiskOp::Sync`] reported done survives a crash; what was only written may survive in part;
+//! - a node that stops in good order tells each role once, by [`Event::Stop`], and goes on until the disk requests
+//!   of all of them are answered.
 
 pub mod bugs;
 pub mod disk;
@@ -61,6 +63,10 @@ pub enum Event<M> {
     Timer(TimerId),
     /// A disk request is done.
     Disk(DiskDone),
+    /// The node stops in good order: what clients had begun is finished or given up. The time to leave things on
+    /// disk as the next start would like to find them. What is asked of the disk now and upon its answers is waited
+    /// for; messages and timers are not. A node that halts or loses power says nothing.
+    Stop,
 }
 
 /// The effects that a role asks for, in order.

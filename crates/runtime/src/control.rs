@@ -13,6 +13,8 @@ pub(crate) enum Phase {
     Running,
     /// Edges finish what was begun and begin nothing new.
     Draining,
+    /// Roles have been told that the node stops, and bring what they have left to say to disk.
+    Closing,
     /// Loops end.
     Stopping,
 }
@@ -25,6 +27,8 @@ pub(crate) struct Control {
     halted: Mutex<Option<String>>,
     /// Loops with edges that have not finished.
     undrained: AtomicUsize,
+    /// Loops with roles that have not finished.
+    unclosed: AtomicUsize,
     /// Loops that have not ended.
     alive: AtomicUsize,
     /// All threads, to wake them when the phase changes.
@@ -38,6 +42,7 @@ impl Control {
             phase: AtomicU8::new(Phase::Running as u8),
             halted: Mutex::new(None),
             undrained: AtomicUsize::new(loops),
+            unclosed: AtomicUsize::new(loops),
             alive: AtomicUsize::new(loops),
             parties,
         }
@@ -48,6 +53,7 @@ impl Control {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Running,
             1 => Phase::Draining,
+            2 => Phase::Closing,
             _ => Phase::Stopping,
         }
     }
@@ -80,9 +86,16 @@ impl Control {
         self.halted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A loop's edges have finished. When all have, the loops end.
+    /// A loop's edges have finished. When all have, the roles are told that the node stops.
     pub(crate) fn loop_drained(&self) {
         if self.undrained.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.advance(Phase::Closing);
+        }
+    }
+
+    /// A loop's roles have finished. When all have, the loops end.
+    pub(crate) fn loop_closed(&self) {
+        if self.unclosed.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.advance(Phase::Stopping);
         }
     }

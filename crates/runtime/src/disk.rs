@@ -61,7 +61,7 @@ pub(crate) struct Answer {
     pub(crate) seat: usize,
     /// What to tell the role.
     pub(crate) done: DiskDone,
-    /// How long it took, if it synced a little.
+    /// How long it took, if that tells the disk's pace.
     took: Option<Duration>,
 }
 
@@ -75,36 +75,38 @@ pub(crate) struct DiskPort {
     pace: SyncPace,
 }
 
-/// How long it takes to sync a little; unknown until it has been done.
+/// How long it takes to sync a little, on average; unknown until it has been done.
 #[derive(Debug, Default)]
 struct SyncPace(Option<Duration>);
 
 impl SyncPace {
-    /// The longest that a loop may stand still for a sync.
+    /// How long a loop may stand still for a sync, on average. No single sync is bounded: one that hangs holds up
+    /// this loop once, and the many that follow are the disk thread's.
     const QUICK: Duration = Duration::from_micros(700);
 
     fn is_quick(&self) -> bool {
         self.0.is_some_and(|takes| takes < SyncPace::QUICK)
     }
 
-    /// A moving average, so that one hiccup does not count for much and a slow disk is noticed within a few syncs.
+    /// A moving average, so that one hiccup does not count for much, a slow disk is noticed within a few syncs, and a
+    /// stall is remembered for the longer, the longer it was.
     fn learn(&mut self, took: Duration) {
-        self.0 = Some(self.0.map_or(took, |takes| (takes * 7 + took) / 8));
+        self.0 = Some(self.0.map_or(took, |takes| (takes.saturating_mul(7).saturating_add(took)) / 8));
     }
 }
 
 /// A loop that syncs this much or less itself keeps nobody waiting who would not wait anyway: for this very batch.
 const LITTLE: usize = 16 << 10;
 
-/// Whether a request writes a little and syncs it, and no more.
+/// Whether a request writes a little and then syncs it, once, and no more.
 fn syncs_a_little(request: &DiskRequest) -> bool {
+    let Some((DiskOp::Sync { .. }, writes)) = request.ops.split_last() else { return false };
     let mut bytes = 0;
-    request.ops.iter().all(|op| match op {
+    writes.iter().all(|op| match op {
         DiskOp::Write { data, .. } => {
             bytes += data.iter().map(|part| part.as_ref().len()).sum::<usize>();
             bytes <= LITTLE
         }
-        DiskOp::Sync { .. } => true,
         _ => false,
     })
 }
@@ -126,9 +128,8 @@ impl DiskPort {
                 return Some(perform(&mut *self.directory, request));
             }
             if self.pace.is_quick() && syncs_a_little(&request) {
-                let begun = Instant::now();
-                let done = perform(&mut *self.directory, request);
-                self.pace.learn(begun.elapsed());
+                let (done, took) = timed(&mut *self.directory, request);
+                took.into_iter().for_each(|took| self.pace.learn(took));
                 return Some(done);
             }
         }
@@ -144,14 +145,12 @@ impl DiskPort {
 
     /// Takes what has been answered.
     pub(crate) fn answers(&mut self, mut each: impl FnMut(Answer)) {
-        let queued = &mut self.queued;
-        let mut took = None;
-        self.answers.take(usize::MAX, |answer| {
+        let DiskPort { answers, queued, pace, .. } = self;
+        answers.take(usize::MAX, |answer| {
             queued[answer.seat] -= 1;
-            took = answer.took.or(took);
+            answer.took.into_iter().for_each(|took| pace.learn(took));
             each(answer);
         });
-        took.into_iter().for_each(|took| self.pace.learn(took));
     }
 
     /// Whether no answer is waiting to be taken.
@@ -189,6 +188,16 @@ fn perform(directory: &mut dyn Directory, request: DiskRequest) -> DiskDone {
     DiskDone { token: request.token, result }
 }
 
+/// The same, and how long it took if it is one that tells the disk's pace: it synced a little, and did not fail, which
+/// may be quick on the slowest disk.
+fn timed(directory: &mut dyn Directory, request: DiskRequest) -> (DiskDone, Option<Duration>) {
+    let tells = syncs_a_little(&request);
+    let begun = Instant::now();
+    let done = perform(directory, request);
+    let took = (tells && done.result.is_ok()).then(|| begun.elapsed());
+    (done, took)
+}
+
 /// The answer to a request on a node that was given no directory.
 pub(crate) fn no_disk(request: &DiskRequest) -> DiskDone {
     let error = DiskError::Io { file: String::new(), reason: "this node keeps nothing on disk".to_owned() };
@@ -223,10 +232,8 @@ impl DiskThread {
         for (jobs, answers) in &mut self.ports {
             let directory = &mut *self.directory;
             done += jobs.take(TURN, |job| {
-                let little = syncs_a_little(&job.request);
-                let begun = Instant::now();
-                let done = perform(directory, job.request);
-                answers.send(Answer { seat: job.seat, done, took: little.then(|| begun.elapsed()) });
+                let (done, took) = timed(directory, job.request);
+                answers.send(Answer { seat: job.seat, done, took });
                 answers.announce();
             });
             answers.announce();
@@ -251,9 +258,13 @@ impl DiskThread {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
     use ordain_role::Bytes;
 
     use super::*;
+    use crate::lane::lane;
 
     #[test]
     fn quick_syncs_are_learnt_and_a_slow_disk_is_noticed() {
@@ -270,14 +281,195 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_is_remembered_and_forgiven_in_the_end() {
+        let mut pace = SyncPace::default();
+        pace.learn(Duration::from_micros(100));
+        pace.learn(Duration::from_secs(30));
+        let mut quick_again = 0;
+        while !pace.is_quick() {
+            pace.learn(Duration::from_micros(100));
+            quick_again += 1;
+        }
+        assert!((50..100).contains(&quick_again), "{quick_again}");
+        pace.learn(Duration::MAX);
+        assert!(!pace.is_quick());
+    }
+
+    fn write(len: usize) -> DiskOp {
+        DiskOp::Write { file: "f".into(), offset: 0, data: vec![Bytes::Owned(vec![0; len])] }
+    }
+
+    fn sync() -> DiskOp {
+        DiskOp::Sync { file: "f".into() }
+    }
+
+    #[test]
     fn a_little_is_a_few_writes_and_a_sync_and_nothing_else() {
-        let write =
-            |len| DiskOp::Write { file: "f".into(), offset: 0, data: vec![Bytes::Owned(vec![0; len])] };
-        let sync = || DiskOp::Sync { file: "f".into() };
         let remove = || DiskOp::Remove { file: "f".into() };
         let little = |ops: Vec<DiskOp>| syncs_a_little(&DiskRequest { token: 0, ops });
         assert!(little(vec![write(LITTLE), sync()]));
+        assert!(little(vec![sync()]));
         assert!(!little(vec![write(LITTLE / 2), write(LITTLE / 2 + 1), sync()]));
         assert!(!little(vec![write(1), sync(), remove()]));
+        assert!(!little(vec![remove(), sync()]));
+        // Two syncs take twice as long, and none tells nothing about syncs.
+        assert!(!little(vec![write(1), sync(), sync()]));
+        assert!(!little(vec![write(1), sync(), write(1)]));
+        assert!(!little(vec![write(1)]) && !little(Vec::new()));
+    }
+
+    /// A directory that notes who writes and syncs, and fails when told to.
+    #[derive(Clone)]
+    struct Tape {
+        place: &'static str,
+        ops: Arc<Mutex<Vec<&'static str>>>,
+        fails: Arc<AtomicBool>,
+    }
+
+    impl Directory for Tape {
+        fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+            Ok(Vec::new())
+        }
+
+        fn read(&self, _file: &str, _offset: u64, _len: usize) -> Result<Vec<u8>, DiskError> {
+            Ok(Vec::new())
+        }
+
+        fn apply(&mut self, _op: &DiskOp) -> Result<(), DiskError> {
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(DiskError::Full { file: "f".into() });
+            }
+            self.ops.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+            Ok(())
+        }
+    }
+
+    /// A loop's port of two seats and the disk's thread, on one thread.
+    struct Bench {
+        port: DiskPort,
+        thread: DiskThread,
+        tape: Tape,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let tape = |place| Tape { place, ops: Arc::default(), fails: Arc::default() };
+            let there = tape("disk");
+            let here = Tape { place: "loop", ..there.clone() };
+            let (_, loop_party) = Poller::new().unwrap();
+            let (poller, me) = Poller::new().unwrap();
+            let (jobs, inbound) = lane(8, &loop_party, &me);
+            let (outbound, answers) = lane(8, &me, &loop_party);
+            let thread = DiskThread {
+                poller,
+                me,
+                control: Arc::new(Control::new(1, Vec::new())),
+                directory: Box::new(there.clone()),
+                ports: vec![(inbound, outbound)],
+            };
+            Bench { port: DiskPort::new(Box::new(here), jobs, answers, 2), thread, tape: there }
+        }
+
+        /// One that has seen a quick sync.
+        fn quick() -> Bench {
+            let mut bench = Bench::new();
+            bench.port.pace.learn(Duration::ZERO);
+            bench
+        }
+
+        /// The places where a request's operations were carried out, if they were at once.
+        fn submit(&mut self, seat: usize, token: u64, ops: &[DiskOp]) -> Option<Vec<&'static str>> {
+            let done = self.port.submit(seat, DiskRequest { token, ops: ops.to_vec() })?;
+            assert_eq!(done.token, token);
+            Some(self.ops())
+        }
+
+        fn ops(&self) -> Vec<&'static str> {
+            std::mem::take(&mut *self.tape.ops.lock().unwrap())
+        }
+
+        /// Lets the disk thread do what it was given.
+        fn disk(&mut self) -> Vec<(usize, u64, bool)> {
+            self.port.announce();
+            assert!(self.thread.turn());
+            let mut answers = Vec::new();
+            self.port.answers(|a| answers.push((a.seat, a.done.token, a.done.result.is_ok())));
+            answers
+        }
+    }
+
+    #[test]
+    fn nothing_is_synced_on_the_loop_before_the_pace_is_known() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.submit(0, 1, &[write(1), sync()]), None);
+        assert_eq!(bench.disk(), [(0, 1, true)]);
+        assert_eq!(bench.ops(), ["disk", "disk"]);
+        assert!(bench.port.pace.0.is_some(), "the disk thread has told");
+    }
+
+    #[test]
+    fn where_syncs_are_quick_the_loop_does_them_and_where_they_are_not_any_more_it_does_not() {
+        let mut bench = Bench::quick();
+        assert_eq!(bench.submit(0, 1, &[write(1), sync()]), Some(vec!["loop", "loop"]));
+        assert_eq!(bench.submit(0, 2, &[write(LITTLE + 1), sync()]), None);
+        assert_eq!(bench.disk(), [(0, 2, true)]);
+        bench.ops();
+        // The disk has become slow.
+        bench.port.pace.learn(Duration::from_secs(1));
+        for token in 3..9 {
+            assert_eq!(bench.submit(0, token, &[write(1), sync()]), None);
+            assert_eq!(bench.disk(), [(0, token, true)]);
+            assert_eq!(bench.ops(), ["disk", "disk"]);
+        }
+        // Writes alone do not wait for the device.
+        assert_eq!(bench.submit(0, 9, &[write(LITTLE + 1)]), Some(vec!["loop"]));
+    }
+
+    #[test]
+    fn what_is_behind_a_request_at_the_disk_follows_it_there_and_other_roles_go_on() {
+        let mut bench = Bench::quick();
+        let create = DiskOp::Create { file: "g".into(), len: 1 };
+        assert_eq!(bench.submit(0, 1, &[create, sync()]), None);
+        assert_eq!(bench.submit(0, 2, &[write(1), sync()]), None);
+        assert_eq!(bench.submit(0, 3, &[write(1)]), None);
+        assert_eq!(bench.submit(1, 1, &[write(1), sync()]), Some(vec!["loop", "loop"]));
+        assert_eq!(bench.disk(), [(0, 1, true), (0, 2, true), (0, 3, true)]);
+        assert_eq!(bench.ops(), ["disk"; 5]);
+        assert_eq!(bench.submit(0, 4, &[write(1), sync()]), Some(vec!["loop", "loop"]));
+    }
+
+    #[test]
+    fn every_answer_of_the_disk_counts_and_what_tells_nothing_does_not() {
+        let mut bench = Bench::new();
+        bench.port.pace.learn(Duration::from_secs(1));
+        let slow = bench.port.pace.0;
+        // Quick, but no sync; behind one that is too large to tell.
+        assert_eq!(bench.submit(0, 1, &[write(LITTLE + 1), sync()]), None);
+        assert_eq!(bench.submit(0, 2, &[write(1)]), None);
+        assert_eq!(bench.submit(0, 3, &[]), None);
+        bench.disk();
+        assert_eq!(bench.port.pace.0, slow);
+        // A fault is quick on the slowest disk.
+        bench.tape.fails.store(true, Ordering::Relaxed);
+        assert_eq!(bench.submit(0, 4, &[write(1), sync()]), None);
+        assert_eq!(bench.disk(), [(0, 4, false)]);
+        assert_eq!(bench.port.pace.0, slow);
+        bench.tape.fails.store(false, Ordering::Relaxed);
+        // Two at once are two.
+        assert_eq!(bench.submit(0, 5, &[write(1), sync()]), None);
+        assert_eq!(bench.submit(0, 6, &[write(1), sync()]), None);
+        bench.disk();
+        let takes = bench.port.pace.0.unwrap();
+        assert!(takes < Duration::from_millis(830), "{takes:?} after two quick syncs");
+    }
+
+    #[test]
+    fn a_fault_on_the_loop_is_told_as_one_at_the_disk() {
+        let mut bench = Bench::quick();
+        bench.tape.fails.store(true, Ordering::Relaxed);
+        let done = bench.port.submit(0, DiskRequest { token: 1, ops: vec![write(1), sync()] });
+        let full = DiskError::Full { file: "f".into() };
+        assert_eq!(done, Some(DiskDone { token: 1, result: Err(full) }));
+        assert_eq!(bench.port.pace.0, Some(Duration::ZERO));
     }
 }

@@ -122,6 +122,8 @@ pub(crate) struct Effects<M> {
     /// What has happened to the actors of this loop, by seat, in order.
     pub(crate) inbox: VecDeque<(usize, Event<M>)>,
     pub(crate) timers: Timers,
+    /// Disk requests whose answers have not been handled.
+    pub(crate) unanswered: usize,
     /// Messages sent to other loops.
     pub(crate) sent: u64,
     /// An actor of this loop has stopped the node: nothing is handled any more.
@@ -166,15 +168,14 @@ impl<M> Effects<M> {
 
     fn submit(&mut self, seat: usize, requests: impl Iterator<Item = DiskRequest>) {
         for request in requests {
+            self.unanswered += 1;
             let done = match &mut self.disk {
                 Some(disk) => disk.submit(seat, request),
                 None => Some(no_disk(&request)),
             };
             self.inbox.extend(done.map(|done| (seat, Event::Disk(done))));
         }
-        if let Some(disk) = &mut self.disk {
-            disk.announce();
-        }
+        self.disk.iter_mut().for_each(DiskPort::announce);
     }
 
     fn halt(&mut self, reason: String) {
@@ -184,6 +185,7 @@ impl<M> Effects<M> {
 
     fn announce(&mut self) {
         self.outlets.iter_mut().flatten().for_each(Outlet::announce);
+        self.disk.iter_mut().for_each(DiskPort::announce);
     }
 
     /// Whether whatever could not be handed over yet will wake this loop when it can.
@@ -203,7 +205,7 @@ impl<M> Effects<M> {
 pub(crate) struct Pace {
     /// How long to look for work before sleeping.
     pub(crate) spin: Micros,
-    /// How long edges may take to finish what was begun.
+    /// How long edges may take to finish what was begun, and roles after them.
     pub(crate) drain: Micros,
 }
 
@@ -233,8 +235,10 @@ pub(crate) struct State<M> {
     acting: usize,
     /// The phase that this loop has acted upon.
     phase: Phase,
-    /// While edges finish: when they must have.
-    drain_by: Option<Micros>,
+    /// While edges or roles finish: when they must have.
+    finish_by: Option<Micros>,
+    /// Roles that have not been told yet that the node stops.
+    untold: usize,
     /// An edge wants another turn at once.
     again: bool,
     /// When there last was something to do.
@@ -253,7 +257,8 @@ impl<M> Default for State<M> {
             out: Outbox::default(),
             acting: 0,
             phase: Phase::Running,
-            drain_by: None,
+            finish_by: None,
+            untold: 0,
             again: false,
             busy_at: Micros(0),
             turns: 0,
@@ -303,23 +308,38 @@ impl<M> EventLoop<M> {
     /// Does what the phase asks for, and says whether to go on.
     fn obey(&mut self) -> bool {
         let phase = self.control.phase();
-        if phase == Phase::Draining && self.state.phase < phase {
-            self.state.phase = phase;
-            self.state.drain_by = Some(self.state.now.elapsed.plus(self.pace.drain));
-            self.call_edges(|edge, now, out| edge.stop(now, out));
+        if phase == Phase::Stopping {
+            return false;
         }
-        if let Some(by) = self.state.drain_by {
-            let late = self.state.now.elapsed >= by;
-            let drained = self.edges().all(|edge| edge.drained());
-            if drained || late {
-                if !drained {
-                    tracing::warn!(name = self.name, "stopping although not everything begun is finished");
+        if self.state.phase < phase {
+            self.state.phase = phase;
+            self.state.finish_by = Some(self.state.now.elapsed.plus(self.pace.drain));
+            match phase {
+                Phase::Draining => self.call_edges(|edge, now, out| edge.stop(now, out)),
+                Phase::Closing => {
+                    self.state.untold = self.first_edge;
+                    self.effects.inbox.extend((0..self.first_edge).map(|seat| (seat, Event::Stop)));
                 }
-                self.state.drain_by = None;
-                self.control.loop_drained();
+                Phase::Running | Phase::Stopping => {}
             }
         }
-        self.control.phase() != Phase::Stopping
+        if let Some(by) = self.state.finish_by {
+            let finished = match phase {
+                Phase::Draining => self.edges().all(|edge| edge.drained()),
+                _ => self.state.untold == 0 && self.effects.unanswered == 0,
+            };
+            if finished || self.state.now.elapsed >= by {
+                if !finished {
+                    tracing::warn!(name = self.name, ?phase, "stopping although not everything is finished");
+                }
+                self.state.finish_by = None;
+                match phase {
+                    Phase::Draining => self.control.loop_drained(),
+                    _ => self.control.loop_closed(),
+                }
+            }
+        }
+        true
     }
 
     fn edges(&self) -> impl Iterator<Item = &dyn Edge<Message = M>> {
@@ -358,7 +378,7 @@ impl<M> EventLoop<M> {
         {
             self.state.sleeps += 1;
             let report = self.state.changed.then(|| self.state.snapshot_at.plus(SNAPSHOT_AGE));
-            match [due, self.state.drain_by, report].into_iter().flatten().min() {
+            match [due, self.state.finish_by, report].into_iter().flatten().min() {
                 Some(until) => self.poller.wait_until(now, until),
                 None => self.poller.wait_forever(),
             }
@@ -449,10 +469,15 @@ impl<M> EventLoop<M> {
     }
 
     fn handle(&mut self, seat: usize, event: Event<M>) {
-        let State { now, out, acting, changed, .. } = &mut self.state;
+        let State { now, out, acting, changed, untold, .. } = &mut self.state;
         let place = &mut self.seats[seat];
         *acting = seat;
         *changed = true;
+        match event {
+            Event::Disk(_) => self.effects.unanswered -= 1,
+            Event::Stop => *untold -= 1,
+            Event::Start | Event::Message { .. } | Event::Timer(_) => {}
+        }
         place.events += 1;
         place.actor.handle(*now, event, out);
         if !out.is_empty() {

@@ -68,7 +68,7 @@ pub struct Options {
     /// How long an idle loop looks for work before it sleeps. It pays where a core is free to do so: not with
     /// a single loop, and not on two cores or fewer, where the default is not to.
     pub spin: Duration,
-    /// How long a stop waits for edges to finish what was begun.
+    /// How long a stop waits for edges to finish what was begun, and then once more for roles and the disk.
     pub drain: Duration,
     /// How many messages a ring between two loops holds.
     pub ring: usize,
@@ -161,6 +161,7 @@ impl Runtime {
                 control: control.clone(),
                 inbox: VecDeque::new(),
                 timers: Timers::default(),
+                unanswered: 0,
                 sent: 0,
                 halted: false,
             };
@@ -318,7 +319,8 @@ impl Running {
         self.control.halt_reason().map_or(Ok(()), |reason| Err(Stopped { reason }))
     }
 
-    /// Lets edges finish what was begun, ends the loops, completes their disk requests, and waits for all that.
+    /// Lets edges finish what was begun, tells the roles by [`ordain_role::Event::Stop`], completes the disk requests
+    /// that they have left, ends the loops, and waits for all that.
     ///
     /// # Errors
     /// Why the node ended by itself meanwhile.

@@ -88,6 +88,7 @@ fn pinger(peers: Vec<u16>, count: u64, burst: u64, done: Sender<u64>) -> impl Ro
             let Msg::Ping(n) = ping else { unreachable!() };
             out.send(from, Msg::Pong(n));
         }
+        Event::Stop => {}
         Event::Timer(_) | Event::Disk(_) => unreachable!(),
     })
 }
@@ -109,8 +110,9 @@ fn two_loops_deliver_everything_in_order() {
         assert!(snapshot.roles.iter().all(|role| role.gauges == [("acts_closures", 1.0)]));
         assert!(snapshot.turns > 0 && snapshot.cpu > Duration::ZERO && snapshot.sent == 100_000);
     });
+    // And the start and the stop.
     let of = |name: &str, role, events| (name.to_owned(), role, events);
-    assert_eq!(seen, [of("a", 1, 100_001), of("b", 2, 50_001), of("b", 3, 50_001)]);
+    assert_eq!(seen, [of("a", 1, 100_002), of("b", 2, 50_002), of("b", 3, 50_002)]);
 }
 
 #[test]
@@ -155,6 +157,7 @@ fn timers_fire_in_order_and_not_before_their_time() {
             fired.send((0, now.elapsed)).unwrap();
         }
         Event::Timer(id) => fired.send((id.0, now.elapsed)).unwrap(),
+        Event::Stop => {}
         _ => unreachable!(),
     });
     let running = Runtime::start(options(), None, vec![LoopSpec::new("a").role(1, role)]).unwrap();
@@ -234,6 +237,7 @@ fn writer<T: Send + 'static>(
     Acts(move |_, event, out: &mut Outbox<Msg>| match event {
         Event::Start => requests.take().unwrap().into_iter().for_each(|r| out.disk(r)),
         Event::Disk(answer) => done.send(map(answer)).unwrap(),
+        Event::Stop => {}
         _ => unreachable!(),
     })
 }
@@ -292,6 +296,18 @@ fn a_node_without_a_disk_says_so() {
     let spec = LoopSpec::new("loop").role(1, writer(vec![request(1, [sync("x")])], done, |a| a.result));
     let running = Runtime::start(options(), None, vec![spec]).unwrap();
     assert!(answers.recv().unwrap().unwrap_err().to_string().contains("nothing on disk"));
+    running.stop().unwrap();
+}
+
+#[test]
+fn more_requests_than_the_way_to_the_disk_holds_are_all_answered_in_order() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = FsDirectory::open(temp.path()).unwrap();
+    let (done, answers) = channel();
+    let requests = (0..100).map(|i| request(i, [DiskOp::Create { file: format!("f{i}"), len: 0 }]));
+    let spec = LoopSpec::new("loop").role(1, writer(requests.collect(), done, |answer| answer.token));
+    let running = Runtime::start(options(), Some(Disk::new(directory)), vec![spec]).unwrap();
+    assert!(answers.iter().take(100).eq(0..100));
     running.stop().unwrap();
 }
 
@@ -390,24 +406,163 @@ impl Directory for Timeless {
 #[test]
 fn a_loop_syncs_a_little_itself_once_it_knows_that_syncs_are_quick() {
     let (seen, heard) = channel();
-    let (done, answers) = channel();
     let entry = |token, len| {
         let data = vec![Bytes::Owned(vec![7; len])];
         request(token, [DiskOp::Write { file: "x".to_owned(), offset: 0, data }, sync("x")])
     };
-    // One request after the other, as the input log makes them.
-    let mut requests = vec![entry(4, 40), entry(3, 1 << 20), entry(2, 20), entry(1, 10)];
-    let role = Acts(move |_, _, out: &mut Outbox<Msg>| match requests.pop() {
-        Some(request) => out.disk(request),
-        None => done.send(()).unwrap(),
+    // One request after the other, as the input log makes them; every other one is large.
+    let mut token = 0;
+    let mut is_stopping = false;
+    let role = Acts(move |_, event, out: &mut Outbox<Msg>| {
+        is_stopping |= matches!(event, Event::Stop);
+        if !is_stopping {
+            token += 1;
+            out.disk(entry(token, if token % 2 == 1 { 10 } else { 1 << 20 }));
+        }
     });
     let spec = LoopSpec::new("loop").role(1, role);
     let running = Runtime::start(options(), Some(Disk::new(Timeless(seen))), vec![spec]).unwrap();
-    answers.recv().unwrap();
+    assert_eq!(heard.recv().unwrap(), ("disk".to_owned(), 10), "nothing is known of the disk yet");
+    // However slow this machine is just now, it is quick enough before long.
+    let on_the_loop = heard.iter().find(|(thread, len)| {
+        assert!(thread == "loop" || thread == "disk");
+        assert!(*len == 10 || thread == "disk", "a large request on the loop");
+        thread == "loop"
+    });
+    assert_eq!(on_the_loop, Some(("loop".to_owned(), 10)));
     running.stop().unwrap();
-    let threads: Vec<(String, usize)> = heard.try_iter().collect();
-    let named = |thread: &str, len| (thread.to_owned(), len);
-    assert_eq!(threads, [named("disk", 10), named("loop", 20), named("disk", 1 << 20), named("loop", 40)]);
+}
+
+#[test]
+fn a_stop_tells_every_role_once_and_waits_for_what_it_then_asks_of_the_disk() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = FsDirectory::open(temp.path()).unwrap();
+    let (said, heard) = channel();
+    let tidy = |number: u16| {
+        let said = said.clone();
+        let mut left = 0;
+        Acts(move |_, event, out: &mut Outbox<Msg>| {
+            match event {
+                Event::Stop => left = 30,
+                Event::Disk(done) => assert_eq!(done.result, Ok(())),
+                Event::Start => return,
+                other => panic!("{other:?}"),
+            }
+            if left == 0 {
+                return said.send(number).unwrap();
+            }
+            left -= 1;
+            let file = format!("{number}-{left:02}");
+            let create = DiskOp::Create { file: file.clone(), len: 0 };
+            out.disk(request(left, [create, write(&file, 0), sync(&file)]));
+        })
+    };
+    let loops = vec![
+        LoopSpec::new("a").role(1, tidy(1)).role(2, tidy(2)),
+        LoopSpec::new("b").role(3, tidy(3)),
+        LoopSpec::new("c"),
+    ];
+    let running = Runtime::start(options(), Some(Disk::new(directory.clone())), loops).unwrap();
+    running.stop().unwrap();
+    let mut ended: Vec<u16> = heard.try_iter().collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 2, 3], "each hears of its last request, once");
+    let files = directory.list().unwrap();
+    assert_eq!(files.len(), 90);
+    assert!(files.iter().all(|(_, len)| *len == 10), "{files:?}");
+}
+
+#[test]
+fn roles_are_told_of_a_stop_after_the_edges_have_finished_and_never_if_the_node_halts() {
+    let (said, heard) = channel();
+    let mut asked = 0;
+    let oracle = Acts(move |_, event, out: &mut Outbox<Msg>| match event {
+        Event::Message { from, message: Msg::Ping(client) } => {
+            asked += 1;
+            said.send("asked").unwrap();
+            // The stop comes before this fires.
+            if asked == 2 {
+                out.set_timer(TimerId(1), Micros::from_millis(40));
+            }
+            if asked == 1 {
+                out.send(from, Msg::Pong(client));
+            }
+        }
+        Event::Timer(_) => {
+            said.send("answered").unwrap();
+            out.send(at(2), Msg::Pong(0));
+        }
+        Event::Stop => said.send("stop").unwrap(),
+        _ => {}
+    });
+    let (door, bound) = Door::new("127.0.0.1:0".parse().unwrap());
+    let loops = vec![LoopSpec::new("front").edge(2, door), LoopSpec::new("back").role(ORACLE, oracle)];
+    let running = Runtime::start(options(), None, loops).unwrap();
+    let mut client = std::net::TcpStream::connect(bound.recv().unwrap()).unwrap();
+    client.write_all(b"??").unwrap();
+    assert_eq!((heard.recv().unwrap(), heard.recv().unwrap()), ("asked", "asked"));
+    running.stop().unwrap();
+    assert_eq!(heard.iter().collect::<Vec<_>>(), ["answered", "stop"]);
+
+    let (said, heard) = channel();
+    let watcher = Acts(move |_, event, _: &mut Outbox<Msg>| {
+        if let Event::Stop = event {
+            said.send(()).unwrap();
+        }
+    });
+    let halts = Acts(|_, _, out: &mut Outbox<Msg>| out.halt("enough"));
+    let loops = vec![LoopSpec::new("a").role(1, watcher), LoopSpec::new("b").role(2, halts)];
+    let running = Runtime::start(options(), None, loops).unwrap();
+    assert_eq!(running.stop().unwrap_err().reason, "acts: enough");
+    assert!(heard.recv().is_err(), "a node that halts is not in good order");
+}
+
+#[test]
+fn a_role_that_never_finishes_does_not_hold_up_a_stop_for_ever() {
+    let (directory, log, go) = watched();
+    let (alive, gone) = channel::<()>();
+    let role = Acts(move |_, event, out: &mut Outbox<Msg>| {
+        let _ = &alive;
+        match event {
+            Event::Stop => out.disk(request(1, [write("a", 0), sync("a")])),
+            Event::Disk(done) => panic!("{done:?}"),
+            _ => {}
+        }
+    });
+    let options = Options { drain: Duration::from_millis(30), ..options() };
+    let spec = LoopSpec::new("a").role(1, role);
+    let running = Runtime::start(options, Some(Disk::new(directory)), vec![spec]).unwrap();
+    running.handle().stop();
+    // The loop ends although the disk has not answered. What was asked of it is done all the same.
+    assert!(gone.recv().is_err());
+    go.send(()).unwrap();
+    running.wait().unwrap();
+    assert_eq!(log.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_panic_of_a_disk_on_the_loop_stops_the_whole_node_and_names_who_asked() {
+    #[derive(Clone)]
+    struct Crashes(Arc<Mutex<u32>>);
+    impl Directory for Crashes {
+        fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+            unreachable!()
+        }
+        fn read(&self, _: &str, _: u64, _: usize) -> Result<Vec<u8>, DiskError> {
+            unreachable!()
+        }
+        fn apply(&mut self, _: &DiskOp) -> Result<(), DiskError> {
+            assert_ne!(thread::current().name(), Some("loop"), "head crash");
+            *self.0.lock().unwrap() += 1;
+            Ok(())
+        }
+    }
+    let role = Acts(|_, _, out: &mut Outbox<Msg>| out.disk(request(1, [write("a", 0), sync("a")])));
+    let spec = LoopSpec::new("loop").role(1, role);
+    let disk = Disk::new(Crashes(Arc::default()));
+    let running = Runtime::start(options(), Some(disk), vec![spec]).unwrap();
+    let reason = running.wait().unwrap_err().reason;
+    assert!(reason.starts_with("acts on loop loop panicked") && reason.contains("head crash"), "{reason}");
 }
 
 #[test]

@@ -43,14 +43,16 @@ pub struct InputLog<X> {
     dispatched: u64,
     /// The last epoch that a mark stands behind.
     marked: Epoch,
+    /// The node stops: a mark is the last that is written.
+    is_stopping: bool,
     marker: std::marker::PhantomData<fn() -> X>,
 }
 
 /// A full disk is tried again.
 const PROBE: TimerId = TimerId(1);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
-/// A log that has been idle for a while is marked as synced, so that damage to its last batch is refused at the
-/// next start and not taken for a torn write.
+/// A log that has been idle for a while is marked as synced, and so is one whose node stops, so that damage to its
+/// last batch is refused at the next start and not taken for a torn write.
 const MARK: TimerId = TimerId(2);
 const MARK_AFTER: Micros = Micros::from_millis(200);
 
@@ -73,6 +75,7 @@ impl<X> InputLog<X> {
             named,
             dispatched: 0,
             marked: Epoch(0),
+            is_stopping: false,
             marker: std::marker::PhantomData,
         }
     }
@@ -83,6 +86,10 @@ impl<X> InputLog<X> {
     }
 
     fn append(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
+        if self.is_stopping {
+            // Whoever asked for it has been given up, and nothing may stand behind the mark.
+            return;
+        }
         let mut waits = false;
         if let Some(writer) = &mut self.writer
             && (batch.has_writes() || batch.epoch.0 - self.named.0 >= RESERVE)
@@ -136,6 +143,21 @@ impl<X> InputLog<X> {
         }
     }
 
+    /// If there is something new and all of it is durable, says so: soon, or at once if there will be no later.
+    fn mark(&mut self, out: &mut Outbox<Message<X>>, is_due: bool) {
+        let Some(writer) = &mut self.writer else { return };
+        if !writer.is_idle() || writer.durable() <= self.marked {
+            return;
+        }
+        if is_due {
+            self.marked = writer.durable();
+            writer.mark();
+            self.ask_disk(out);
+        } else {
+            out.set_timer(MARK, MARK_AFTER);
+        }
+    }
+
     fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
         if let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
             out.disk(request);
@@ -166,14 +188,8 @@ impl<X: Send> Role for InputLog<X> {
                     out.set_timer(PROBE, PROBE_EVERY);
                 }
             }
-            Event::Timer(MARK) => {
-                if let Some(writer) = &mut self.writer
-                    && writer.is_idle()
-                {
-                    self.marked = writer.durable();
-                    writer.mark();
-                }
-            }
+            Event::Timer(MARK) => self.mark(out, true),
+            Event::Stop => self.is_stopping = true,
             Event::Start => {
                 if self.writer.as_ref().is_some_and(LogWriter::is_full) {
                     out.set_timer(PROBE, PROBE_EVERY);
@@ -184,10 +200,7 @@ impl<X: Send> Role for InputLog<X> {
         self.ask_disk(out);
         self.reject_if_clean(out);
         self.dispatch(out);
-        let is_unmarked = |writer: &LogWriter| writer.is_idle() && writer.durable() > self.marked;
-        if self.writer.as_ref().is_some_and(is_unmarked) {
-            out.set_timer(MARK, MARK_AFTER);
-        }
+        self.mark(out, self.is_stopping);
     }
 
     fn name(&self) -> &'static str {

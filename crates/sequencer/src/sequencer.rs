@@ -368,7 +368,7 @@ impl<X: Send> Role for Sequencer<X> {
                     self.close(now, out);
                 }
             }
-            Event::Start | Event::Timer(_) | Event::Disk(_) => {}
+            Event::Start | Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
         }
         self.try_close(now, out);
     }

@@ -8,7 +8,7 @@ use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Micros, Millis, OutcomeStatus,
     PartitionId, Placed, Registry, RequestNo, SessionId, Value, system,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
 use crate::{InputLog, LogSettings, Message, RESERVE, Sequencer, Sequencing, Sessions, Settings};
 
@@ -474,6 +474,94 @@ fn a_full_disk_rejects_and_is_tried_again() {
     assert!(bench.append(batch(2, &[WRITE])).is_empty());
     assert_eq!(bench.disk(), dispatched(2));
     assert_eq!(bench.entries(), [1, 2]);
+}
+
+/// How many bits of what the log has written can be flipped without the next start refusing the log, and the
+/// fewest batches that are left then.
+fn flips_not_refused(directory: &MemoryDirectory) -> (usize, u64) {
+    let config = || LogConfig { segment_bytes: 1024, ..LogConfig::new("test") };
+    let count = |directory: &mut MemoryDirectory| {
+        let mut count = 0;
+        let opened = LogWriter::open(directory, config(), |_| {
+            count += 1;
+            Ok(())
+        });
+        opened.ok().map(|_| count)
+    };
+    let (mut accepted, mut fewest) = (0, u64::MAX);
+    for (file, len) in directory.list().unwrap() {
+        let bytes = directory.read(&file, 0, len as usize).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for (offset, bit) in (512..end).flat_map(|offset| (0..8).map(move |bit| (offset, bit))) {
+            let mut damaged = directory.clone();
+            let data = vec![Bytes::Owned(vec![bytes[offset] ^ (1 << bit)])];
+            damaged.apply(&DiskOp::Write { file: file.clone(), offset: offset as u64, data }).unwrap();
+            if let Some(left) = count(&mut damaged) {
+                accepted += 1;
+                fewest = fewest.min(left);
+            }
+        }
+    }
+    (accepted, fewest)
+}
+
+#[test]
+fn a_clean_stop_marks_the_log_so_that_no_batch_can_be_cut_from_it() {
+    let mut bench = LogBench::new(LogSettings::default());
+    for epoch in 1..=3 {
+        bench.append(batch(epoch, &[WRITE]));
+        bench.disk();
+    }
+    // After a crash, the last batch may have been torn, for all that is known.
+    assert_eq!(flips_not_refused(&bench.directory).1, 2);
+    // One more is under way when the word comes: it is brought to its end first.
+    bench.append(batch(4, &[WRITE]));
+    assert!(bench.event(Event::Stop).is_empty());
+    assert_eq!(bench.disk(), dispatched(4));
+    // All that a flipped bit can take now is the mark itself: 48 bytes.
+    let (accepted, fewest) = flips_not_refused(&bench.directory);
+    assert_eq!(fewest, 4);
+    assert!(accepted <= 48 * 8, "{accepted}");
+    // What still comes is not taken: nothing may stand behind the mark.
+    assert!(bench.append(batch(5, &[WRITE])).is_empty());
+    assert!(bench.append(batch(6, &[Ask::Read])).is_empty());
+    assert!(bench.disk.is_empty());
+    assert_eq!(bench.entries(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_stop_of_a_log_that_is_marked_or_empty_or_kept_nowhere_asks_for_nothing() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.event(Event::Stop);
+    assert!(bench.disk.is_empty());
+
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(1, &[WRITE]));
+    bench.disk();
+    bench.event(Event::Timer(TimerId(2)));
+    assert_eq!(bench.disk.len(), 1, "the mark of a log that is idle");
+    bench.disk();
+    bench.event(Event::Stop);
+    assert!(bench.disk.is_empty());
+
+    let mut none: InputLog<()> = InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
+    let mut out = Outbox::default();
+    none.handle(Now::default(), Event::Stop, &mut out);
+    assert!(out.is_empty());
+}
+
+#[test]
+fn a_stop_on_a_full_disk_waits_for_nothing() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(batch(1, &[WRITE]));
+    bench.disk();
+    bench.directory.set_full_from(Some(0));
+    bench.append(batch(2, &[WRITE]));
+    assert!(bench.disk().is_empty());
+    bench.event(Event::Stop);
+    assert!(bench.disk.is_empty());
+    bench.directory.set_full_from(None);
+    assert!(bench.entries().starts_with(&[1]));
 }
 
 #[test]

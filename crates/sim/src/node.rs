@@ -38,6 +38,12 @@ impl<M> Node<M> {
         }
     }
 
+    /// Whether every role has heard what it was told of a stop, and all that it asked of the disk is answered.
+    pub(crate) fn has_closed(&self) -> bool {
+        let waits = |event: &Event<M>| matches!(event, Event::Stop | Event::Disk(_));
+        self.roles.values().all(|slot| !slot.disk.is_busy() && !slot.inbox.iter().any(waits))
+    }
+
     /// Makes the disk full, or gives it space again.
     pub(crate) fn fill(&mut self, full: bool) {
         self.is_full = full;

@@ -41,7 +41,8 @@ pub struct Config {
     pub liveness_bound: Micros,
     /// How many events a run may have: the bound on a system that is busy with nothing.
     pub events_max: u64,
-    /// Whether every node loses power at the end and must come back with the same state.
+    /// Whether every node loses power at the end, half of them after having stopped in good order, and must come back
+    /// with the same state.
     pub power_cycle: bool,
     /// Whether the system promises real-time order.
     pub strict: bool,
@@ -126,7 +127,7 @@ pub fn run_seed<'a, S: System>(
     simulator.drain();
     let mut digests = simulator.digests();
     if config.power_cycle && simulator.failed.is_none() {
-        (0..simulator.nodes.len()).for_each(|node| simulator.crash(node));
+        (0..simulator.nodes.len()).for_each(|node| simulator.power_down(node));
     }
     let logs = simulator.logs();
     if config.power_cycle && simulator.failed.is_none() {
@@ -223,6 +224,15 @@ impl<S: System> Simulator<'_, S> {
                     }
                 }
             }
+        }
+    }
+
+    /// A node loses power, or stops first: the seed decides.
+    fn power_down(&mut self, node: usize) {
+        if self.random.chance(500_000) {
+            self.stop(node, self.now.plus(self.config.liveness_bound));
+        } else {
+            self.crash(node);
         }
     }
 

@@ -386,6 +386,22 @@ impl<'a, S: System> Simulator<'a, S> {
         self.after(down, Happening::Restart { node });
     }
 
+    /// A node stops in good order, as far as it can: its roles are told, and what they ask of the disk is done. Then
+    /// the power goes. To be called when no request is under way.
+    pub fn stop(&mut self, node: usize, bound: Micros) {
+        self.trace.note(self.now, format_args!("node {node} stops"));
+        let roles: Vec<u16> = self.nodes[node].roles.keys().copied().collect();
+        roles.into_iter().for_each(|role| self.push_event(node, role, Event::Stop));
+        self.run(bound, |s| !s.nodes[node].has_closed());
+        if self.failed.is_none() && !self.nodes[node].has_closed() {
+            let text = format!("node {node} was told to stop and has not finished");
+            self.fail(Violation::new(ViolationKind::Stuck, text));
+        }
+        if self.failed.is_none() {
+            self.crash(node);
+        }
+    }
+
     fn restart(&mut self, number: usize) {
         let Simulator { nodes, random, intensity, system, trace, counts, now, .. } = self;
         let node = &mut nodes[number];

@@ -73,11 +73,28 @@ impl Role for Sender {
 
 type Heard = Arc<Mutex<Vec<(NodeId, u64)>>>;
 
-/// Writes down what it hears, and one file for each, and wants the disk's answers in order.
+/// Writes down what it hears, and one file for each, and wants the disk's answers in order. Has some more to write
+/// when its node stops, one file after the other.
 struct Receiver {
     heard: Heard,
     asked: u64,
     answered: u64,
+    /// How many files it still has to write, once it was told that its node stops.
+    last: Option<u64>,
+}
+
+impl Receiver {
+    fn write(&mut self, out: &mut Outbox<Message>) {
+        let (file, data) = (format!("f{}", self.asked), vec![Bytes::Owned(vec![1; 9])]);
+        let mut ops = vec![
+            DiskOp::Create { file: file.clone(), len: 0 },
+            DiskOp::Write { file: file.clone(), offset: 0, data },
+            DiskOp::Sync { file },
+        ];
+        ops.extend(self.last.map(|_| DiskOp::SyncDirectory));
+        out.disk(DiskRequest { token: self.asked, ops });
+        self.asked += 1;
+    }
 }
 
 impl Role for Receiver {
@@ -90,18 +107,26 @@ impl Role for Receiver {
     fn handle(&mut self, _now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Message { from, message: Message::Number(n) } => {
-                self.heard.lock().unwrap().push((from.node, n));
-                let (file, data) = (format!("f{}", self.asked), vec![Bytes::Owned(vec![1; 9])]);
-                let ops = vec![
-                    DiskOp::Create { file: file.clone(), len: 0 },
-                    DiskOp::Write { file: file.clone(), offset: 0, data },
-                    DiskOp::Sync { file },
-                ];
-                out.disk(DiskRequest { token: self.asked, ops });
-                self.asked += 1;
+                if self.last.is_none() {
+                    self.heard.lock().unwrap().push((from.node, n));
+                    self.write(out);
+                }
             }
-            Event::Disk(done) if done.token == self.answered => self.answered += 1,
+            Event::Disk(done) if done.token == self.answered => {
+                self.answered += 1;
+                if self.answered == self.asked
+                    && let Some(left @ 1..) = self.last
+                {
+                    self.last = Some(left - 1);
+                    self.write(out);
+                }
+            }
             Event::Disk(_) => out.halt("the disk answered out of turn"),
+            Event::Stop if self.last.is_some() => out.halt("stopped twice"),
+            Event::Stop => {
+                self.last = Some(4);
+                self.write(out);
+            }
             _ => {}
         }
     }
@@ -133,7 +158,7 @@ impl System for Pair {
         let heard = self.heard[usize::from(node.0)].clone();
         heard.lock().unwrap().clear();
         let sender = Sender { node, sent: 0, last: Now::default() };
-        let receiver = Receiver { heard, asked: 0, answered: 0 };
+        let receiver = Receiver { heard, asked: 0, answered: 0, last: None };
         Ok(vec![(SEND, Box::new(sender)), (RECEIVE, Box::new(receiver))])
     }
 
@@ -195,4 +220,26 @@ fn links_misbehave_as_told_and_not_otherwise() {
     assert_eq!(ways("reorder"), (false, false, true));
     let (lost, doubled, _) = ways("duplicate");
     assert_eq!((lost, doubled), (false, true));
+}
+
+/// A node that stops loses nothing that its roles asked of the disk then, or upon its answers; then it is down.
+#[test]
+fn a_stop_in_good_order_is_told_once_and_waits_for_the_disk() {
+    for seed in 0..20 {
+        let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
+        let pair = Pair::default();
+        let heard = pair.heard[1].clone();
+        let mut mix = Mix::bank(1);
+        let mut simulator = Simulator::new(pair, &mut mix, &config, None);
+        simulator.run(Micros(2_000), |_| true);
+        simulator.stop(1, Micros(10_000_000));
+        assert_eq!(simulator.violation(), None, "seed {seed}");
+        assert!(!simulator.nodes[1].up && simulator.nodes[0].up);
+        let files = simulator.nodes[1].disk.list().unwrap();
+        assert_eq!(files.len(), heard.lock().unwrap().len() + 5, "seed {seed}");
+        assert!(files.iter().all(|(_, len)| *len == 9), "seed {seed}: {files:?}");
+        // And it starts again.
+        simulator.run(Micros(20_000_000), |s| !s.nodes[1].up);
+        assert!(simulator.nodes[1].up, "seed {seed}");
+    }
 }

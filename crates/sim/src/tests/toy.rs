@@ -366,6 +366,7 @@ impl Role for Order {
                 self.log.retry();
                 self.dispatch(out);
             }
+            Event::Stop => {}
         }
     }
 
@@ -458,7 +459,7 @@ impl Role for Execute {
 
     fn handle(&mut self, _now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
-            Event::Start => {}
+            Event::Start | Event::Stop => {}
             Event::Message { message: Message::Run(batch), .. } => self.run(&batch, out),
             _ => out.halt("not for me"),
         }
