@@ -106,11 +106,9 @@ impl Role for Receiver {
 
     fn handle(&mut self, _now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
-            Event::Message { from, message: Message::Number(n) } => {
-                if self.last.is_none() {
-                    self.heard.lock().unwrap().push((from.node, n));
-                    self.write(out);
-                }
+            Event::Message { from, message: Message::Number(n) } if self.last.is_none() => {
+                self.heard.lock().unwrap().push((from.node, n));
+                self.write(out);
             }
             Event::Disk(done) if done.token == self.answered => {
                 self.answered += 1;
