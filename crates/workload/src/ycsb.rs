@@ -165,8 +165,10 @@ impl Procedure for Run {
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let is_hash = cx.cell().hash().is_some();
         if code == Run::READ {
-            let sum = checksum(cx.cell().string().unwrap_or_default());
-            cx.writer().int(sum as i64);
+            match cx.cell().string().map(checksum) {
+                Some(sum) => cx.writer().int(sum as i64),
+                None => cx.writer().nil(),
+            }
         } else if !is_hash {
             cx.cell_mut().change_string(increment);
         }

@@ -19,10 +19,12 @@ use ordain_model::{
     Registry, ReplyContext, Table, split_covered, system,
 };
 
+use super::payment;
 use super::population::LOADED_MS;
 use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::schema::{Covered, DB, Named, Row};
 use crate::audit::{Audited, Found};
+use crate::random::mix;
 
 /// Looks at all rows. No arguments. Answers an [`Audited`] with [`Rows`].
 pub const AUDIT: ProcedureId = ProcedureId(1055);
@@ -50,6 +52,11 @@ pub(super) const DAMAGED: u8 = 0;
 pub(super) const STOCK: u8 = 13;
 /// A customer's newest order that is not its newest order.
 pub(super) const NEWEST: u8 = 14;
+/// An order that was not placed so: O_ALL_LOCAL, or an OL_AMOUNT that is not the price of so many, or items whose
+/// price is not the same everywhere.
+pub(super) const PLACED: u8 = 15;
+/// A customer whose payments or deliveries are other than the rows say, or whose bad credit does not show in C_DATA.
+pub(super) const CUSTOMER: u8 = 16;
 
 /// How many rows there are, and what some of their columns add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +119,21 @@ pub(super) struct Ordered {
     quantity: u64,
     lines: u64,
     remote: u64,
+    /// The same item by item, as one number: each item counts with random factors of its own, so that what one item
+    /// has too much and another too little does not even out.
+    by_item: u64,
+}
+
+impl Ordered {
+    fn add(&mut self, item: u32, quantity: u64, lines: u64, remote: u64) {
+        self.quantity += quantity;
+        self.lines += lines;
+        self.remote += remote;
+        for (n, count) in (0..).zip([quantity, lines, remote]) {
+            let factor = mix(u64::from(item) << 2 | n);
+            self.by_item = self.by_item.wrapping_add(factor.wrapping_mul(count));
+        }
+    }
 }
 
 /// What the rows are found to be.
@@ -163,6 +185,7 @@ impl Found for Rows {
                 side.quantity += theirs.quantity;
                 side.lines += theirs.lines;
                 side.remote += theirs.remote;
+                side.by_item = side.by_item.wrapping_add(theirs.by_item);
             }
         }
     }
@@ -179,9 +202,9 @@ impl Found for Rows {
         word(self.ordered.len() as u64);
         for (warehouse, sides) in &self.ordered {
             word(u64::from(*warehouse));
-            sides
-                .iter()
-                .for_each(|side| [side.quantity, side.lines, side.remote].into_iter().for_each(&mut word));
+            for side in sides {
+                [side.quantity, side.lines, side.remote, side.by_item].into_iter().for_each(&mut word);
+            }
         }
         word(self.wrong.len() as u64);
         for (condition, wrong) in &self.wrong {
@@ -214,7 +237,7 @@ impl Found for Rows {
             let mut sides = [Ordered::default(); 2];
             for side in &mut sides {
                 let (quantity, lines) = (word(&mut rest)?, word(&mut rest)?);
-                *side = Ordered { quantity, lines, remote: word(&mut rest)? };
+                *side = Ordered { quantity, lines, remote: word(&mut rest)?, by_item: word(&mut rest)? };
             }
             rows.ordered.insert(warehouse, sides);
         }
@@ -246,10 +269,21 @@ struct Join {
     customers: BTreeMap<(u32, u8, u32), CustomerSums>,
     orders: BTreeMap<(u32, u8, u32), OrderSums>,
     newest: BTreeMap<(u32, u8, u32), u32>,
+    /// I_PRICE.
+    prices: BTreeMap<u32, i64>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct CustomerSums {
+    payments: u32,
+    deliveries: u32,
+    /// How many rows of HISTORY there are, and which is the newest: its number, H_W_ID, H_D_ID and H_AMOUNT.
+    history: u32,
+    last_paid: (u32, (u32, u8), i64),
+    /// C_DATA, if the credit is bad.
+    bad_credit: Option<Vec<u8>>,
+    /// How many orders were delivered that were not loaded so.
+    delivered: u32,
     balance_cents: i64,
     ytd_payment_cents: i64,
     history_cents: i64,
@@ -262,10 +296,29 @@ struct OrderSums {
     /// The ORDER row: customer, carrier, lines; nothing if there is none.
     row: Option<(u32, u8, u8)>,
     loaded: bool,
+    all_local: bool,
     is_new: bool,
+    /// Whether a line comes from another warehouse.
+    is_remote: bool,
+    /// Whether a line was delivered by a transaction.
+    delivered: bool,
     lines: u32,
     undelivered_lines: u32,
     delivered_cents: i64,
+}
+
+impl CustomerSums {
+    /// Whether the counts are those of the rows, and the last payment shows where it must.
+    fn counts_agree(&self, customer: (u32, u8, u32)) -> bool {
+        let (number, at, amount_cents) = self.last_paid;
+        let shows = self.bad_credit.as_ref().is_none_or(|data| {
+            let mut noted = Vec::new();
+            payment::note(customer, at, amount_cents, &mut noted);
+            // The first payment is the one that was loaded.
+            number <= 1 || data.starts_with(&noted)
+        });
+        shows && (self.payments, self.payments) == (self.history, number) && self.deliveries == self.delivered
+    }
 }
 
 impl Join {
@@ -298,24 +351,30 @@ impl Join {
                 let sums = self.customers.entry((warehouse, district, customer)).or_default();
                 sums.balance_cents = row.balance_cents;
                 sums.ytd_payment_cents = row.ytd_payment_cents;
+                (sums.payments, sums.deliveries) = (row.payments, row.deliveries);
+                sums.bad_credit = (row.credit == b"BC").then(|| row.data.to_vec());
             }
             Row::Names(..) => {
                 rows.totals.names += 1;
                 (!bytes.is_empty() && bytes.len().is_multiple_of(4)).then_some(())?;
             }
-            Row::Item(_) => {
+            Row::Item(item) => {
                 rows.totals.items += 1;
-                Item::read(bytes)?;
+                let price = Item::read(bytes)?.price_cents;
+                let known = *self.prices.entry(item).or_insert(price);
+                rows.require(PLACED, price == known, || {
+                    format!("item {item} costs {price} in warehouse {warehouse} and {known} elsewhere")
+                });
             }
             Row::Stock(item) => {
                 let row = Stock::read(bytes)?;
                 rows.totals.stocks += 1;
                 let [stocks, _] = rows.ordered.entry(warehouse).or_default();
-                stocks.quantity += u64::from(row.ytd);
-                stocks.lines += u64::from(row.orders);
-                stocks.remote += u64::from(row.remote_orders);
-                rows.require(STOCK, (10..=100).contains(&row.quantity), || {
-                    format!("S_QUANTITY {} of item {item} in warehouse {warehouse}", row.quantity)
+                stocks.add(item, row.ytd.into(), row.orders.into(), row.remote_orders.into());
+                let expected = row.expected_quantity();
+                rows.require(STOCK, row.quantity == expected, || {
+                    let Stock { quantity, ytd, .. } = row;
+                    format!("S_QUANTITY {quantity} of item {item} in warehouse {warehouse}: {expected} after {ytd}")
                 });
             }
         }
@@ -332,6 +391,7 @@ impl Join {
                 let order = self.orders.entry((warehouse, district, number)).or_default();
                 order.row = Some((row.customer, row.carrier, row.lines));
                 order.loaded = row.entered_ms == LOADED_MS;
+                order.all_local = row.all_local != 0;
             }
             (Row::District(district), Covered::NewOrder(number)) => {
                 rows.totals.new_orders += 1;
@@ -341,13 +401,17 @@ impl Join {
                 let number = u32::from_le_bytes(bytes.try_into().ok()?);
                 self.newest.insert((warehouse, district, customer), number);
             }
-            (Row::Customer(district, customer), Covered::History(_)) => {
+            (Row::Customer(district, customer), Covered::History(number)) => {
                 let row = History::read(bytes)?;
                 rows.totals.history += 1;
                 let paid = rows.paid.entry((row.warehouse, row.district)).or_default();
                 paid.history_cents = paid.history_cents.wrapping_add(row.amount_cents);
                 let sums = self.customers.entry((warehouse, district, customer)).or_default();
                 sums.history_cents = sums.history_cents.wrapping_add(row.amount_cents);
+                sums.history += 1;
+                if number > sums.last_paid.0 {
+                    sums.last_paid = (number, (row.warehouse, row.district), row.amount_cents);
+                }
             }
             _ => return None,
         }
@@ -364,13 +428,19 @@ impl Join {
             order.undelivered_lines += 1;
         } else {
             order.delivered_cents = order.delivered_cents.wrapping_add(row.amount_cents);
+            order.delivered |= row.delivered_ms != LOADED_MS;
         }
+        let is_remote = row.supply_warehouse != cover.warehouse;
+        order.is_remote |= is_remote;
         if !order.loaded {
             self.rows.totals.new_lines += 1;
             let [_, lines] = self.rows.ordered.entry(row.supply_warehouse).or_default();
-            lines.quantity += u64::from(row.quantity);
-            lines.lines += 1;
-            lines.remote += u64::from(row.supply_warehouse != cover.warehouse);
+            lines.add(row.item, row.quantity.into(), 1, is_remote.into());
+            let amount = self.prices.get(&row.item).map(|price| price.wrapping_mul(row.quantity.into()));
+            self.rows.require(PLACED, amount == Some(row.amount_cents), || {
+                let OrderLine { item, quantity, amount_cents, .. } = row;
+                format!("OL_AMOUNT {amount_cents} of {quantity} of item {item}, which cost {amount:?}")
+            });
         }
         Some(())
     }
@@ -415,7 +485,7 @@ impl Join {
 
     /// Judges what is within a warehouse.
     fn close(mut self) -> Rows {
-        let Join { rows, districts, customers, orders, newest } = &mut self;
+        let Join { rows, districts, customers, orders, newest, .. } = &mut self;
         for (&(w, d, o), order) in &*orders {
             let place = || format!("order {o} of district {d} of warehouse {w}");
             let Some((customer, carrier, lines)) = order.row else {
@@ -435,13 +505,25 @@ impl Join {
                 let (n, of) = (order.undelivered_lines, order.lines);
                 format!("{} has carrier {carrier} and {n} of {of} lines without a delivery date", place())
             });
+            rows.require(PLACED, order.all_local != order.is_remote, || {
+                format!("{} has O_ALL_LOCAL {} and is not so", place(), u8::from(order.all_local))
+            });
             let sums = customers.entry((w, d, customer)).or_default();
+            sums.delivered += u32::from(order.delivered);
             sums.delivered_cents = sums.delivered_cents.wrapping_add(order.delivered_cents);
             sums.newest = sums.newest.max(o);
         }
         for (&(w, d, c), sums) in &*customers {
             let CustomerSums { balance_cents, ytd_payment_cents, history_cents, delivered_cents, .. } = *sums;
             let place = || format!("customer {c} of district {d} of warehouse {w}");
+            rows.require(CUSTOMER, sums.counts_agree((w, d, c)), || {
+                let CustomerSums { payments, history, deliveries, delivered, .. } = *sums;
+                format!(
+                    "{} has C_PAYMENT_CNT {payments} of {history}, C_DELIVERY_CNT {deliveries} of {delivered}, or \
+                     C_DATA does not show its last payment",
+                    place()
+                )
+            });
             rows.require(10, balance_cents == delivered_cents.wrapping_sub(history_cents), || {
                 let figures = format!("{delivered_cents} were delivered and {history_cents} paid");
                 format!("{} has C_BALANCE {balance_cents} where {figures}", place())

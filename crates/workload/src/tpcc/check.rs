@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::audit::{DAMAGED, NEWEST, Paid, Rows, STOCK, Wrong};
+use super::audit::{CUSTOMER, DAMAGED, NEWEST, PLACED, Paid, Rows, STOCK, Wrong};
 use super::population::LOADED_PAYMENT_CENTS;
 use super::source::Testimony;
 use super::{Kind, Parameters};
 use crate::audit::Audited;
-use crate::{Finding, Seen};
+use crate::{Counts, Finding, Seen};
 
 /// What is wrong with one condition, as a report tells it.
 fn finding(name: &'static str, wrong: Option<&Wrong>) -> Finding {
@@ -19,7 +19,7 @@ fn finding(name: &'static str, wrong: Option<&Wrong>) -> Finding {
 }
 
 /// The conditions that each shard judges, with what else it looks at.
-const WITHIN: [(u8, &str); 12] = [
+const WITHIN: [(u8, &str); 14] = [
     (DAMAGED, "whole_rows"),
     (2, "condition_2"),
     (3, "condition_3"),
@@ -32,6 +32,8 @@ const WITHIN: [(u8, &str); 12] = [
     (12, "condition_12"),
     (STOCK, "stock_quantities"),
     (NEWEST, "newest_orders"),
+    (PLACED, "orders_as_placed"),
+    (CUSTOMER, "customer_counts"),
 ];
 
 /// What must hold after a run.
@@ -99,6 +101,11 @@ fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
         }
     }
     let totals = &rows.totals;
+    let placed = seen.by_kind.get(Kind::NewOrder as usize).copied().unwrap_or_default();
+    let Counts { aborted, restarted_out, turned_away, .. } = placed;
+    let answered = placed.committed + aborted + restarted_out + turned_away;
+    let unanswered = told.new_orders.saturating_sub(answered);
+    let spared = told.unused_items.saturating_sub(aborted);
     let loaded_cents = per_district(scale.customers) as i64 * LOADED_PAYMENT_CENTS;
     let paid_cents: i64 = rows.paid.values().map(|paid| paid.history_cents).sum();
     let fixed = [
@@ -147,6 +154,17 @@ fn growth(parameters: &Parameters, seen: &Seen, rows: &Rows) -> Vec<Finding> {
         Finding::new("no_restarts_by_name", restarts == 0, || {
             format!("{restarts} Payments and OrderStatuses were started over")
         }),
+        // Of the orders of an item that there is not, those that were answered have aborted, and no others.
+        Finding::new(
+            "rollbacks",
+            aborted <= told.unused_items && spared <= unanswered + restarted_out + turned_away,
+            || {
+                let unused = told.unused_items;
+                format!(
+                    "{aborted} NewOrders aborted where {unused} had to, and {unanswered} were not answered"
+                )
+            },
+        ),
         Finding::new("answers", told.odd == 0 && odd == 0, || {
             format!("{} answers and {odd} testimonies that are none", told.odd)
         }),

@@ -241,8 +241,7 @@ impl Procedure for NewOrder {
                 Writer(cx.out).int(i64::from(tax));
             }
             NewOrder::CUSTOMER => {
-                // The last name and the credit, in front of all the other texts.
-                let row = string(&cx.target).and_then(Customer::front::<2>).unwrap_or_default();
+                let row = string(&cx.target).and_then(Customer::front::<10>).unwrap_or_default();
                 let mut slot = Writer(cx.out);
                 slot.bulk(row.last);
                 slot.bulk(row.credit);

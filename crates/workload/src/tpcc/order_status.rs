@@ -102,7 +102,7 @@ impl Procedure for OrderStatus {
             OrderStatus::CUSTOMER => {
                 let id = Named::read(cx.key.bytes).map(|named| named.row);
                 let (Some(Row::Customer(_, id)), Some(row)) =
-                    (id, string(&cx.target).and_then(Customer::front::<4>))
+                    (id, string(&cx.target).and_then(Customer::front::<3>))
                 else {
                     return Ok(());
                 };

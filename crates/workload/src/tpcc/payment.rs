@@ -4,6 +4,7 @@
 //! that the real transaction checks (OLLP; calvin.md, section 4.7). Since these records never change, that never
 //! fails. A row of history is below its customer, wherever the payment was made.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use ordain_model::args::Arg;
@@ -114,7 +115,11 @@ impl Payment {
         let district = keys.next().and_then(|key| home.prefix.row(key));
         let (
             Some(Row::District(district)),
-            Some(Named { warehouse: customer_warehouse, row: Row::Customer(customer_district, customer), .. }),
+            Some(Named {
+                warehouse: customer_warehouse,
+                row: Row::Customer(customer_district, customer),
+                ..
+            }),
         ) = (district, home.beside(cx.key.bytes))
         else {
             return Writer(cx.out).nil();
@@ -127,13 +132,8 @@ impl Payment {
         let bad_credit = row.credit == b"BC";
         let mut data = Vec::new();
         if bad_credit {
-            let noted = format!(
-                "{customer} {customer_district} {customer_warehouse} {district} {} {}.{:02} ",
-                home.warehouse,
-                amount_cents / 100,
-                amount_cents.unsigned_abs() % 100
-            );
-            data.extend_from_slice(noted.as_bytes());
+            let payer = (customer_warehouse, customer_district, customer);
+            note(payer, (home.warehouse, district), amount_cents, &mut data);
             data.extend_from_slice(row.data);
             data.truncate(DATA_MAX);
             row.data = &data;
@@ -177,6 +177,18 @@ impl Payment {
         let row = History { warehouse: home.warehouse, district, at_ms, amount_cents, data: &data };
         below_put(cx, Covered::History(number), row.encode());
     }
+}
+
+/// What C_DATA keeps of a payment of a customer with bad credit, in front of what it kept before (clause 2.5.2.2):
+/// who has paid, warehouse, district and number, where, warehouse and district, and how much.
+pub(super) fn note(payer: (u32, u8, u32), at: (u32, u8), amount_cents: i64, out: &mut Vec<u8>) {
+    let ((customer_warehouse, customer_district, customer), (warehouse, district)) = (payer, at);
+    let (whole, cents) = (amount_cents / 100, amount_cents.unsigned_abs() % 100);
+    // Writing to memory does not fail.
+    let _ = write!(
+        out,
+        "{customer} {customer_district} {customer_warehouse} {district} {warehouse} {whole}.{cents:02} "
+    );
 }
 
 /// The amount, from the arguments of the real transaction: the one behind the keys.

@@ -210,16 +210,8 @@ impl Maker {
         let mut texts = Texts::default();
         let dist = texts.add(|out| random::text(&mut random, DIST, DIST, out));
         let data = texts.add(|out| random::data(&mut random, 26, 50, out));
-        let quantity = uniform(&mut random, 10, 100) as i16;
-        Stock {
-            quantity,
-            ytd: 0,
-            orders: 0,
-            remote_orders: 0,
-            dist: texts.get(&dist),
-            data: texts.get(&data),
-        }
-        .encode()
+        let row = Stock { dist: texts.get(&dist), data: texts.get(&data), ..Stock::default() };
+        Stock { quantity: row.loaded_quantity(), ..row }.encode()
     }
 
     /// The customers of the orders of a district: O_ID 1 first.

@@ -110,7 +110,8 @@ pub fn data(random: &mut Random, low: u32, high: u32, out: &mut Vec<u8>) {
 #[inline]
 pub fn is_original(data: &[u8]) -> bool {
     const WANTED: u64 = u64::from_ne_bytes(*ORIGINAL);
-    let is_wanted = |window: &[u8]| window.first_chunk().is_some_and(|word| u64::from_ne_bytes(*word) == WANTED);
+    let is_wanted =
+        |window: &[u8]| window.first_chunk().is_some_and(|word| u64::from_ne_bytes(*word) == WANTED);
     data.windows(ORIGINAL.len()).fold(false, |found, window| found | is_wanted(window))
 }
 

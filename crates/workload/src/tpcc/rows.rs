@@ -3,6 +3,8 @@
 //!
 //! Money is in cents, rates are in basis points, 0 stands for a null date or carrier.
 
+use crate::random::mix;
+
 /// The length of the text that a stock has for each district.
 pub const DIST_INFO_BYTES: usize = 24;
 
@@ -152,14 +154,12 @@ row! {
         /// C_DISCOUNT.
         discount_bp: u16,
     } texts {
-        /// C_LAST.
-        last,
-        /// C_CREDIT: `GC` or `BC`.
-        credit,
         /// C_FIRST.
         first,
         /// C_MIDDLE.
         middle,
+        /// C_LAST.
+        last,
         /// C_STREET_1.
         street_1,
         /// C_STREET_2.
@@ -172,6 +172,8 @@ row! {
         zip,
         /// C_PHONE.
         phone,
+        /// C_CREDIT: `GC` or `BC`.
+        credit,
         /// C_DATA.
         data,
     }
@@ -256,14 +258,28 @@ row! {
         /// S_REMOTE_CNT.
         remote_orders: u32,
     } texts {
-        /// S_DATA.
-        data,
         /// S_DIST_01 to S_DIST_10, one after the other.
         dist,
+        /// S_DATA.
+        data,
     }
 }
 
 impl<'a> Stock<'a> {
+    /// S_QUANTITY as it is loaded, 10 to 100: drawn from the row's own texts, which never change. So an audit knows
+    /// it without the seed, and with it, from S_YTD, what S_QUANTITY must be ever after.
+    pub fn loaded_quantity(&self) -> i16 {
+        let words = self.dist.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        10 + (words.fold(0, |hash, word| mix(hash ^ word)) % 91) as i16
+    }
+
+    /// What S_QUANTITY must be after S_YTD: each order takes its quantity away, and refills by 91 where fewer than
+    /// 10 would be left (clause 2.4.2.2).
+    pub fn expected_quantity(&self) -> i16 {
+        let left = i64::from(self.loaded_quantity()) - 10 - i64::from(self.ytd);
+        10 + left.rem_euclid(91) as i16
+    }
+
     /// S_DIST_xx of a district; empty if there is none.
     pub fn dist_info(&self, district: u8) -> &'a [u8] {
         let at = usize::from(district).wrapping_sub(1).wrapping_mul(DIST_INFO_BYTES);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::{ArgsBuilder, OutcomeStatus, ProcedureId};
+use ordain_model::{Abort, ArgsBuilder, Datum, OutcomeStatus, ProcedureId};
 
 use super::delivery::{self, DELIVERY, DeliveryCall, MAX_CARRIER};
 use super::load::Loader;
@@ -52,22 +52,27 @@ pub struct Testimony {
     pub paid_cents: u64,
     /// How many orders were delivered.
     pub delivered: u64,
-    /// How many answers were not what such a transaction answers.
+    /// How many answers were not what such a transaction answers, or aborts without a reason.
     pub odd: u64,
+    /// How many NewOrders were made up, whatever became of them.
+    pub new_orders: u64,
+    /// How many of these have an item that there is not.
+    pub unused_items: u64,
 }
 
 impl Testimony {
     fn encode(&self) -> Vec<u8> {
-        let words = [self.lines, self.paid_cents, self.delivered, self.odd];
+        let Testimony { lines, paid_cents, delivered, odd, new_orders, unused_items } = *self;
+        let words = [lines, paid_cents, delivered, odd, new_orders, unused_items];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     /// Reads a testimony; `None` if it is none.
     pub fn decode(bytes: &[u8]) -> Option<Testimony> {
-        let ([lines, paid_cents, delivered, odd], []) = bytes.as_chunks() else { return None };
-        let [lines, paid_cents, delivered, odd] =
-            [lines, paid_cents, delivered, odd].map(|word| u64::from_le_bytes(*word));
-        Some(Testimony { lines, paid_cents, delivered, odd })
+        let (words, []) = bytes.as_chunks() else { return None };
+        let words: &[[u8; 8]; 6] = words.try_into().ok()?;
+        let [lines, paid_cents, delivered, odd, new_orders, unused_items] = words.map(u64::from_le_bytes);
+        Some(Testimony { lines, paid_cents, delivered, odd, new_orders, unused_items })
     }
 }
 
@@ -77,6 +82,8 @@ impl std::ops::AddAssign for Testimony {
         self.paid_cents += other.paid_cents;
         self.delivered += other.delivered;
         self.odd += other.odd;
+        self.new_orders += other.new_orders;
+        self.unused_items += other.unused_items;
     }
 }
 
@@ -179,7 +186,9 @@ impl Clients {
             && let Some(last) = lines.last_mut()
         {
             last.item = items + 1;
+            self.learnt.unused_items += 1;
         }
+        self.learnt.new_orders += 1;
         NewOrderCall { warehouse, district, customer, lines }
     }
 
@@ -244,8 +253,16 @@ impl Source for Clients {
     }
 
     fn heard(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
-        if status != OutcomeStatus::Committed {
-            return;
+        match status {
+            OutcomeStatus::Committed => {}
+            // To be started over in vain is an engine's good right; any other abort has one reason only.
+            OutcomeStatus::Aborted(abort) if !matches!(abort, Abort::Restart | Abort::Conflict) => {
+                let is_expected = (kind, abort) == (Kind::NewOrder as u8, Abort::Logic)
+                    && Datum::first(reply) == Datum::Error(new_order::UNUSED_ITEM.as_bytes());
+                self.learnt.odd += u64::from(!is_expected);
+                return;
+            }
+            _ => return,
         }
         let understood = match Kind::ALL.get(usize::from(kind)) {
             Some(Kind::NewOrder) => {

@@ -67,7 +67,8 @@ struct Sold {
 impl Sold {
     /// The items of the newest orders before this one, or, for 0, of the district.
     fn before(cx: &FragmentContext<'_>, next_order: u32) -> Sold {
-        let (Some(district), Some(rows)) = (string(&cx.target).and_then(District::front::<0>), cx.below.as_deref())
+        let (Some(district), Some(rows)) =
+            (string(&cx.target).and_then(District::front::<0>), cx.below.as_deref())
         else {
             return Sold::default();
         };

@@ -35,6 +35,9 @@ fn every_condition_is_seen_to_fail() {
     assert!(oldest > 1 && new_orders > 3, "{oldest} {new_orders}");
     // A loaded order that is delivered, whose lines are for nothing; and a new one, and its customer.
     let (delivered, undelivered) = (1, oldest + 1);
+    // One that was placed in the run.
+    let placed = oldest + new_orders - 1;
+    assert!(placed > SMALL.orders);
     let order =
         Order::read(&bed.row(2, Row::District(1), Some(Covered::Order(undelivered))).unwrap()).unwrap();
 
@@ -105,9 +108,30 @@ fn every_condition_is_seen_to_fail() {
         ),
         (c, None, numbers!(Customer, row => row.balance_cents += 1), &["condition_10", "condition_12"]),
         (c, None, numbers!(Customer, row => row.ytd_payment_cents += 1), &["condition_12"]),
-        (c, None, numbers!(Customer, row => row.deliveries += 1), &["deliveries"]),
-        (Row::Stock(3), None, numbers!(Stock, row => row.ytd += 1), &["stocks"]),
+        (c, None, numbers!(Customer, row => row.deliveries += 1), &["customer_counts", "deliveries"]),
+        (Row::Stock(3), None, numbers!(Stock, row => row.ytd += 1), &["stock_quantities", "stocks"]),
         (Row::Stock(3), None, numbers!(Stock, row => row.orders += 1), &["stocks"]),
+        (
+            Row::Stock(3),
+            None,
+            numbers!(Stock, row => row.quantity = 10 + (row.quantity - 9) % 91),
+            &["stock_quantities"],
+        ),
+        (c, None, numbers!(Customer, row => row.payments += 1), &["customer_counts"]),
+        (d, Some(Covered::Order(placed)), numbers!(Order, row => row.all_local ^= 1), &["orders_as_placed"]),
+        (
+            d,
+            Some(Covered::OrderLine(placed, 1)),
+            numbers!(OrderLine, row => row.amount_cents += 1),
+            &["orders_as_placed"],
+        ),
+        (
+            d,
+            Some(Covered::OrderLine(placed, 1)),
+            numbers!(OrderLine, row => row.quantity += 1),
+            &["orders_as_placed", "stocks"],
+        ),
+        (Row::Item(3), None, numbers!(Item, row => row.price_cents += 1), &["orders_as_placed"]),
         (Row::Stock(3), None, numbers!(Stock, row => row.remote_orders += 1), &["stocks"]),
         (Row::Stock(3), None, numbers!(Stock, row => row.quantity = 9), &["stock_quantities"]),
         (Row::Item(3), None, Some(garbage), &["whole_rows"]),
@@ -134,7 +158,49 @@ fn every_condition_is_seen_to_fail() {
     }
     assert_sound(&bed.findings(testimony.clone()));
 
+    // What one stock has too much and another too little is not evened out.
+    let stocks = [3, 4].map(|item| bed.row(2, Row::Stock(item), None).unwrap());
+    for (item, before, more) in [(3, &stocks[0], 1), (4, &stocks[1], u32::MAX)] {
+        let row = Stock::read(before).unwrap();
+        let row = Stock { orders: row.orders.wrapping_add(more), ..row };
+        assert_ne!(row.orders, u32::MAX, "the second must have been ordered");
+        bed.poke(2, Row::Stock(item), None, Some(&row.encode()));
+    }
+    assert_eq!(wrong(&bed.findings(testimony.clone())), ["stocks"]);
+    [3, 4].into_iter().zip(&stocks).for_each(|(item, row)| bed.poke(2, Row::Stock(item), None, Some(row)));
+    // Bad credit that does not show: of a customer who has paid in the run.
+    let payer = (1..=SMALL.customers)
+        .find(|c| Customer::read(&bed.row(2, Row::Customer(1, *c), None).unwrap()).unwrap().payments > 1);
+    let payer = Row::Customer(1, payer.unwrap());
+    let before = bed.row(2, payer, None).unwrap();
+    let row = Customer { credit: b"BC", data: b"nothing of payments", ..Customer::read(&before).unwrap() };
+    bed.poke(2, payer, None, Some(&row.encode()));
+    assert_eq!(wrong(&bed.findings(testimony.clone())), ["customer_counts"]);
+    bed.poke(2, payer, None, Some(&before));
+
     // What was answered and what is there are held against each other too.
+    let rolled_back = bed.by_kind[Kind::NewOrder as usize].aborted;
+    for aborted in [rolled_back + 1, rolled_back.wrapping_sub(1)] {
+        // One that had no reason to, or one that had and did not (if there was one).
+        let counts = &mut bed.by_kind[Kind::NewOrder as usize];
+        (counts.aborted, counts.committed) = (aborted, counts.committed + rolled_back - aborted);
+        assert!(wrong(&bed.findings(testimony.clone())).contains(&"rollbacks"), "{aborted} {rolled_back}");
+        let counts = &mut bed.by_kind[Kind::NewOrder as usize];
+        (counts.aborted, counts.committed) = (rolled_back, counts.committed + aborted - rolled_back);
+    }
+    for (kind, status, text) in [
+        (Kind::NewOrder, OutcomeStatus::Aborted(Abort::Panic), UNUSED_ITEM),
+        (Kind::NewOrder, OutcomeStatus::Aborted(Abort::Logic), "ERR"),
+        (Kind::Payment, OutcomeStatus::Aborted(Abort::Logic), UNUSED_ITEM),
+    ] {
+        let mut reply = Vec::new();
+        ordain_model::Writer(&mut reply).error(text);
+        let mut source = Clients::new(&bed.workload, 1, 0, 1);
+        source.heard(kind as u8, status, &reply);
+        let told = vec![testimony[0].clone(), source.testimony()];
+        // A panic is never a reason, whatever it says.
+        assert_eq!(wrong(&bed.findings(told)), ["answers"], "{kind:?} {text}");
+    }
     for (kind, name) in [(Kind::NewOrder, "orders"), (Kind::Payment, "history")] {
         bed.by_kind[kind as usize].committed += 1;
         assert_eq!(wrong(&bed.findings(testimony.clone())), [name]);
@@ -148,7 +214,7 @@ fn every_condition_is_seen_to_fail() {
         failed.insert("no_restarts_by_name");
     }
     let silence = wrong(&bed.findings(Vec::new()));
-    assert_eq!(silence, ["order_lines", "payments", "deliveries"]);
+    assert_eq!(silence, ["order_lines", "payments", "deliveries", "rollbacks"]);
     assert_eq!(wrong(&bed.findings(vec![testimony[0].clone(), vec![1]])), ["answers"]);
     failed.extend(silence);
     failed.extend(["answers", "digest"]);

@@ -21,7 +21,7 @@ use super::new_order::{Line, NEW_ORDER, NewOrderCall, UNUSED_ITEM};
 use super::order_status::{ORDER_STATUS, OrderStatusCall};
 use super::payment::{PAYMENT, PaymentCall, Who};
 use super::population::LOADED_MS;
-use super::rows::{Customer, District, History, Order, OrderLine, Stock, Warehouse};
+use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::schema::{Covered, DB, Key, Named, Row};
 use super::source::{Clients, Transaction};
 use super::stock_level::{self, STOCK_LEVEL, StockLevelCall};
