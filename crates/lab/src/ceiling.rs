@@ -7,6 +7,7 @@
 //! no order, no lock, no log, no message and no answer. Records that belong to another thread's shard are left out:
 //! each thread has its own share of the accesses.
 //!
+//! Records that the transactions of the run would make are there from the start, so that every access finds something.
 //! What is accessed is what plans name. What a transaction finds out as it runs (the rows below a district of TPC-C,
 //! the keys that a reconnaissance looks up) is not in it, so the ceiling of such a workload is a little too high and
 //! a share of it a little too low.
@@ -37,8 +38,9 @@ use ordain_workload::{Source, Workload};
 
 use crate::bench::{Common, registry, seconds};
 use crate::host;
+use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{Check, Latency, Report, Run, Setting, median, table};
+use crate::report::{Check, Latency, RawRate, Report, Run, Setting, median, table};
 use crate::workloads::Knobs;
 use crate::workloads::ycsb::YcsbKnobs;
 
@@ -120,14 +122,8 @@ pub fn measure_machine(directory: &Path, report: &mut Report) -> anyhow::Result<
 /// The raw rates of a report as a table.
 pub fn machine_table(report: &Report) -> comfy_table::Table {
     let mut table = table(&["raw rates of the machine", "a second", "p50 us", "p99 us"], 1);
-    for (name, latency) in &report.machine {
-        let of = |figure: &str| latency.get(figure).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-        table.add_row([
-            name.trim_end_matches("_us").replace('_', " "),
-            format!("{:.0}", 1e6 / of("mean").max(0.001)),
-            format!("{:.0}", of("p50")),
-            format!("{:.0}", of("p99")),
-        ]);
+    for RawRate { name, per_second, p50, p99 } in report.raw_rates() {
+        table.add_row([name, format!("{per_second:.0}"), format!("{p50:.0}"), format!("{p99:.0}")]);
     }
     table
 }
@@ -173,7 +169,7 @@ pub fn measure(
             let ready = &ready;
             scope.spawn(move || {
                 let prepared = Shard::load(workload, registry, number, threads, seed)
-                    .and_then(|shard| Ok((shard.draws(workload, registry, seed, draws)?, shard)));
+                    .and_then(|mut shard| Ok((shard.draws(workload, registry, seed, draws)?, shard)));
                 // All wait for all, also for one that has failed.
                 ready.wait();
                 prepared.map(|(draws, shard)| shard.run(&draws, duration))
@@ -184,12 +180,13 @@ pub fn measure(
     })
     .map_err(|()| anyhow::anyhow!("a thread of the ceiling panicked"))?;
     let results: Vec<Thread> = results.into_iter().collect::<Result<_, _>>()?;
+    interrupt::check()?;
     let slowest = results.iter().map(|thread| thread.took).max().unwrap_or_default();
     let op_per_s: f64 = results.iter().map(|thread| thread.accesses as f64 / thread.took.as_secs_f64()).sum();
     let accesses: u64 = results.iter().map(|thread| thread.accesses).sum();
     let whole = results.iter().all(|thread| thread.found == thread.writes);
     let per_txn = results.iter().map(|thread| thread.per_txn).sum::<f64>().max(f64::MIN_POSITIVE);
-    let setting = Setting { threads, nodes: 1, clients: 0, ..Setting::of("ceiling", workload) };
+    let setting = Setting { threads, seed, ..Setting::of("ceiling", workload) };
     Ok(Run {
         seconds: slowest.as_secs_f64(),
         committed: (accesses as f64 / per_txn) as u64,
@@ -299,7 +296,7 @@ impl Shard {
 
     /// Makes up transactions until this shard has so many accesses.
     fn draws(
-        &self,
+        &mut self,
         workload: &dyn Workload,
         registry: &Arc<Registry>,
         seed: u64,
@@ -319,7 +316,7 @@ impl Shard {
 
     /// Plans one transaction and notes what it accesses here; returns how many fragments it has.
     fn plan(
-        &self,
+        &mut self,
         source: &mut dyn Source,
         registry: &Arc<Registry>,
         chunk: &mut Chunk,
@@ -334,8 +331,12 @@ impl Shard {
         let txn = txn.map_err(|refusal| anyhow::anyhow!("a transaction was refused: {refusal}"))?.clone();
         made.txns += 1;
         let fragments = chunk.fragments(&txn);
-        for fragment in fragments.iter().filter(|fragment| fragment.is_keyed() && self.owns(fragment)) {
+        for fragment in fragments.iter().filter(|fragment| fragment.is_keyed()) {
+            if !self.owns(fragment) {
+                continue;
+            }
             let key = key_of(chunk.args(&txn), fragment).bytes;
+            self.make(fragment, key);
             let (at, len) = (made.keys.len() as u32, key.len() as u16);
             made.keys.extend_from_slice(key);
             let writes = fragment.access == Access::Write;
@@ -344,6 +345,16 @@ impl Shard {
         let count = fragments.len() as u64;
         *chunk = Chunk::after(chunk);
         Ok(count)
+    }
+
+    /// Makes the record that a transaction would, if it is not there: as small as can be counted in.
+    fn make(&mut self, fragment: &Fragment, key: &[u8]) {
+        if self.store.find(fragment.db, key, fragment.hash).is_none() {
+            let record = self.store.find_or_reserve(fragment.db, key, fragment.hash);
+            self.store.edit(record, Gsn(1), |cell, changed| {
+                CellMut::new(cell, changed, None).put_string(&[0; 8]);
+            });
+        }
     }
 
     /// The sum of the first words of all records.
@@ -380,7 +391,7 @@ impl Shard {
                         }
                     }
                     accesses += round.len() as u64;
-                    if begun.elapsed() >= duration {
+                    if begun.elapsed() >= duration || interrupt::is_requested() {
                         break 'measuring;
                     }
                 }

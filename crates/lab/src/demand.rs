@@ -36,7 +36,8 @@ pub enum Threads {
 /// threads.
 pub fn threads_of(part: &str) -> Threads {
     const CLIENT: [&str; 3] = ["driver", "client", "generate"];
-    const SINGLE: [&str; 3] = ["sequencer", "input-log", "disk"];
+    // What is told of a server is told by its threads, each of which is one.
+    const SINGLE: [&str; 4] = ["sequencer", "input-log", "disk", "server: "];
     if CLIENT.iter().any(|name| part.starts_with(name)) {
         Threads::Client
     } else if SINGLE.iter().any(|name| part.starts_with(name)) {
@@ -196,8 +197,8 @@ mod tests {
 
     #[test]
     fn the_roles_of_a_node_are_known_by_their_names() {
-        let single = ["sequencer", "input-log", "disk"].map(threads_of);
-        assert_eq!(single, [Threads::One; 3]);
+        let single = ["sequencer", "input-log", "disk thread", "server: redis-server"].map(threads_of);
+        assert_eq!(single, [Threads::One; 4]);
         assert_eq!(
             ["calvin", "gateway: plan", "gateway: answer", "runtime"].map(threads_of),
             [Threads::Many; 4]

@@ -13,12 +13,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use hdrhistogram::Histogram;
+use anyhow::bail;
 use ordain_gateway::{Gateway, Ticket};
 use ordain_model::{
     Call, Db, Digest, Front, GatewayId, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, Registry,
@@ -26,12 +25,15 @@ use ordain_model::{
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Disk, Edge, FsDirectory, LoopSpec, Options, Running, Runtime, Tokens, Turn};
-use ordain_workload::{Counts, Made, Seen, Source, Workload};
+use ordain_workload::{Made, Seen, Source, Workload};
 
 use crate::host;
+use crate::interrupt;
 use crate::meter::{Meter, Metered, process_cpu, thread_cpu};
 use crate::progress::Progress;
 use crate::schedule::Schedule;
+use crate::stage::{Stage, Stages, share};
+use crate::tally::{Answer, Book};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +82,14 @@ pub struct Measured {
     pub seconds: f64,
     /// How long loading took.
     pub load_seconds: f64,
-    /// What was answered while measuring, by the workload's kinds.
-    pub kinds: Vec<Tally>,
+    /// What was answered.
+    pub book: Book,
     /// What the workload's checks are told.
     pub seen: Seen,
     /// What the audits of the [`Setup`] answered, in order; empty for one that was not answered.
     pub audits: Vec<Vec<u8>>,
     /// How many transactions were never answered.
     pub unanswered: u64,
-    /// How many requests of an open loop were due and not made when measuring ended.
-    pub behind: u64,
-    /// Commits of each [`TICK`] of the time measured.
-    pub timeline: Vec<u64>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
     /// Processor time of the process while measuring: the loops' and that of the disk thread.
@@ -99,39 +97,6 @@ pub struct Measured {
     /// The peak of resident memory, loading included.
     pub peak_rss_bytes: u64,
 }
-
-/// How the transactions of a kind ended, and how long those that were committed took.
-#[derive(Clone, Debug)]
-pub struct Tally {
-    /// How they ended.
-    pub counts: Counts,
-    /// From submission, or from when it was due, to the answer: microseconds, of what was committed.
-    pub latency_us: Histogram<u64>,
-}
-
-impl Tally {
-    /// Nothing yet.
-    ///
-    /// # Errors
-    /// Never, as long as the bounds of the histogram make sense.
-    pub fn new() -> anyhow::Result<Tally> {
-        let latency_us =
-            Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).context("a histogram of latencies")?;
-        Ok(Tally { counts: Counts::default(), latency_us })
-    }
-
-    /// Adds what another population saw.
-    ///
-    /// # Errors
-    /// Never, as all histograms have the same bounds.
-    pub fn add(&mut self, other: &Tally) -> anyhow::Result<()> {
-        self.counts += other.counts;
-        self.latency_us.add(&other.latency_us).context("adding up latencies")
-    }
-}
-
-/// The resolution of [`Measured::timeline`].
-pub const TICK: Duration = Duration::from_millis(100);
 
 /// Processor time of one loop while measuring, and what it was used for.
 #[derive(Clone, Debug)]
@@ -154,37 +119,6 @@ pub mod parts {
     pub const ANSWER: &str = "gateway: answer";
 }
 
-/// Where a run is. It only advances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-enum Stage {
-    Load,
-    WarmUp,
-    Measure,
-    Drain,
-    Audit,
-}
-
-/// What the populations share with the thread that leads them.
-#[derive(Debug)]
-struct Shared {
-    stage: AtomicU8,
-    /// Answers so far, for the progress line.
-    answered: AtomicU64,
-}
-
-impl Shared {
-    fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Load,
-            1 => Stage::WarmUp,
-            2 => Stage::Measure,
-            3 => Stage::Drain,
-            _ => Stage::Audit,
-        }
-    }
-}
-
 /// What a population tells.
 #[derive(Debug)]
 enum Word {
@@ -197,12 +131,9 @@ enum Word {
 
 #[derive(Debug)]
 struct Report {
-    kinds: Vec<Tally>,
-    whole_run: Vec<Counts>,
+    book: Book,
     testimony: Vec<u8>,
-    timeline: Vec<u64>,
     unanswered: u64,
-    behind: u64,
     used: LoopUse,
 }
 
@@ -222,7 +153,7 @@ struct Population<M> {
     schedule: Option<Schedule>,
     rate: Option<f64>,
     seed: (u64, u64),
-    shared: Arc<Shared>,
+    stages: Arc<Stages>,
     words: Sender<Word>,
     sequencer: Address,
     clients: usize,
@@ -241,11 +172,7 @@ struct Population<M> {
     free: Vec<u32>,
     /// When each client's transaction was submitted, or was due; and which kind it is.
     submitted: Vec<(Micros, u8)>,
-    kinds: Vec<Tally>,
-    whole_run: Vec<Counts>,
-    measured_from: Micros,
-    timeline: Vec<u64>,
-    behind: u64,
+    book: Book,
     /// The loop's roles, by name, and the parts of this edge.
     meters: Vec<(&'static str, Meter)>,
     planning: Meter,
@@ -265,8 +192,6 @@ const LOOK_IDLE: Micros = Micros::from_millis(1);
 const LOOK_WAITING: Micros = Micros::from_millis(50);
 /// The ticket of the first audit; the next have smaller ones. Clients number from 0.
 const AUDIT_TICKET: u64 = u64::MAX;
-/// The longest latency that is told apart.
-const LATENCY_MAX_US: u64 = 3_600_000_000;
 
 impl<M> Population<M>
 where
@@ -274,7 +199,7 @@ where
 {
     /// Acts upon the stage, and submits for every client that is free.
     fn go_on(&mut self, now: Now, out: &mut Outbox<M>) {
-        let stage = self.shared.stage();
+        let stage = self.stages.stage();
         if stage != self.stage {
             self.enter(stage, now.elapsed);
             self.heard_at = now.elapsed;
@@ -289,9 +214,9 @@ where
         }
         if self.gateway.outstanding() == 0 {
             self.heard_at = now.elapsed;
-            self.finish_stage();
+            self.finish_stage(now.elapsed);
         } else if self.is_audited() || now.elapsed.since(self.heard_at) > self.patience {
-            self.finish_stage();
+            self.finish_stage(now.elapsed);
         }
         let look = if self.gateway.outstanding() == 0 { LOOK_IDLE } else { LOOK_WAITING };
         match &self.schedule {
@@ -303,6 +228,11 @@ where
         }
     }
 
+    /// It has asked for everything that it had to. Loading is no part of that.
+    fn is_spent(&self) -> bool {
+        self.stage != Stage::Load && self.budget == Some(0)
+    }
+
     /// Every audit is answered, though other transactions may never be.
     fn is_audited(&self) -> bool {
         self.stage == Stage::Audit && self.answers.iter().all(|answer| !answer.is_empty())
@@ -311,17 +241,15 @@ where
     fn enter(&mut self, stage: Stage, now: Micros) {
         if self.stage == Stage::Load {
             self.free = (0..self.clients as u32).collect();
-            self.whole_run.fill(Counts::default());
             let (seed, stream) = self.seed;
             self.schedule = self.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage >= Stage::Measure && self.begun.is_none() {
             self.begun = Some((self.read_watch(), self.generated));
-            self.measured_from = now;
+            self.book.begin(now);
         }
         if self.stage == Stage::Measure {
-            self.end_measuring();
-            self.behind = self.schedule.as_ref().map_or(0, |schedule| schedule.behind(now));
+            self.end_measuring(now);
         }
         self.stage = stage;
         // A budget that was spent has been reported while measuring: there is nothing left to drain.
@@ -336,9 +264,10 @@ where
         }
     }
 
-    fn end_measuring(&mut self) {
+    fn end_measuring(&mut self, now: Micros) {
         if self.ended.is_none() {
             self.ended = Some(self.read_watch());
+            self.book.end(now, self.schedule.as_ref(), self.budget.unwrap_or(u64::MAX));
         }
     }
 
@@ -360,7 +289,7 @@ where
                 }
                 return Ok(());
             }
-            while !self.free.is_empty() && self.budget != Some(0) {
+            while !self.free.is_empty() && !self.is_spent() {
                 let mut asked = now;
                 let Made { procedure, kind } = if self.stage == Stage::Load {
                     let Some(procedure) = self.source.load() else { break };
@@ -390,7 +319,7 @@ where
     }
 
     /// Nothing is under way, or nothing that will be answered: says so, once a stage.
-    fn finish_stage(&mut self) {
+    fn finish_stage(&mut self, now: Micros) {
         if self.done {
             return;
         }
@@ -398,7 +327,7 @@ where
         match self.stage {
             Stage::Load => self.say(Word::Loaded),
             Stage::Measure if self.budget.is_some_and(|left| left == 0 || given_up) => {
-                self.end_measuring();
+                self.end_measuring(now);
                 self.report();
             }
             Stage::Drain => self.report(),
@@ -428,12 +357,9 @@ where
         }
         let used = LoopUse { wall: ended.at - begun.at, cpu: ended.cpu.saturating_sub(begun.cpu), parts };
         let report = Report {
-            kinds: self.kinds.clone(),
-            whole_run: self.whole_run.clone(),
+            book: self.book.clone(),
             testimony,
-            timeline: self.timeline.clone(),
             unanswered: self.gateway.outstanding() as u64,
-            behind: self.behind,
             used,
         };
         self.say(Word::Drained(Box::new(report)));
@@ -446,12 +372,7 @@ where
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
         self.heard_at = now;
-        let Population { gateway, source, stage, ended, free, submitted, kinds, whole_run, .. } = self;
-        let measuring = *stage == Stage::Measure && ended.is_none();
-        let tick = (now.since(self.measured_from).0 / TICK.as_micros() as u64) as usize;
-        if measuring && self.timeline.len() <= tick {
-            self.timeline.resize(tick + 1, 0);
-        }
+        let Population { gateway, source, stage, free, submitted, book, .. } = self;
         let (mut committed, mut lost) = (0, 0);
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
@@ -470,25 +391,13 @@ where
                 return;
             }
             source.heard(kind, finished.status, finished.reply);
-            let whole = &mut whole_run[usize::from(kind)];
-            whole.count(finished.status);
-            whole.restarts += u64::from(finished.restarts);
-            if measuring {
-                let tally = &mut kinds[usize::from(kind)];
-                tally.counts.count(finished.status);
-                tally.counts.restarts += u64::from(finished.restarts);
-                if is_committed {
-                    tally.latency_us.saturating_record(now.since(asked).0);
-                }
-            }
+            let (status, restarts) = (finished.status, finished.restarts.into());
+            book.note(Answer { kind, status, restarts, asked, now });
         });
-        if measuring {
-            self.timeline[tick] += committed;
-        }
         if lost > 0 {
             self.say(Word::Failed("the node turned away transactions that load the data".to_owned()));
         }
-        self.shared.answered.fetch_add(committed, Ordering::Relaxed);
+        self.stages.answered.fetch_add(committed, Ordering::Relaxed);
     }
 }
 
@@ -571,8 +480,7 @@ pub fn run(
     let node = NodeSettings { shards: loops, gateways: loops, ..setup.node.clone() };
     let (assembly, disk) = open(&node, setup.directory.as_deref(), registry)?;
     let sequencer = Address { node: node.node, role: places::SEQUENCER };
-    let stage = AtomicU8::new(Stage::Load as u8);
-    let shared = Arc::new(Shared { stage, answered: AtomicU64::new(0) });
+    let stages = Arc::new(Stages::default());
     let (words, heard) = channel();
     let kinds = workload.kinds().len();
     let mut audits = workload.audits();
@@ -588,23 +496,24 @@ pub fn run(
         meters[on_loop].push((role.name(), meter.clone()));
         specs[on_loop].roles.push((number, Box::new(Metered::new(role, meter))));
     }
-    let share = |total: u64, i: usize| total / loops as u64 + u64::from((i as u64) < total % loops as u64);
+    // Where there are fewer clients than loops, some loops have nobody to ask for anything.
+    let asking = loops.min(setup.clients);
     for (i, (spec, mut meters)) in specs.iter_mut().zip(meters).enumerate() {
-        let clients = share(setup.clients as u64, i) as usize;
+        let clients = share(setup.clients as u64, i, loops) as usize;
         let (planning, answering) = (Meter::default(), Meter::default());
         meters.extend([(parts::PLAN, planning.clone()), (parts::ANSWER, answering.clone())]);
         let population = Population {
             gateway: Gateway::new(GatewayId(i as u16), registry.clone()),
             source: workload.source(setup.seed, i, loops),
             schedule: None,
-            rate: setup.rate.map(|rate| rate / loops as f64),
+            rate: setup.rate.filter(|_| clients > 0).map(|rate| rate / asking as f64),
             seed: (setup.seed, i as u64),
-            shared: shared.clone(),
+            stages: stages.clone(),
             words: words.clone(),
             sequencer,
             clients,
             budget: match setup.length {
-                Length::Txns(txns) => Some(share(txns, i)),
+                Length::Txns(txns) => Some(share(txns, i, asking)),
                 Length::Time { .. } => None,
             },
             audits: if i == 0 { audits.clone() } else { Vec::new() },
@@ -616,11 +525,7 @@ pub fn run(
             stopping: false,
             free: (0..LOAD_WINDOW as u32).collect(),
             submitted: vec![(Micros(0), 0); clients.max(LOAD_WINDOW)],
-            kinds: (0..kinds).map(|_| Tally::new()).collect::<Result<_, _>>()?,
-            whole_run: vec![Counts::default(); kinds],
-            measured_from: Micros(0),
-            timeline: Vec::new(),
-            behind: 0,
+            book: Book::new(kinds)?,
             meters,
             planning,
             answering,
@@ -635,7 +540,7 @@ pub fn run(
 
     let options = Options { node: node.node, ..Options::default() };
     let running = Runtime::start(options, disk, specs)?;
-    let mut lead = Lead { running: Some(running), heard, shared, progress };
+    let mut lead = Lead { running: Some(running), heard, stages, progress };
     let mut measured = lead.through(setup, loops, kinds, !audits.is_empty())?;
     let answers = std::mem::take(&mut measured.audits);
     measured.seen.audits = answers.iter().take(own_audits).cloned().collect();
@@ -685,7 +590,7 @@ pub fn replay(setup: &Setup, registry: &Arc<Registry>) -> anyhow::Result<Replaye
 struct Lead<'a> {
     running: Option<Running>,
     heard: Receiver<Word>,
-    shared: Arc<Shared>,
+    stages: Arc<Stages>,
     progress: &'a Progress,
 }
 
@@ -704,51 +609,42 @@ impl Lead<'_> {
         let load_seconds = begun.elapsed().as_secs_f64();
         let cpu = match setup.length {
             Length::Time { warmup, measure } => {
-                self.enter(Stage::WarmUp);
+                self.stages.enter(Stage::WarmUp);
                 self.let_run("warming up", Duration::ZERO, warmup)?;
-                self.enter(Stage::Measure);
+                self.stages.enter(Stage::Measure);
                 let cpu = process_cpu();
                 self.let_run("measuring", warmup, measure)?;
                 let cpu = process_cpu() - cpu;
-                self.enter(Stage::Drain);
+                self.stages.enter(Stage::Drain);
                 cpu
             }
             Length::Txns(_) => {
-                self.enter(Stage::Measure);
+                self.stages.enter(Stage::Measure);
                 Duration::ZERO
             }
         };
         let mut measured = Measured {
             seconds: 0.0,
             load_seconds,
-            kinds: (0..kinds).map(|_| Tally::new()).collect::<Result<_, _>>()?,
-            seen: Seen { by_kind: vec![Counts::default(); kinds], ..Seen::default() },
+            book: Book::new(kinds)?,
+            seen: Seen::default(),
             audits: Vec::new(),
             unanswered: 0,
-            behind: 0,
-            timeline: Vec::new(),
             loops: Vec::new(),
             process_cpu: cpu,
             peak_rss_bytes: 0,
         };
         for _ in 0..loops {
             let Word::Drained(report) = self.hear("finishing")? else { continue };
-            for (sum, tally) in measured.kinds.iter_mut().zip(&report.kinds) {
-                sum.add(tally)?;
-            }
-            for (sum, counts) in measured.seen.by_kind.iter_mut().zip(&report.whole_run) {
-                *sum += *counts;
-            }
+            measured.book.add(&report.book)?;
             measured.seen.testimonies.push(report.testimony);
-            let ticks = measured.timeline.len().max(report.timeline.len());
-            measured.timeline.resize(ticks, 0);
-            measured.timeline.iter_mut().zip(&report.timeline).for_each(|(sum, n)| *sum += n);
             measured.unanswered += report.unanswered;
-            measured.behind += report.behind;
-            measured.seconds += report.used.wall.as_secs_f64() / loops as f64;
+            // All begin together, and a budget of transactions is spent when the last has spent its share.
+            measured.seconds = measured.seconds.max(report.used.wall.as_secs_f64());
             measured.loops.push(report.used);
         }
-        self.enter(Stage::Audit);
+        measured.seen.by_kind = measured.book.whole_run.clone();
+        self.stages.enter(Stage::Audit);
         if audited && let Word::Audited(answers) = self.hear("checking")? {
             measured.audits = answers;
         }
@@ -759,13 +655,10 @@ impl Lead<'_> {
         Ok(measured)
     }
 
-    fn enter(&self, stage: Stage) {
-        self.shared.stage.store(stage as u8, Ordering::Release);
-    }
-
     /// Waits for the next population to say something.
     fn hear(&mut self, doing: &str) -> anyhow::Result<Word> {
         loop {
+            interrupt::check()?;
             match self.heard.recv_timeout(Duration::from_millis(200)) {
                 Ok(Word::Failed(reason)) => bail!("{reason}"),
                 Ok(word) => return Ok(word),
@@ -778,8 +671,9 @@ impl Lead<'_> {
     /// Lets the populations run for a while.
     fn let_run(&mut self, doing: &str, before: Duration, length: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let answered = self.shared.answered.load(Ordering::Relaxed);
+        let answered = self.stages.answered.load(Ordering::Relaxed);
         loop {
+            interrupt::check()?;
             let gone = begun.elapsed();
             if gone >= length {
                 return Ok(());
@@ -788,7 +682,7 @@ impl Lead<'_> {
                 Ok(Word::Failed(reason)) => bail!("{reason}"),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    let answered = self.shared.answered.load(Ordering::Relaxed) - answered;
+                    let answered = self.stages.answered.load(Ordering::Relaxed) - answered;
                     let rate = answered as f64 / begun.elapsed().as_secs_f64();
                     self.progress.show(before + begun.elapsed(), format!("{doing}: {rate:.0} txn/s"));
                 }

@@ -9,12 +9,11 @@ use std::fmt::Write;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::demand::{self, Demands};
 use crate::host::Host;
 use crate::plot::{Plot, si};
-use crate::report::{Report, Run, median};
+use crate::report::{RawRate, Report, Run, by_setting, extent, median, varying, with_demands};
 
 /// A page.
 #[derive(Clone, Debug)]
@@ -108,7 +107,7 @@ impl Cell {
     pub fn median(values: &[f64], show: impl Fn(f64) -> String) -> Cell {
         let mut cell = Cell::number(show(median(values.iter().copied())));
         if values.len() > 1 {
-            let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+            let (low, high) = extent(values.iter().copied());
             cell.spread = format!("{} to {}", show(low), show(high));
         }
         cell
@@ -314,47 +313,11 @@ fn day(days: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// Runs of the same setting, in the order in which the settings first ran.
-fn settings(runs: &[Run]) -> Vec<Vec<&Run>> {
-    let is_same = |a: &Run, b: &Run| {
-        (&a.engine, &a.params, a.threads, a.clients, a.nodes)
-            == (&b.engine, &b.params, b.threads, b.clients, b.nodes)
-            && a.workload == b.workload
-    };
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups.iter_mut().find(|group| is_same(group[0], run)) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
-    }
-    groups
-}
-
-/// The values of the knobs that differ between settings.
-fn differing(groups: &[Vec<&Run>]) -> Vec<String> {
-    let names: std::collections::BTreeSet<&String> =
-        groups.iter().flat_map(|group| group[0].params.keys()).collect();
-    let differs = |name: &&String| {
-        let first = groups[0][0].params.get(name.as_str());
-        groups.iter().any(|group| group[0].params.get(name.as_str()) != first)
-    };
-    names.into_iter().filter(differs).cloned().collect()
-}
-
-fn told(value: Option<&Value>) -> String {
-    match value {
-        None => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
-}
-
 /// A row for each setting: medians, spreads, checks.
 pub fn runs_table(caption: &str, runs: &[Run]) -> Table {
-    let groups = settings(runs);
+    let groups = by_setting(runs);
     let mut table = Table::new(caption).text_column("engine").text_column("workload");
-    let differing = if groups.is_empty() { Vec::new() } else { differing(&groups) };
+    let differing = varying(&groups);
     for name in &differing {
         table = table.text_column(&name.replace('_', " "));
     }
@@ -369,7 +332,7 @@ pub fn runs_table(caption: &str, runs: &[Run]) -> Table {
         let passed = group.iter().all(|run| run.passed());
         let of = |value: fn(&Run) -> f64| -> Vec<f64> { group.iter().map(|run| value(run)).collect() };
         let mut row = vec![Cell::text(first.engine.as_str()), Cell::text(first.workload.to_string())];
-        row.extend(differing.iter().map(|name| Cell::text(told(first.params.get(name)))));
+        row.extend(differing.iter().map(|name| Cell::text(first.param(name))));
         row.push(Cell::number(first.threads.to_string()));
         row.push(Cell::number(first.clients.to_string()));
         row.push(Cell::median(&of(|run| run.txn_per_s), si));
@@ -414,15 +377,13 @@ fn checks(group: &[&Run]) -> Cell {
 
 /// Where the time of some runs goes, if they tell.
 pub fn demands_of(runs: &[Run]) -> Vec<(String, Demands)> {
-    let groups: Vec<Vec<&Run>> =
-        settings(runs).into_iter().filter(|group| !group[0].cpu_us_per_txn.is_empty()).collect();
-    let differing = if groups.is_empty() { Vec::new() } else { differing(&groups) };
+    let groups = with_demands(runs);
+    let differing = varying(&groups);
     let named = groups.iter().map(|group| {
         let run = group[0];
         let mut words = vec![run.engine.clone()];
-        words.extend(differing.iter().filter_map(|name| {
-            Some(format!("{} {}", name.replace('_', " "), told(Some(run.params.get(name)?))))
-        }));
+        let there = differing.iter().filter(|name| run.params.contains_key(*name));
+        words.extend(there.map(|name| format!("{} {}", name.replace('_', " "), run.param(name))));
         words.push(format!("{} threads", run.threads));
         (words.join(", "), Demands::of(group.iter().map(|run| &run.cpu_us_per_txn)))
     });
@@ -452,11 +413,13 @@ pub fn bench_page(report: &Report, plots: &[Plot], command: &str) -> String {
         sections.push(section);
     }
     if !report.machine.is_empty() {
-        let mut table =
-            Table::new("What the machine itself can do").text_column("measured").number_column("value");
-        for (name, value) in &report.machine {
-            let value = value.as_f64().map_or_else(|| told(Some(value)), si);
-            table.row(vec![Cell::text(name.replace('_', " ")), Cell::number(value)]);
+        let mut table = Table::new("What the machine itself can do").text_column("measured");
+        for name in ["a second", "p50 us", "p99 us"] {
+            table = table.number_column(name);
+        }
+        for RawRate { name, per_second, p50, p99 } in report.raw_rates() {
+            let figures = [per_second, p50, p99].map(|value| Cell::number(si(value)));
+            table.row([Cell::text(name)].into_iter().chain(figures).collect());
         }
         let mut section = Section::new("machine", "The machine");
         section.blocks.push(Block::Table(table));

@@ -1,9 +1,16 @@
 //! The lab: workloads driven against engines, and what came out of it, told honestly.
 //!
 //! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
-//! ceiling`; the binary mounts [`BenchCommand`]. Under them, [`embedded`] drives any
-//! [workload](ordain_workload::Workload) against the roles of a node, on the real runtime and without sockets; [`meter`] tells apart where processor time goes; [`report`] is the
-//! JSON of the outer contract and the tables that people read; [`host`] is the machine.
+//! ceiling`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
+//!
+//! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
+//! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
+//! ours ([`server`]) or another's. They have in common the [stages](stage) of a run, the [`schedule`] of an open loop,
+//! and the [`tally`] of what was answered. [`meter`] tells apart where processor time goes, [`host`] is the machine,
+//! [`demand`] is what service demands say about machines with more cores.
+//!
+//! [`report`] is the JSON of the outer contract and the tables that people read, [`plot`] and [`html`] are the pictures
+//! and the page; [`progress`] is the line meanwhile, and [`interrupt`] is Ctrl-C.
 //!
 //! What holds for every figure: the data are checked after each run, and a run whose checks fail is no result.
 //! Settings that are compared run in turns within one invocation, so that a machine that gets slower does not
@@ -16,6 +23,7 @@ pub mod embedded;
 pub mod figures;
 pub mod host;
 pub mod html;
+pub mod interrupt;
 pub mod meter;
 pub mod plot;
 pub mod progress;
@@ -23,6 +31,8 @@ pub mod report;
 pub mod resp;
 pub mod schedule;
 pub mod server;
+pub mod stage;
+pub mod tally;
 pub mod workloads;
 
 use bench::BenchArgs;
@@ -49,6 +59,7 @@ pub enum BenchCommand {
 /// # Errors
 /// A parameter that makes no sense, before anything has run; or what went wrong in a run.
 pub fn run(command: BenchCommand) -> anyhow::Result<bool> {
+    interrupt::watch()?;
     match command {
         BenchCommand::Ycsb(args) => bench::run(&args),
         BenchCommand::Bank(args) => bench::run(&args),

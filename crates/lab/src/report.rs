@@ -44,6 +44,19 @@ impl Report {
         self.runs.iter().all(Run::passed)
     }
 
+    /// The raw rates among what was measured of the machine.
+    pub fn raw_rates(&self) -> impl Iterator<Item = RawRate> {
+        self.machine.iter().filter_map(|(name, latency)| {
+            let of = |figure: &str| latency.get(figure).and_then(Value::as_f64);
+            Some(RawRate {
+                name: name.trim_end_matches("_us").replace('_', " "),
+                per_second: 1e6 / of("mean")?.max(0.001),
+                p50: of("p50")?,
+                p99: of("p99")?,
+            })
+        })
+    }
+
     /// Writes the report to a file.
     ///
     /// # Errors
@@ -53,6 +66,19 @@ impl Report {
         text.push('\n');
         std::fs::write(path, text).with_context(|| format!("cannot write --json {}", path.display()))
     }
+}
+
+/// How often, and how fast, the machine does something when it does nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawRate {
+    /// What it does.
+    pub name: String,
+    /// How often.
+    pub per_second: f64,
+    /// Half take at most so many microseconds.
+    pub p50: f64,
+    /// 99 in a hundred.
+    pub p99: f64,
 }
 
 impl Default for Report {
@@ -88,6 +114,8 @@ pub struct Setting {
     pub threads: usize,
     /// How many clients, all loops together.
     pub clients: usize,
+    /// Where everything that is drawn comes from.
+    pub seed: u64,
 }
 
 impl Setting {
@@ -109,6 +137,7 @@ impl Setting {
             nodes: 1,
             threads: 1,
             clients: 0,
+            seed: 0,
         }
     }
 }
@@ -138,7 +167,8 @@ pub struct Run {
     pub txn_per_s: f64,
     /// Their operations a second.
     pub op_per_s: f64,
-    /// From submission to answer.
+    /// From submission to answer, of what was committed; in an open loop, from when it was due, and with those that
+    /// were answered too late to be counted, or never asked.
     pub latency_us: Latency,
     /// The peak of the process's resident memory.
     pub peak_rss_bytes: u64,
@@ -146,6 +176,8 @@ pub struct Run {
     pub checks: BTreeMap<&'static str, Check>,
     /// Which of the repetitions it is, from 1 on.
     pub repetition: usize,
+    /// Where everything that was drawn came from.
+    pub seed: u64,
     /// Throughput as a share of the ceiling of the same repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_ceiling: Option<f64>,
@@ -192,7 +224,7 @@ pub struct KindOfRun {
 impl Run {
     /// A run in which nothing was measured yet.
     pub fn new(setting: Setting, repetition: usize) -> Run {
-        let Setting { engine, workload, params, nodes, threads, clients } = setting;
+        let Setting { engine, workload, params, nodes, threads, clients, seed } = setting;
         Run {
             engine,
             workload,
@@ -209,6 +241,7 @@ impl Run {
             peak_rss_bytes: 0,
             checks: BTreeMap::new(),
             repetition,
+            seed,
             share_of_ceiling: None,
             load_seconds: 0.0,
             cpu_us_per_txn: BTreeMap::new(),
@@ -233,7 +266,8 @@ impl Run {
         if failed.is_empty() { "pass".to_owned() } else { format!("FAIL: {}", failed.join(", ")) }
     }
 
-    fn param(&self, name: &str) -> String {
+    /// The value of a knob as text; nothing if there is none.
+    pub(crate) fn param(&self, name: &str) -> String {
         match self.params.get(name) {
             None => String::new(),
             Some(Value::String(text)) => text.clone(),
@@ -288,11 +322,21 @@ impl From<&Histogram<u64>> for Latency {
     }
 }
 
-/// The middle of some values, the lower of two; 0 of none.
+/// The middle of some values, half-way between the middle two of an even number; 0 of none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+    let middle = values.len() / 2;
+    match values[..] {
+        [] => 0.0,
+        _ if values.len() % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+/// The least and the most of some values.
+pub fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values.into_iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// A table of ours: a header, and columns of numbers on the right.
@@ -307,15 +351,16 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
 }
 
 /// Runs with the same setting: everything but the repetition.
-fn setting(run: &Run) -> (&str, &str, String, usize, usize) {
-    (&run.engine, run.workload, Value::Object(run.params.clone()).to_string(), run.threads, run.clients)
+fn is_same_setting(a: &Run, b: &Run) -> bool {
+    (&a.engine, a.workload, &a.params, a.nodes, a.threads, a.clients)
+        == (&b.engine, b.workload, &b.params, b.nodes, b.threads, b.clients)
 }
 
 /// Runs by setting, in the order in which the settings first ran.
 pub fn by_setting(runs: &[Run]) -> Vec<Vec<&Run>> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in runs {
-        match groups.iter_mut().find(|group| setting(group[0]) == setting(run)) {
+        match groups.iter_mut().find(|group| is_same_setting(group[0], run)) {
             Some(group) => group.push(run),
             None => groups.push(vec![run]),
         }
@@ -338,6 +383,11 @@ pub fn varying(groups: &[Vec<&Run>]) -> Vec<String> {
 pub fn describe(run: &Run, knobs: &[String]) -> String {
     let said = knobs.iter().filter(|name| run.params.contains_key(*name));
     said.map(|name| format!("{name} {}", run.param(name))).collect::<Vec<_>>().join(", ")
+}
+
+/// A setting in a few words: the system, its threads, and the knobs whose values differ.
+fn name_of(run: &Run, knobs: &[String]) -> String {
+    format!("{} x{} {}", run.engine, run.threads, describe(run, knobs)).trim_end().to_owned()
 }
 
 /// One row for each setting: medians of its repetitions, how far they spread, and the ratio to the first setting.
@@ -365,8 +415,7 @@ pub fn throughput_table(runs: &[Run]) -> Table {
     for group in &groups {
         let first = group[0];
         let of = |value: fn(&Run) -> f64| format!("{:.0}", median(group.iter().map(|run| value(run))));
-        let rates = group.iter().map(|run| run.txn_per_s);
-        let (low, high) = rates.fold((f64::MAX, f64::MIN), |(l, h), rate| (l.min(rate), h.max(rate)));
+        let (low, high) = extent(group.iter().map(|run| run.txn_per_s));
         let failed = group.iter().find(|run| !run.passed());
         // No ratio from runs whose checks failed.
         let ratio = |value: f64, show: &dyn Fn(f64) -> String| match failed {
@@ -427,9 +476,8 @@ pub fn kinds_table(runs: &[Run]) -> Option<Table> {
             let of = |value: fn(&KindOfRun) -> u64| {
                 format!("{:.0}", median(runs.iter().map(|run| value(run) as f64)))
             };
-            let system = [group[0].engine.clone(), describe(group[0], &knobs)];
             table.add_row([
-                system.join(" ").trim().to_owned(),
+                name_of(group[0], &knobs),
                 (*kind).to_owned(),
                 of(|run| run.committed),
                 of(|run| run.aborted),
@@ -443,11 +491,16 @@ pub fn kinds_table(runs: &[Run]) -> Option<Table> {
     (!groups.is_empty()).then_some(table)
 }
 
+/// The settings that tell where their time went, if all checks of theirs passed: there is no share of a wrong result.
+pub fn with_demands(runs: &[Run]) -> Vec<Vec<&Run>> {
+    let tells = |group: &Vec<&Run>| group.iter().all(|run| run.passed() && !run.cpu_us_per_txn.is_empty());
+    by_setting(runs).into_iter().filter(tells).collect()
+}
+
 /// Where the time goes: processor microseconds for each committed transaction, a row for each part and a column
 /// for each setting.
 pub fn cpu_table(runs: &[Run]) -> Option<Table> {
-    let groups: Vec<Vec<&Run>> =
-        by_setting(runs).into_iter().filter(|group| !group[0].cpu_us_per_txn.is_empty()).collect();
+    let groups = with_demands(runs);
     let knobs = varying(&groups);
     let parts: BTreeSet<&String> =
         groups.iter().flatten().flat_map(|run| run.cpu_us_per_txn.keys()).collect();
@@ -455,10 +508,7 @@ pub fn cpu_table(runs: &[Run]) -> Option<Table> {
         return None;
     }
     let mut header = vec!["processor us a transaction".to_owned()];
-    header.extend(groups.iter().map(|group| {
-        let run = group[0];
-        format!("{} x{} {}", run.engine, run.threads, describe(run, &knobs))
-    }));
+    header.extend(groups.iter().map(|group| name_of(group[0], &knobs)));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = table(&header, 1);
     let cost = |group: &[&Run], part: &str| {
@@ -490,8 +540,15 @@ mod tests {
         let mut params = Map::new();
         params.insert("theta".to_owned(), 0.5.into());
         params.insert("durability".to_owned(), "none".into());
-        let setting =
-            Setting { engine: engine.to_owned(), workload: "ycsb", params, nodes: 1, threads: 1, clients: 8 };
+        let setting = Setting {
+            engine: engine.to_owned(),
+            workload: "ycsb",
+            params,
+            nodes: 1,
+            threads: 1,
+            clients: 8,
+            seed: 1,
+        };
         Run {
             seconds: 1.0,
             committed: 10,
@@ -520,6 +577,7 @@ mod tests {
         assert!(text.contains("FAIL: counters") && !text.contains("25.0%"), "{text}");
         let text = throughput_table(&[run("a", 1, 100.0, false), run("b", 1, 50.0, true)]).to_string();
         assert!(!text.contains("0.50"), "no ratio to a run that failed: {text}");
+        assert!(cpu_table(&[run("a", 1, 100.0, true), run("a", 2, 100.0, false)]).is_none());
         let text = cpu_table(&runs).unwrap().to_string();
         assert!(
             text.contains("calvin") && text.contains("2.00   50%") && text.contains("4.00  100%"),
@@ -570,6 +628,6 @@ mod tests {
 
     #[test]
     fn the_median_is_the_middle() {
-        assert_eq!([median([3.0, 1.0, 2.0]), median([4.0, 1.0]), median([])], [2.0, 1.0, 0.0]);
+        assert_eq!([median([3.0, 1.0, 2.0]), median([4.0, 1.0]), median([])], [2.0, 2.5, 0.0]);
     }
 }

@@ -38,6 +38,19 @@ impl Schedule {
     pub fn behind(&self, now: Micros) -> u64 {
         ((now.0 as f64 - self.next_us) / self.gap_us).max(0.0).ceil() as u64
     }
+
+    /// How long the first `count` of those that are due and have not been made have waited, about: in groups of so
+    /// many, the longest first.
+    pub fn waiting(&self, now: Micros, count: u64) -> impl Iterator<Item = (Micros, u64)> {
+        const GROUPS: u64 = 1_000;
+        let groups = count.min(GROUPS);
+        let longest = (now.0 as f64 - self.next_us).max(0.0);
+        let span = (count as f64 * self.gap_us).min(longest);
+        (0..groups).map(move |group| {
+            let waited = longest - span * (group as f64 + 0.5) / groups as f64;
+            (Micros(waited as u64), count / groups + u64::from(group < count % groups))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -73,5 +86,13 @@ mod tests {
         assert_eq!(schedule.behind(Micros(0)), 0);
         let behind = schedule.behind(Micros(1_000_000));
         assert!((999_900..=1_000_001).contains(&behind), "{behind}");
+        let waiting: Vec<_> = schedule.waiting(Micros(1_000_000), behind).collect();
+        assert_eq!((waiting.len(), waiting.iter().map(|(_, count)| count).sum::<u64>()), (1_000, behind));
+        assert!(waiting[0].0.0 > 998_000 && waiting[999].0.0 < 1_000, "{waiting:?}");
+        // The first ones have waited longest.
+        assert!(
+            schedule.waiting(Micros(1_000_000), 3).all(|(waited, count)| waited.0 > 999_900 && count == 1)
+        );
+        assert_eq!(schedule.waiting(Micros(0), 0).count(), 0);
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bench::scratch;
 use crate::host;
 use crate::resp::Target;
 
@@ -47,11 +48,7 @@ impl Server {
     /// # Errors
     /// It does not start, with what it said.
     pub fn start(binary: &Path, launch: &Launch) -> anyhow::Result<Server> {
-        let directory = match &launch.place {
-            Some(place) => tempfile::tempdir_in(place),
-            None => tempfile::tempdir(),
-        };
-        let directory = directory.context("cannot make a directory for the server's data")?;
+        let directory = scratch(launch.place.as_deref())?;
         let log = directory.path().join("stderr");
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 
 use super::registry::{FIGURES, Figure, find};
 use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, Paper, RunArgs, Size, Told};
-use crate::bench::Bench;
+use crate::bench::{Bench, scratch};
 use crate::embedded::Length;
 use crate::host::Host;
 use crate::html::{self, Block, Cell, Page, Section, Table};
+use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{self, Run, check_writable};
 
@@ -24,7 +25,10 @@ use crate::report::{self, Run, check_writable};
 pub fn run(command: LabCommand) -> anyhow::Result<bool> {
     match command {
         LabCommand::List(args) => list(&args),
-        LabCommand::Run(args) => run_figures(&args),
+        LabCommand::Run(args) => {
+            interrupt::watch()?;
+            run_figures(&args)
+        }
     }
 }
 
@@ -91,6 +95,8 @@ fn prepare(out: &Path) -> anyhow::Result<()> {
 fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     let figures = chosen(&args.names)?;
     prepare(&args.out)?;
+    check_writable("--json", args.json.as_deref())?;
+    scratch(args.data_dir.as_deref()).map(drop)?;
     let size = if args.full { Size::Full } else { Size::Quick };
     let host = Host::look();
     let mut planned = Vec::new();
@@ -103,26 +109,40 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     }
     let mut here = Here { args, size, progress: Progress::new(total) };
     let mut outcomes = Vec::new();
-    for (figure, experiment, points) in planned {
-        let measured = here.figure(experiment, &points).with_context(|| format!("figure {}", figure.id))?;
-        let outcome = Outcome { figure, told: experiment.tell(&measured), measured };
-        outcome.write(&args.out, size, &host)?;
-        outcomes.push(outcome);
-    }
+    let measure_all = || -> anyhow::Result<()> {
+        for (figure, experiment, points) in planned {
+            let measured =
+                here.figure(experiment, &points).with_context(|| format!("figure {}", figure.id))?;
+            let outcome = Outcome { figure, told: experiment.tell(&measured), measured };
+            outcome.write(&args.out, size, &host)?;
+            outcomes.push(outcome);
+        }
+        Ok(())
+    };
+    // If a figure fails, those before it are told all the same.
+    let result = measure_all();
     drop(here);
     let command =
         format!("ordain lab run {} --{} --out {}", args.names.join(" "), size_name(size), args.out.display());
     let page = page(&outcomes, size, &host, &command, &html::today());
     let index = args.out.join("index.html");
     fs::write(&index, page.html()).with_context(|| format!("cannot write {}", index.display()))?;
+    if let Some(path) = &args.json {
+        let figures: Vec<Value> = outcomes.iter().map(|outcome| outcome.json(size, &host)).collect();
+        let json = json!({ "version": env!("CARGO_PKG_VERSION"), "host": host, "figures": figures });
+        fs::write(path, format!("{json:#}\n"))
+            .with_context(|| format!("cannot write --json {}", path.display()))?;
+    }
     println!("{}", summary(&outcomes));
     for outcome in &outcomes {
-        for (line, x, run) in outcome.measured.runs.iter().filter(|(_, _, run)| !run.passed()) {
-            eprintln!("{}: {line} at {x}, run {}: failed its checks", outcome.figure.id, run.repetition);
+        for (line, x, run) in &outcome.measured.runs {
+            for wrong in &run.wrong {
+                eprintln!("{}: {line} at {x}, run {}: {wrong}", outcome.figure.id, run.repetition);
+            }
         }
     }
     println!("{}", index.display());
-    Ok(outcomes.iter().all(Outcome::passed))
+    result.map(|()| outcomes.iter().all(Outcome::passed))
 }
 
 fn size_name(size: Size) -> &'static str {
@@ -157,6 +177,7 @@ fn in_turns(
     let mut measured = Measured::default();
     for repetition in 1..=repetitions {
         for point in points {
+            interrupt::check()?;
             let told = || format!("{} at {}", point.line, point.x);
             let mut run = measure.measure(point, repetition).with_context(told)?;
             if with_ceiling {
@@ -464,7 +485,7 @@ mod tests {
     fn the_share_of_the_ceiling_is_of_the_same_turn() {
         let outcome = computed("ours-ceiling");
         let plot = &outcome.told.plots[0];
-        assert_eq!(plot.series[0].at(0.0).map(si).as_deref(), Some("10.1"));
+        assert_eq!(plot.series[0].at(0.0).map(si).as_deref(), Some("10.2"));
         assert_eq!(plot.series[1].name, "2 threads");
     }
 
@@ -488,16 +509,25 @@ mod tests {
 
     #[test]
     fn an_unwritable_directory_is_refused_before_anything_runs() {
-        let args = RunArgs {
+        let directory = tempfile::tempdir().unwrap();
+        let fine = RunArgs {
             names: vec!["calvin-5".to_owned()],
             quick: true,
             full: false,
-            out: PathBuf::from("/proc/no/such"),
+            out: directory.path().to_owned(),
+            json: None,
             data_dir: None,
             seed: 1,
         };
-        let refusal = run_figures(&args).unwrap_err().to_string();
-        assert!(refusal.contains("--out /proc/no/such"), "{refusal}");
+        let nowhere = || PathBuf::from("/proc/no/such");
+        for (args, said) in [
+            (RunArgs { out: nowhere(), ..fine.clone() }, "--out /proc/no/such"),
+            (RunArgs { json: Some(nowhere()), ..fine.clone() }, "--json /proc/no/such"),
+            (RunArgs { data_dir: Some(nowhere()), ..fine.clone() }, "--data-dir /proc/no/such"),
+        ] {
+            let refusal = run_figures(&args).unwrap_err().to_string();
+            assert!(refusal.contains(said), "{refusal}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct ListArgs {
 }
 
 /// What `ordain lab run` takes.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// The figures by name, or all that this version can run
     #[arg(required = true, value_name = "NAME|all")]
@@ -64,6 +64,9 @@ pub struct RunArgs {
     /// Where the page goes: index.html, and an SVG and a JSON file for each figure
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Write the data of all figures to this file too, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
     /// Where temporary files go [default: the system's directory for such]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

@@ -247,7 +247,7 @@ mod tests {
         let measured = Measured { runs };
         assert_eq!(measured.lines(), ["a", "b"]);
         let series = measured.series("a", |run| run.txn_per_s);
-        assert_eq!((series.points, series.spread), (vec![(1.0, 10.0)], Some(vec![(10.0, 20.0)])));
+        assert_eq!((series.points, series.spread), (vec![(1.0, 15.0)], Some(vec![(10.0, 20.0)])));
         assert_eq!(measured.last_x("b"), Some(2.0));
     }
 }

@@ -14,6 +14,8 @@ mod scale;
 
 use serde::Serialize;
 
+use crate::report::{extent, median};
+
 #[cfg(test)]
 pub(crate) use runs::testing;
 pub use runs::{latency_of_runs, of_runs};
@@ -103,10 +105,8 @@ impl Series {
 
     /// What was measured several times: of each point the repetitions, of which it shows the median and the spread.
     pub fn repeated(name: impl Into<String>, points: &[(f64, Vec<f64>)]) -> Series {
-        let middle = points.iter().map(|(x, values)| (*x, crate::report::median(values.iter().copied())));
-        let spread = points.iter().map(|(_, values)| {
-            values.iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(*value), high.max(*value)))
-        });
+        let middle = points.iter().map(|(x, values)| (*x, median(values.iter().copied())));
+        let spread = points.iter().map(|(_, values)| extent(values.iter().copied()));
         let several = points.iter().any(|(_, values)| values.len() > 1);
         Series { spread: several.then(|| spread.collect()), ..Series::measured(name, middle.collect()) }
     }

@@ -56,7 +56,7 @@ fn varied(runs: &[&Run]) -> Vec<(String, Vec<Value>)> {
             None => found.push((name, vec![value])),
         }
     }
-    found.retain(|(name, values)| values.len() > 1 && name != "seed");
+    found.retain(|(_, values)| values.len() > 1);
     found
 }
 
@@ -287,6 +287,7 @@ pub(crate) mod testing {
             nodes: 1,
             threads: 2,
             clients: 2000,
+            seed: 1,
         };
         Run {
             seconds: 1.0,

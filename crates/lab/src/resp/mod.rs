@@ -25,18 +25,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Digest, ProcedureId};
-use ordain_workload::{Counts, Finding, Seen, Workload};
+use ordain_workload::{Finding, Seen, Workload};
 
-use crate::embedded::{Length, Tally};
+use crate::embedded::Length;
+use crate::interrupt;
 use crate::progress::Progress;
 use crate::server::{Process, cpu_since};
+use crate::stage::{Stage, share};
+use crate::tally::Book;
 
 pub use forms::FormName;
 pub use link::{Link, Speech};
 pub use probe::ServerInfo;
 pub use target::Target;
 
-use population::{Population, Report, Shared, Stage, Task, Word};
+use population::{Population, Report, Shared, Task, Word};
 
 /// What to run, and against whom.
 #[derive(Clone, Debug)]
@@ -74,8 +77,8 @@ pub struct RespMeasured {
     pub seconds: f64,
     /// How long loading took.
     pub load_seconds: f64,
-    /// What was answered while measuring, by the workload's kinds.
-    pub kinds: Vec<Tally>,
+    /// What was answered.
+    pub book: Book,
     /// What the workload's checks were told.
     pub seen: Seen,
     /// What the audits of the [`RespSetup`] answered, in order.
@@ -85,10 +88,6 @@ pub struct RespMeasured {
     pub findings: Vec<Finding>,
     /// How many transactions were never answered.
     pub unanswered: u64,
-    /// How many requests of an open loop were due and not made when measuring ended.
-    pub behind: u64,
-    /// Commits of each [`TICK`](crate::embedded::TICK) of the time measured.
-    pub timeline: Vec<u64>,
     /// Processor time of the clients' threads while measuring.
     pub client_cpu: Duration,
     /// Processor time of the server while measuring, by the names of its threads; nothing if it is elsewhere.
@@ -124,25 +123,21 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
 
     let shared = Arc::new(Shared::new());
     let (words, heard) = channel();
-    let share = |total: u64, i: u64| {
-        let populations = *populations as u64;
-        total / populations + u64::from(i < total % populations)
-    };
     let mut all = Vec::new();
-    for i in 0..*populations as u64 {
-        let streams = (0..share(*connections as u64, i))
+    for i in 0..*populations {
+        let streams = (0..share(*connections as u64, i, *populations))
             .map(|_| Link::open(target, setup.form.speech())?.into_stream())
             .collect::<anyhow::Result<_>>()?;
         let task = Task {
-            source: workload.source(setup.seed, i as usize, *populations),
+            source: workload.source(setup.seed, i, *populations),
             kinds: workload.kinds().len(),
             form: form.clone(),
             streams,
             pipeline: setup.pipeline,
             rate: setup.rate.map(|rate| rate / *populations as f64),
-            seed: (setup.seed, i),
+            seed: (setup.seed, i as u64),
             budget: match setup.length {
-                Length::Txns(txns) => Some(share(txns, i)),
+                Length::Txns(txns) => Some(share(txns, i, *populations)),
                 Length::Time { .. } => None,
             },
             patience: setup.patience,
@@ -162,8 +157,12 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
         // A panic has been told on stderr; its report is missing, and that is told below.
         let _ = thread.join();
     }
-    let mut measured = led.sum(lead.reports, *populations, workload.kinds().len(), server)?;
+    let mut measured = led.sum(lead.reports, workload.kinds().len(), server)?;
     measured.server_peak_rss_bytes = process.map_or(0, Process::peak_rss_bytes);
+    if interrupt::is_requested() {
+        // A server of ours heard the same Ctrl-C: that it closed its connections is no news.
+        measured.failure = Some(interrupt::INTERRUPTED.to_owned());
+    }
     if measured.failure.is_none() {
         progress.show(Duration::ZERO, "checking");
         match audit(&*form, workload, setup, &mut link) {
@@ -270,24 +269,24 @@ impl Lead<'_> {
         let before = match setup.length {
             _ if !self.is_well() => BTreeMap::new(),
             Length::Time { warmup, measure } => {
-                self.shared.enter(Stage::WarmUp);
+                self.shared.stages.enter(Stage::WarmUp);
                 self.let_run("warming up", Duration::ZERO, Some(warmup))?;
                 let before = self.server_cpu();
                 if self.is_well() {
-                    self.shared.enter(Stage::Measure);
+                    self.shared.stages.enter(Stage::Measure);
                     self.let_run("measuring", warmup, Some(measure))?;
                 }
                 before
             }
             Length::Txns(_) => {
                 let before = self.server_cpu();
-                self.shared.enter(Stage::Measure);
+                self.shared.stages.enter(Stage::Measure);
                 self.let_run("measuring", Duration::ZERO, None)?;
                 before
             }
         };
         led.server_cpu = cpu_since(&before, self.server_cpu());
-        self.shared.enter(Stage::Drain);
+        self.shared.stages.enter(Stage::Drain);
         while self.running > 0 {
             self.hear(Duration::from_millis(200))?;
         }
@@ -299,15 +298,15 @@ impl Lead<'_> {
         self.process.map(Process::cpu).unwrap_or_default()
     }
 
-    /// Whether no population has failed.
+    /// Whether no population has failed, and nobody wants us to stop.
     fn is_well(&self) -> bool {
-        self.reports.iter().all(|report| report.failure.is_none())
+        !interrupt::is_requested() && self.reports.iter().all(|report| report.failure.is_none())
     }
 
     /// Lets the populations run for a while, or until all have ended.
     fn let_run(&mut self, doing: &str, before: Duration, length: Option<Duration>) -> anyhow::Result<()> {
         let begun = Instant::now();
-        self.shared.answered.store(0, Ordering::Relaxed);
+        self.shared.stages.answered.store(0, Ordering::Relaxed);
         while self.running > 0 && self.is_well() {
             let gone = begun.elapsed();
             let wait = match length {
@@ -323,7 +322,7 @@ impl Lead<'_> {
 
     fn show(&self, begun: Instant, before: Duration, doing: &str) {
         let gone = begun.elapsed();
-        let rate = self.shared.answered.load(Ordering::Relaxed) as f64 / gone.as_secs_f64().max(1e-9);
+        let rate = self.shared.stages.answered.load(Ordering::Relaxed) as f64 / gone.as_secs_f64().max(1e-9);
         let into = if doing == "loading" { Duration::ZERO } else { before + gone };
         self.progress.show(into, format!("{doing}: {rate:.0} txn/s"));
     }
@@ -343,47 +342,31 @@ impl Lead<'_> {
 }
 
 impl Led {
-    fn sum(
-        self,
-        reports: Vec<Report>,
-        populations: usize,
-        kinds: usize,
-        server: ServerInfo,
-    ) -> anyhow::Result<RespMeasured> {
+    fn sum(self, reports: Vec<Report>, kinds: usize, server: ServerInfo) -> anyhow::Result<RespMeasured> {
         let mut measured = RespMeasured {
             server,
             seconds: 0.0,
             load_seconds: self.load_seconds,
-            kinds: (0..kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?,
-            seen: Seen { by_kind: vec![Counts::default(); kinds], ..Seen::default() },
+            book: Book::new(kinds)?,
+            seen: Seen::default(),
             audits: Vec::new(),
             findings: Vec::new(),
             unanswered: 0,
-            behind: 0,
-            timeline: Vec::new(),
             client_cpu: Duration::ZERO,
             server_cpu: self.server_cpu,
             server_peak_rss_bytes: 0,
             failure: None,
         };
         for report in reports {
-            for (sum, tally) in measured.kinds.iter_mut().zip(&report.kinds) {
-                sum.add(tally)?;
-            }
-            for (sum, counts) in measured.seen.by_kind.iter_mut().zip(&report.whole_run) {
-                *sum += *counts;
-            }
-            if measured.timeline.len() < report.timeline.len() {
-                measured.timeline.resize(report.timeline.len(), 0);
-            }
-            measured.timeline.iter_mut().zip(&report.timeline).for_each(|(sum, commits)| *sum += commits);
+            measured.book.add(&report.book)?;
             measured.seen.testimonies.push(report.testimony);
             measured.unanswered += report.unanswered;
-            measured.behind += report.behind;
-            measured.seconds += report.measured.as_secs_f64() / populations as f64;
+            // All begin together, and a budget of transactions is spent when the last has spent its share.
+            measured.seconds = measured.seconds.max(report.measured.as_secs_f64());
             measured.client_cpu += report.cpu;
             measured.failure = measured.failure.or(report.failure);
         }
+        measured.seen.by_kind = measured.book.whole_run.clone();
         Ok(measured)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -18,37 +18,23 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use ordain_model::{Args, ArgsBuilder, Micros, OutcomeStatus, ProcedureId};
-use ordain_workload::{Counts, Made, Source};
+use ordain_workload::{Made, Source};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use super::forms::Form;
 use super::wire::{Commands, Read, Replies};
-use crate::embedded::{TICK, Tally};
 use crate::meter::thread_cpu;
 use crate::schedule::Schedule;
-
-/// Where a run is. It only advances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Stage {
-    /// Loading the data.
-    Load,
-    /// Running, not measured yet.
-    WarmUp,
-    /// Running, measured.
-    Measure,
-    /// Asking for nothing more.
-    Drain,
-}
+use crate::stage::{Stage, Stages};
+use crate::tally::{Answer, Book};
 
 /// What the populations share with the thread that leads them.
 #[derive(Debug)]
 pub struct Shared {
-    stage: AtomicU8,
-    /// Answers so far, for the progress line.
-    pub answered: AtomicU64,
+    /// Where the run is.
+    pub stages: Stages,
     /// From when all times count.
     pub origin: Instant,
 }
@@ -56,25 +42,7 @@ pub struct Shared {
 impl Shared {
     /// Before loading.
     pub fn new() -> Shared {
-        Shared {
-            stage: AtomicU8::new(Stage::Load as u8),
-            answered: AtomicU64::new(0),
-            origin: Instant::now(),
-        }
-    }
-
-    /// Goes on to a stage.
-    pub fn enter(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Release);
-    }
-
-    fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Acquire) {
-            0 => Stage::Load,
-            1 => Stage::WarmUp,
-            2 => Stage::Measure,
-            _ => Stage::Drain,
-        }
+        Shared { stages: Stages::default(), origin: Instant::now() }
     }
 }
 
@@ -90,18 +58,12 @@ pub enum Word {
 /// What a population has seen.
 #[derive(Debug)]
 pub struct Report {
-    /// Answered while measuring, by kind.
-    pub kinds: Vec<Tally>,
-    /// Answered from the end of loading on, by kind.
-    pub whole_run: Vec<Counts>,
+    /// What was answered.
+    pub book: Book,
     /// What the source has learnt.
     pub testimony: Vec<u8>,
-    /// Commits of each [`TICK`] measured.
-    pub timeline: Vec<u64>,
     /// Asked and not answered.
     pub unanswered: u64,
-    /// Due and not asked when measuring ended.
-    pub behind: u64,
     /// How long it measured, and what processor time its thread used in that.
     pub measured: Duration,
     /// See `measured`.
@@ -216,10 +178,7 @@ pub struct Population {
     heard_at: Micros,
     args: Vec<u8>,
     reply: Vec<u8>,
-    kinds: Vec<Tally>,
-    whole_run: Vec<Counts>,
-    timeline: Vec<u64>,
-    behind: u64,
+    book: Book,
     begun: Option<(Micros, Duration)>,
     ended: Option<(Micros, Duration)>,
 }
@@ -252,10 +211,8 @@ impl Population {
                 in_flight: VecDeque::new(),
             });
         }
-        let kinds = (0..task.kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?;
         Ok(Population {
-            whole_run: vec![Counts::default(); task.kinds],
-            kinds,
+            book: Book::new(task.kinds)?,
             shared,
             words,
             poll,
@@ -268,8 +225,6 @@ impl Population {
             heard_at: Micros(0),
             args: Vec::new(),
             reply: Vec::new(),
-            timeline: Vec::new(),
-            behind: 0,
             begun: None,
             ended: None,
             task,
@@ -290,11 +245,8 @@ impl Population {
         };
         let report = Report {
             unanswered: self.in_flight() as u64,
-            kinds: self.kinds,
-            whole_run: self.whole_run,
+            book: self.book,
             testimony: self.task.source.testimony(),
-            timeline: self.timeline,
-            behind: self.behind,
             measured,
             cpu,
             failure,
@@ -316,7 +268,7 @@ impl Population {
         let mut piece = vec![0; 64 << 10];
         loop {
             let now = self.now();
-            let stage = self.shared.stage();
+            let stage = self.shared.stages.stage();
             if stage != self.stage {
                 self.enter(stage, now);
             }
@@ -395,6 +347,7 @@ impl Population {
         }
         if stage == Stage::Measure {
             self.begun = Some((now, thread_cpu()));
+            self.book.begin(now);
         }
         if self.stage == Stage::Measure {
             self.end_measuring(now);
@@ -407,9 +360,13 @@ impl Population {
         if self.ended.is_none() {
             self.ended = Some((now, thread_cpu()));
             // Those beyond the budget are not due, however late it is.
-            let left = self.task.budget.unwrap_or(u64::MAX);
-            self.behind = self.schedule.as_ref().map_or(0, |schedule| schedule.behind(now).min(left));
+            self.book.end(now, self.schedule.as_ref(), self.task.budget.unwrap_or(u64::MAX));
         }
+    }
+
+    /// It has asked for everything that it had to. Loading is no part of that.
+    fn is_spent(&self) -> bool {
+        self.stage != Stage::Load && self.task.budget == Some(0)
     }
 
     /// Makes up a transaction for every place that is free, and is due.
@@ -417,11 +374,11 @@ impl Population {
         let pipeline = match self.stage {
             Stage::Load if self.loaded => return Ok(()),
             Stage::Load => LOAD_PIPELINE,
-            Stage::Drain => return Ok(()),
+            Stage::Drain | Stage::Audit => return Ok(()),
             Stage::WarmUp | Stage::Measure => self.task.pipeline,
         };
         let mut full = 0;
-        while full < self.connections.len() && self.task.budget != Some(0) {
+        while full < self.connections.len() && !self.is_spent() {
             let at = self.turn % self.connections.len();
             self.turn = at + 1;
             if !self.connections[at].has_room(pipeline) {
@@ -489,7 +446,7 @@ impl Population {
         }
         self.connections[at].input.drain(..done);
         self.heard_at = now;
-        self.shared.answered.fetch_add(answered, Ordering::Relaxed);
+        self.shared.stages.answered.fetch_add(answered, Ordering::Relaxed);
         Ok(())
     }
 
@@ -510,22 +467,7 @@ impl Population {
             return Ok(true);
         }
         self.task.source.heard(kind, status, &self.reply);
-        if let Some(counts) = self.whole_run.get_mut(usize::from(kind)) {
-            counts.count(status);
-        }
-        if let (Stage::Measure, Some((from, _)), Some(tally)) =
-            (self.stage, self.begun, self.kinds.get_mut(usize::from(kind)))
-        {
-            tally.counts.count(status);
-            if committed {
-                tally.latency_us.saturating_record(now.since(asked).0);
-                let tick = (now.since(from).0 / TICK.as_micros() as u64) as usize;
-                if self.timeline.len() <= tick {
-                    self.timeline.resize(tick + 1, 0);
-                }
-                self.timeline[tick] += 1;
-            }
-        }
+        self.book.note(Answer { kind, status, restarts: 0, asked, now });
         Ok(committed)
     }
 }

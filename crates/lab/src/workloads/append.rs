@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use ordain_workload::Workload;
 use ordain_workload::append::{Append, Parameters};
 use ordain_workload::choice::Distribution;
@@ -36,6 +37,9 @@ pub struct AppendKnobs {
 
 impl Knobs for AppendKnobs {
     fn workloads(&self, _partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
+        if self.history == 0 {
+            bail!("--history must be at least 1: nothing is proved where nothing is judged");
+        }
         Ok(vec![Arc::new(Append::new(Parameters {
             lists: self.lists,
             distribution: Distribution::Zipfian { theta: self.theta },
@@ -45,5 +49,9 @@ impl Knobs for AppendKnobs {
             appends_per_list: self.appends_per_list,
             history: self.history,
         })?)])
+    }
+
+    fn has_partitions(&self) -> bool {
+        false
     }
 }

@@ -51,4 +51,8 @@ impl Knobs for BankKnobs {
         }
         Ok(workloads)
     }
+
+    fn has_partitions(&self) -> bool {
+        false
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::bail;
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro, Regions};
 
@@ -13,34 +14,65 @@ pub struct MicroKnobs {
     /// Whose: the Calvin paper's, with hot and cold records, or the regions paper's, with few or many
     #[arg(long, value_enum, default_value = "calvin")]
     pub paper: Paper,
-    /// calvin: how many records each partition has
-    #[arg(long, default_value_t = 1_000_000)]
-    pub records_per_partition: u64,
+    /// calvin: how many records each partition has [default: 1000000]
+    #[arg(long)]
+    pub records_per_partition: Option<u64>,
     /// calvin: one in how many transactions of a partition meets another on a hot record, as a share: a partition has
-    /// 1 / contention-index hot records
-    #[arg(long, value_delimiter = ',', default_value = "0.0001")]
+    /// 1 / contention-index hot records [default: 0.0001]
+    #[arg(long, value_delimiter = ',')]
     pub contention_index: Vec<f64>,
     /// calvin: the same said otherwise: how many hot records each partition has
     #[arg(long, value_delimiter = ',', conflicts_with = "contention_index")]
     pub hot_records: Vec<u64>,
-    /// calvin: share of transactions that use two partitions
-    #[arg(long, value_delimiter = ',', default_value = "0")]
+    /// calvin: share of transactions that use two partitions [default: 0]
+    #[arg(long, value_delimiter = ',')]
     pub multi_partition: Vec<f64>,
-    /// calvin: share of transactions whose constraint fails
-    #[arg(long, default_value_t = 0.0)]
-    pub constraint_fails: f64,
+    /// calvin: share of transactions whose constraint fails [default: 0]
+    #[arg(long, conflicts_with = "no_constraint")]
+    pub constraint_fails: Option<f64>,
     /// calvin: leave the constraint out, as the paper's public code does
     #[arg(long)]
     pub no_constraint: bool,
     /// How many records a transaction uses (regions: 10 or 5)
     #[arg(long, value_delimiter = ',', default_value = "10")]
     pub ops_per_txn: Vec<usize>,
-    /// regions: how many records there are (50 or 1000000)
-    #[arg(long, value_delimiter = ',', default_value = "1000000")]
+    /// regions: how many records there are (50 or 1000000) [default: 1000000]
+    #[arg(long, value_delimiter = ',')]
     pub records: Vec<u64>,
-    /// regions: share of transactions that only read: 1 is the paper's RO, 0 its RMW
-    #[arg(long, value_delimiter = ',', default_value = "0")]
+    /// regions: share of transactions that only read: 1 is the paper's RO, 0 its RMW [default: 0]
+    #[arg(long, value_delimiter = ',')]
     pub read_only: Vec<f64>,
+}
+
+impl MicroKnobs {
+    /// Refuses what is said of the other paper's.
+    fn check(&self) -> anyhow::Result<()> {
+        let calvin = [
+            ("--records-per-partition", self.records_per_partition.is_some()),
+            ("--contention-index", !self.contention_index.is_empty()),
+            ("--hot-records", !self.hot_records.is_empty()),
+            ("--multi-partition", !self.multi_partition.is_empty()),
+            ("--constraint-fails", self.constraint_fails.is_some()),
+            ("--no-constraint", self.no_constraint),
+        ];
+        let regions = [("--records", !self.records.is_empty()), ("--read-only", !self.read_only.is_empty())];
+        let (others, other) = match self.paper {
+            Paper::Calvin => (&regions[..], "regions"),
+            Paper::Regions => (&calvin[..], "calvin"),
+        };
+        if let Some((flag, _)) = others.iter().find(|(_, given)| *given) {
+            bail!("{flag} is a knob of --paper {other}");
+        }
+        if self.hot_records.contains(&0) {
+            bail!("--hot-records must be at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// What was given, or else the default.
+fn or<T: Clone>(given: &[T], otherwise: T) -> Vec<T> {
+    if given.is_empty() { vec![otherwise] } else { given.to_vec() }
 }
 
 /// Whose microbenchmark.
@@ -54,33 +86,39 @@ pub enum Paper {
 
 impl Knobs for MicroKnobs {
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
+        self.check()?;
         let mut workloads: Vec<Arc<dyn Workload>> = Vec::new();
         match self.paper {
             Paper::Calvin => {
                 let by_records = self.hot_records.iter().map(|hot| 1.0 / *hot as f64).collect::<Vec<_>>();
-                let indices = if by_records.is_empty() { &self.contention_index } else { &by_records };
+                let indices =
+                    if by_records.is_empty() { or(&self.contention_index, 0.0001) } else { by_records };
                 for (ops_per_txn, (contention_index, multi_partition)) in
-                    each(&self.ops_per_txn, &each(indices, &self.multi_partition))
+                    each(&self.ops_per_txn, &each(&indices, &or(&self.multi_partition, 0.0)))
                 {
                     let parameters = Calvin {
                         partitions,
-                        records_per_partition: self.records_per_partition,
+                        records_per_partition: self.records_per_partition.unwrap_or(1_000_000),
                         contention_index,
                         multi_partition,
                         ops_per_txn,
-                        constraint_fails: (!self.no_constraint).then_some(self.constraint_fails),
+                        constraint_fails: (!self.no_constraint).then(|| self.constraint_fails.unwrap_or(0.0)),
                     };
                     workloads.push(Arc::new(Micro::calvin(parameters)?));
                 }
             }
             Paper::Regions => {
                 for (ops_per_txn, (records, read_only)) in
-                    each(&self.ops_per_txn, &each(&self.records, &self.read_only))
+                    each(&self.ops_per_txn, &each(&or(&self.records, 1_000_000), &or(&self.read_only, 0.0)))
                 {
                     workloads.push(Arc::new(Micro::regions(Regions { records, ops_per_txn, read_only })?));
                 }
             }
         }
         Ok(workloads)
+    }
+
+    fn has_partitions(&self) -> bool {
+        self.paper == Paper::Calvin
     }
 }

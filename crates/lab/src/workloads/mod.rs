@@ -21,6 +21,11 @@ pub trait Knobs: clap::Args + Clone + Debug {
     /// # Errors
     /// A value that makes no sense, by the name of its flag.
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>>;
+
+    /// Whether it matters to the workload how many partitions its data are in.
+    fn has_partitions(&self) -> bool {
+        true
+    }
 }
 
 /// Every combination of two lists, the second changing fastest.

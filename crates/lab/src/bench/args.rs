@@ -1,0 +1,358 @@
+//! The command line of `ordain bench WORKLOAD`: what may be said, and what is refused by name before anything runs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ordain_model::key::SLOTS;
+use ordain_node::assembly::MAX_SHARDS;
+use ordain_node::engine::Engine;
+use ordain_role::Bugs;
+
+use super::measure::Sockets;
+use super::systems::{Durability, System};
+use crate::embedded::Length;
+use crate::report::{Report, check_writable};
+use crate::resp::{FormName, Target};
+use crate::workloads::Knobs;
+use crate::{host, html, plot};
+
+/// What `ordain bench WORKLOAD` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs<K: Knobs> {
+    #[command(flatten)]
+    pub(super) knobs: K,
+    #[command(flatten)]
+    pub(super) common: Common,
+    #[command(flatten)]
+    pub(super) terms: Terms,
+}
+
+/// What every measurement takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Common {
+    /// How many event loops, each with a shard of the records [default: one a core]; several are compared
+    #[arg(long, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// How many partitions the workload counts with: equal runs of hash slots [default: one a thread]
+    #[arg(long)]
+    pub partitions: Option<usize>,
+    /// Where everything that is drawn comes from; each repetition adds one
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How often each setting runs, in turns with the others; tables show medians
+    #[arg(long, default_value_t = 1)]
+    pub repeat: usize,
+    /// Write the report to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw throughput to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Write a page with tables, plots, machine and command to this file, as HTML
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Where temporary files go [default: the system's directory for such]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+impl Common {
+    /// The numbers of threads to compare.
+    pub fn thread_counts(&self) -> Vec<usize> {
+        if self.threads.is_empty() { vec![host::Host::look().cores] } else { self.threads.clone() }
+    }
+
+    /// The seed of a repetition, which count from 1.
+    pub fn seed_of(&self, repetition: usize) -> u64 {
+        self.seed.wrapping_add(repetition as u64 - 1)
+    }
+
+    /// Refuses what makes no sense, by name, and what could not be written afterwards.
+    ///
+    /// # Errors
+    /// What and why.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if let Some(threads) = self.threads.iter().find(|threads| !(1..=MAX_SHARDS).contains(*threads)) {
+            bail!("--threads must be 1 to {MAX_SHARDS}, not {threads}");
+        }
+        if let Some(partitions) = self.partitions
+            && !(1..=SLOTS).contains(&partitions)
+        {
+            bail!("--partitions must be 1 to {SLOTS}, not {partitions}");
+        }
+        if self.repeat == 0 {
+            bail!("--repeat must be at least 1");
+        }
+        let files = [("--json", &self.json), ("--plot", &self.plot), ("--report", &self.report)];
+        let mut wanted = BTreeSet::new();
+        for (flag, path) in files.iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?))) {
+            if !wanted.insert(path) {
+                bail!("{flag} {} is wanted for another file already: name them differently", path.display());
+            }
+            check_writable(flag, Some(path))?;
+        }
+        self.scratch().map(drop)
+    }
+
+    /// Writes the report wherever it is wanted.
+    ///
+    /// # Errors
+    /// The system's, with the path.
+    pub fn write(&self, report: &Report) -> anyhow::Result<()> {
+        if let Some(path) = &self.json {
+            report.write(path)?;
+        }
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let write = |flag: &str, path: &PathBuf, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {flag} {}", path.display()))
+        };
+        if let Some(path) = &self.plot {
+            write("--plot", path, plot::of_runs(&report.runs).svg())?;
+        }
+        if let Some(path) = &self.report {
+            let plots: Vec<_> = [Some(plot::of_runs(&report.runs)), plot::latency_of_runs(&report.runs)]
+                .into_iter()
+                .flatten()
+                .collect();
+            write("--report", path, html::bench_page(report, &plots, &command))?;
+        }
+        Ok(())
+    }
+
+    /// A directory that is removed afterwards.
+    ///
+    /// # Errors
+    /// The system's, with the path.
+    pub fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
+        scratch(self.data_dir.as_deref())
+    }
+}
+
+/// A directory that is removed afterwards, in a place of the caller's or the system's.
+///
+/// # Errors
+/// The system's, with the path.
+pub fn scratch(place: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("ordain-bench-");
+    match place {
+        None => {
+            builder.tempdir().context("cannot make a temporary directory; name another place with --data-dir")
+        }
+        Some(path) => builder.tempdir_in(path).with_context(|| {
+            format!(
+                "cannot make a directory in --data-dir {}: name one that exists and is yours",
+                path.display()
+            )
+        }),
+    }
+}
+
+/// How a workload is run, and against what.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Terms {
+    /// Engines to compare, separated by commas [default: calvin]
+    #[arg(long, value_delimiter = ',')]
+    pub(super) engine: Vec<Engine>,
+    /// When a write is acknowledged; several are compared
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
+    pub(super) durability: Vec<Durability>,
+    /// How many clients there are, all threads together; each has one transaction under way [default: 2000 embedded;
+    /// --connections times --pipeline over sockets]
+    #[arg(long)]
+    pub(super) clients: Option<usize>,
+    /// Open loop: ask for so many transactions a second, whether or not they are answered in time; latency counts
+    /// from when each was due; several are compared [default: each client asks again when it is answered]
+    #[arg(long, value_delimiter = ',', value_name = "TXN/S")]
+    pub(super) rate: Vec<f64>,
+    /// How long to measure, seconds
+    #[arg(long, default_value_t = 10.0)]
+    pub(super) duration: f64,
+    /// How long to run before measuring, seconds
+    #[arg(long, default_value_t = 2.0)]
+    pub(super) warmup: f64,
+    /// Measure this many transactions instead of a time, without a warm-up
+    #[arg(long, value_name = "N")]
+    pub(super) txns: Option<u64>,
+    /// How clients reach our engines; both are compared
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "embedded")]
+    pub(super) via: Vec<Via>,
+    /// Run against this server too, redis://[[user:]password@]host[:port][/db]; its database must be empty. Without
+    /// --engine, against it alone
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub(super) target: Vec<Target>,
+    /// How transactions travel over sockets: calls of our procedures, MULTI blocks or Lua scripts [default: native to
+    /// ours, script to others]; several are compared
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(super) form: Vec<FormName>,
+    /// How many connections, over sockets [default: 50]
+    #[arg(long)]
+    pub(super) connections: Option<usize>,
+    /// How many transactions each connection has under way [default: 1]
+    #[arg(long)]
+    pub(super) pipeline: Option<usize>,
+    /// How many threads the clients have, over sockets [default: 1]
+    #[arg(long)]
+    pub(super) client_threads: Option<usize>,
+    /// Delete what is in the database of a --target
+    #[arg(long)]
+    pub(super) flush: bool,
+    /// How many nodes the cluster has
+    #[arg(long, default_value_t = 1)]
+    pub(super) nodes: u16,
+    /// One-way delay between nodes, microseconds
+    #[arg(long, default_value_t = 0)]
+    pub(super) latency_us: u64,
+    /// Do not measure the ceiling beside every run
+    #[arg(long)]
+    pub(super) no_ceiling: bool,
+    /// Replay the log of every run that keeps one, and compare the digests
+    #[arg(long)]
+    pub(super) replay: bool,
+    /// Bugs that a test of the checks has planted.
+    #[arg(skip)]
+    pub(super) bugs: Bugs,
+}
+
+/// How clients reach the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(super) enum Via {
+    /// In the node's own process, without sockets
+    Embedded,
+    /// Over the Redis protocol
+    Resp,
+}
+
+/// A length of time of the command line.
+///
+/// # Errors
+/// It is none.
+pub fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(length) if length >= Duration::from_millis(10) && seconds <= 1e6 => Ok(length),
+        _ => bail!("{name} must be 0.01 to 1000000 seconds, not {seconds}"),
+    }
+}
+
+impl Terms {
+    /// Refuses what makes no sense or is not there, by name.
+    pub(super) fn check(&self) -> anyhow::Result<Length> {
+        /// Beyond this many the node would answer BUSY.
+        const CLIENTS_MAX: usize = 100_000;
+        if let Some(clients) = self.clients.filter(|clients| !(1..=CLIENTS_MAX).contains(clients)) {
+            bail!("--clients must be 1 to {CLIENTS_MAX}, not {clients}");
+        }
+        if self.clients.is_some() && !self.is_embedded() {
+            bail!("--clients says nothing over sockets: say --connections and --pipeline");
+        }
+        if self.is_behind_sockets() {
+            self.sockets().check()?;
+        } else if let Some(flag) = self.flags_of_sockets().next() {
+            bail!("{flag} is for clients behind sockets: say --via resp or --target");
+        }
+        if self.flush && self.target.is_empty() {
+            bail!("--flush is for the database of a --target: a node of ours starts with an empty one");
+        }
+        if self.replay && !self.is_embedded() {
+            bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
+        }
+        if let Some(rate) =
+            self.rate.iter().find(|rate| !(rate.is_finite() && **rate >= 1.0 && **rate <= 1e9))
+        {
+            bail!("--rate must be 1 to 1000000000 transactions a second, not {rate}");
+        }
+        if self.nodes != 1 {
+            bail!("--nodes {} is not built yet: this version has clusters of 1 node", self.nodes);
+        }
+        if self.latency_us != 0 {
+            bail!("--latency-us {} has no effect on a cluster of 1 node: leave it at 0", self.latency_us);
+        }
+        if self.txns == Some(0) {
+            bail!("--txns must be at least 1");
+        }
+        let measure = seconds("--duration", self.duration)?;
+        let warmup =
+            Duration::try_from_secs_f64(self.warmup).ok().filter(|warmup| warmup.as_secs() <= 1_000_000);
+        let Some(warmup) = warmup else {
+            bail!("--warmup must be 0 to 1000000 seconds, not {}", self.warmup)
+        };
+        Ok(match self.txns {
+            Some(txns) => Length::Txns(txns),
+            None => Length::Time { warmup, measure },
+        })
+    }
+
+    /// Whether some of our engines run in this process.
+    fn is_embedded(&self) -> bool {
+        !self.systems_of_ours().is_empty() && self.via.contains(&Via::Embedded)
+    }
+
+    /// Whether some clients are behind sockets.
+    fn is_behind_sockets(&self) -> bool {
+        !self.target.is_empty() || self.via.contains(&Via::Resp)
+    }
+
+    /// The flags given that say something of such clients only.
+    fn flags_of_sockets(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("--form", !self.form.is_empty()),
+            ("--connections", self.connections.is_some()),
+            ("--pipeline", self.pipeline.is_some()),
+            ("--client-threads", self.client_threads.is_some()),
+        ];
+        given.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+
+    /// How clients behind sockets are.
+    pub(super) fn sockets(&self) -> Sockets {
+        Sockets {
+            client_threads: self.client_threads.unwrap_or(1),
+            connections: self.connections.unwrap_or(50),
+            pipeline: self.pipeline.unwrap_or(1),
+            flush: self.flush,
+        }
+    }
+
+    /// The engines to run: none of ours, if only a server was named.
+    fn systems_of_ours(&self) -> Vec<Engine> {
+        match &self.engine[..] {
+            [] if self.target.is_empty() => vec![Engine::Calvin],
+            given => given.to_vec(),
+        }
+    }
+
+    /// Everything that is compared at one number of threads, and how many clients it has.
+    pub(super) fn systems(&self) -> Vec<(System, usize)> {
+        /// Enough to hide a sync behind the work of others.
+        const CLIENTS: usize = 2000;
+        let forms = |otherwise| if self.form.is_empty() { vec![otherwise] } else { self.form.clone() };
+        let Sockets { connections, pipeline, .. } = self.sockets();
+        let behind_sockets = connections * pipeline;
+        let mut systems = Vec::new();
+        for &durability in &self.durability {
+            for engine in self.systems_of_ours() {
+                for via in &self.via {
+                    match via {
+                        Via::Embedded => systems
+                            .push((System::Embedded { engine, durability }, self.clients.unwrap_or(CLIENTS))),
+                        Via::Resp => systems.extend(
+                            forms(FormName::Native)
+                                .into_iter()
+                                .map(|form| (System::Served { engine, durability, form }, behind_sockets)),
+                        ),
+                    }
+                }
+            }
+        }
+        for target in &self.target {
+            systems.extend(
+                forms(FormName::Script)
+                    .into_iter()
+                    .map(|form| (System::Remote { target: target.clone(), form }, behind_sockets)),
+            );
+        }
+        systems
+    }
+}

@@ -1,0 +1,238 @@
+//! Measuring one point once: starts what has to be started, drives it, and has the data checked.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ordain_model::{Datum, Registry, system};
+use ordain_node::assembly::NodeSettings;
+use ordain_role::Bugs;
+
+use super::args::scratch;
+use super::told::{tell_embedded, tell_resp};
+use super::{Durability, Point, System};
+use crate::ceiling;
+use crate::embedded::{self, Length, Setup};
+use crate::progress::Progress;
+use crate::report::{Run, Setting};
+use crate::resp::{self, FormName, RespSetup, Target};
+use crate::server::{Launch, Server};
+
+/// The procedures that a benchmark calls: the system's and the workloads'.
+pub fn registry() -> Arc<Registry> {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    ordain_workload::register(&mut registry);
+    Arc::new(registry)
+}
+
+/// How clients behind sockets are.
+#[derive(Clone, Copy, Debug)]
+pub struct Sockets {
+    /// How many threads they have.
+    pub client_threads: usize,
+    /// How many connections.
+    pub connections: usize,
+    /// How many transactions each has under way.
+    pub pipeline: usize,
+    /// Whether what is in a server's database may be deleted.
+    pub flush: bool,
+}
+
+impl Sockets {
+    /// Refuses what makes no sense, by name.
+    ///
+    /// # Errors
+    /// What and why.
+    pub fn check(&self) -> anyhow::Result<()> {
+        for (flag, value, most) in [
+            ("--connections", self.connections, 20_000),
+            ("--pipeline", self.pipeline, 10_000),
+            ("--client-threads", self.client_threads, 64),
+        ] {
+            if !(1..=most).contains(&value) {
+                bail!("{flag} must be 1 to {most}, not {value}");
+            }
+        }
+        let Sockets { connections, client_threads, .. } = self;
+        if connections < client_threads {
+            bail!("--connections {connections} is fewer than --client-threads {client_threads}");
+        }
+        Ok(())
+    }
+}
+
+/// What all runs have in common.
+#[derive(Debug)]
+pub struct Bench {
+    /// The procedures there are: [`registry`].
+    pub registry: Arc<Registry>,
+    /// How long a run is.
+    pub length: Length,
+    /// Whether logs are replayed.
+    pub replay: bool,
+    /// Where temporary files go.
+    pub data_dir: Option<PathBuf>,
+    /// How clients behind sockets are.
+    pub sockets: Sockets,
+    /// Servers that were empty at first and have been used.
+    used: BTreeMap<String, Target>,
+    /// Bugs that a test of the checks has planted.
+    pub bugs: Bugs,
+}
+
+impl Bench {
+    /// For runs in this process.
+    pub fn embedded(length: Length, data_dir: Option<PathBuf>) -> Bench {
+        Bench {
+            registry: registry(),
+            length,
+            replay: false,
+            data_dir,
+            sockets: Sockets { client_threads: 1, connections: 1, pipeline: 1, flush: false },
+            used: BTreeMap::new(),
+            bugs: Bugs::NONE,
+        }
+    }
+
+    /// Measures the ceiling of a point.
+    ///
+    /// # Errors
+    /// The workload cannot be planned.
+    pub fn ceiling(&self, point: &Point, seed: u64, duration: f64, repetition: usize) -> anyhow::Result<Run> {
+        /// The ceiling has no waiting in it, so it needs no longer.
+        const ENOUGH: f64 = 2.0;
+        let duration = Duration::from_secs_f64(duration.min(ENOUGH));
+        ceiling::measure(&*point.workload, &self.registry, point.threads, seed, duration, repetition)
+    }
+
+    /// Measures a point once.
+    ///
+    /// # Errors
+    /// The node does not start, or stops by itself.
+    pub fn measure(
+        &mut self,
+        point: &Point,
+        seed: u64,
+        repetition: usize,
+        progress: &Progress,
+    ) -> anyhow::Result<Run> {
+        let workload = &*point.workload;
+        let mut setting =
+            Setting { threads: point.threads, clients: point.clients, seed, ..Setting::of("", workload) };
+        let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
+        if let Length::Time { warmup, .. } = self.length {
+            say("warmup", warmup.as_secs_f64().into());
+        }
+        if let Some(rate) = point.rate {
+            say("rate", rate.into());
+        }
+        match &point.system {
+            System::Embedded { engine, durability } => {
+                say("via", "embedded".into());
+                say("durability", durability.to_string().into());
+                setting.engine = engine.name().to_owned();
+                self.measure_embedded(point, *durability, seed, Run::new(setting, repetition), progress)
+            }
+            System::Served { engine, durability, form } => {
+                say("via", "resp".into());
+                say("form", form.name().into());
+                say("durability", durability.to_string().into());
+                setting.engine = engine.name().to_owned();
+                let launch = Launch {
+                    engine: engine.name().to_owned(),
+                    threads: point.threads,
+                    durability: (*durability != Durability::Ephemeral).then(|| durability.to_string()),
+                    place: self.data_dir.clone(),
+                };
+                let binary = std::env::current_exe().context("cannot find our own program")?;
+                let server = Server::start(&binary, &launch)?;
+                let setup = self.resp_setup(server.target().clone(), *form, point, seed);
+                let measured = resp::run(&setup, workload, progress)?;
+                if measured.failure.is_none() {
+                    server.stop()?;
+                }
+                Ok(tell_resp(point, &measured, Run::new(setting, repetition)))
+            }
+            System::Remote { target, form } => {
+                say("via", "resp".into());
+                say("form", form.name().into());
+                say("target", target.to_string().into());
+                let mut setup = self.resp_setup(target.clone(), *form, point, seed);
+                let name = format!("{target}/{}", target.db);
+                setup.flush |= self.used.contains_key(&name);
+                let measured = resp::run(&setup, workload, progress)?;
+                // Only now: what was refused because it is somebody's is not ours to clean up.
+                self.used.insert(name, target.clone());
+                setting.engine = format!("{} {}", measured.server.software, measured.server.version);
+                Ok(tell_resp(point, &measured, Run::new(setting, repetition)))
+            }
+        }
+    }
+
+    fn measure_embedded(
+        &self,
+        point: &Point,
+        durability: Durability,
+        seed: u64,
+        mut run: Run,
+        progress: &Progress,
+    ) -> anyhow::Result<Run> {
+        let scratch = scratch(self.data_dir.as_deref())?;
+        let keeps = durability != Durability::Ephemeral;
+        let setup = Setup {
+            node: NodeSettings {
+                keep: durability.keep(),
+                identity: b"bench".to_vec(),
+                bugs: self.bugs,
+                ..NodeSettings::default()
+            },
+            directory: keeps.then(|| scratch.path().to_owned()),
+            loops: point.threads,
+            clients: point.clients,
+            rate: point.rate,
+            seed,
+            length: self.length,
+            audits: vec![system::DIGEST],
+            patience: if self.bugs == Bugs::NONE { embedded::PATIENCE } else { Duration::from_millis(100) },
+        };
+        let measured = embedded::run(&setup, &self.registry, &*point.workload, progress)?;
+        run = tell_embedded(point, &measured, run);
+        if self.replay && keeps {
+            progress.show(Duration::ZERO, "replaying");
+            let replayed = embedded::replay(&setup, &self.registry)?;
+            let answer = measured.audits.first().map(Vec::as_slice).unwrap_or_default();
+            let digest = Datum::first(answer).as_bytes().unwrap_or_default();
+            run.checks.insert("replay", (replayed.digest.to_string().as_bytes() == digest).into());
+            run.replay_txn_per_s = Some(replayed.txns as f64 / replayed.took.as_secs_f64());
+        }
+        Ok(run)
+    }
+
+    fn resp_setup(&self, target: Target, form: FormName, point: &Point, seed: u64) -> RespSetup {
+        let Sockets { client_threads, connections, pipeline, flush } = self.sockets;
+        RespSetup {
+            target,
+            form,
+            populations: client_threads,
+            connections,
+            pipeline,
+            rate: point.rate,
+            seed,
+            length: self.length,
+            audits: Vec::new(),
+            patience: embedded::PATIENCE,
+            flush,
+        }
+    }
+
+    /// Deletes what we have put into databases that were empty before.
+    pub(super) fn clean_up(&self) -> anyhow::Result<()> {
+        for target in self.used.values() {
+            resp::empty(target)?;
+        }
+        Ok(())
+    }
+}

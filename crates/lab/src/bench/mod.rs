@@ -1,0 +1,154 @@
+//! `ordain bench WORKLOAD`: load, warm up, measure, check; several settings in turns.
+//!
+//! What is compared are systems: our engines in this very process or behind their sockets, and any server that speaks
+//! the Redis protocol. A run starts a node of its own in an empty directory, so no run sees what another left; a server
+//! that was there before must be empty, and is emptied between runs and in the end. After a run, what the workload
+//! knows of its data must hold. With `--replay` the node is started once more from its log, and must come to the same
+//! digest.
+
+mod args;
+mod measure;
+mod systems;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::embedded::Length;
+use crate::progress::Progress;
+use crate::report::{Report, cpu_table, kinds_table, throughput_table};
+use crate::workloads::Knobs;
+use crate::{ceiling, interrupt};
+
+pub use args::{BenchArgs, Common, Terms, scratch, seconds};
+pub use measure::{Bench, Sockets, registry};
+pub use systems::{Durability, Point, System};
+
+use told::COMPLETED;
+
+/// Runs `ordain bench WORKLOAD`; says whether all checks passed.
+///
+/// # Errors
+/// A parameter that makes no sense, before anything runs; or what went wrong in a run, after what was measured
+/// until then has been reported.
+pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
+    args.common.check()?;
+    let length = args.terms.check()?;
+    let points = points(args)?;
+    let mut report = Report::new();
+    let result = measure_all(args, length, &points, &mut report);
+    if !report.runs.is_empty() {
+        println!("{}", throughput_table(&report.runs));
+        let more = [kinds_table(&report.runs), cpu_table(&report.runs)];
+        more.into_iter().flatten().for_each(|table| println!("{table}"));
+        if !report.machine.is_empty() {
+            println!("{}", ceiling::machine_table(&report));
+        }
+        for run in &report.runs {
+            run.wrong.iter().for_each(|wrong| eprintln!("{} run {}: {wrong}", run.engine, run.repetition));
+        }
+    }
+    args.common.write(&report)?;
+    result.map(|()| report.passed())
+}
+
+fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
+    let rates: Vec<Option<f64>> = match &args.terms.rate[..] {
+        [] => vec![None],
+        rates => rates.iter().copied().map(Some).collect(),
+    };
+    if let Some(partitions) = args.common.partitions.filter(|_| !args.knobs.has_partitions()) {
+        bail!("--partitions {partitions} says nothing here: this workload does not look at them");
+    }
+    let systems = args.terms.systems();
+    let mut points = Vec::new();
+    for (i, threads) in args.common.thread_counts().into_iter().enumerate() {
+        for workload in args.knobs.workloads(args.common.partitions.unwrap_or(threads))? {
+            for &rate in &rates {
+                for (system, clients) in &systems {
+                    let threads = match system {
+                        // It has the threads that it has.
+                        System::Remote { .. } if i > 0 => continue,
+                        System::Remote { .. } => 0,
+                        _ => threads,
+                    };
+                    let (system, clients) = (system.clone(), *clients);
+                    points.push(Point { system, threads, clients, rate, workload: workload.clone() });
+                }
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// Runs every setting once, then every setting again, until each has had its repetitions.
+fn measure_all<K: Knobs>(
+    args: &BenchArgs<K>,
+    length: Length,
+    points: &[Point],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let each = match length {
+        Length::Time { warmup, measure } => warmup + measure,
+        Length::Txns(_) => Duration::from_secs(1),
+    };
+    let mut progress = Progress::new(each * (points.len() * args.common.repeat) as u32);
+    let mut bench = Bench::embedded(length, args.common.data_dir.clone());
+    bench.replay = args.terms.replay;
+    bench.sockets = args.terms.sockets();
+    bench.bugs = args.terms.bugs;
+    let result = bench.measure_in_turns(args, points, each, &mut progress, report);
+    let cleaned = bench.clean_up();
+    drop(progress);
+    // A server that has died cannot be cleaned up, and why it died is the better story.
+    result.and(cleaned)?;
+    if !args.terms.no_ceiling {
+        ceiling::measure_machine(args.common.scratch()?.path(), report)?;
+    }
+    Ok(())
+}
+
+impl Bench {
+    fn measure_in_turns<K: Knobs>(
+        &mut self,
+        args: &BenchArgs<K>,
+        points: &[Point],
+        each: Duration,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        for repetition in 1..=args.common.repeat {
+            let seed = args.common.seed_of(repetition);
+            // The ceiling of a workload and a number of threads; the workload by its address, as points share it.
+            let mut ceilings: BTreeMap<(usize, usize), Option<f64>> = BTreeMap::new();
+            for point in points {
+                let place = (point.threads, Arc::as_ptr(&point.workload).addr());
+                if !args.terms.no_ceiling && point.threads > 0 && !ceilings.contains_key(&place) {
+                    progress.show(Duration::ZERO, "the ceiling");
+                    let run = self.ceiling(point, seed, args.terms.duration, repetition)?;
+                    ceilings.insert(place, run.passed().then_some(run.txn_per_s));
+                    report.runs.push(run);
+                }
+                interrupt::check()?;
+                let mut run = self
+                    .measure(point, seed, repetition, progress)
+                    .with_context(|| format!("{} against {}", point.workload.name(), point.system))?;
+                // No ratio from runs whose checks failed.
+                let ceiling = ceilings.get(&place).copied().flatten().filter(|_| run.passed());
+                run.share_of_ceiling = ceiling.map(|ceiling| run.txn_per_s / ceiling);
+                let failed = run.wrong.first().filter(|_| run.checks.contains_key(COMPLETED)).cloned();
+                report.runs.push(run);
+                if let Some(failure) = failed {
+                    bail!("{} ended before its time: {failure}", point.system);
+                }
+                progress.advance(each);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! What a workload runs against, and the points that are compared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ordain_node::assembly::Keep;
+use ordain_node::engine::Engine;
+use ordain_workload::Workload;
+
+use crate::resp::{FormName, Target};
+
+/// What a workload runs against.
+#[derive(Clone, Debug)]
+pub enum System {
+    /// An engine in this process.
+    Embedded {
+        /// Which.
+        engine: Engine,
+        /// When its writes are acknowledged.
+        durability: Durability,
+    },
+    /// A node of ours in a process of its own, behind a socket.
+    Served {
+        /// Its engine.
+        engine: Engine,
+        /// When its writes are acknowledged.
+        durability: Durability,
+        /// How transactions travel.
+        form: FormName,
+    },
+    /// A server that is there already.
+    Remote {
+        /// Where.
+        target: Target,
+        /// How transactions travel.
+        form: FormName,
+    },
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            System::Embedded { engine, durability } => write!(f, "{engine} with --durability {durability}"),
+            System::Served { engine, durability, form } => {
+                write!(f, "{engine} with --durability {durability} behind a socket, --form {}", form.name())
+            }
+            System::Remote { target, form } => write!(f, "{target}, --form {}", form.name()),
+        }
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Durability {
+    /// When it will survive the loss of power
+    Fsync,
+    /// When it will survive the death of the process
+    Os,
+    /// Without waiting for the log
+    None,
+    /// There is no log: as `serve --ephemeral`
+    Ephemeral,
+}
+
+impl Durability {
+    pub(super) fn keep(self) -> Keep {
+        match self {
+            Durability::Fsync => Keep::Fsync,
+            Durability::Os => Keep::Os,
+            Durability::None => Keep::Late,
+            Durability::Ephemeral => Keep::Nothing,
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Fsync => "fsync",
+            Durability::Os => "os",
+            Durability::None => "none",
+            Durability::Ephemeral => "ephemeral",
+        })
+    }
+}
+
+/// One of the things that are compared.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What runs.
+    pub system: System,
+    /// How many loops it has; 0 for a server that does not tell.
+    pub threads: usize,
+    /// How many transactions there may be under way.
+    pub clients: usize,
+    /// What is asked for a second in an open loop.
+    pub rate: Option<f64>,
+    /// What they ask for.
+    pub workload: Arc<dyn Workload>,
+}

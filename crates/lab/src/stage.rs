@@ -1,0 +1,75 @@
+//! Where a run is: the stages that all populations of clients go through together, led by one thread.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Where a run is. It only advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// Loading the data.
+    Load,
+    /// Running, not measured yet.
+    WarmUp,
+    /// Running, measured.
+    Measure,
+    /// Asking for nothing more.
+    Drain,
+    /// Nothing is under way any more: looking at the data.
+    Audit,
+}
+
+/// What populations share with the thread that leads them.
+#[derive(Debug, Default)]
+pub struct Stages {
+    stage: AtomicU8,
+    /// Commits so far, for the progress line.
+    pub answered: AtomicU64,
+}
+
+impl Stages {
+    /// Goes on to a stage.
+    pub fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// Where the run is.
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Load,
+            1 => Stage::WarmUp,
+            2 => Stage::Measure,
+            3 => Stage::Drain,
+            _ => Stage::Audit,
+        }
+    }
+}
+
+/// The share of population `number`, counted from 0, of something that is divided among all.
+pub fn share(total: u64, number: usize, populations: usize) -> u64 {
+    let (number, populations) = (number as u64, populations.max(1) as u64);
+    if number >= populations { 0 } else { total / populations + u64::from(number < total % populations) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_seen_by_all() {
+        let stages = Stages::default();
+        for stage in [Stage::Load, Stage::WarmUp, Stage::Measure, Stage::Drain, Stage::Audit] {
+            stages.enter(stage);
+            assert_eq!(stages.stage(), stage);
+        }
+    }
+
+    #[test]
+    fn shares_add_up_and_differ_by_one_at_most() {
+        for (total, populations) in [(0, 1), (1, 2), (7, 3), (100, 7), (2, 5)] {
+            let shares: Vec<u64> = (0..populations).map(|i| share(total, i, populations)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), total);
+            assert!(shares[0] - shares[populations - 1] <= 1, "{shares:?}");
+        }
+        assert_eq!(share(9, 2, 2), 0);
+    }
+}
