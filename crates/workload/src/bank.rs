@@ -18,6 +18,7 @@ use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::Random;
+use crate::reads::answer_sum;
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
 /// Opens accounts. Arguments: keys, then the balance of each, 8 bytes.
@@ -139,14 +140,15 @@ impl Procedure for Balances {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let held = balance(cx);
-        cx.writer().int(held as i64);
+        match cx.cell().string().and_then(number) {
+            Some(held) => cx.writer().int(held as i64),
+            None => cx.writer().nil(),
+        }
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let slots = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int());
-        Writer(out).int(slots.fold(0, i64::wrapping_add));
+        answer_sum(cx, |_| true, out);
     }
 }
 
@@ -553,6 +555,8 @@ mod tests {
         assert_eq!(Datum::first(&bed.run(TRANSFER, transfer(1, 2, 4))), Datum::Int(6));
         let balances = |args: &mut ArgsBuilder<'_>| _ = args.push(&key(2)).push(&[]);
         assert_eq!(Datum::first(&bed.run(BALANCES, balances)), Datum::Int(14));
+        let missing = bed.run(BALANCES, |args| _ = args.push(&key(2)).push(&key(3)).push(&[]));
+        assert!(matches!(Datum::first(&missing), Datum::Error(_)));
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod micro;
 mod packed;
 pub mod pool;
 pub mod random;
+mod reads;
 #[cfg(test)]
 mod testing;
 pub mod tpcc;

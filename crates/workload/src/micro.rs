@@ -17,15 +17,16 @@ use std::sync::Arc;
 
 use ordain_model::key::{MAX_KEYS, SLOTS};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, PlanError, Planner, Procedure,
-    ProcedureId, Registry, ReplyContext, Writer, system,
+    Abort, Access, Args, ArgsBuilder, Cell, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
+    Procedure, ProcedureId, Registry, ReplyContext, Writer, system,
 };
 
 use crate::audit::{self, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
-use crate::packed::{self, KEY_BYTES, split, tail_number};
+use crate::packed::{self, KEY_BYTES, split, tail, tail_number};
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::Random;
+use crate::reads::{Answers, answer_sum};
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
 /// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
@@ -121,11 +122,15 @@ impl Procedure for Run {
 
     #[inline]
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let count = cx.cell().string().and_then(counter).unwrap_or(0);
+        let count = cx.cell().string().and_then(counter);
         if code == u16::from(Run::READ) {
-            cx.writer().int(count as i64);
+            match count {
+                Some(count) => cx.writer().int(count as i64),
+                None => cx.writer().nil(),
+            }
             return Ok(());
         }
+        let count = count.unwrap_or(0);
         if code == u16::from(Run::CHECK_AND_ADD) && count < tail_number(cx.args) {
             cx.writer().error("CONSTRAINT a counter is below the floor");
             return Err(Abort::Logic);
@@ -135,8 +140,8 @@ impl Procedure for Run {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let slots = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int());
-        Writer(out).int(slots.fold(0, i64::wrapping_add));
+        let what = tail(cx.args(), PACKED_BYTES).first();
+        answer_sum(cx, |_| what == Some(&Run::READ), out);
     }
 }
 
@@ -438,6 +443,7 @@ impl Workload for Micro {
             }),
             audited.found.finding(self.records()),
             digest,
+            Answers::finding(seen),
         ];
         findings.push(match &self.paper {
             Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
@@ -463,6 +469,7 @@ struct Clients {
     packed: Vec<u8>,
     /// Its partitions.
     partitions: Drawn,
+    answers: Answers,
 }
 
 impl Clients {
@@ -477,6 +484,7 @@ impl Clients {
             drawn: Drawn::default(),
             packed: Vec::new(),
             partitions: Drawn::default(),
+            answers: Answers::default(),
         }
     }
 
@@ -546,10 +554,19 @@ impl Source for Clients {
         self.drawn.records().iter().for_each(|record| _ = args.push(&key(*record)));
         args.push(&self.packed);
     }
+
+    fn heard(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
+        self.answers.hear(status, reply);
+    }
+
+    fn testimony(&mut self) -> Vec<u8> {
+        self.answers.testimony()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::Datum;
     use ordain_model::KeyHash;
     use ordain_model::OutcomeStatus::Aborted;
     use ordain_model::key::shard_of_slot;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use ordain_model::key::{MAX_KEYS, MAX_VALUE_LEN, SLOTS};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, PlanError, Planner, Procedure,
-    ProcedureId, Registry, ReplyContext, Value, Writer, system,
+    Abort, Access, Args, ArgsBuilder, Cell, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
+    Procedure, ProcedureId, Registry, ReplyContext, Value, Writer, system,
 };
 
 use crate::audit::{self, Numbers};
@@ -25,6 +25,7 @@ use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{split, tail};
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::{Random, mix};
+use crate::reads::{Answers, answer_sum};
 use crate::{Finding, Made, Param, Seen, Source, Workload};
 
 /// Inserts records. Arguments: keys, then the length of a record, 4 bytes.
@@ -176,8 +177,8 @@ impl Procedure for Run {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let slots = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int());
-        Writer(out).int(slots.fold(0, i64::wrapping_add));
+        let written = tail(cx.args(), (cx.count as usize).div_ceil(8));
+        answer_sum(cx, |i| written.get(i as usize / 8).is_some_and(|bits| bits >> (i % 8) & 1 == 0), out);
     }
 }
 
@@ -511,6 +512,7 @@ impl Workload for Ycsb {
             audited.found.finding(self.parameters.records),
             digest,
             seen.no_aborts(),
+            Answers::finding(seen),
         ]
     }
 }
@@ -527,6 +529,7 @@ struct Clients {
     packed: Vec<u8>,
     /// Its partitions.
     partitions: Drawn,
+    answers: Answers,
 }
 
 impl Clients {
@@ -541,6 +544,7 @@ impl Clients {
             drawn: Drawn::default(),
             packed: Vec::new(),
             partitions: Drawn::default(),
+            answers: Answers::default(),
         }
     }
 
@@ -597,10 +601,20 @@ impl Source for Clients {
         self.drawn.records().iter().for_each(|record| _ = args.push(&key(*record)));
         args.push(&self.packed);
     }
+
+    fn heard(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
+        self.answers.hear(status, reply);
+    }
+
+    fn testimony(&mut self) -> Vec<u8> {
+        self.answers.testimony()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::Datum;
+
     use super::*;
     use crate::choice::Scatter;
     use crate::testing::{Bed, run, wrong};
@@ -643,7 +657,7 @@ mod tests {
             assert_eq!(seen.total().committed, 300);
             assert_eq!(wrong(&ycsb.check(&seen)), [""; 0]);
             let names: Vec<_> = ycsb.check(&seen).iter().map(|finding| finding.name).collect();
-            assert_eq!(names, ["increments", "records", "digest", "no_aborts"]);
+            assert_eq!(names, ["increments", "records", "digest", "no_aborts", "answers"]);
         }
     }
 
@@ -706,6 +720,13 @@ mod tests {
         assert_eq!(Datum::first(&reply), Datum::Int(sum as i64));
         let audited = audit::Audited::<Numbers>::read(&bed.run(AUDIT, |_| {})).unwrap();
         assert_eq!(audited.found.sum, 1);
+        // Nor is a record read that is not there.
+        let reply = bed.run(RUN, |args| _ = args.push(&key(3)).push(&key(10)).push(&[0]));
+        assert!(matches!(Datum::first(&reply), Datum::Error(_)));
+        let mut clients = clients(parameters(10, 2, 0));
+        clients.heard(UPDATE, OutcomeStatus::Committed, &reply);
+        let seen = Seen { testimonies: vec![clients.testimony()], ..Seen::default() };
+        assert!(Answers::finding(&seen).wrong.is_some());
         for at in 0..100 {
             let mut content = initial(3, 100);
             content[at] ^= 1;

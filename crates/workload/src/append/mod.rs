@@ -30,7 +30,7 @@ use crate::audit::{self, Found};
 use crate::choice::{Choice, ChoiceError, Distribution};
 use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::random::Random;
-use crate::{Finding, Made, Param, Seen, Source, Workload};
+use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
 /// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says
 /// whether it appends, 1 byte that says whether the last operation fails, and the transaction's base, 8
@@ -134,6 +134,9 @@ impl Procedure for Run {
         let args = cx.args();
         let ops = args.len().saturating_sub(1);
         let Some((keys, packed)) = split(args, KEY_BYTES, Run::packed_bytes(ops)) else { return };
+        if packed[Run::mask_bytes(ops)] != 0 {
+            return Writer(out).error("ERR a transaction that was to fail has committed");
+        }
         let mut txn = Vec::new();
         Txn::encode_head(tail_number(args), ops, &mut txn);
         for (op, key) in keys.enumerate() {
@@ -363,11 +366,15 @@ impl Workload for Append {
         }
         let Lists { lists, loose, damaged } = audited.found;
         let told = history.committed.len() as u64 + history.loose_txns;
-        let committed = seen.total().committed;
+        let Counts { committed, aborted, .. } = seen.total();
+        let doomed = history.aborted.len() as u64;
         let appended = history.loose_appends;
         let mut findings = vec![
             Finding::new("history", told == committed, || {
                 format!("{committed} transactions were committed, and the populations told of {told}")
+            }),
+            Finding::new("aborts", aborted == doomed, || {
+                format!("{aborted} transactions aborted, and {doomed} of them were to")
             }),
             Finding::new("records", damaged == 0, || format!("{damaged} records are no lists of values")),
             digest,
@@ -526,10 +533,19 @@ mod tests {
         let findings = append.check(&seen);
         assert_eq!(wrong(&findings), [""; 0], "{findings:?}");
         let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
-        let expected =
-            ["history", "records", "digest", "loose_appends", "appends", "internal", "no_g1a", "no_g1b"];
-        assert_eq!(names[..8], expected);
-        assert_eq!(names[8..], ["prefixes", "no_g0", "no_g1c", "no_g_single", "no_g2"]);
+        let expected = [
+            "history",
+            "aborts",
+            "records",
+            "digest",
+            "loose_appends",
+            "appends",
+            "internal",
+            "no_g1a",
+            "no_g1b",
+        ];
+        assert_eq!(names[..9], expected);
+        assert_eq!(names[9..], ["prefixes", "no_g0", "no_g1c", "no_g_single", "no_g2"]);
         let Lists { lists, loose, damaged } = audit::read::<Lists>(&seen).unwrap().0.found;
         // Lists are given up in time, whatever the populations' pace; both sorts are in use.
         assert!(
@@ -554,6 +570,8 @@ mod tests {
         assert_eq!(wrong(&append.check(&seen)), ["loose_appends", "appends"]);
         seen.by_kind[0].committed += 1;
         assert_eq!(wrong(&append.check(&seen)), ["history", "loose_appends", "appends"]);
+        seen.by_kind[0].aborted += 1;
+        assert_eq!(wrong(&append.check(&seen)), ["history", "aborts", "loose_appends", "appends"]);
         seen.testimonies[0].pop();
         assert_eq!(wrong(&append.check(&seen)), ["history"]);
     }
