@@ -91,7 +91,7 @@ pub struct Shard<S> {
     /// The state of a transaction that has not had to wait.
     scratch: Option<Box<Active>>,
     swept: usize,
-    /// How many fragments may still be started in this turn.
+    /// How many fragments may still be started in this turn; it only counts while somebody waits.
     turn_left: usize,
     counts: Counts,
 }
@@ -241,7 +241,7 @@ impl<S: RecordStore> Shard<S> {
                         if waits || self.turn_left == 0 {
                             return any;
                         }
-                        if self.shards() > 1 {
+                        if self.is_awaited() {
                             self.turn_left =
                                 self.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
                         }
@@ -266,6 +266,12 @@ impl<S: RecordStore> Shard<S> {
             }
         }
         any
+    }
+
+    /// Whether something is to leave for a peer, or is waited for from one.
+    fn is_awaited(&self) -> bool {
+        self.shards() > 1
+            && (!self.by_gsn.is_empty() || self.letters.iter().any(|letter| !letter.items.is_empty()))
     }
 
     /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
@@ -942,7 +948,10 @@ impl<S: RecordStore> Shard<S> {
                 out.send(self.places.shards[to], Message::Engine(letter));
             }
         }
-        for outcomes in self.outcomes.drain(..) {
+        // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
+        let goes_on = self.turn_left == 0;
+        let ready = |outcomes: &mut OutcomeBatch| !goes_on || outcomes.outcomes.len() >= ENOUGH_ANSWERS;
+        for outcomes in self.outcomes.extract_if(.., ready) {
             if let Some(gateway) = self.places.gateways.get(&outcomes.gateway) {
                 out.send(*gateway, Front::Outcomes(outcomes));
             }
@@ -978,10 +987,12 @@ impl<S: RecordStore> Shard<S> {
 
 /// How many records are fetched ahead together: enough for their misses to overlap.
 const AHEAD: usize = 24;
-/// How many fragments a shard with peers starts in one go: then what it has for them leaves, and what they have for it
-/// comes in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever
-/// wants a lock of that transaction with it.
-const TURN: usize = 256;
+/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then letters leave, and come
+/// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
+/// a lock of that transaction with it.
+const TURN: usize = 64;
+/// So many answers leave also in the middle of a batch.
+const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);
 /// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
 /// place until the verdict.
