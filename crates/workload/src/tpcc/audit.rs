@@ -22,7 +22,7 @@ use ordain_model::{
 use super::payment;
 use super::population::LOADED_MS;
 use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
-use super::schema::{Covered, DB, Named, Row};
+use super::schema::{Covered, DB, MAX_DISTRICTS, Named, Row};
 use crate::audit::{Audited, Found};
 use crate::random::mix;
 
@@ -52,8 +52,8 @@ pub(super) const DAMAGED: u8 = 0;
 pub(super) const STOCK: u8 = 13;
 /// A customer's newest order that is not its newest order.
 pub(super) const NEWEST: u8 = 14;
-/// An order that was not placed so: O_ALL_LOCAL, or an OL_AMOUNT that is not the price of so many, or items whose
-/// price is not the same everywhere.
+/// An order that was not placed so: O_ALL_LOCAL, an OL_AMOUNT that is not the price of so many, an OL_DIST_INFO that is
+/// not the stock's; or an item whose price is not the same everywhere.
 pub(super) const PLACED: u8 = 15;
 /// A customer whose payments or deliveries are other than the rows say, or whose bad credit does not show in C_DATA.
 pub(super) const CUSTOMER: u8 = 16;
@@ -271,6 +271,14 @@ struct Join {
     newest: BTreeMap<(u32, u8, u32), u32>,
     /// I_PRICE.
     prices: BTreeMap<u32, i64>,
+    /// Of each stock of this shard a hash of S_DIST_xx, by district.
+    dist_infos: BTreeMap<(u32, u32), [u16; MAX_DISTRICTS as usize]>,
+}
+
+/// What tells one S_DIST_xx from another.
+fn hash_of(dist_info: &[u8]) -> u16 {
+    let words = dist_info.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    words.fold(dist_info.len() as u64, |hash, word| mix(hash ^ word)) as u16
 }
 
 #[derive(Clone, Default)]
@@ -370,6 +378,12 @@ impl Join {
                 let row = Stock::read(bytes)?;
                 rows.totals.stocks += 1;
                 let [stocks, _] = rows.ordered.entry(warehouse).or_default();
+                let mut district = 0;
+                let hashes = [(); MAX_DISTRICTS as usize].map(|()| {
+                    district += 1;
+                    hash_of(row.dist_info(district))
+                });
+                self.dist_infos.insert((warehouse, item), hashes);
                 stocks.add(item, row.ytd.into(), row.orders.into(), row.remote_orders.into());
                 let expected = row.expected_quantity();
                 rows.require(STOCK, row.quantity == expected, || {
@@ -440,6 +454,15 @@ impl Join {
             self.rows.require(PLACED, amount == Some(row.amount_cents), || {
                 let OrderLine { item, quantity, amount_cents, .. } = row;
                 format!("OL_AMOUNT {amount_cents} of {quantity} of item {item}, which cost {amount:?}")
+            });
+            // A stock of another shard is not at hand.
+            let hashes = self.dist_infos.get(&(row.supply_warehouse, row.item));
+            let hash = hashes.and_then(|hashes| hashes.get(usize::from(district).wrapping_sub(1)));
+            self.rows.require(PLACED, hash.is_none_or(|hash| *hash == hash_of(row.dist_info)), || {
+                let OrderLine { item, supply_warehouse, .. } = row;
+                format!(
+                    "OL_DIST_INFO of item {item} is not that of its stock in warehouse {supply_warehouse}"
+                )
             });
         }
         Some(())

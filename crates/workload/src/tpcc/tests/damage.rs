@@ -54,6 +54,7 @@ fn every_condition_is_seen_to_fail() {
         }};
     }
     let garbage: Damage = |bytes| bytes.push(0);
+    let last_byte: Damage = |bytes| *bytes.last_mut().unwrap() ^= 1;
     let first: Damage = |bytes| bytes.copy_from_slice(&99u32.to_le_bytes());
     let d = Row::District(1);
     let c = Row::Customer(1, order.customer);
@@ -125,6 +126,7 @@ fn every_condition_is_seen_to_fail() {
             numbers!(OrderLine, row => row.amount_cents += 1),
             &["orders_as_placed"],
         ),
+        (d, Some(Covered::OrderLine(placed, 1)), Some(last_byte), &["orders_as_placed"]),
         (
             d,
             Some(Covered::OrderLine(placed, 1)),
