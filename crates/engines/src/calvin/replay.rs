@@ -53,6 +53,7 @@ pub fn replay<S: RecordStore + Send>(shards: &mut [Shard<S>], batch: Arc<Batch>)
 mod tests {
     use std::collections::BTreeMap;
 
+    use ordain_model::key::{SLOTS, shard_of_slot};
     use ordain_model::{
         Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, PartitionId, Placed, ReferenceExecutor,
         Registry, Value, system,
@@ -60,7 +61,7 @@ mod tests {
     use ordain_role::NodeId;
     use ordain_store::MemoryStore;
 
-    use super::super::{Places, Settings, slots_of};
+    use super::super::{Places, Settings};
     use super::*;
 
     /// Far more than a shard does in one turn, on shards that wait for each other.
@@ -70,8 +71,10 @@ mod tests {
         system::register(&mut registry);
         let registry = Arc::new(registry);
         let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
-        for i in 0..1500u32 {
-            let keys: Vec<Vec<u8>> = (i..i + 5).map(|key| (key % 40).to_be_bytes().to_vec()).collect();
+        // First of several keys each, then of one, for which no letter comes.
+        for i in 0..4000u32 {
+            let last = if i < 1000 { i + 5 } else { i + 1 };
+            let keys: Vec<Vec<u8>> = (i..last).map(|key| (key % 40).to_be_bytes().to_vec()).collect();
             let reads = keys.iter().map(|key| (Db(0), &key[..]));
             chunk
                 .push(&registry, Call::new(system::READ, Db(0)), |args| system::read_args(reads, args))
@@ -95,7 +98,10 @@ mod tests {
                 .map(|number| {
                     let places =
                         Places { shards: addresses.clone(), sequencer: at(0), gateways: BTreeMap::new() };
-                    let store = MemoryStore::new(slots_of(number, count));
+                    let mine = |slot: &usize| shard_of_slot(*slot, count) == number;
+                    let first = (0..SLOTS).find(mine).unwrap();
+                    let end = first + (0..SLOTS).filter(mine).count();
+                    let store = MemoryStore::new(first..end);
                     Shard::new(number, places, settings, registry.clone(), store)
                 })
                 .collect();
