@@ -31,7 +31,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Measure a workload, or what this machine could do at best.
     #[command(subcommand)]
-    Bench(ordain_lab::BenchCommand),
+    Bench(Box<ordain_lab::BenchCommand>),
     /// Reproduce the papers' figures: tables, plots and a page, with their numbers beside ours.
     #[command(subcommand)]
     Lab(ordain_lab::figures::LabCommand),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
-        Some(Command::Bench(command)) => ordain_lab::run(command),
+        Some(Command::Bench(command)) => ordain_lab::run(*command),
         Some(Command::Lab(command)) => ordain_lab::figures::run(command),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Log(command)) => log::run(&command),
