@@ -272,6 +272,21 @@ mod tests {
         insta::assert_snapshot!(plot.svg());
     }
 
+    #[test]
+    fn values_at_the_ends_of_what_a_number_can_be_are_drawn() {
+        for value in [-1.675_454_394_270_675_2e308, f64::MAX, f64::MIN, f64::MIN_POSITIVE, 5e-324, -5e-324] {
+            for kind in [Kind::Lines, Kind::Bars, Kind::Cdf] {
+                let mut plot = sample(kind);
+                for points in [vec![(0.0, value)], vec![(value, 0.0)], vec![(value, value), (0.0, 0.0)]] {
+                    plot.series.push(Series::measured("far", points));
+                    assert!(roxmltree::Document::parse(&plot.svg()).is_ok(), "{value}");
+                }
+                plot.series.drain(..plot.series.len() - 1);
+                assert!(roxmltree::Document::parse(&plot.svg()).is_ok(), "{value}");
+            }
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn whatever_it_is_called_and_holds_it_is_well_formed(

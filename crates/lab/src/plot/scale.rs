@@ -93,7 +93,8 @@ fn linear(low: f64, high: f64, from_zero: bool, known: &[f64]) -> Fitted {
     let step = step((high - low) / 5.0);
     let ticks = |from: f64, to: f64| -> Vec<f64> {
         let (first, last) = ((from / step - 1e-9).ceil() as i64, (to / step + 1e-9).floor() as i64);
-        (first..=last).map(|i| i as f64 * step).collect()
+        // Five or so; values too large or too small to be told apart must not make it more.
+        (first..=last.min(first.saturating_add(20))).map(|i| i as f64 * step).collect()
     };
     if from_zero {
         let to = (high / step - 1e-9).ceil() * step;
