@@ -4,7 +4,7 @@
 //! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
 //! runs of one input log compute the same bytes.
 //!
-//! The way to read it: [`ids`], [`key`] and [`cover`] name things; [`value`] and [`cell`] are what a record
+//! The way to read it: [`ids`], [`key`], [`layout`] and [`cover`] name things; [`value`] and [`cell`] are what a record
 //! holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
@@ -22,6 +22,7 @@ pub mod error;
 pub mod front;
 pub mod ids;
 pub mod key;
+pub mod layout;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;
@@ -30,6 +31,7 @@ pub mod serial;
 pub mod system;
 pub mod table;
 pub mod value;
+pub mod wire;
 
 pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
@@ -45,6 +47,7 @@ pub use ids::{
     SlotNo,
 };
 pub use key::{KeyHash, Position};
+pub use layout::{Layout, PartitionSet};
 pub use outcome::{OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{

@@ -7,6 +7,8 @@
 //! What a driver promises a role:
 //! - events of one role are handled one at a time; messages between two roles of one node arrive in order and
 //!   once; time never goes back;
+//! - messages to another node arrive in order and once from one [`PeerState::Fresh`] of that node to the next. What
+//!   was under way when a stream ended may be lost, and does not arrive in the next;
 //! - a disk request is carried out in the order of its operations, requests of one role in the order in which
 //!   they were made, and each is answered by exactly one [`Event::Disk`];
 //! - what a [`DiskOp::Sync`] reported done survives a crash; what was only written may survive in part;
@@ -15,11 +17,13 @@
 
 pub mod bugs;
 pub mod disk;
+pub mod topology;
 
-use ordain_model::Micros;
+use ordain_model::{Micros, Registry};
 
 pub use bugs::{Bug, Bugs};
 pub use disk::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
+pub use topology::{ReplicaId, Topology};
 
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +50,37 @@ pub struct Now {
 /// A role's own name for a timer. Setting it again replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(pub u32);
+
+/// What becomes of the stream of messages between this node and another. The driver sends it, as a message, to
+/// the roles that were named for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerChange {
+    /// The other node.
+    pub node: NodeId,
+    /// What has happened.
+    pub state: PeerState,
+}
+
+/// The state of the stream of messages between two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// A new stream has begun: one of the two was started, or more had to be kept than there is room for. Messages
+    /// of the stream before are lost unless they have arrived.
+    Fresh,
+    /// The nodes have not reached each other for a while. The stream is kept and may go on.
+    Lost,
+    /// They reach each other again, and the stream goes on: nothing was lost.
+    Back,
+}
+
+/// A message that can travel to another node.
+pub trait Wire: Sized {
+    /// Appends its bytes.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// The message that the bytes are; `None` if they are none. Damaged and hostile bytes are possible.
+    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self>;
+}
 
 /// What happens to a role.
 #[derive(Debug)]

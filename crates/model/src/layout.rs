@@ -1,0 +1,235 @@
+//! Where records live: which partition owns a slot, and which shard of that partition.
+//!
+//! A partition owns a contiguous run of the 1,024 slots, and the shards of a node, one a core, divide that run
+//! among them. Shards are numbered through all partitions of a replica, so that an engine addresses them all
+//! alike, on whatever node they are. No result depends on a layout: it only says who does the work.
+
+use std::ops::Range;
+
+use crate::ids::PartitionId;
+use crate::key::SLOTS;
+
+/// The most shards that a replica can have, on all its nodes together.
+pub const MAX_SHARDS: usize = 128;
+
+/// A set of partitions, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PartitionSet(pub u128);
+
+impl PartitionSet {
+    /// None.
+    pub const EMPTY: PartitionSet = PartitionSet(0);
+
+    /// The first `count` partitions.
+    pub const fn all(count: u16) -> PartitionSet {
+        PartitionSet(if count >= 128 { u128::MAX } else { (1 << count) - 1 })
+    }
+
+    /// Adds one.
+    pub const fn insert(&mut self, partition: PartitionId) {
+        self.0 |= 1 << partition.0;
+    }
+
+    /// Whether it holds one.
+    pub const fn contains(self, partition: PartitionId) -> bool {
+        self.0 >> partition.0 & 1 != 0
+    }
+
+    /// How many it holds.
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether it holds none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The only one it holds, if that is so.
+    pub const fn only(self) -> Option<PartitionId> {
+        if self.len() == 1 { Some(PartitionId(self.0.trailing_zeros() as u16)) } else { None }
+    }
+}
+
+/// Why a layout cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// Too few or too many partitions or threads.
+    #[error(
+        "{partitions} partitions of {threads} threads each: there must be at least one of each and at most \
+         {MAX_SHARDS} shards (partitions times threads) in a replica: choose fewer"
+    )]
+    Size {
+        /// Partitions asked for.
+        partitions: usize,
+        /// Threads a node.
+        threads: usize,
+    },
+    /// The runs of slots do not rise from 0 to the end.
+    #[error(
+        "partition {0} would begin at slot {1}: the first must begin at 0, each after the one before, with at \
+         least one slot a thread, below {SLOTS}"
+    )]
+    Starts(usize, usize),
+}
+
+/// Which partition owns a slot, and which shard; the same on every node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Changes whenever a slot changes hands; stamped on every batch.
+    version: u32,
+    /// The first slot of each partition.
+    starts: Vec<usize>,
+    threads: usize,
+    /// The shard of each slot.
+    shard_of: Box<[u8]>,
+}
+
+impl Layout {
+    /// One partition, on a node with so many threads.
+    ///
+    /// # Panics
+    /// If `threads` is 0 or above [`MAX_SHARDS`]: whoever reads it from a user refuses it.
+    pub fn single(threads: usize) -> Layout {
+        Layout::even(1, threads).expect("1 to 128 threads")
+    }
+
+    /// Partitions of nearly equal runs of slots, each on a node with so many threads.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn even(partitions: usize, threads: usize) -> Result<Layout, LayoutError> {
+        let first = |partition: usize| (partition * SLOTS).div_ceil(partitions.max(1));
+        Layout::ranges(1, (0..partitions).map(first).collect(), threads)
+    }
+
+    /// Partitions that begin at the given slots.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn ranges(version: u32, starts: Vec<usize>, threads: usize) -> Result<Layout, LayoutError> {
+        let partitions = starts.len();
+        let shards = partitions * threads;
+        if shards == 0 || shards > MAX_SHARDS {
+            return Err(LayoutError::Size { partitions, threads });
+        }
+        let mut shard_of = Vec::with_capacity(SLOTS);
+        for (partition, start) in starts.iter().enumerate() {
+            let end = starts.get(partition + 1).copied().unwrap_or(SLOTS);
+            if *start != shard_of.len() || end < start + threads || end > SLOTS {
+                return Err(LayoutError::Starts(partition, *start));
+            }
+            let run = end - start;
+            shard_of.extend((0..run).map(|slot| (partition * threads + slot * threads / run) as u8));
+        }
+        Ok(Layout { version, starts, threads, shard_of: shard_of.into() })
+    }
+
+    /// Its version.
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u16 {
+        self.starts.len() as u16
+    }
+
+    /// All of them.
+    pub fn all(&self) -> PartitionSet {
+        PartitionSet::all(self.partitions())
+    }
+
+    /// The first slot of each partition.
+    pub fn starts(&self) -> &[usize] {
+        &self.starts
+    }
+
+    /// How many shards a partition has.
+    pub const fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// How many shards there are in all.
+    pub fn shards(&self) -> usize {
+        self.starts.len() * self.threads
+    }
+
+    /// The shard that owns a slot.
+    #[inline]
+    pub fn shard_of(&self, slot: usize) -> usize {
+        usize::from(self.shard_of[slot])
+    }
+
+    /// The partition that owns a slot.
+    #[inline]
+    pub fn partition_of(&self, slot: usize) -> PartitionId {
+        PartitionId((self.shard_of(slot) / self.threads) as u16)
+    }
+
+    /// The partition of a shard.
+    pub const fn partition_of_shard(&self, shard: usize) -> PartitionId {
+        PartitionId((shard / self.threads) as u16)
+    }
+
+    /// The shards of a partition.
+    pub const fn shards_of(&self, partition: PartitionId) -> Range<usize> {
+        let first = partition.0 as usize * self.threads;
+        first..first + self.threads
+    }
+
+    /// The slots of a shard.
+    pub fn slots_of_shard(&self, shard: usize) -> Range<usize> {
+        let first = self.shard_of.partition_point(|owner| usize::from(*owner) < shard);
+        first..self.shard_of.partition_point(|owner| usize::from(*owner) <= shard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::shard_of_slot;
+
+    #[test]
+    fn an_even_layout_is_the_even_division_of_the_slots() {
+        for (partitions, threads) in [(1, 1), (1, 5), (3, 1), (3, 2), (7, 3), (100, 1), (1, 64), (16, 8)] {
+            let layout = Layout::even(partitions, threads).unwrap();
+            for slot in 0..SLOTS {
+                assert_eq!(usize::from(layout.partition_of(slot).0), shard_of_slot(slot, partitions));
+                let shard = layout.shard_of(slot);
+                assert!(layout.slots_of_shard(shard).contains(&slot));
+                assert!(layout.shards_of(layout.partition_of(slot)).contains(&shard));
+            }
+            let slots: usize = (0..layout.shards()).map(|shard| layout.slots_of_shard(shard).len()).sum();
+            assert_eq!((slots, layout.shards()), (SLOTS, partitions * threads));
+        }
+        for slot in 0..SLOTS {
+            assert_eq!(Layout::single(5).shard_of(slot), shard_of_slot(slot, 5));
+        }
+    }
+
+    #[test]
+    fn partitions_may_be_of_any_size_and_must_cover_all() {
+        let layout = Layout::ranges(4, vec![0, 10, 1000], 2).unwrap();
+        assert_eq!((layout.slots_of_shard(0), layout.slots_of_shard(1)), (0..5, 5..10));
+        assert_eq!((layout.slots_of_shard(4), layout.slots_of_shard(5)), (1000..1012, 1012..1024));
+        assert_eq!((layout.version(), layout.partitions()), (4, 3));
+        assert_eq!(Layout::ranges(1, vec![1], 1), Err(LayoutError::Starts(0, 1)));
+        assert_eq!(Layout::ranges(1, vec![0, 0], 1), Err(LayoutError::Starts(0, 0)));
+        assert_eq!(Layout::ranges(1, vec![0, 3], 4), Err(LayoutError::Starts(0, 0)));
+        assert_eq!(Layout::ranges(1, vec![0, 1024], 1), Err(LayoutError::Starts(1, 1024)));
+        assert!(Layout::even(65, 2).is_err() && Layout::even(0, 1).is_err() && Layout::even(1, 0).is_err());
+    }
+
+    #[test]
+    fn a_set_of_partitions_holds_what_was_put_in() {
+        let mut set = PartitionSet::EMPTY;
+        assert!(set.is_empty() && set.only().is_none());
+        set.insert(PartitionId(127));
+        assert_eq!(set.only(), Some(PartitionId(127)));
+        set.insert(PartitionId(0));
+        assert!(set.contains(PartitionId(0)) && !set.contains(PartitionId(1)));
+        assert_eq!((set.len(), set.only()), (2, None));
+        assert_eq!((PartitionSet::all(3).0, PartitionSet::all(128).0), (7, u128::MAX));
+    }
+}
