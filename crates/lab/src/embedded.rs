@@ -503,7 +503,7 @@ pub fn run(
         let (planning, answering) = (Meter::default(), Meter::default());
         meters.extend([(parts::PLAN, planning.clone()), (parts::ANSWER, answering.clone())]);
         let population = Population {
-            gateway: Gateway::new(GatewayId(i as u16), registry.clone()),
+            gateway: Gateway::new(GatewayId(i as u32), registry.clone()),
             source: workload.source(setup.seed, i, loops),
             schedule: None,
             rate: setup.rate.filter(|_| clients > 0).map(|rate| rate / asking as f64),

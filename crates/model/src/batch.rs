@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
 use crate::ids::{ChunkNo, Epoch, GatewayId, Gsn, Millis, PartitionId, RequestNo, SessionId};
+use crate::layout::Layout;
 use crate::procedure::Registry;
+use crate::wire::{self, Reader};
 
 /// The ordered requests of one sequencer in one epoch. Sealed: it never changes.
 #[derive(Clone, Debug)]
@@ -13,6 +15,8 @@ pub struct Batch {
     pub epoch: Epoch,
     /// The sequencer.
     pub partition: PartitionId,
+    /// The version of the layout by which it is divided among partitions.
+    pub layout: u32,
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
     /// One more than the largest index.
@@ -68,8 +72,18 @@ impl Placed {
         self.skipped.binary_search(&index).is_ok()
     }
 
-    fn has_writes(&self) -> bool {
-        !self.chunk.logged().is_empty() && self.txns().any(|txn| !txn.read_only)
+    fn encode_head(&self, len: usize, skipped: &[u32], out: &mut Vec<u8>) {
+        wire::u32(out, self.base);
+        wire::u32(out, len as u32);
+        wire::u32(out, self.chunk.gateway.0);
+        wire::u64(out, self.chunk.number.0);
+        wire::u16(out, self.chunk.replica);
+        wire::u32(out, skipped.len() as u32);
+        skipped.iter().for_each(|index| wire::u32(out, *index));
+    }
+
+    fn is_logged(&self) -> bool {
+        !self.chunk.logged().is_empty() && self.txns().any(|txn| txn.logged)
     }
 }
 
@@ -87,33 +101,60 @@ impl Batch {
         Gsn::new(self.epoch, self.partition, base + txn.index)
     }
 
-    /// Whether anything in the batch may change the state; only then is it logged.
-    pub fn has_writes(&self) -> bool {
-        self.chunks.iter().any(Placed::has_writes)
+    /// Whether the log has to keep anything of the batch.
+    pub fn is_logged(&self) -> bool {
+        self.chunks.iter().any(Placed::is_logged)
     }
 
     /// The chunks whose bytes a log entry holds, in order.
     pub fn logged(&self) -> impl Iterator<Item = &Placed> {
-        self.chunks.iter().filter(|placed| placed.has_writes())
+        self.chunks.iter().filter(|placed| placed.is_logged())
     }
 
     /// The part of a log entry before the bytes of the [`Batch::logged`] chunks, which follow in order.
     pub fn encode_head(&self) -> Vec<u8> {
-        let mut head = Vec::with_capacity(28 + 12 * self.chunks.len());
-        head.extend_from_slice(&self.epoch.0.to_le_bytes());
-        head.extend_from_slice(&self.now.0.to_le_bytes());
-        head.extend_from_slice(&u32::from(self.partition.0).to_le_bytes());
-        head.extend_from_slice(&self.total.to_le_bytes());
-        head.extend_from_slice(&(self.logged().count() as u32).to_le_bytes());
+        let mut head = self.encode_start(self.logged().count());
         for placed in self.logged() {
-            head.extend_from_slice(&placed.base.to_le_bytes());
-            head.extend_from_slice(&(placed.chunk.logged().len() as u32).to_le_bytes());
-            head.extend_from_slice(&(placed.skipped.len() as u32).to_le_bytes());
-            for index in &placed.skipped {
-                head.extend_from_slice(&index.to_le_bytes());
-            }
+            placed.encode_head(placed.chunk.logged().len(), &placed.skipped, &mut head);
         }
         head
+    }
+
+    /// The whole of a log entry.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut entry = self.encode_head();
+        self.logged().for_each(|placed| entry.extend_from_slice(placed.chunk.logged()));
+        entry
+    }
+
+    /// A log entry of only those transactions in which a partition takes part; `None` if there are none. What is not
+    /// logged stays where it was sequenced: its home takes part alone.
+    pub fn encode_slice(&self, partition: PartitionId, layout: &Layout) -> Option<Vec<u8>> {
+        let (mut heads, mut records, mut chunks) = (Vec::new(), Vec::new(), 0);
+        for placed in self.logged() {
+            let start = records.len();
+            let takes_part =
+                |txn: &&Txn| txn.logged && placed.chunk.participants(txn, layout).contains(partition);
+            for txn in placed.txns().filter(takes_part) {
+                records.extend_from_slice(placed.chunk.record(txn));
+            }
+            if records.len() > start {
+                placed.encode_head(records.len() - start, &[], &mut heads);
+                chunks += 1;
+            }
+        }
+        (chunks > 0).then(|| [self.encode_start(chunks), heads, records].concat())
+    }
+
+    fn encode_start(&self, chunks: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + 26 * chunks);
+        wire::u64(&mut out, self.epoch.0);
+        wire::u64(&mut out, self.now.0);
+        wire::u16(&mut out, self.partition.0);
+        wire::u32(&mut out, self.layout);
+        wire::u32(&mut out, self.total);
+        wire::u32(&mut out, chunks as u32);
+        out
     }
 
     /// Rebuilds a batch from a log entry: the head, then the chunks' bytes.
@@ -121,46 +162,54 @@ impl Batch {
     /// # Errors
     /// [`BatchError`] if the bytes are not such an entry.
     pub fn decode(registry: &Registry, entry: &[u8]) -> Result<Batch, BatchError> {
-        fn word<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-            let (head, tail) = bytes.split_first_chunk::<N>()?;
-            *bytes = tail;
-            Some(*head)
-        }
-        fn number(bytes: &mut &[u8]) -> Option<u32> {
-            word(bytes).map(u32::from_le_bytes)
-        }
-        type Head = (u32, usize, Vec<u32>);
-        let parse = || -> Option<(Batch, Vec<Head>, &[u8])> {
-            let mut rest = entry;
-            let epoch = Epoch(u64::from_le_bytes(word(&mut rest)?));
-            let now = Millis(u64::from_le_bytes(word(&mut rest)?));
-            let partition = PartitionId(number(&mut rest)?.try_into().ok()?);
-            let total = number(&mut rest)?;
-            let mut heads = Vec::new();
-            for _ in 0..number(&mut rest)? {
-                let (base, len) = (number(&mut rest)?, number(&mut rest)? as usize);
-                let mut skipped = Vec::new();
-                for _ in 0..number(&mut rest)? {
-                    skipped.push(number(&mut rest)?);
-                }
-                skipped.is_sorted().then(|| heads.push((base, len, skipped)))?;
-            }
-            let batch = Batch { epoch, partition, now, total, chunks: Vec::new(), lookups: Vec::new() };
-            (total <= Gsn::MAX_BATCH && partition.0 < 256).then_some((batch, heads, rest))
+        let mut rest = Reader(entry);
+        let parse = |rest: &mut Reader<'_>| -> Option<(Batch, Vec<Head>)> {
+            let (epoch, now) = (Epoch(rest.u64()?), Millis(rest.u64()?));
+            let partition = PartitionId(rest.u16()?);
+            let (layout, total) = (rest.u32()?, rest.u32()?);
+            let chunks = rest.count(Head::LEAST)?;
+            let heads = (0..chunks).map(|_| Head::decode(rest)).collect::<Option<Vec<Head>>>()?;
+            let batch =
+                Batch { epoch, partition, layout, now, total, chunks: Vec::new(), lookups: Vec::new() };
+            (total <= Gsn::MAX_BATCH && partition.0 < 256).then_some((batch, heads))
         };
-        let (mut batch, heads, mut rest) = parse().ok_or(BatchError::Head)?;
-        for (base, len, skipped) in heads {
-            let (bytes, tail) = rest.split_at_checked(len).ok_or(BatchError::Head)?;
-            let chunk = Chunk::decode(registry, GatewayId::default(), bytes.to_vec())
+        let (mut batch, heads) = parse(&mut rest).ok_or(BatchError::Head)?;
+        for Head { base, len, gateway, number, replica, skipped } in heads {
+            let (bytes, tail) = rest.0.split_at_checked(len).ok_or(BatchError::Head)?;
+            let mut chunk = Chunk::decode(registry, gateway, bytes.to_vec(), Vec::new())
                 .map_err(|source| BatchError::Chunk { epoch: batch.epoch, source })?;
+            (chunk.number, chunk.replica) = (number, replica);
             let after_last = batch.chunks.last().map_or(0, |p| p.base + p.chunk.span());
             if base < after_last || base.checked_add(chunk.span()).is_none_or(|end| end > batch.total) {
                 return Err(BatchError::Head);
             }
             batch.chunks.push(Placed { base, chunk: Arc::new(chunk), skipped });
-            rest = tail;
+            rest = Reader(tail);
         }
         if rest.is_empty() { Ok(batch) } else { Err(BatchError::Head) }
+    }
+}
+
+/// What stands in a log entry about one of its chunks.
+struct Head {
+    base: u32,
+    len: usize,
+    gateway: GatewayId,
+    number: ChunkNo,
+    replica: u16,
+    skipped: Vec<u32>,
+}
+
+impl Head {
+    /// The fewest bytes that one takes.
+    const LEAST: usize = 26;
+
+    fn decode(rest: &mut Reader<'_>) -> Option<Head> {
+        let (base, len) = (rest.u32()?, rest.u32()? as usize);
+        let (gateway, number, replica) = (GatewayId(rest.u32()?), ChunkNo(rest.u64()?), rest.u16()?);
+        let count = rest.count(4)?;
+        let skipped = (0..count).map(|_| rest.u32()).collect::<Option<Vec<u32>>>()?;
+        skipped.is_sorted().then_some(Head { base, len, gateway, number, replica, skipped })
     }
 }
 

@@ -5,10 +5,13 @@
 //! turns the same bytes back into the same chunk.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::args::{Args, ArgsBuilder};
 use crate::error::PlanError;
 use crate::ids::{ChunkNo, Db, GatewayId, Gsn, ProcedureId, RequestNo, SessionId};
+use crate::key::session_slot;
+use crate::layout::{Layout, PartitionSet};
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans};
 use crate::procedure::Registry;
 
@@ -37,8 +40,11 @@ pub struct Txn {
     pub call: Call,
     /// Its place in the chunk; unique and ascending, not dense once a log has left out the reads.
     pub index: u32,
-    /// Whether it cannot change the state. Such a transaction is not logged.
+    /// Whether it cannot change the state.
     pub read_only: bool,
+    /// Whether the log keeps it: it may change the state, or several partitions take part, of which one may have to
+    /// be told of it again.
+    pub logged: bool,
     /// Whether one of its fragments may abort it.
     pub abortable: bool,
     /// Its first fragment from which on none may abort it.
@@ -57,6 +63,10 @@ pub struct Chunk {
     pub gateway: GatewayId,
     /// Its number among that gateway's chunks.
     pub number: ChunkNo,
+    /// Which replica sends the outcomes.
+    pub replica: u16,
+    /// Where records live, if not all in one partition.
+    layout: Option<Arc<Layout>>,
     logged: Vec<u8>,
     unlogged: Vec<u8>,
     txns: Vec<Txn>,
@@ -86,6 +96,7 @@ pub enum ChunkError {
 pub const MAX_TXN_BYTES: usize = 512 << 20;
 
 const HEAD: usize = 12;
+const SESSION: usize = 16;
 const HAS_SESSION: u8 = 1;
 
 impl Chunk {
@@ -94,11 +105,20 @@ impl Chunk {
         Chunk { gateway, number, ..Chunk::default() }
     }
 
+    /// The same, empty, for a cluster: outcomes are sent by a replica, records live where the layout says.
+    #[must_use]
+    pub fn in_cluster(self, replica: u16, layout: Arc<Layout>) -> Chunk {
+        let layout = Some(layout).filter(|layout| layout.partitions() > 1);
+        Chunk { replica, layout, ..self }
+    }
+
     /// An empty chunk after another of the same gateway, with room for as much as that one holds.
     pub fn after(last: &Chunk) -> Chunk {
         Chunk {
             gateway: last.gateway,
             number: ChunkNo(last.number.0 + 1),
+            replica: last.replica,
+            layout: last.layout.clone(),
             logged: Vec::with_capacity(last.logged.len()),
             unlogged: Vec::with_capacity(last.unlogged.len()),
             txns: Vec::with_capacity(last.txns.len()),
@@ -140,62 +160,110 @@ impl Chunk {
             return Err(PlanError::fixed("ERR transaction exceeds the limit of 512 MiB of arguments"));
         }
         blob[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
-        match self.admit(registry, call, index, args..self.logged.len()) {
-            Ok(true) => {
-                // A read has no effect to recover, so it does not reach the log.
-                let at = self.unlogged.len() as u32;
-                self.unlogged.extend_from_slice(&self.logged[args..]);
-                self.logged.truncate(start);
-                let end = self.unlogged.len() as u32;
-                if let Some(txn) = self.txns.last_mut() {
-                    txn.args = at..end;
-                }
-            }
-            Ok(false) => {}
-            Err(refusal) => {
-                self.logged.truncate(start);
-                return Err(refusal);
+        let admitted = self.admit(registry, call, index, args..self.logged.len(), true);
+        if let Err(refusal) = admitted {
+            self.logged.truncate(start);
+            return Err(refusal);
+        }
+        let txn = self.txns.last().expect("admitted just above");
+        let is_shared = |layout: &Arc<Layout>| self.participants(txn, layout).len() > 1;
+        if txn.read_only && !self.layout.as_ref().is_some_and(is_shared) {
+            // It has no effect to recover and nobody else is to be told of it, so it does not reach the log.
+            let at = (self.unlogged.len() + args - start) as u32;
+            self.unlogged.extend_from_slice(&self.logged[start..]);
+            self.logged.truncate(start);
+            let end = self.unlogged.len() as u32;
+            if let Some(txn) = self.txns.last_mut() {
+                txn.args = at..end;
+                txn.logged = false;
             }
         }
         Ok(self.txns.last().expect("admitted just above"))
     }
 
-    /// Rebuilds a chunk from its logged bytes.
+    /// Takes over the one transaction of another chunk, planned as it is.
+    pub fn take(&mut self, other: &mut Chunk) {
+        let Some(mut txn) = other.txns.pop() else { return };
+        txn.index = self.span();
+        let from = other.record(&txn);
+        let blob = if txn.logged { &mut self.logged } else { &mut self.unlogged };
+        let start = blob.len();
+        blob.extend_from_slice(from);
+        blob[start + 4..start + 8].copy_from_slice(&txn.index.to_le_bytes());
+        let head = from.len() as u32 - (txn.args.end - txn.args.start);
+        txn.args = start as u32 + head..blob.len() as u32;
+        let Plans { fragments, inputs, calls } = &mut self.plans;
+        let (first, input, call) = (fragments.len() as u32, inputs.len() as u32, calls.len() as u32);
+        fragments.extend(other.plans.fragments.drain(..).map(|mut fragment| {
+            fragment.inputs_at += input;
+            fragment
+        }));
+        inputs.append(&mut other.plans.inputs);
+        calls.append(&mut other.plans.calls);
+        txn.fragments = first..fragments.len() as u32;
+        txn.calls = call..calls.len() as u32;
+        other.logged.clear();
+        other.unlogged.clear();
+        self.txns.push(txn);
+    }
+
+    /// Rebuilds a chunk from the bytes of its transactions: those that the log keeps, and those that it does not.
     ///
     /// # Errors
     /// [`ChunkError`]; nothing of the chunk may be used then.
-    pub fn decode(registry: &Registry, gateway: GatewayId, logged: Vec<u8>) -> Result<Chunk, ChunkError> {
-        let mut chunk = Chunk { gateway, logged, ..Chunk::default() };
-        let mut at = 0;
-        while at < chunk.logged.len() {
-            let damaged = ChunkError::Damaged { at };
-            let Some((call, index, args)) = parse_head(&chunk.logged, at) else { return Err(damaged) };
+    pub fn decode(
+        registry: &Registry,
+        gateway: GatewayId,
+        logged: Vec<u8>,
+        unlogged: Vec<u8>,
+    ) -> Result<Chunk, ChunkError> {
+        let mut chunk = Chunk { gateway, logged, unlogged, ..Chunk::default() };
+        let (mut at, mut at_unlogged) = (0, 0);
+        loop {
+            let next = |blob: &[u8], at: usize| match at < blob.len() {
+                true => parse_head(blob, at).map(Some).ok_or(ChunkError::Damaged { at }),
+                false => Ok(None),
+            };
+            let (logged, unlogged) = (next(&chunk.logged, at)?, next(&chunk.unlogged, at_unlogged)?);
+            let is_logged = match (&logged, &unlogged) {
+                (None, None) => return Ok(chunk),
+                (Some(logged), Some(unlogged)) => logged.1 < unlogged.1,
+                (logged, _) => logged.is_some(),
+            };
+            let (at, blob) =
+                if is_logged { (&mut at, &chunk.logged) } else { (&mut at_unlogged, &chunk.unlogged) };
+            let damaged = ChunkError::Damaged { at: *at };
+            let Some((call, index, args)) = (if is_logged { logged } else { unlogged }) else {
+                return Err(damaged);
+            };
             if chunk.txns.last().is_some_and(|t| t.index >= index)
-                || Args::parse(&chunk.logged[args.clone()]).is_none()
+                || Args::parse(&blob[args.clone()]).is_none()
             {
                 return Err(damaged);
             }
-            let end = args.end;
-            match chunk.admit(registry, call, index, args) {
-                Ok(false) => at = end,
-                Ok(true) => return Err(damaged),
-                Err(source) => return Err(ChunkError::Refused { at, source }),
+            let begin = std::mem::replace(at, args.end);
+            chunk
+                .admit(registry, call, index, args, is_logged)
+                .map_err(|source| ChunkError::Refused { at: begin, source })?;
+            if !is_logged && chunk.txns.last().is_some_and(|txn| !txn.read_only) {
+                return Err(damaged);
             }
         }
-        Ok(chunk)
     }
 
-    /// Plans the transaction whose arguments stand in `logged` and appends it; says whether it only reads.
+    /// Plans the transaction whose arguments stand in one of the blobs and appends it.
     fn admit(
         &mut self,
         registry: &Registry,
         call: Call,
         index: u32,
         args: Range<usize>,
-    ) -> Result<bool, PlanError> {
+        logged: bool,
+    ) -> Result<(), PlanError> {
         let first = self.plans.fragments.len();
         let first_call = self.plans.calls.len();
-        let view = Args::trusted(&self.logged[args.clone()]);
+        let blob = if logged { &self.logged } else { &self.unlogged };
+        let view = Args::trusted(&blob[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
         let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
         for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
@@ -217,6 +285,7 @@ impl Chunk {
             call,
             index,
             read_only: !writes,
+            logged,
             abortable: abortable_until > 0,
             abortable_until,
             table,
@@ -224,7 +293,7 @@ impl Chunk {
             fragments: first as u32..self.plans.fragments.len() as u32,
             calls: first_call as u32..self.plans.calls.len() as u32,
         });
-        Ok(!writes)
+        Ok(())
     }
 
     /// The transactions, in order.
@@ -258,8 +327,37 @@ impl Chunk {
     /// The arguments of a transaction.
     #[inline]
     pub fn args(&self, txn: &Txn) -> Args<'_> {
-        let blob = if txn.read_only { &self.unlogged } else { &self.logged };
+        let blob = if txn.logged { &self.logged } else { &self.unlogged };
         Args::trusted(&blob[txn.args.start as usize..txn.args.end as usize])
+    }
+
+    /// The bytes of a transaction: what [`Chunk::decode`] reads.
+    pub fn record(&self, txn: &Txn) -> &[u8] {
+        let blob = if txn.logged { &self.logged } else { &self.unlogged };
+        let head = HEAD + if txn.call.session.is_some() { SESSION } else { 0 };
+        &blob[txn.args.start as usize - head..txn.args.end as usize]
+    }
+
+    /// The slot whose owner composes the reply and sends it: the home of the session for a request that must not
+    /// take effect twice, or else that of the first fragment. `None`: the first shard of all.
+    pub fn collector_slot(&self, txn: &Txn) -> Option<usize> {
+        match txn.call.session {
+            Some((session, _)) if !txn.read_only => Some(session_slot(session)),
+            _ => self.fragments(txn).first().filter(|f| !f.is_table()).map(|f| f.hash.slot()),
+        }
+    }
+
+    /// The partitions that take part in a transaction: those that own a fragment, and the collector's.
+    pub fn participants(&self, txn: &Txn, layout: &Layout) -> PartitionSet {
+        if txn.table {
+            return layout.all();
+        }
+        let mut participants = PartitionSet::EMPTY;
+        participants.insert(layout.partition_of(self.collector_slot(txn).unwrap_or(0)));
+        for fragment in self.fragments(txn) {
+            participants.insert(layout.partition_of(fragment.hash.slot()));
+        }
+        participants
     }
 
     /// The calls inside a transaction.
@@ -271,6 +369,11 @@ impl Chunk {
     /// The bytes that the log keeps: every transaction that may change the state.
     pub fn logged(&self) -> &[u8] {
         &self.logged
+    }
+
+    /// The bytes that it does not keep.
+    pub fn unlogged(&self) -> &[u8] {
+        &self.unlogged
     }
 }
 
@@ -291,7 +394,7 @@ fn parse_head(blob: &[u8], at: usize) -> Option<(Call, u32, Range<usize>)> {
         HAS_SESSION => {
             let (session, rest) = record.get(args..)?.split_first_chunk::<8>()?;
             let request = rest.first_chunk::<8>()?;
-            args += 16;
+            args += SESSION;
             Some((SessionId(u64::from_le_bytes(*session)), RequestNo(u64::from_le_bytes(*request))))
         }
         _ => return None,

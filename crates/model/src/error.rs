@@ -44,6 +44,9 @@ pub enum Abort {
 }
 
 impl Abort {
+    /// Every kind.
+    pub const ALL: [Abort; 5] = [Abort::Logic, Abort::Conflict, Abort::Restart, Abort::Panic, Abort::Budget];
+
     /// The wire code; see [`Abort::from_code`].
     pub const fn code(self) -> u8 {
         match self {

@@ -25,8 +25,9 @@ id! {
     PartitionId(u16)
 }
 id! {
-    /// One gateway of a node: the state that builds chunks for, and takes outcomes to, one event loop.
-    GatewayId(u16)
+    /// One gateway of the cluster: the state that builds chunks for, and takes outcomes to, one event loop of a
+    /// node. The node's number stands in the upper 16 bits.
+    GatewayId(u32)
 }
 id! {
     /// A gateway's running number for the chunks it submits.
@@ -93,6 +94,26 @@ impl Db {
     #[must_use]
     pub const fn home(self) -> Db {
         if self.is_below() { Db(self.0 - Db::BELOW) } else { self }
+    }
+}
+
+impl GatewayId {
+    /// The transactions that the database itself submits; nobody waits for their outcomes.
+    pub const HOUSE: GatewayId = GatewayId(u32::MAX);
+
+    /// Gateway `number` of a node.
+    pub const fn of(node: u16, number: u16) -> GatewayId {
+        GatewayId((node as u32) << 16 | number as u32)
+    }
+
+    /// Its node.
+    pub const fn node(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Its number on the node.
+    pub const fn number(self) -> u16 {
+        self.0 as u16
     }
 }
 

@@ -10,7 +10,7 @@ use memchr::memchr;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::cover::split_covered;
-use crate::ids::Db;
+use crate::ids::{Db, SessionId};
 
 /// How many slots the key space of a partition is divided in. A slot is the unit of placement: shards own
 /// whole slots, so the number of shards never shows in a result.
@@ -137,6 +137,11 @@ impl Position {
     pub const fn next(self) -> Position {
         Position(self.0 + 1)
     }
+}
+
+/// The slot whose owner keeps what became of a session's requests, and answers those that may write.
+pub fn session_slot(session: SessionId) -> usize {
+    KeyHash::of(&session.0.to_le_bytes()).slot()
 }
 
 /// The shard, of `shards`, that owns a slot: contiguous runs of slots, in slot order.

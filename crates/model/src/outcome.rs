@@ -2,6 +2,7 @@
 
 use crate::error::Abort;
 use crate::ids::{ChunkNo, GatewayId, Gsn};
+use crate::wire::{self, Reader};
 
 /// How a submitted transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,8 +15,34 @@ pub enum OutcomeStatus {
     Busy,
     /// It was not sequenced, because this node cannot make it durable now. There is no reply.
     Refused,
+    /// Whether it took effect cannot be told: the node that would have said so is gone. There is no reply.
+    Unknown,
     /// A retry of a request whose session has gone on since: its outcome was kept until then and is gone.
     Superseded,
+}
+
+impl OutcomeStatus {
+    const fn code(self) -> u8 {
+        match self {
+            OutcomeStatus::Committed => 0,
+            OutcomeStatus::Busy => 1,
+            OutcomeStatus::Refused => 2,
+            OutcomeStatus::Superseded => 3,
+            OutcomeStatus::Unknown => 4,
+            OutcomeStatus::Aborted(abort) => 16 + abort.code(),
+        }
+    }
+
+    fn from_code(code: u8) -> Option<OutcomeStatus> {
+        Some(match code {
+            0 => OutcomeStatus::Committed,
+            1 => OutcomeStatus::Busy,
+            2 => OutcomeStatus::Refused,
+            3 => OutcomeStatus::Superseded,
+            4 => OutcomeStatus::Unknown,
+            other => OutcomeStatus::Aborted(Abort::from_code(other.checked_sub(16)?)?),
+        })
+    }
 }
 
 /// One outcome; the reply is a range of the batch's bytes.
@@ -76,8 +103,63 @@ impl OutcomeBatch {
         self.outcomes.is_empty()
     }
 
+    /// Appends the bytes by which it travels to another node.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        wire::u32(out, self.gateway.0);
+        wire::bytes(out, &self.replies);
+        wire::u32(out, self.outcomes.len() as u32);
+        for outcome in &self.outcomes {
+            wire::u64(out, outcome.chunk.0);
+            wire::u32(out, outcome.index);
+            wire::u8(out, outcome.status.code());
+            wire::u64(out, outcome.gsn.0);
+            wire::u32(out, outcome.at);
+            wire::u32(out, outcome.len);
+        }
+    }
+
+    /// What the bytes are, if they are one.
+    pub fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeBatch> {
+        let (gateway, replies) = (GatewayId(bytes.u32()?), bytes.bytes()?.to_vec());
+        let count = bytes.count(29)?;
+        let mut outcomes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (chunk, index) = (ChunkNo(bytes.u64()?), bytes.u32()?);
+            let (status, gsn) = (OutcomeStatus::from_code(bytes.u8()?)?, Gsn(bytes.u64()?));
+            let (at, len) = (bytes.u32()?, bytes.u32()?);
+            (at.checked_add(len)? as usize <= replies.len()).then_some(())?;
+            outcomes.push(Outcome { chunk, index, status, gsn, at, len });
+        }
+        Some(OutcomeBatch { gateway, outcomes, replies })
+    }
+
     /// Bytes of replies held: what decides when a batch is worth sending.
     pub fn bytes(&self) -> usize {
         self.replies.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_travel() {
+        let mut batch = OutcomeBatch::new(GatewayId::of(3, 1));
+        let aborts = Abort::ALL.map(OutcomeStatus::Aborted);
+        let others = [OutcomeStatus::Committed, OutcomeStatus::Busy, OutcomeStatus::Refused];
+        let more = [OutcomeStatus::Superseded, OutcomeStatus::Unknown];
+        for (i, status) in aborts.into_iter().chain(others).chain(more).enumerate() {
+            let reply = vec![i as u8; i];
+            batch.push(ChunkNo(i as u64), 7, Gsn(9), status, |out| out.extend_from_slice(&reply));
+        }
+        let mut bytes = Vec::new();
+        batch.encode(&mut bytes);
+        let back = OutcomeBatch::decode(&mut Reader(&bytes)).unwrap();
+        assert_eq!((back.gateway, &back.outcomes), (batch.gateway, &batch.outcomes));
+        assert!(back.outcomes.iter().all(|outcome| back.reply(outcome) == batch.reply(outcome)));
+        for cut in 0..bytes.len() {
+            assert!(OutcomeBatch::decode(&mut Reader(&bytes[..cut])).is_none());
+        }
     }
 }

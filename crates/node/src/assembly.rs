@@ -8,7 +8,7 @@ use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::key::{SLOTS, shard_of_slot};
 use ordain_model::{Batch, Digest, Epoch, GatewayId, Registry};
 use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role};
-use ordain_sequencer::{InputLog, LogSettings, Sequencer};
+use ordain_sequencer::{InputLog, LogSettings, Neighbours, Sequencer};
 use ordain_store::MemoryStore;
 
 /// The role numbers of a node.
@@ -130,17 +130,23 @@ impl Assembly {
         }
         let at = |role| Address { node: settings.node, role };
         let shards: Vec<Address> = (0..settings.shards as u16).map(|i| at(places::SHARDS + i)).collect();
-        let gateways: BTreeMap<GatewayId, Address> =
-            (0..settings.gateways as u16).map(|i| (GatewayId(i), at(places::GATEWAYS + i))).collect();
+        let gateways: BTreeMap<GatewayId, Address> = (0..settings.gateways as u16)
+            .map(|i| (GatewayId::of(settings.node.0, i), at(places::GATEWAYS + i)))
+            .collect();
         let sequencer = at(places::SEQUENCER);
         let shard_settings = calvin::Settings { window: settings.window, bugs: settings.bugs };
         let mut assembly = Assembly {
             sequencer: Sequencer::new(
                 ordain_sequencer::Settings { bugs: settings.bugs, ..settings.sequencer.clone() },
                 registry.clone(),
-                at(places::LOG),
-                &shards,
-                gateways.clone(),
+                Neighbours {
+                    me: sequencer,
+                    log: at(places::LOG),
+                    executors: shards.clone(),
+                    courier: None,
+                    gateways: places::GATEWAYS,
+                },
+                false,
             ),
             log: InputLog::new(LogSettings::default(), None, sequencer, shards.clone()),
             shards: (0..settings.shards)

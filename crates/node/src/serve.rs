@@ -165,7 +165,7 @@ impl Node {
             if let Some((sequencer, log)) = head.take() {
                 spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
             }
-            let gateway = Gateway::new(GatewayId(i as u16), registry.clone());
+            let gateway = Gateway::new(GatewayId(i as u32), registry.clone());
             let door = Door::new(
                 i,
                 gateway,

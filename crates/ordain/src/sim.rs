@@ -134,7 +134,7 @@ impl System for CalvinSystem {
 
     fn door(&self, node: NodeId, n: u16) -> FrontDoor {
         FrontDoor {
-            id: GatewayId(n),
+            id: GatewayId::of(node.0, n),
             address: Address { node, role: places::GATEWAYS + n },
             engine: Address { node, role: places::SEQUENCER },
         }

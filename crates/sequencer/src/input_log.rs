@@ -33,7 +33,8 @@ pub struct InputLog<X> {
     /// None: nothing is kept (`--ephemeral`).
     writer: Option<LogWriter>,
     sequencer: Address,
-    shards: Vec<Address>,
+    /// Who is told of what was decided: the shards, or the courier for them.
+    sinks: Vec<Address>,
     /// Batches not dispatched yet, and whether each has an entry to wait for.
     queue: VecDeque<(Arc<Batch>, bool)>,
     /// Batches that found the disk full and are being wiped from it.
@@ -62,14 +63,14 @@ impl<X> InputLog<X> {
         settings: LogSettings,
         writer: Option<LogWriter>,
         sequencer: Address,
-        shards: Vec<Address>,
+        sinks: Vec<Address>,
     ) -> InputLog<X> {
         let named = writer.as_ref().map_or(Epoch(0), LogWriter::appended);
         InputLog {
             settings,
             writer,
             sequencer,
-            shards,
+            sinks,
             queue: VecDeque::new(),
             refused: Vec::new(),
             named,
@@ -92,7 +93,7 @@ impl<X> InputLog<X> {
         }
         let mut waits = false;
         if let Some(writer) = &mut self.writer
-            && (batch.has_writes() || batch.epoch.0 - self.named.0 >= RESERVE)
+            && (batch.is_logged() || batch.epoch.0 - self.named.0 >= RESERVE)
         {
             let mut parts = vec![Bytes::Owned(batch.encode_head())];
             parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
@@ -114,8 +115,8 @@ impl<X> InputLog<X> {
             }
             let Some((batch, _)) = self.queue.pop_front() else { return };
             out.send(self.sequencer, Sequencing::Logged(batch.epoch));
-            for shard in &self.shards {
-                out.send(*shard, Sequencing::Sealed(batch.clone()));
+            for sink in &self.sinks {
+                out.send(*sink, Sequencing::Sealed(batch.clone()));
             }
             self.dispatched += 1;
         }

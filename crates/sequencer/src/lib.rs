@@ -20,6 +20,6 @@ mod sessions;
 mod tests;
 
 pub use input_log::{InputLog, LogSettings, RESERVE};
-pub use message::{Message, Sequencing};
-pub use sequencer::{Sequencer, Settings};
+pub use message::{GroupMessage, Message, Post, Sequencing};
+pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

@@ -2,25 +2,33 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Batch, Epoch, Front};
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Batch, Epoch, Front, PartitionId, Registry};
+use ordain_role::{NodeId, PeerChange, Wire};
 
 /// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
 pub enum Message<X> {
     /// Between a gateway and the engine.
     Front(Front),
-    /// Between the sequencer, the input log and the shards.
+    /// Between the sequencer, the input log, the courier and the shards.
     Sequencing(Sequencing),
     /// Between the engine's own roles.
     Engine(X),
+    /// To and between couriers: what crosses partitions.
+    Post(Post<X>),
+    /// Between the logs of twins: what they agree on.
+    Group(GroupMessage),
+    /// From the driver: what becomes of the stream to another node.
+    Peer(PeerChange),
 }
 
-/// Between the sequencer, the input log and the shards.
+/// Between the sequencer, the input log, the courier and the shards.
 #[derive(Clone, Debug)]
 pub enum Sequencing {
     /// Sequencer to input log: make this durable, then dispatch it.
     Append(Arc<Batch>),
-    /// Input log to shards: this is decided; execute it. In epoch order, without exception.
+    /// Input log to courier and shards, courier to shards: this is decided; execute it. In order, without exception.
     Sealed(Arc<Batch>),
     /// Input log to sequencer: the log has taken the batch of this epoch; the next may come.
     Logged(Epoch),
@@ -28,16 +36,75 @@ pub enum Sequencing {
     Rejected(Arc<Batch>),
     /// Input log to sequencer: the disk has space again.
     Writable,
-    /// Shard to sequencer: everything of this epoch and before it is executed here.
+    /// Input log to sequencer: twins have agreed on something else in the place of this batch; nobody will execute it.
+    Lost(Arc<Batch>),
+    /// Input log to sequencer: whose batches the twins take.
+    Leader {
+        /// The node, if there is one.
+        node: Option<NodeId>,
+        /// Since which term.
+        term: u64,
+        /// It is this one, and it knows all that was agreed on before.
+        is_me: bool,
+        /// The largest epoch in this node's log.
+        last: Epoch,
+    },
+    /// Shard to courier or sequencer: everything of this batch and before it is executed here.
     Applied {
-        /// The epoch.
+        /// The batch's epoch.
         epoch: Epoch,
+        /// Its partition.
+        partition: PartitionId,
     },
     /// Shard to sequencer: records of these slots have outlived their time.
     Expired {
         /// The slots, of the 1,024.
         slots: std::ops::Range<usize>,
     },
+    /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
+    /// seal it too, with something in it or not.
+    Reached(Epoch),
+}
+
+/// To and between couriers.
+#[derive(Clone, Debug)]
+pub enum Post<X> {
+    /// Sequencer to its courier, and on to the peers': a batch of this epoch is on its way.
+    Opened(Epoch),
+    /// All epochs of a sequencer up to one are sealed, and those since the last such message are empty but perhaps
+    /// the last (calvin.md, section 3: BATCH, BATCH_RANGE).
+    Slot {
+        /// The sequencer.
+        sequencer: PartitionId,
+        /// Up to where.
+        through: Epoch,
+        /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
+        content: Option<Arc<Vec<u8>>>,
+    },
+    /// Something of an engine for a shard of another partition (calvin.md, section 3: READ_RESULT).
+    Letter {
+        /// The shard, numbered through the replica.
+        to: u16,
+        /// What it is told.
+        letter: X,
+    },
+    /// Everything up to this epoch is executed at the sender, and it could do it again alone (calvin.md, section 3:
+    /// PROGRESS).
+    Progress(Epoch),
+    /// The sender asks for everything after this epoch that the receiver has for it (calvin.md, section 3: RESEND).
+    /// If the receiver is not of the sender's replica, it stands in for its twin there until told otherwise.
+    Resume(Epoch),
+    /// The receiver need not stand in for its twin any more.
+    Relieved,
+}
+
+/// Between the logs of twins.
+#[derive(Clone, Debug)]
+pub struct GroupMessage {
+    /// Who says it.
+    pub from: NodeId,
+    /// What: the consensus crate's own encoding.
+    pub bytes: Arc<Vec<u8>>,
 }
 
 impl<X> From<Front> for Message<X> {
@@ -52,6 +119,24 @@ impl<X> From<Sequencing> for Message<X> {
     }
 }
 
+impl<X> From<Post<X>> for Message<X> {
+    fn from(message: Post<X>) -> Self {
+        Message::Post(message)
+    }
+}
+
+impl<X> From<GroupMessage> for Message<X> {
+    fn from(message: GroupMessage) -> Self {
+        Message::Group(message)
+    }
+}
+
+impl<X> From<PeerChange> for Message<X> {
+    fn from(change: PeerChange) -> Self {
+        Message::Peer(change)
+    }
+}
+
 impl<X> TryFrom<Message<X>> for Front {
     type Error = Message<X>;
 
@@ -60,5 +145,91 @@ impl<X> TryFrom<Message<X>> for Front {
             Message::Front(front) => Ok(front),
             other => Err(other),
         }
+    }
+}
+
+/// What of it crosses nodes; the rest is between roles of one.
+impl<X: Wire> Wire for Message<X> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Front(front) => {
+                wire::u8(out, 0);
+                front.encode(out);
+            }
+            Message::Post(post) => {
+                wire::u8(out, 1);
+                post.encode(out);
+            }
+            Message::Group(GroupMessage { from, bytes }) => {
+                wire::u8(out, 2);
+                wire::u16(out, from.0);
+                wire::bytes(out, bytes);
+            }
+            Message::Sequencing(Sequencing::Reached(epoch)) => {
+                wire::u8(out, 3);
+                wire::u64(out, epoch.0);
+            }
+            // No role sends such a message to another node. It would be refused there.
+            Message::Sequencing(_) | Message::Engine(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
+        }
+    }
+
+    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Reader(bytes);
+        let message = match bytes.u8()? {
+            0 => Front::decode(registry, &mut bytes)?.into(),
+            1 => return Post::decode(registry, bytes.0).map(Message::Post),
+            2 => {
+                let (from, content) = (NodeId(bytes.u16()?), bytes.bytes()?.to_vec());
+                GroupMessage { from, bytes: Arc::new(content) }.into()
+            }
+            3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
+            _ => return None,
+        };
+        bytes.end(message)
+    }
+}
+
+impl<X: Wire> Wire for Post<X> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut epoch = |tag, epoch: &Epoch| {
+            wire::u8(out, tag);
+            wire::u64(out, epoch.0);
+        };
+        match self {
+            Post::Opened(at) => epoch(0, at),
+            Post::Progress(at) => epoch(1, at),
+            Post::Resume(at) => epoch(2, at),
+            Post::Relieved => wire::u8(out, 3),
+            Post::Slot { sequencer, through, content } => {
+                wire::u8(out, 4);
+                wire::u16(out, sequencer.0);
+                wire::u64(out, through.0);
+                out.extend_from_slice(content.as_deref().map_or(&[], |content| content));
+            }
+            Post::Letter { to, letter } => {
+                wire::u8(out, 5);
+                wire::u16(out, *to);
+                letter.encode(out);
+            }
+        }
+    }
+
+    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Reader(bytes);
+        let post = match bytes.u8()? {
+            0 => Post::Opened(Epoch(bytes.u64()?)),
+            1 => Post::Progress(Epoch(bytes.u64()?)),
+            2 => Post::Resume(Epoch(bytes.u64()?)),
+            3 => Post::Relieved,
+            4 => {
+                let (sequencer, through) = (PartitionId(bytes.u16()?), Epoch(bytes.u64()?));
+                let content = (!bytes.is_empty()).then(|| Arc::new(bytes.0.to_vec()));
+                return Some(Post::Slot { sequencer, through, content });
+            }
+            5 => return Some(Post::Letter { to: bytes.u16()?, letter: X::decode(registry, bytes.0)? }),
+            _ => return None,
+        };
+        bytes.end(post)
     }
 }

@@ -3,6 +3,12 @@
 //! Epochs are adaptive. A batch closes as soon as the pipeline can take it: the log has the batch before, and
 //! the shards are not too far behind. Whatever arrives meanwhile gathers into the next one. So a lone client
 //! waits for nobody, and under load batches grow to just the size at which fsync and execution keep up.
+//!
+//! In a cluster the sequencers keep their epochs together without a clock: whoever closes a batch says which epoch it
+//! opens, and whoever hears of an epoch beyond its own seals it too, with what is waiting or with nothing. So an idle
+//! cluster is silent, and nobody waits for a tick (calvin.md, section 4.9, where the epochs follow a schedule).
+//!
+//! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,22 +17,21 @@ use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
 
-use crate::message::{Message, Sequencing};
+use crate::message::{Message, Post, Sequencing};
 use crate::sessions::Sessions;
-
-/// The gateway of the transactions that the database itself submits; nobody waits for their outcomes.
-const HOUSE: GatewayId = GatewayId(u16::MAX);
 
 /// How the sequencer is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The partition whose sequencer this is.
     pub partition: PartitionId,
+    /// The version of the layout, for the batches.
+    pub layout: u32,
     /// Most transactions in a batch (calvin.md, section 6, `batch_cap`).
     pub batch_cap: u32,
-    /// How many epochs the slowest shard may be behind before no new batch is closed (`lag_max`).
+    /// How many of its batches may be unexecuted before no new one is closed (`lag_max`).
     pub lag_max: u64,
     /// How long an open batch waits for more before it closes although the pipeline is ready.
     pub linger: Micros,
@@ -40,6 +45,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             partition: PartitionId(0),
+            layout: 1,
             batch_cap: Gsn::MAX_BATCH,
             lag_max: 4,
             linger: Micros(0),
@@ -49,13 +55,40 @@ impl Default for Settings {
     }
 }
 
+/// Where a sequencer's neighbours are.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    /// This very role; on the other nodes it has the same number.
+    pub me: Address,
+    /// The input log.
+    pub log: Address,
+    /// Who says what is executed here: the shards, or the courier for them.
+    pub executors: Vec<Address>,
+    /// The courier, if there are other partitions.
+    pub courier: Option<Address>,
+    /// The role number of the first gateway on every node.
+    pub gateways: u16,
+}
+
+impl Neighbours {
+    /// Where outcomes for a gateway go, if anybody waits for them.
+    pub fn gateway(&self, gateway: GatewayId) -> Option<Address> {
+        door(self.gateways, gateway)
+    }
+}
+
+/// Where a gateway is, given the role number of the first on every node.
+pub fn door(first: u16, gateway: GatewayId) -> Option<Address> {
+    let at = Address { node: NodeId(gateway.node()), role: first.wrapping_add(gateway.number()) };
+    (gateway != GatewayId::HOUSE).then_some(at)
+}
+
 /// Collects requests and closes epochs.
 #[derive(Debug)]
 pub struct Sequencer<X> {
     settings: Settings,
     registry: Arc<Registry>,
-    log: Address,
-    gateways: BTreeMap<GatewayId, Address>,
+    neighbours: Neighbours,
     /// Chunks in order of arrival, not yet in a batch.
     waiting: VecDeque<Arc<Chunk>>,
     waiting_txns: usize,
@@ -65,8 +98,14 @@ pub struct Sequencer<X> {
     now: Millis,
     /// The batch that the log has not made durable yet.
     in_log: Option<Arc<Batch>>,
-    /// What each shard has applied; the pipeline's window counts from the smallest.
+    /// What each executor has applied; the pipeline's window counts from the smallest.
     applied: BTreeMap<Address, Epoch>,
+    /// Batches that were closed and are not applied, by epoch.
+    under_way: VecDeque<Epoch>,
+    /// The largest epoch that any partition has opened.
+    reached: Epoch,
+    /// Whose batches count, and which role of it to pass chunks on to. Where there are no twins: this one's.
+    leader: Leader,
     sessions: Sessions,
     /// The disk is full: only reads are sequenced.
     full: bool,
@@ -79,6 +118,15 @@ pub struct Sequencer<X> {
     marker: std::marker::PhantomData<fn() -> X>,
 }
 
+/// Whose batches the twins take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leader {
+    Me,
+    Other(NodeId),
+    /// Nobody, or nobody that is known.
+    Nobody,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     batches: u64,
@@ -86,30 +134,34 @@ struct Counts {
     busy: u64,
     refused: u64,
     duplicates: u64,
+    passed_on: u64,
+    lost: u64,
 }
 
 const LINGER: TimerId = TimerId(1);
 
 impl<X> Sequencer<X> {
-    /// A sequencer whose last sealed epoch is `epoch`, before which every batch was [noted](Self::replay).
+    /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
     pub fn new(
         settings: Settings,
         registry: Arc<Registry>,
-        log: Address,
-        shards: &[Address],
-        gateways: BTreeMap<GatewayId, Address>,
+        neighbours: Neighbours,
+        has_twins: bool,
     ) -> Sequencer<X> {
+        let applied = neighbours.executors.iter().map(|executor| (*executor, Epoch(0))).collect();
         Sequencer {
             settings,
             registry,
-            log,
-            gateways,
+            neighbours,
             waiting: VecDeque::new(),
             waiting_txns: 0,
             epoch: Epoch(0),
             now: Millis(0),
             in_log: None,
-            applied: shards.iter().map(|s| (*s, Epoch(0))).collect(),
+            applied,
+            under_way: VecDeque::new(),
+            reached: Epoch(0),
+            leader: if has_twins { Leader::Nobody } else { Leader::Me },
             sessions: Sessions::default(),
             full: false,
             lingering: false,
@@ -130,10 +182,13 @@ impl<X> Sequencer<X> {
     /// large as any that was ever handed out.
     pub fn resume_after(&mut self, epoch: Epoch) {
         self.epoch = epoch;
-        self.applied.values_mut().for_each(|applied| *applied = epoch);
     }
 
     fn submit(&mut self, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+        if let Leader::Other(node) = self.leader {
+            self.counts.passed_on += chunk.txns().len() as u64;
+            return out.send(Address { node, ..self.neighbours.me }, Front::Submit(chunk));
+        }
         if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
             self.counts.busy += chunk.txns().len() as u64;
             self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
@@ -152,29 +207,43 @@ impl<X> Sequencer<X> {
         which: impl Fn(&Txn) -> bool,
         out: &mut Outbox<Message<X>>,
     ) {
-        let Some(gateway) = self.gateways.get(&chunk.gateway) else { return };
+        let Some(gateway) = self.neighbours.gateway(chunk.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(chunk.gateway);
         for txn in chunk.txns().iter().filter(|txn| which(txn)) {
             outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |_| {});
         }
         if !outcomes.is_empty() {
-            out.send(*gateway, Front::Outcomes(outcomes));
+            out.send(gateway, Front::Outcomes(outcomes));
         }
+    }
+
+    /// Whether the log can take another batch of this sequencer.
+    fn has_turn(&self) -> bool {
+        self.in_log.is_none() && self.leader == Leader::Me
     }
 
     /// Whether there is something to close and the pipeline can take it.
     fn may_close(&self) -> bool {
-        let slowest = self.applied.values().min().copied().unwrap_or(self.epoch);
-        let lag = self.epoch.0.saturating_sub(slowest.0);
-        !self.waiting.is_empty() && self.in_log.is_none() && lag < self.settings.lag_max
+        !self.waiting.is_empty() && self.has_turn() && self.has_room()
     }
 
-    /// Closes the open batch if the pipeline can take it.
+    /// Whether execution is not too far behind.
+    fn has_room(&self) -> bool {
+        (self.under_way.len() as u64) < self.settings.lag_max
+    }
+
+    /// Closes the open batch if the pipeline can take it. An epoch that others have opened is sealed even if there is
+    /// nothing to put in it, or nothing may.
     fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let is_awaited = self.reached > self.epoch;
+        if is_awaited && self.has_turn() && !self.may_close() {
+            let empty = self.open(now);
+            return self.append(empty, out);
+        }
         if !self.may_close() {
             return;
         }
-        let enough = self.waiting_txns >= self.settings.batch_cap as usize;
+        let enough = is_awaited || self.waiting_txns >= self.settings.batch_cap as usize;
         if self.settings.linger.0 > 0 && !enough {
             if !self.lingering {
                 self.lingering = true;
@@ -185,16 +254,25 @@ impl<X> Sequencer<X> {
         self.close(now, out);
     }
 
-    fn close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    /// The next batch, with nothing in it.
+    fn open(&mut self, now: Now) -> Batch {
         self.now = self.now.max(now.wall.to_millis());
-        let mut batch = Batch {
-            epoch: self.epoch.next(),
+        Batch {
+            epoch: self.epoch.next().max(self.reached),
             partition: self.settings.partition,
+            layout: self.settings.layout,
             now: self.now,
             total: 0,
             chunks: Vec::new(),
             lookups: Vec::new(),
-        };
+        }
+    }
+
+    fn close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let mut batch = self.open(now);
+        if let Some(courier) = self.neighbours.courier.filter(|_| batch.epoch > self.reached) {
+            out.send(courier, Post::Opened(batch.epoch));
+        }
         let mut requests = BTreeMap::new();
         while let Some(chunk) = self.waiting.front() {
             let end = batch.total + chunk.span();
@@ -208,7 +286,7 @@ impl<X> Sequencer<X> {
                 if let Some(lookup) = self.lookup(&chunk, txn, &mut requests) {
                     batch.lookups.push(lookup);
                     skipped.push(txn.index);
-                } else if self.full && !txn.read_only {
+                } else if self.full && txn.logged {
                     skipped.push(txn.index);
                 }
             }
@@ -222,6 +300,7 @@ impl<X> Sequencer<X> {
         self.counts.batches += 1;
         self.counts.txns += u64::from(batch.total);
         self.counts.duplicates += batch.lookups.len() as u64;
+        self.under_way.push_back(batch.epoch);
         self.append(batch, out);
     }
 
@@ -229,13 +308,64 @@ impl<X> Sequencer<X> {
         let batch = Arc::new(batch);
         self.epoch = batch.epoch;
         self.in_log = Some(batch.clone());
-        out.send(self.log, Sequencing::Append(batch));
+        out.send(self.neighbours.log, Sequencing::Append(batch));
     }
 
     /// The batch in the log is durable: from now on its requests are known.
     fn logged(&mut self, epoch: Epoch) {
         if let Some(batch) = self.in_log.take_if(|batch| batch.epoch == epoch) {
             self.sessions.note(&batch);
+        }
+    }
+
+    /// Twins have agreed on a batch, this one's or another's: its requests are known from now on, and its epoch and
+    /// time are past.
+    fn agreed(&mut self, batch: &Batch) {
+        self.epoch = self.epoch.max(batch.epoch);
+        self.now = self.now.max(batch.now);
+        self.sessions.note(batch);
+    }
+
+    /// Another leads now, or this one does.
+    fn led_by(&mut self, leader: Leader, last: Epoch, out: &mut Outbox<Message<X>>) {
+        self.leader = leader;
+        self.epoch = self.epoch.max(last);
+        if let Leader::Other(node) = leader {
+            let there = Address { node, ..self.neighbours.me };
+            self.waiting_txns = 0;
+            for chunk in self.waiting.drain(..) {
+                // The house's own are made again by the leader.
+                if chunk.gateway != GatewayId::HOUSE {
+                    self.counts.passed_on += chunk.txns().len() as u64;
+                    out.send(there, Front::Submit(chunk));
+                }
+            }
+            if self.reached > self.epoch {
+                out.send(there, Sequencing::Reached(self.reached));
+            }
+        }
+    }
+
+    /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
+    fn lost(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
+        self.counts.lost += u64::from(batch.total);
+        self.in_log.take_if(|lost| lost.epoch == batch.epoch);
+        self.under_way.retain(|epoch| *epoch != batch.epoch);
+        for placed in batch.chunks.iter().rev() {
+            self.waiting_txns += placed.chunk.txns().len();
+            self.waiting.push_front(placed.chunk.clone());
+        }
+        self.led_by(self.leader, self.epoch, out);
+    }
+
+    /// Another partition has opened an epoch.
+    fn reach(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if epoch <= self.reached {
+            return;
+        }
+        self.reached = epoch;
+        if let Leader::Other(node) = self.leader {
+            out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(epoch));
         }
     }
 
@@ -267,7 +397,7 @@ impl<X> Sequencer<X> {
         let refused = |txn: &Txn| {
             let asked =
                 |l: &Lookup| (l.gateway, l.chunk, l.index) == (chunk.gateway, chunk.number, txn.index);
-            !txn.read_only && !lookups.iter().any(asked)
+            txn.logged && !lookups.iter().any(asked)
         };
         self.counts.refused += chunk.txns().iter().filter(|txn| refused(txn)).count() as u64;
         self.answer_all(chunk, OutcomeStatus::Refused, refused, out);
@@ -276,11 +406,12 @@ impl<X> Sequencer<X> {
     /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
     fn rejected(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
-        if !batch.has_writes() {
+        if !batch.is_logged() {
             // Not even a mark fits on the disk, and the epochs that need none are used up. This one can be had
             // again: nobody has seen it.
             self.in_log = None;
             self.epoch = Epoch(batch.epoch.0 - 1);
+            self.under_way.retain(|epoch| *epoch != batch.epoch);
             batch.chunks.iter().for_each(|placed| {
                 self.answer_all(
                     &placed.chunk,
@@ -297,13 +428,13 @@ impl<X> Sequencer<X> {
         for placed in &mut reads.chunks {
             let chunk = placed.chunk.clone();
             let already = std::mem::take(&mut placed.skipped);
-            let writes = |txn: &Txn| !txn.read_only && already.binary_search(&txn.index).is_err();
+            let writes = |txn: &Txn| txn.logged && already.binary_search(&txn.index).is_err();
             self.counts.refused += chunk.txns().iter().filter(|t| writes(t)).count() as u64;
             self.answer_all(&chunk, OutcomeStatus::Refused, writes, out);
             placed.skipped = chunk
                 .txns()
                 .iter()
-                .filter(|txn| !txn.read_only || already.binary_search(&txn.index).is_ok())
+                .filter(|txn| txn.logged || already.binary_search(&txn.index).is_ok())
                 .map(|txn| txn.index)
                 .collect();
         }
@@ -318,19 +449,29 @@ impl<X> Sequencer<X> {
 
     /// Answers a retry whose first attempt cannot be looked up now, or was refused as well.
     fn refuse_lookup(&self, lookup: &Lookup, out: &mut Outbox<Message<X>>) {
-        let Some(gateway) = self.gateways.get(&lookup.gateway) else { return };
+        let Some(gateway) = self.neighbours.gateway(lookup.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(lookup.gateway);
         outcomes.push(lookup.chunk, lookup.index, Gsn::NONE, OutcomeStatus::Refused, |_| {});
-        out.send(*gateway, Front::Outcomes(outcomes));
+        out.send(gateway, Front::Outcomes(outcomes));
+    }
+
+    fn applied(&mut self, executor: Address, epoch: Epoch) {
+        if let Some(applied) = self.applied.get_mut(&executor) {
+            *applied = (*applied).max(epoch);
+        }
+        let slowest = self.applied.values().min().copied().unwrap_or(epoch);
+        while self.under_way.front().is_some_and(|epoch| *epoch <= slowest) {
+            self.under_way.pop_front();
+        }
     }
 
     /// Submits the sweep of slots that hold records whose time has come.
     fn sweep(&mut self, slots: std::ops::Range<usize>) {
-        if self.full || !self.sweeps.insert(slots.start) {
+        if self.full || self.leader != Leader::Me || !self.sweeps.insert(slots.start) {
             return;
         }
         self.house += 1;
-        let mut chunk = Chunk::new(HOUSE, ChunkNo(self.house));
+        let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
         let pushed = chunk.push(&self.registry, Call::new(system::EXPIRE, Db(0)), |args| {
             args.push_int(slots.start as i64).push_int(slots.end as i64);
         });
@@ -349,11 +490,15 @@ impl<X: Send> Role for Sequencer<X> {
             Event::Message { from, message } => match message {
                 Message::Front(Front::Submit(chunk)) => self.submit(chunk, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(epoch),
-                Message::Sequencing(Sequencing::Applied { epoch }) => {
-                    if let Some(applied) = self.applied.get_mut(&from) {
-                        *applied = (*applied).max(epoch);
-                    }
+                Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
+                Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
+                Message::Sequencing(Sequencing::Lost(batch)) => self.lost(&batch, out),
+                Message::Sequencing(Sequencing::Leader { node, is_me, last, .. }) => {
+                    let other = node.filter(|node| *node != self.neighbours.me.node);
+                    let leader = other.map_or(Leader::Nobody, Leader::Other);
+                    self.led_by(if is_me { Leader::Me } else { leader }, last, out);
                 }
+                Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(&batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
@@ -385,6 +530,8 @@ impl<X: Send> Role for Sequencer<X> {
         report("ordain_sequencer_refused_total", self.counts.refused as f64);
         report("ordain_sequencer_duplicates_total", self.counts.duplicates as f64);
         report("ordain_sequencer_waiting", self.waiting_txns as f64);
+        report("ordain_sequencer_passed_on_total", self.counts.passed_on as f64);
+        report("ordain_sequencer_lost_total", self.counts.lost as f64);
     }
 }
 
@@ -396,5 +543,8 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Sequencing(Sequencing::Sealed(_)) => "sealed",
         Message::Sequencing(_) => "sequencing",
         Message::Engine(_) => "engine",
+        Message::Post(_) => "post",
+        Message::Group(_) => "group",
+        Message::Peer(_) => "peer",
     }
 }

@@ -1,6 +1,5 @@
 //! The sequencer and the input log by themselves: each is given events and its outbox is looked at.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
@@ -10,7 +9,7 @@ use ordain_model::{
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
-use crate::{InputLog, LogSettings, Message, RESERVE, Sequencer, Sequencing, Sessions, Settings};
+use crate::{InputLog, LogSettings, Message, Neighbours, RESERVE, Sequencer, Sequencing, Sessions, Settings};
 
 type Sent = Vec<(Address, Message<()>)>;
 
@@ -63,9 +62,10 @@ struct Bench {
 
 impl Bench {
     fn new(settings: Settings) -> Bench {
-        let gateways = BTreeMap::from([(GatewayId(0), GATEWAY)]);
+        let (me, executors) = (Address::default(), SHARDS.to_vec());
+        let neighbours = Neighbours { me, log: LOG, executors, courier: None, gateways: GATEWAY.role };
         let now = Now { elapsed: Micros(0), wall: Micros::from_millis(5000) };
-        Bench { sequencer: Sequencer::new(settings, registry(), LOG, &SHARDS, gateways), now }
+        Bench { sequencer: Sequencer::new(settings, registry(), neighbours, false), now }
     }
 
     fn event(&mut self, event: Event<Message<()>>) -> Outbox<Message<()>> {
@@ -86,7 +86,7 @@ impl Bench {
     fn finish(&mut self, epoch: Epoch) -> Sent {
         let mut sent = self.tell(LOG, Sequencing::Logged(epoch));
         for shard in SHARDS {
-            sent.extend(self.tell(shard, Sequencing::Applied { epoch }));
+            sent.extend(self.tell(shard, Sequencing::Applied { epoch, partition: PartitionId(0) }));
         }
         sent
     }
@@ -163,8 +163,14 @@ fn no_batch_is_closed_while_a_shard_is_too_far_behind() {
     batch_of(&bench.tell(LOG, Sequencing::Logged(Epoch(1))));
     bench.submit(2, &[WRITE]);
     assert!(bench.tell(LOG, Sequencing::Logged(Epoch(2))).is_empty());
-    assert!(bench.tell(SHARDS[0], Sequencing::Applied { epoch: Epoch(2) }).is_empty());
-    assert_eq!(batch_of(&bench.tell(SHARDS[1], Sequencing::Applied { epoch: Epoch(1) })).epoch, Epoch(3));
+    assert!(
+        bench.tell(SHARDS[0], Sequencing::Applied { epoch: Epoch(2), partition: PartitionId(0) }).is_empty()
+    );
+    assert_eq!(
+        batch_of(&bench.tell(SHARDS[1], Sequencing::Applied { epoch: Epoch(1), partition: PartitionId(0) }))
+            .epoch,
+        Epoch(3)
+    );
 }
 
 #[test]
@@ -195,7 +201,9 @@ fn an_open_batch_lingers_until_its_timer_or_its_cap_and_never_past_the_lag() {
     bench.submit(1, &[WRITE]);
     assert!(bench.event(Event::Timer(timer)).sends.is_empty());
     for shard in SHARDS {
-        assert!(bench.tell(shard, Sequencing::Applied { epoch: Epoch(1) }).is_empty());
+        assert!(
+            bench.tell(shard, Sequencing::Applied { epoch: Epoch(1), partition: PartitionId(0) }).is_empty()
+        );
     }
     assert_eq!(batch_of(&bench.submit(2, &[WRITE; 2])).total, 3, "the cap is reached");
     assert!(bench.event(Event::Timer(TimerId(77))).sends.is_empty());
@@ -216,6 +224,7 @@ fn time_does_not_go_back_with_the_wall_clock() {
     let mut last = Batch {
         epoch: Epoch(9),
         partition: PartitionId(0),
+        layout: 1,
         now: Millis(7000),
         total: 0,
         chunks: Vec::new(),
@@ -258,7 +267,7 @@ fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
     refused.sort_unstable_by_key(|(_, index, _)| *index);
     assert_eq!(refused, [0, 2, 3].map(|index| (0, index, OutcomeStatus::Refused)));
     let reads = batch_of(&sent);
-    assert!(!reads.has_writes() && reads.lookups.is_empty());
+    assert!(!reads.is_logged() && reads.lookups.is_empty());
     let left: Vec<Gsn> = reads.txns().map(|(gsn, ..)| gsn).collect();
     assert_eq!(left, [Gsn::new(batch.epoch, PartitionId(0), 1)]);
     // The mark for it finds the disk full as well: everything is told so, and the next one may come.
@@ -289,12 +298,12 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     let sent = bench.submit(2, &[ask(1), ask(2), Ask::Read, ask(2)]);
     assert_eq!(outcomes_of(&sent), [(2, 1, OutcomeStatus::Refused), (2, 3, OutcomeStatus::Refused)]);
     let batch = batch_of(&sent);
-    assert_eq!((batch.lookups.len(), batch.txns().count(), batch.has_writes()), (1, 1, false));
+    assert_eq!((batch.lookups.len(), batch.txns().count(), batch.is_logged()), (1, 1, false));
     bench.finish(batch.epoch);
     bench.tell(LOG, Sequencing::Writable);
     // The same slots are swept now, though they could not be before.
     let sweep = batch_of(&bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }));
-    assert!(sweep.has_writes());
+    assert!(sweep.is_logged());
     // Once: until the batch is closed they need not be asked for again.
     bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
     bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
@@ -313,7 +322,7 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
             let chunks = vec![Placed::whole(0, chunk(0, &asks))];
             let total = asks.len() as u32;
             let (partition, now) = (PartitionId(0), Millis(0));
-            sessions.note(&Batch { epoch, partition, now, total, chunks, lookups: Vec::new() });
+            sessions.note(&Batch { epoch, partition, layout: 1, now, total, chunks, lookups: Vec::new() });
         }
     };
     let is_known = |sessions: &Sessions, id| sessions.is_known(SessionId(id), RequestNo(9));
@@ -345,7 +354,15 @@ fn empty(epoch: u64) -> Arc<Batch> {
 fn batch(epoch: u64, asks: &[Ask]) -> Arc<Batch> {
     let chunks = vec![Placed::whole(0, chunk(epoch, asks))];
     let (epoch, partition, now) = (Epoch(epoch), PartitionId(0), Millis(1));
-    Arc::new(Batch { epoch, partition, now, total: asks.len() as u32, chunks, lookups: Vec::new() })
+    Arc::new(Batch {
+        epoch,
+        partition,
+        layout: 1,
+        now,
+        total: asks.len() as u32,
+        chunks,
+        lookups: Vec::new(),
+    })
 }
 
 struct LogBench {

@@ -205,6 +205,7 @@ pub(crate) mod fixture {
         Batch {
             epoch: Epoch(epoch),
             partition: PartitionId(0),
+            layout: 1,
             now: Millis(1_000 + epoch),
             total,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
@@ -228,7 +229,7 @@ pub(crate) mod fixture {
                 let id = history.sent(Micros(gsn.0), call, chunk.args(txn).encoded().to_vec());
                 history.answered(id, result.status, gsn, &result.reply);
             }
-            if batch.has_writes() {
+            if batch.is_logged() {
                 let mut entry = batch.encode_head();
                 batch.logged().for_each(|placed| entry.extend_from_slice(placed.chunk.logged()));
                 logged.push(Batch::decode(registry, &entry).unwrap());

@@ -92,7 +92,7 @@ impl History {
         match status {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
             // Says nothing of what the request came to.
-            OutcomeStatus::Superseded => {}
+            OutcomeStatus::Superseded | OutcomeStatus::Unknown => {}
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 request.answers.push(Answer { moment, status, gsn, reply: reply.to_vec() });
             }

@@ -121,6 +121,8 @@ pub struct Counts {
     pub restarted_out: u64,
     /// They were turned away, because the pipeline or the disk was full.
     pub turned_away: u64,
+    /// Whether they took effect nobody can tell: the node that would have said so is gone.
+    pub unknown: u64,
     /// How often they were started over, because their reconnaissance was out of date; 0 where a driver cannot know.
     pub restarts: u64,
 }
@@ -134,6 +136,7 @@ impl Counts {
             OutcomeStatus::Aborted(Abort::Restart | Abort::Conflict) => self.restarted_out += 1,
             OutcomeStatus::Aborted(_) => self.aborted += 1,
             OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Superseded => self.turned_away += 1,
+            OutcomeStatus::Unknown => self.unknown += 1,
         }
     }
 }
@@ -144,6 +147,7 @@ impl std::ops::AddAssign for Counts {
         self.aborted += other.aborted;
         self.restarted_out += other.restarted_out;
         self.turned_away += other.turned_away;
+        self.unknown += other.unknown;
         self.restarts += other.restarts;
     }
 }

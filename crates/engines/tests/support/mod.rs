@@ -26,7 +26,7 @@ use ordain_model::{
     OutcomeStatus, PlanError, ReferenceExecutor, Registry, RequestNo, SessionId, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
-use ordain_sequencer::{InputLog, LogSettings, Sequencer, Sequencing};
+use ordain_sequencer::{InputLog, LogSettings, Neighbours, Sequencer, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -152,18 +152,23 @@ pub fn gauge(role: &dyn Role<Message = Message>, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{} has no gauge {name}", role.name()))
 }
 
+/// Where the neighbours of the sequencer of a node with so many shards are.
+fn neighbours(shards: usize) -> Neighbours {
+    Neighbours {
+        me: at(SEQUENCER),
+        log: at(LOG),
+        executors: (0..shards as u16).map(|i| at(SHARD + i)).collect(),
+        courier: None,
+        gateways: GATEWAY,
+    }
+}
+
 impl Bench {
     /// A node that has never run.
     pub fn new(options: Options) -> Bench {
         let registry = registry();
         let mut bench = Bench {
-            sequencer: Sequencer::new(
-                options.sequencer.clone(),
-                registry.clone(),
-                at(LOG),
-                &[],
-                BTreeMap::new(),
-            ),
+            sequencer: Sequencer::new(options.sequencer.clone(), registry.clone(), neighbours(0), false),
             log: InputLog::new(LogSettings::default(), None, at(SEQUENCER), Vec::new()),
             shards: Vec::new(),
             gateways: Vec::new(),
@@ -195,10 +200,9 @@ impl Bench {
         let Options { shards, gateways, window, bugs, .. } = self.options;
         let shard_places: Vec<Address> = (0..shards as u16).map(|i| at(SHARD + i)).collect();
         let gateway_places: BTreeMap<GatewayId, Address> =
-            (0..gateways as u16).map(|i| (GatewayId(i), at(GATEWAY + i))).collect();
+            (0..gateways as u16).map(|i| (GatewayId::of(0, i), at(GATEWAY + i))).collect();
         let settings = ordain_sequencer::Settings { bugs, ..self.options.sequencer.clone() };
-        self.sequencer =
-            Sequencer::new(settings, self.registry.clone(), at(LOG), &shard_places, gateway_places.clone());
+        self.sequencer = Sequencer::new(settings, self.registry.clone(), neighbours(shards), false);
         let places = Places {
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
@@ -232,7 +236,8 @@ impl Bench {
         self.log =
             InputLog::new(LogSettings { bugs, ..Default::default() }, writer, at(SEQUENCER), shard_places);
         let registry = &self.registry;
-        self.gateways = (0..gateways as u16).map(|i| Gateway::new(GatewayId(i), registry.clone())).collect();
+        self.gateways =
+            (0..gateways as u16).map(|i| Gateway::new(GatewayId::of(0, i), registry.clone())).collect();
         for role in [SEQUENCER, LOG].into_iter().chain((0..shards as u16).map(|i| SHARD + i)) {
             self.handle(role, Event::Start);
         }
@@ -515,8 +520,7 @@ impl Bench {
                 let before = chunks.insert(placed.chunk.gateway, number);
                 assert!(before.is_none_or(|before| before < number), "a gateway's chunks changed places");
             }
-            for (gsn, chunk, txn) in batch.txns().filter(|(_, chunk, _)| chunk.gateway != GatewayId(u16::MAX))
-            {
+            for (gsn, chunk, txn) in batch.txns().filter(|(_, chunk, _)| chunk.gateway != GatewayId::HOUSE) {
                 let place = (chunk.gateway, chunk.number, txn.index);
                 expected.insert(place);
                 let told = self.outcomes.get(&place).map_or(&[][..], |told| told);

@@ -321,5 +321,8 @@ fn an_answer_that_is_no_commit_is_counted_as_what_it_is() {
         counts.count(forms::judge(text.as_bytes()).unwrap());
     }
     counts.count(OutcomeStatus::Committed);
-    assert_eq!(counts, Counts { committed: 1, aborted: 1, restarted_out: 1, turned_away: 1, restarts: 0 });
+    assert_eq!(
+        counts,
+        Counts { committed: 1, aborted: 1, restarted_out: 1, turned_away: 1, unknown: 0, restarts: 0 }
+    );
 }

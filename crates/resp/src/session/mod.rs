@@ -417,6 +417,10 @@ impl Answer for Finished<'_> {
                 "MISCONF this node cannot make writes durable now (is its disk full?); reads are served: free \
                  some space and retry",
             ),
+            OutcomeStatus::Unknown => Writer(buffer).error(
+                "UNKNOWN the node that would have said how this request ended is gone: it took effect or it did not; \
+                 look before you repeat it",
+            ),
         }
         buffer
     }

@@ -163,6 +163,7 @@ impl Server {
         let batch = Batch {
             epoch: self.epoch,
             partition: PartitionId(0),
+            layout: 1,
             now: self.now.to_millis(),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, chunk.clone())],

@@ -162,7 +162,7 @@ impl System for Pair {
 
     fn door(&self, node: NodeId, n: u16) -> FrontDoor {
         let address = Address { node, role: 100 + n };
-        FrontDoor { id: GatewayId(n), address, engine: Address { node, role: RECEIVE } }
+        FrontDoor { id: GatewayId::of(node.0, n), address, engine: Address { node, role: RECEIVE } }
     }
 
     fn log(&mut self, _: NodeId, _: &mut dyn Directory) -> Result<Vec<Batch>, String> {

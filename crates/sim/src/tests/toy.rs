@@ -24,7 +24,7 @@ const EXECUTE: u16 = 1;
 const DOORS: u16 = 100;
 const MAIN: NodeId = NodeId(0);
 /// The gateway of transactions whose outcomes nobody waits for.
-const NOBODY: GatewayId = GatewayId(u16::MAX);
+const NOBODY: GatewayId = GatewayId::HOUSE;
 
 /// A mistake that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ impl System for Toy {
 
     fn door(&self, node: NodeId, n: u16) -> FrontDoor {
         FrontDoor {
-            id: GatewayId(node.0 * DOORS + n),
+            id: GatewayId::of(node.0, n),
             address: Address { node, role: DOORS + n },
             engine: Address { node: MAIN, role: ORDER },
         }
@@ -224,7 +224,7 @@ impl System for Toy {
 
 /// Where outcomes for a gateway go.
 fn door_of(gateway: GatewayId) -> Address {
-    Address { node: NodeId(gateway.0 / DOORS), role: DOORS + gateway.0 % DOORS }
+    Address { node: NodeId(gateway.node()), role: DOORS + gateway.number() }
 }
 
 /// A sealed batch and whether it is logged.
@@ -259,6 +259,7 @@ impl Order {
         let mut batch = Batch {
             epoch: self.epoch,
             partition: PartitionId(0),
+            layout: 1,
             now: self.now,
             total: 0,
             chunks: Vec::new(),
@@ -278,7 +279,7 @@ impl Order {
             batch.total += chunk.span();
             batch.chunks.push(Placed { base, chunk, skipped });
         }
-        let logged = batch.has_writes();
+        let logged = batch.is_logged();
         if logged {
             let mut parts = vec![Bytes::Owned(batch.encode_head())];
             parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
