@@ -34,6 +34,8 @@ const LAYERS: &[Row] = &[
     // What everyone speaks.
     row("model",     &[], &[]),
     row("role",      &["model"], &[]),
+    // The stream of messages between two nodes, which both drivers carry.
+    row("link",      &["model", "role"], &[]),
     // Records, input log, commands, workloads: none knows what a transaction is for.
     row("store",     &["model"], &[]),
     row("log",       &["model", "role"], &[]),
@@ -45,8 +47,8 @@ const LAYERS: &[Row] = &[
     row("engines",   &["model", "role", "store", "sequencer"], &["commands", "workload", "sim", "gateway", "log"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &[]),
-    row("runtime",   &["model", "role", "gateway"], &[]),
-    row("sim",       &["model", "role", "gateway", "log"], &["store", "engines", "sequencer"]),
+    row("runtime",   &["model", "role", "link", "gateway"], &[]),
+    row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
     // What knows everything below it.
     row("node",      &["model", "role", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload"], &[]),
