@@ -340,7 +340,7 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
 #[test]
 fn what_is_not_for_the_sequencer_stops_it() {
     let mut bench = Bench::new(Settings::default());
-    for message in [Message::Sequencing(Sequencing::Sealed(empty(1))), Message::Engine(())] {
+    for message in [Message::Sequencing(Sequencing::Append(empty(1))), Message::Engine(())] {
         assert!(bench.event(Event::Message { from: LOG, message }).halt.is_some());
     }
 }
