@@ -134,8 +134,13 @@ impl SegmentHeader {
     /// What the checksum of every entry of this segment begins with: an entry of another log or segment does
     /// not pass in this one.
     pub fn seed(&self) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(&self.identity), &self.first_epoch.0.to_le_bytes())
+        seed(&self.identity, self.first_epoch)
     }
+}
+
+/// See [`SegmentHeader::seed`].
+pub(crate) fn seed(identity: &[u8], first_epoch: Epoch) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(identity), &first_epoch.0.to_le_bytes())
 }
 
 /// The head of an entry.

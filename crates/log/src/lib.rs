@@ -10,23 +10,24 @@
 //! `docs/log-format.md`.
 //!
 //! The way to read it: `format` is the bytes; `walk` reads and judges a whole log and changes nothing;
-//! `recovery` acts on that judgement and makes a writer; `writer` is the group commit; `tools` is what the
+//! `recovery` acts on that judgement and makes a writer; `writer` is the group commit; `fetch` reads old entries of a
+//! log that is being written; `tools` is what the
 //! command line needs; [`memory`] is a directory that forgets what was not synced, for tests and the simulator.
 
 mod config;
+mod fetch;
 mod format;
 pub mod memory;
 mod recovery;
-mod space;
 mod tools;
 mod walk;
 mod writer;
 
 pub use config::{Durability, LogConfig, LogError};
+pub use fetch::{Fetch, Place};
 pub use format::{Kind, MAX_IDENTITY, VERSION};
 pub use memory::MemoryDirectory;
 pub use recovery::{Entry, Recovered};
-pub use space::{Space, in_space};
 pub use tools::{Report, inspect, trim, verify};
 pub use walk::{EntryInfo, Item, SegmentInfo, Torn};
 pub use writer::{AppendError, LogStats, LogWriter, Pending, Progress};

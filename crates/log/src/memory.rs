@@ -266,9 +266,14 @@ impl Directory for MemoryDirectory {
             | DiskOp::Write { file, .. }
             | DiskOp::Sync { file }
             | DiskOp::SetLen { file, .. }
-            | DiskOp::Remove { file } => file.as_str(),
+            | DiskOp::Remove { file }
+            | DiskOp::Read { file, .. } => file.as_str(),
             DiskOp::SyncDirectory => ITSELF,
         };
+        if let DiskOp::Read { offset, len, into, .. } = op {
+            into.put(self.read(file, *offset, *len)?);
+            return Ok(());
+        }
         if self.read_only {
             return Err(DiskError::ReadOnly { file: file.to_owned() });
         }
@@ -334,6 +339,8 @@ impl Directory for MemoryDirectory {
                 self.forget_unnamed();
                 Ok(())
             }
+            // It was carried out above: a full or read-only disk can be read.
+            DiskOp::Read { .. } => Ok(()),
         }
     }
 }

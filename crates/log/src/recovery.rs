@@ -7,6 +7,7 @@ use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 
 use crate::carry_out;
 use crate::config::{LogConfig, LogError};
+use crate::fetch::Place;
 use crate::format::{HEAD, Kind, LINK, SegmentHeader, file_name};
 use crate::walk::{Item, Torn, Walk, walk};
 use crate::writer::{Current, LogWriter, Progress, zeros};
@@ -55,12 +56,30 @@ impl LogWriter {
         config: LogConfig,
         mut visit: impl FnMut(Entry) -> Result<(), String>,
     ) -> Result<(LogWriter, Recovered), LogError> {
+        LogWriter::open_placed(directory, config, |_, entry| visit(entry))
+    }
+
+    /// As [`LogWriter::open`], and says of each entry where it stands, for a later [`Fetch`](crate::Fetch).
+    ///
+    /// # Errors
+    /// As [`LogWriter::open`].
+    pub fn open_placed(
+        directory: &mut dyn Directory,
+        config: LogConfig,
+        mut visit: impl FnMut(Place, Entry) -> Result<(), String>,
+    ) -> Result<(LogWriter, Recovered), LogError> {
         config.check()?;
+        let mut segment = Epoch(0);
         let walk = walk(directory, Some(&config.identity), &mut |item| match item {
             Item::Entry(info, payload) if info.kind == Kind::Data => {
-                visit(Entry { epoch: info.epoch, term: info.term, payload })
+                let place = Place { segment, offset: info.offset };
+                visit(place, Entry { epoch: info.epoch, term: info.term, payload })
             }
-            Item::Entry(..) | Item::Segment(_) => Ok(()),
+            Item::Entry(..) => Ok(()),
+            Item::Segment(info) => {
+                segment = info.first_epoch;
+                Ok(())
+            }
         })?;
         if walk.segments.is_empty() && config.expect_existing {
             return Err(LogError::Absent);

@@ -11,6 +11,7 @@ use ordain_model::Epoch;
 use ordain_role::{Bug, Bytes, DiskDone, DiskError, DiskOp, DiskRequest};
 
 use crate::config::{Durability, LogConfig};
+use crate::fetch::Place;
 use crate::format::{EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding};
 
 /// How a request ended, for whoever waits for entries.
@@ -507,6 +508,11 @@ impl LogWriter {
     /// The largest epoch that was appended, durable or not.
     pub fn appended(&self) -> Epoch {
         self.appended
+    }
+
+    /// Where the next entry that is written will begin, at the earliest: all that is durable stands before.
+    pub fn place(&self) -> Place {
+        Place { segment: self.current.header.first_epoch, offset: self.current.position }
     }
 
     /// Whether nothing is queued or under way, and nothing that was given up can come back.

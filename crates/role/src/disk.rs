@@ -5,7 +5,7 @@
 //! fsync.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One operation on a file of the node's directory.
 #[derive(Clone, Debug)]
@@ -45,19 +45,38 @@ pub enum DiskOp {
         /// The file.
         file: String,
     },
+    /// Reads up to `len` bytes from `offset` on; fewer only at the end of the file.
+    Read {
+        /// The file.
+        file: String,
+        /// Where to begin.
+        offset: u64,
+        /// How much to read at most.
+        len: usize,
+        /// Where to put it. Whoever asks keeps a copy, and looks when the request is done.
+        into: Fetched,
+    },
 }
 
-impl DiskOp {
-    /// The name of the file that it is about.
-    pub fn file_mut(&mut self) -> Option<&mut String> {
-        match self {
-            DiskOp::Create { file, .. }
-            | DiskOp::Write { file, .. }
-            | DiskOp::Sync { file }
-            | DiskOp::SetLen { file, .. }
-            | DiskOp::Remove { file } => Some(file),
-            DiskOp::SyncDirectory => None,
-        }
+/// Where a disk puts what was read from it.
+#[derive(Clone, Default)]
+pub struct Fetched(Arc<OnceLock<Vec<u8>>>);
+
+impl Fetched {
+    /// Puts it there. What is there already stays.
+    pub fn put(&self, bytes: Vec<u8>) {
+        self.0.get_or_init(|| bytes);
+    }
+
+    /// What was read; nothing if nothing was.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes().len())
     }
 }
 

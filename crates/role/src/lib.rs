@@ -22,7 +22,7 @@ pub mod topology;
 use ordain_model::{Micros, Registry};
 
 pub use bugs::{Bug, Bugs};
-pub use disk::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
+pub use disk::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched};
 pub use topology::{ReplicaId, Topology};
 
 /// A node of the cluster.

@@ -193,6 +193,10 @@ impl Directory for FsDirectory {
                 retry_on_intr(|| rustix::fs::ftruncate(&open.fd, *len)).map_err(|errno| error(file, errno))
             }
             DiskOp::Remove { file } => self.remove(file),
+            DiskOp::Read { file, offset, len, into } => {
+                into.put(self.read(file, *offset, *len)?);
+                Ok(())
+            }
         }
     }
 }
@@ -333,6 +337,7 @@ fn read_pid(fd: &OwnedFd) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_role::Fetched;
     use proptest::prelude::*;
     use tempfile::TempDir;
 
@@ -385,6 +390,11 @@ mod tests {
         assert_eq!(other.read("f", 7, 3).unwrap(), b"net");
         assert_eq!(other.read("f", 12, 3).unwrap(), b"");
         assert_eq!(other.read("f", 99, 3).unwrap(), b"");
+        let into = Fetched::default();
+        d.apply(&DiskOp::Read { file: "f".to_owned(), offset: 9, len: 9, into: into.clone() }).unwrap();
+        assert_eq!(into.bytes(), b"two");
+        let lost = DiskOp::Read { file: "g".to_owned(), offset: 0, len: 9, into: into.clone() };
+        assert!(d.apply(&lost).is_err());
     }
 
     #[test]
