@@ -5,7 +5,7 @@ use std::cell::{Cell as Slot, OnceCell};
 
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Cell, Chunk, Db, Gsn, KeyHash, SlotNo, Txn};
+use ordain_model::{Access, Cell, Chunk, Db, Gsn, KeyHash, Layout, SlotNo, Txn};
 use ordain_store::RecordStore;
 
 use super::rules::drop_expired;
@@ -44,7 +44,7 @@ const FEW: usize = 16;
 impl<'a> Members<'a> {
     /// Gathers the members of compute fragment `n`, every one of which is here or has been lent.
     pub(crate) fn gather(
-        (me, shards): (usize, usize),
+        (me, layout): (usize, &Layout),
         store: &mut impl RecordStore,
         active: &mut Active,
         chunk: &'a Chunk,
@@ -62,13 +62,10 @@ impl<'a> Members<'a> {
             }
             let key = key_of(chunk.args(txn), fragment).bytes;
             let writable = fragment.access == Access::Write;
-            let owner = owner(fragment, shards).unwrap_or(me);
+            let owner = owner(fragment, layout).unwrap_or(me);
             let (cell, version) = if owner != me {
-                let at = active.borrowed.iter().position(|(s, ..)| s == slot);
-                at.map_or((Cell::ABSENT, Gsn::NONE), |at| {
-                    let (_, cell, version) = active.borrowed.swap_remove(at);
-                    (cell, version)
-                })
+                let borrowed = active.borrowed.get_mut(slot).and_then(Option::take);
+                borrowed.unwrap_or((Cell::ABSENT, Gsn::NONE))
             } else {
                 match store.find(fragment.db, key, fragment.hash) {
                     Some(record) if store.cell(record).is_live(active.now) => store.take(record),

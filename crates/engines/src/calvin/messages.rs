@@ -1,20 +1,30 @@
-//! What the shards of a node say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
+//! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
 
-use ordain_model::{Abort, Cell, Gsn, SlotNo};
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Abort, Cell, Epoch, Gsn, Registry, SlotNo};
+use ordain_role::Wire;
 
 /// Everything that one shard has for another, gathered while it handled one event.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardMessage {
-    /// Which shard sends it.
+    /// Which shard sends it, numbered through the replica.
     pub from: usize,
     /// In the order in which they came to be.
     pub items: Vec<(Gsn, Item)>,
-    /// The bytes of the slots.
+    /// The bytes of the slots, one after the other.
     pub bytes: Vec<u8>,
 }
 
+impl ShardMessage {
+    /// The largest epoch among the transactions that it speaks of: whoever keeps it to send it again must keep it
+    /// until that one is past.
+    pub fn epoch(&self) -> Epoch {
+        self.items.iter().map(|(gsn, _)| gsn.epoch()).max().unwrap_or_default()
+    }
+}
+
 /// One thing that a transaction needs from another shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// What a fragment answered: a range of the message's bytes.
     Slot {
@@ -47,4 +57,237 @@ pub enum Item {
         /// Whether it was changed.
         changed: bool,
     },
+}
+
+impl Item {
+    /// What it is about: with the transaction and the sender, what tells it from everything else that is ever said.
+    pub(crate) const fn what(&self) -> (u8, SlotNo) {
+        match self {
+            Item::Slot { slot, .. } => (SLOT, *slot),
+            Item::Vote(_) => (VOTE, SlotNo(0)),
+            Item::Lend { slot, .. } => (LEND, *slot),
+            Item::Return { slot, .. } => (RETURN, *slot),
+        }
+    }
+
+    /// Appends its bytes; where those of a slot begin follows from the slots before it.
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, slot) = self.what();
+        wire::u8(out, kind);
+        match self {
+            Item::Slot { len, poisoned, .. } => {
+                wire::u32(out, slot.0);
+                wire::u32(out, *len);
+                wire::u8(out, u8::from(*poisoned));
+            }
+            Item::Vote(None) => wire::u8(out, 0),
+            Item::Vote(Some((slot, abort))) => {
+                wire::u8(out, abort.code());
+                wire::u32(out, slot.0);
+            }
+            Item::Lend { cell, version, .. } => {
+                wire::u32(out, slot.0);
+                wire::u64(out, version.0);
+                cell.encode(out);
+            }
+            Item::Return { cell, changed, .. } => {
+                wire::u32(out, slot.0);
+                wire::u8(out, u8::from(*changed));
+                cell.encode(out);
+            }
+        }
+    }
+
+    /// The next item; `at` is where the bytes of the next slot begin.
+    fn decode(bytes: &mut Reader<'_>, at: &mut u32) -> Option<Item> {
+        let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
+        Some(match bytes.u8()? {
+            SLOT => {
+                let (slot, len, poisoned) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
+                let begin = std::mem::replace(at, at.checked_add(len)?);
+                Item::Slot { slot, at: begin, len, poisoned }
+            }
+            VOTE => Item::Vote(match bytes.u8()? {
+                0 => None,
+                code => Some((slot(bytes)?, Abort::from_code(code)?)),
+            }),
+            LEND => {
+                let (slot, version) = (slot(bytes)?, Gsn(bytes.u64()?));
+                Item::Lend { slot, cell: cell(bytes)?, version }
+            }
+            RETURN => {
+                let (slot, changed) = (slot(bytes)?, flag(bytes)?);
+                Item::Return { slot, cell: cell(bytes)?, changed }
+            }
+            _ => return None,
+        })
+    }
+}
+
+const SLOT: u8 = 0;
+const VOTE: u8 = 1;
+const LEND: u8 = 2;
+const RETURN: u8 = 3;
+
+/// The fewest bytes that an item takes, with its transaction: those of a vote.
+const LEAST: usize = 10;
+
+fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
+    match bytes.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn cell(bytes: &mut Reader<'_>) -> Option<Cell> {
+    let (cell, rest) = Cell::decode(bytes.0)?;
+    bytes.0 = rest;
+    Some(cell)
+}
+
+impl Wire for ShardMessage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        wire::u16(out, self.from as u16);
+        wire::bytes(out, &self.bytes);
+        wire::u32(out, self.items.len() as u32);
+        for (gsn, item) in &self.items {
+            wire::u64(out, gsn.0);
+            item.encode(out);
+        }
+    }
+
+    fn decode(_registry: &Registry, bytes: &[u8]) -> Option<Self> {
+        let mut rest = Reader(bytes);
+        let (from, bytes) = (usize::from(rest.u16()?), rest.bytes()?.to_vec());
+        let (mut items, mut at) = (Vec::new(), 0);
+        for _ in 0..rest.count(LEAST)? {
+            items.push((Gsn(rest.u64()?), Item::decode(&mut rest, &mut at)?));
+        }
+        if at as usize != bytes.len() {
+            return None;
+        }
+        rest.end(ShardMessage { from, items, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_model::value::HashValue;
+    use ordain_model::{Millis, PartitionId, Value};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cells() -> impl Strategy<Value = Cell> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..12);
+        let hash = prop::collection::vec((bytes(), bytes()), 1..200).prop_map(|fields| {
+            let mut hash = HashValue::default();
+            fields.iter().for_each(|(field, value)| _ = hash.set(field, value));
+            Value::Hash(Arc::new(hash))
+        });
+        let value = prop_oneof![bytes().prop_map(Value::String), hash];
+        prop_oneof![
+            Just(Cell::ABSENT),
+            (value, any::<u64>()).prop_map(|(value, at)| Cell { value: Some(value), expires_at: Millis(at) }),
+        ]
+    }
+
+    /// An item and the bytes of its slot.
+    fn items() -> impl Strategy<Value = (Item, Vec<u8>)> {
+        let slot = || any::<u32>().prop_map(SlotNo);
+        let none = |item| (item, Vec::new());
+        let vote = prop::option::of((slot(), prop::sample::select(Abort::ALL.to_vec())));
+        prop_oneof![
+            (slot(), prop::collection::vec(any::<u8>(), 0..40), any::<bool>()).prop_map(
+                |(slot, bytes, poisoned)| {
+                    (Item::Slot { slot, at: 0, len: bytes.len() as u32, poisoned }, bytes)
+                }
+            ),
+            vote.prop_map(move |vote| none(Item::Vote(vote))),
+            (slot(), cells(), any::<u64>()).prop_map(move |(slot, cell, version)| none(Item::Lend {
+                slot,
+                cell,
+                version: Gsn(version)
+            })),
+            (slot(), cells(), any::<bool>()).prop_map(move |(slot, cell, changed)| none(Item::Return {
+                slot,
+                cell,
+                changed
+            })),
+        ]
+    }
+
+    prop_compose! {
+        fn letters()(from in 0usize..128, items in prop::collection::vec((any::<u64>(), items()), 0..12))
+            -> ShardMessage
+        {
+            let mut letter = ShardMessage { from, ..ShardMessage::default() };
+            for (gsn, (mut item, bytes)) in items {
+                if let Item::Slot { at, .. } = &mut item {
+                    *at = letter.bytes.len() as u32;
+                }
+                letter.bytes.extend(bytes);
+                letter.items.push((Gsn(gsn), item));
+            }
+            letter
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<ShardMessage> {
+        ShardMessage::decode(&Registry::default(), bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn a_letter_arrives_as_it_was_written_and_whole(letter in letters(), cut in any::<prop::sample::Index>()) {
+            let mut bytes = Vec::new();
+            letter.encode(&mut bytes);
+            prop_assert_eq!(decode(&bytes), Some(letter));
+            prop_assert_eq!(decode(&bytes[..cut.index(bytes.len())]), None);
+            bytes.push(0);
+            prop_assert_eq!(decode(&bytes), None);
+        }
+
+        /// Whatever is read of damaged bytes is a letter that could have been written.
+        #[test]
+        fn damage_is_harmless(
+            letter in letters(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = Vec::new();
+            letter.encode(&mut bytes);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Some(read) = decode(&bytes) {
+                let mut next = 0;
+                for (_, item) in &read.items {
+                    if let Item::Slot { at, len, .. } = item {
+                        prop_assert_eq!(*at, next);
+                        next += len;
+                    }
+                }
+                prop_assert_eq!(next as usize, read.bytes.len());
+            }
+        }
+
+        #[test]
+        fn noise_is_no_letter_or_a_small_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(letter) = decode(&bytes) {
+                prop_assert!(letter.bytes.len() + letter.items.len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_letter_is_of_its_latest_epoch() {
+        let gsn = |epoch| Gsn::new(Epoch(epoch), PartitionId(1), 3);
+        let items = [7, 9, 8].map(|epoch| (gsn(epoch), Item::Vote(None))).to_vec();
+        assert_eq!(ShardMessage { items, ..ShardMessage::default() }.epoch(), Epoch(9));
+        assert_eq!(ShardMessage::default().epoch(), Epoch(0));
+    }
 }

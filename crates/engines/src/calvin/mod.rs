@@ -31,6 +31,7 @@
 
 mod covered;
 mod locks;
+mod mail;
 mod members;
 mod messages;
 mod replay;
@@ -38,9 +39,10 @@ mod rules;
 mod sessions;
 mod state;
 
+pub use mail::Places;
 pub use messages::{Item, ShardMessage};
 pub use replay::replay;
-pub use rules::{Places, Settings, Shard};
+pub use rules::{Settings, Shard};
 
 /// The messages of a Calvin node.
 pub type Message = ordain_sequencer::Message<ShardMessage>;

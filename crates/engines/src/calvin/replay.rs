@@ -1,5 +1,5 @@
-//! Runs batches on the shards of a node without a driver: how a restarted node gets back to where it was
-//! (calvin.md, section 4.13).
+//! Runs batches on the shards of a node without a driver: how a restarted node that is alone gets back to where it
+//! was (calvin.md, section 4.13). One that has peers needs what they say, and its courier, to do it again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use ordain_store::RecordStore;
 
 use super::{Message, Shard};
 
-/// Executes a batch to its end on all shards, in any order that their messages allow. Replies go nowhere: who
+/// Executes a batch to its end on all shards of a layout of one partition, in any order that their messages allow. Replies go nowhere: who
 /// waited for them is gone, and a retried request is answered from its session.
 ///
 /// # Errors
@@ -38,12 +38,12 @@ pub fn replay<S: RecordStore + Send>(shards: &mut [Shard<S>], batch: Arc<Batch>)
         let turns = out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
         queue.extend(turns.map(|(timer, _)| (at, Event::Timer(timer))));
     }
-    match shards.iter().find(|shard| shard.applied() < batch.epoch) {
+    match shards.iter().find(|shard| shard.applied() < (batch.epoch, batch.partition)) {
         Some(shard) => Err(format!(
             "replay of epoch {} stopped short: shard {} has applied {}",
             batch.epoch,
             shard.number(),
-            shard.applied()
+            shard.applied().0
         )),
         None => Ok(()),
     }
@@ -53,10 +53,9 @@ pub fn replay<S: RecordStore + Send>(shards: &mut [Shard<S>], batch: Arc<Batch>)
 mod tests {
     use std::collections::BTreeMap;
 
-    use ordain_model::key::{SLOTS, shard_of_slot};
     use ordain_model::{
-        Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, PartitionId, Placed, ReferenceExecutor,
-        Registry, Value, system,
+        Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Layout, Millis, PartitionId, Placed,
+        ReferenceExecutor, Registry, Value, system,
     };
     use ordain_role::NodeId;
     use ordain_store::MemoryStore;
@@ -96,12 +95,16 @@ mod tests {
             let settings = Settings::default();
             let mut shards: Vec<Shard<MemoryStore>> = (0..count)
                 .map(|number| {
-                    let places =
-                        Places { shards: addresses.clone(), sequencer: at(0), gateways: BTreeMap::new() };
-                    let mine = |slot: &usize| shard_of_slot(*slot, count) == number;
-                    let first = (0..SLOTS).find(mine).unwrap();
-                    let end = first + (0..SLOTS).filter(mine).count();
-                    let store = MemoryStore::new(first..end);
+                    let layout = Arc::new(Layout::single(count));
+                    let store = MemoryStore::new(layout.slots_of_shard(number));
+                    let places = Places {
+                        layout,
+                        replica: 0,
+                        shards: addresses.clone(),
+                        sequencer: at(0),
+                        post: None,
+                        gateways: BTreeMap::new(),
+                    };
                     Shard::new(number, places, settings, registry.clone(), store)
                 })
                 .collect();

@@ -1,40 +1,31 @@
 //! The shard: order, locks, execution (calvin.md, sections 4.2 to 4.6).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ordain_model::cell::CellMut;
-use ordain_model::key::{KeyHash, SLOTS, shard_of_slot};
+use ordain_model::key::{KeyHash, session_slot};
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
-    Micros, OutcomeBatch, OutcomeStatus, Registry, ReplyContext, SlotNo, Txn,
+    Micros, OutcomeBatch, OutcomeStatus, PartitionId, Registry, ReplyContext, SlotNo, Txn,
 };
-use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
 use super::Message;
 use super::covered;
 use super::locks::Locks;
+use super::mail::{Early, EarlyItem, Letters, Places};
 use super::members::{Held, Members};
 use super::messages::{Item, ShardMessage};
-use super::sessions::{self, Sessions};
-use super::state::{Active, Lent, TableSlot, owner};
-
-/// Where a shard's peers are.
-#[derive(Clone, Debug)]
-pub struct Places {
-    /// The shards of the partition on this node, in order; a shard's place in it is its number.
-    pub shards: Vec<Address>,
-    /// The sequencer.
-    pub sequencer: Address,
-    /// The gateways of this node.
-    pub gateways: BTreeMap<GatewayId, Address>,
-}
+use super::sessions::Sessions;
+use super::state::{Active, Known, Lent, Loan, ShardSet, owner};
 
 /// How a shard is set up.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +45,12 @@ impl Default for Settings {
 /// One core's share of a partition: its part of the order, its locks, its records.
 #[derive(Debug)]
 pub struct Shard<S> {
+    /// Its number among the shards of the replica.
     number: usize,
+    /// The slots that it owns.
+    slots: Range<usize>,
+    /// The shards of its partition.
+    partition: Range<usize>,
     settings: Settings,
     places: Places,
     registry: Arc<Registry>,
@@ -67,10 +63,11 @@ pub struct Shard<S> {
     /// Up to where in its first batch records have been fetched ahead.
     warmed: (usize, usize),
     warming: Vec<KeyHash>,
-    /// Batches not yet applied, in order: how many transactions of each are unfinished here, and whether all of
-    /// it has been started.
-    unapplied: VecDeque<(Epoch, usize, bool)>,
-    applied: Epoch,
+    /// Batches not yet applied, in order.
+    unapplied: VecDeque<Unapplied>,
+    /// The batch handed in last, and the last of which and of all before it everything is executed here.
+    handed: Turn,
+    applied: Turn,
     /// The transaction started last.
     started: Gsn,
     /// Transactions under way, by number; vacant places are in `vacant`.
@@ -84,10 +81,12 @@ pub struct Shard<S> {
     /// The whole-table transaction under way: nothing else starts before it is done here.
     barrier: Option<u32>,
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
-    early: BTreeMap<Gsn, Vec<Early>>,
+    early: Early,
     sessions: Sessions,
     outcomes: Vec<OutcomeBatch>,
-    letters: Vec<ShardMessage>,
+    letters: Letters,
+    /// Why this node must stop, once something has shown it.
+    broken: Option<String>,
     /// The state of a transaction that has not had to wait.
     scratch: Option<Box<Active>>,
     swept: usize,
@@ -102,14 +101,21 @@ struct Counts {
     aborted: u64,
     parked: u64,
     waited_for_lock: u64,
+    /// What other nodes have told again.
+    repeated: u64,
 }
 
-/// Something that came before its transaction's turn, with its bytes taken along.
+/// A batch's place in the order.
+type Turn = (Epoch, PartitionId);
+
+/// A batch that is not applied yet.
 #[derive(Debug)]
-struct Early {
-    from: usize,
-    item: Item,
-    bytes: Vec<u8>,
+struct Unapplied {
+    turn: Turn,
+    /// How many of its transactions are unfinished here.
+    unfinished: usize,
+    /// Whether all of it has been started.
+    started: bool,
 }
 
 /// Why a transaction cannot go on.
@@ -122,7 +128,7 @@ enum Progress {
 }
 
 impl<S: RecordStore> Shard<S> {
-    /// A shard with the records of `store`.
+    /// Shard `number` of a replica, with the records of `store`.
     pub fn new(
         number: usize,
         places: Places,
@@ -130,10 +136,12 @@ impl<S: RecordStore> Shard<S> {
         registry: Arc<Registry>,
         store: S,
     ) -> Shard<S> {
-        let letters =
-            (0..places.shards.len()).map(|_| ShardMessage { from: number, ..Default::default() }).collect();
+        let layout = &places.layout;
         Shard {
             number,
+            slots: layout.slots_of_shard(number),
+            partition: layout.shards_of(layout.partition_of_shard(number)),
+            letters: Letters::new(number, layout.shards()),
             settings,
             places,
             registry,
@@ -145,7 +153,8 @@ impl<S: RecordStore> Shard<S> {
             warmed: (0, 0),
             warming: Vec::new(),
             unapplied: VecDeque::new(),
-            applied: Epoch(0),
+            handed: Turn::default(),
+            applied: Turn::default(),
             started: Gsn::NONE,
             active: Vec::new(),
             vacant: Vec::new(),
@@ -153,10 +162,10 @@ impl<S: RecordStore> Shard<S> {
             unfinished: 0,
             ready: VecDeque::new(),
             barrier: None,
-            early: BTreeMap::new(),
+            early: Early::default(),
             sessions: Sessions::default(),
             outcomes: Vec::new(),
-            letters,
+            broken: None,
             scratch: None,
             swept: 0,
             turn_left: 0,
@@ -164,9 +173,10 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    /// Says where the order goes on after replay: no batch up to this epoch is still to come.
+    /// Says where the order goes on after replay: no batch of its own partition up to this epoch is still to come.
     pub fn resume_after(&mut self, epoch: Epoch) {
-        self.applied = self.applied.max(epoch);
+        let partition = self.places.layout.partition_of_shard(self.number);
+        self.applied = self.applied.max((epoch, partition));
     }
 
     /// The digest of the shard's state.
@@ -179,7 +189,7 @@ impl<S: RecordStore> Shard<S> {
         &self.places
     }
 
-    /// Its number among the shards.
+    /// Its number among the shards of the replica.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -189,8 +199,8 @@ impl<S: RecordStore> Shard<S> {
         &self.store
     }
 
-    /// The largest epoch of which, and of all before it, everything is executed here.
-    pub fn applied(&self) -> Epoch {
+    /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
+    pub fn applied(&self) -> (Epoch, PartitionId) {
         self.applied
     }
 
@@ -198,22 +208,38 @@ impl<S: RecordStore> Shard<S> {
         self.places.shards.len()
     }
 
+    fn me(&self) -> ShardSet {
+        1 << self.number
+    }
+
+    #[inline]
     fn owns(&self, fragment: &Fragment) -> bool {
-        owner(fragment, self.shards()).is_none_or(|shard| shard == self.number)
+        fragment.is_table() || self.slots.contains(&fragment.hash.slot())
     }
 
     // ---- the order -------------------------------------------------------------------------------------
 
     fn take_batch(&mut self, batch: Arc<Batch>) {
+        let turn = (batch.epoch, batch.partition);
+        if turn <= self.handed {
+            let ((epoch, partition), (last, of)) = (turn, self.handed);
+            self.broken.get_or_insert(format!(
+                "shard {} was handed the batch of epoch {epoch} of partition {partition} after that of epoch {last} \
+                 of partition {of}",
+                self.number
+            ));
+            return;
+        }
+        self.handed = turn;
         for lookup in &batch.lookups {
-            if shard_of_slot(sessions::slot_of(lookup.session), self.shards()) == self.number {
+            if self.slots.contains(&session_slot(lookup.session)) {
                 let at = outcomes_of(&mut self.outcomes, lookup.gateway);
                 if !self.sessions.answer(lookup, &mut self.outcomes[at]) {
                     self.sessions.wait(*lookup);
                 }
             }
         }
-        self.unapplied.push_back((batch.epoch, 0, false));
+        self.unapplied.push_back(Unapplied { turn, unfinished: 0, started: false });
         self.stream.push_back(batch);
     }
 
@@ -261,8 +287,8 @@ impl<S: RecordStore> Shard<S> {
             self.cursor = (0, 0);
             self.warmed = (0, 0);
             self.stream.pop_front();
-            if let Some(entry) = self.unapplied.iter_mut().find(|entry| entry.0 == batch.epoch) {
-                entry.2 = true;
+            if let Some(entry) = self.unapplied_mut((batch.epoch, batch.partition)) {
+                entry.started = true;
             }
         }
         any
@@ -270,8 +296,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// Whether something is to leave for a peer, or is waited for from one.
     fn is_awaited(&self) -> bool {
-        self.shards() > 1
-            && (!self.by_gsn.is_empty() || self.letters.iter().any(|letter| !letter.items.is_empty()))
+        self.shards() > 1 && (!self.by_gsn.is_empty() || !self.letters.is_empty())
     }
 
     /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
@@ -301,8 +326,8 @@ impl<S: RecordStore> Shard<S> {
         }
         let mut active = self.scratch.take().unwrap_or_default();
         if self.shards() > 1 {
-            active.routes.analyse(chunk, txn, self.shards());
-            let me = 1 << self.number;
+            active.routes.analyse(chunk, txn, &self.places.layout);
+            let me = self.me();
             if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
                 self.scratch = Some(active);
                 return;
@@ -320,7 +345,7 @@ impl<S: RecordStore> Shard<S> {
             self.take_early(number);
             return;
         }
-        if self.early.is_empty() || !self.early.contains_key(&gsn) {
+        if !self.early.holds(gsn) {
             if self.advance(&mut active) == Progress::Done && self.finish_here(&mut active) {
                 self.scratch = Some(active);
                 return;
@@ -356,7 +381,7 @@ impl<S: RecordStore> Shard<S> {
         let txn = &chunk.txns()[active.at];
         if !active.done_here {
             self.unfinished += 1;
-            self.count_unfinished(active.gsn.epoch(), 1);
+            self.count_unfinished(active.gsn, 1);
             if txn.table {
                 self.barrier = Some(number);
             }
@@ -399,10 +424,15 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    fn count_unfinished(&mut self, epoch: Epoch, change: isize) {
-        if let Some(entry) = self.unapplied.iter_mut().find(|entry| entry.0 == epoch) {
-            entry.1 = entry.1.wrapping_add_signed(change);
+    fn count_unfinished(&mut self, gsn: Gsn, change: isize) {
+        if let Some(entry) = self.unapplied_mut((gsn.epoch(), gsn.partition())) {
+            entry.unfinished = entry.unfinished.wrapping_add_signed(change);
         }
+    }
+
+    fn unapplied_mut(&mut self, turn: Turn) -> Option<&mut Unapplied> {
+        let at = self.unapplied.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
+        self.unapplied.get_mut(at)
     }
 
     /// Goes on with a parked transaction that has its locks.
@@ -411,7 +441,7 @@ impl<S: RecordStore> Shard<S> {
         let mut over = active.done_here && self.finish_here(&mut active);
         if !active.done_here && active.locks_left == 0 && self.advance(&mut active) == Progress::Done {
             self.unfinished -= 1;
-            self.count_unfinished(active.gsn.epoch(), -1);
+            self.count_unfinished(active.gsn, -1);
             if self.barrier == Some(number) {
                 self.barrier = None;
             }
@@ -449,7 +479,7 @@ impl<S: RecordStore> Shard<S> {
             let n = active.next;
             // A lent fragment has its turn with the compute fragment that it is lent to.
             if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
-                if !active.lent_out.is_empty() {
+                if active.lent_out > 0 {
                     return Progress::Blocked;
                 }
                 if !self.owns(fragment) {
@@ -459,12 +489,12 @@ impl<S: RecordStore> Shard<S> {
                 }
             }
             active.next += 1;
-            if active.next == txn.abortable_until as usize && active.lent_out.is_empty() {
+            if active.next == txn.abortable_until as usize && active.lent_out == 0 {
                 // Whatever could fail here has or has not: others need not wait for the rest.
                 self.vote(active);
             }
         }
-        if !active.lent_out.is_empty() {
+        if active.lent_out > 0 {
             return Progress::Blocked;
         }
         if txn.abortable {
@@ -488,7 +518,7 @@ impl<S: RecordStore> Shard<S> {
             let source = &fragments[input.0 as usize];
             if source.lent {
                 let here = self.owns(source);
-                if !here && !active.borrowed.iter().any(|(s, ..)| s == input) {
+                if !here && !matches!(active.borrowed.get(input), Some(Some(_))) {
                     return false;
                 }
             } else if active.slots.is_missing(*input) {
@@ -531,7 +561,8 @@ impl<S: RecordStore> Shard<S> {
         if fragment.is_table() {
             self.answer_table(active, slot);
         } else if self.shards() > 1 {
-            self.serve(active, slot, bad);
+            let readers = active.routes.readers[n] & !self.me();
+            self.letters.add_slot(readers, active.gsn, slot, active.slots.slot(slot), bad);
         }
         true
     }
@@ -618,7 +649,7 @@ impl<S: RecordStore> Shard<S> {
         out: &mut Vec<u8>,
     ) -> Result<(), Abort> {
         let fragment = &chunk.fragments(txn)[n];
-        let here = (self.number, self.shards());
+        let here = (self.number, &*self.places.layout);
         let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
         let mut result = Ok(());
         if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
@@ -650,7 +681,7 @@ impl<S: RecordStore> Shard<S> {
                 }
             } else if held.writable {
                 let Held { slot, cell, changed, owner, .. } = held;
-                self.letters[owner].items.push((active.gsn, Item::Return { slot, cell, changed }));
+                self.letters.add(owner, active.gsn, Item::Return { slot, cell, changed });
             }
         }
         result
@@ -684,21 +715,37 @@ impl<S: RecordStore> Shard<S> {
     /// write the record.
     fn lend_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
         let fragments = chunk.fragments(txn);
-        let to = owner(&fragments[compute], self.shards()).unwrap_or(self.number);
+        let to = owner(&fragments[compute], &self.places.layout).unwrap_or(self.number);
+        let mut back = Vec::new();
         for slot in chunk.plans().inputs_of(&fragments[compute]) {
             let fragment = &fragments[slot.0 as usize];
             if fragment.lent && self.owns(fragment) {
-                self.lend(active, chunk, txn, *slot, to);
+                back.extend(
+                    self.lend(active, chunk, txn, *slot, to).map(|(cell, changed)| (*slot, cell, changed)),
+                );
             }
+        }
+        // All are lent before one comes back, as it was when the compute fragment ran.
+        for (slot, cell, changed) in back {
+            self.take_back(active, slot, cell, changed);
         }
     }
 
-    /// The record of a lent fragment goes to the shard that computes.
-    fn lend(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, slot: SlotNo, to: usize) {
+    /// The record of a lent fragment goes to the shard that computes; answers what has come back already, if the
+    /// compute fragment ran before a restart of this shard.
+    fn lend(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        slot: SlotNo,
+        to: usize,
+    ) -> Option<(Cell, bool)> {
         let fragment = &chunk.fragments(txn)[slot.0 as usize];
         let key = key_of(chunk.args(txn), fragment).bytes;
         let record = self.store.find(fragment.db, key, fragment.hash);
         let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
+        let mut back = None;
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
                 (Some(record), _) => self.store.take(record),
@@ -709,28 +756,20 @@ impl<S: RecordStore> Shard<S> {
                 (None, None) => (Cell::ABSENT, Gsn::NONE),
             };
             let before = txn.abortable.then(|| cell.clone());
-            active.lent_out.push(Lent { slot, version, before });
+            if let Some(Loan::Early(cell, changed)) =
+                active.loans.insert(slot, Loan::Out(Lent { version, before }))
+            {
+                back = Some((cell, changed));
+            }
+            active.lent_out += 1;
             (cell, version)
         } else {
             live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
                 (self.store.cell(record).clone(), self.store.version(record))
             })
         };
-        self.letters[to].items.push((active.gsn, Item::Lend { slot, cell, version }));
-    }
-
-    /// Sends a slot to those who need it (phase 3).
-    fn serve(&mut self, active: &Active, slot: SlotNo, poisoned: bool) {
-        let mut readers = active.routes.readers[slot.0 as usize] & !(1 << self.number);
-        while readers != 0 {
-            let to = readers.trailing_zeros() as usize;
-            readers &= readers - 1;
-            let letter = &mut self.letters[to];
-            let at = letter.bytes.len() as u32;
-            let bytes = active.slots.slot(slot);
-            letter.bytes.extend_from_slice(bytes);
-            letter.items.push((active.gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
-        }
+        self.letters.add(to, active.gsn, Item::Lend { slot, cell, version });
+        back
     }
 
     /// Sends this shard's part of a whole-table slot to the collector, or keeps it if that is this one.
@@ -738,26 +777,13 @@ impl<S: RecordStore> Shard<S> {
         let part = active.slots.slot(slot).to_vec();
         active.slots.unfill(slot);
         if self.shards() > 1 {
-            self.serve_bytes(active, slot, &part);
-            if active.routes.readers[slot.0 as usize] & (1 << self.number) == 0 {
+            let (readers, me) = (active.routes.readers[slot.0 as usize], self.me());
+            self.letters.add_slot(readers & !me, active.gsn, slot, &part, false);
+            if readers & me == 0 {
                 return;
             }
         }
-        take_part(active, slot, self.number, self.places.shards.len(), part);
-    }
-
-    fn serve_bytes(&mut self, active: &Active, slot: SlotNo, bytes: &[u8]) {
-        let mut readers = active.routes.readers[slot.0 as usize] & !(1 << self.number);
-        while readers != 0 {
-            let to = readers.trailing_zeros() as usize;
-            readers &= readers - 1;
-            let letter = &mut self.letters[to];
-            let at = letter.bytes.len() as u32;
-            letter.bytes.extend_from_slice(bytes);
-            letter
-                .items
-                .push((active.gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned: false }));
-        }
+        active.take_part(slot, self.number, self.shards(), part);
     }
 
     /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
@@ -766,15 +792,14 @@ impl<S: RecordStore> Shard<S> {
             return;
         }
         active.voted = true;
-        let me = 1 << self.number;
+        let me = self.me();
         if active.routes.voters & me == 0 {
             return;
         }
         let mut judges = active.routes.judges & !me;
         while judges != 0 {
-            let to = judges.trailing_zeros() as usize;
+            self.letters.add(judges.trailing_zeros() as usize, active.gsn, Item::Vote(active.own_failure));
             judges &= judges - 1;
-            self.letters[to].items.push((active.gsn, Item::Vote(active.own_failure)));
         }
     }
 
@@ -843,13 +868,21 @@ impl<S: RecordStore> Shard<S> {
             OutcomeStatus::Committed => self.counts.committed += 1,
             _ => self.counts.aborted += 1,
         }
-        let at = outcomes_of(&mut self.outcomes, chunk.gateway);
-        let outcomes = &mut self.outcomes[at];
-        outcomes.push(chunk.number, txn.index, active.gsn, status, write);
-        if let Some(session) = txn.call.session
-            && !txn.read_only
-        {
-            let reply = outcomes.outcomes.last().map_or(&[][..], |outcome| outcomes.reply(outcome)).to_vec();
+        // A request that may not take effect twice is remembered in every replica; only one says how it ended.
+        let session = txn.call.session.filter(|_| !txn.read_only);
+        let mut reply = Vec::new();
+        if self.places.answers(&chunk) {
+            let at = outcomes_of(&mut self.outcomes, chunk.gateway);
+            let outcomes = &mut self.outcomes[at];
+            outcomes.push(chunk.number, txn.index, active.gsn, status, write);
+            if session.is_some() {
+                reply
+                    .extend(outcomes.outcomes.last().into_iter().flat_map(|outcome| outcomes.reply(outcome)));
+            }
+        } else if session.is_some() {
+            write(&mut reply);
+        }
+        if let Some(session) = session {
             for lookup in self.sessions.note(session, active.gsn, status, &reply) {
                 let at = outcomes_of(&mut self.outcomes, lookup.gateway);
                 if !self.sessions.answer(&lookup, &mut self.outcomes[at]) {
@@ -862,69 +895,118 @@ impl<S: RecordStore> Shard<S> {
 
     // ---- messages --------------------------------------------------------------------------------------
 
-    fn take_letter(&mut self, letter: ShardMessage, out: &mut Outbox<Message>) {
+    fn take_letter(&mut self, letter: ShardMessage) {
         let ShardMessage { from, items, bytes } = letter;
+        if from >= self.shards() {
+            self.broken.get_or_insert(format!("shard {} was sent a letter by a shard {from}", self.number));
+            return;
+        }
+        // What another node has said it may say again, when it was restarted or somebody stands in for it.
+        let may_repeat = !self.partition.contains(&from);
         for (gsn, item) in items {
             match self.by_gsn.get(&gsn) {
                 Some(&number) => {
                     self.take_item(number, from, item, &bytes);
                     self.ready.push_back(number);
                 }
-                None if gsn > self.started => {
-                    let bytes = match &item {
-                        Item::Slot { at, len, .. } => bytes[*at as usize..(*at + *len) as usize].to_vec(),
-                        _ => Vec::new(),
-                    };
-                    let item = match item {
-                        Item::Slot { slot, len, poisoned, .. } => Item::Slot { slot, at: 0, len, poisoned },
-                        other => other,
-                    };
-                    self.early.entry(gsn).or_default().push(Early { from, item, bytes });
+                None if gsn > self.started => self.early.keep(gsn, from, item, &bytes, may_repeat),
+                None if may_repeat => self.counts.repeated += 1,
+                None => {
+                    self.broken.get_or_insert(format!(
+                        "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
+                        self.number
+                    ));
                 }
-                None => out.halt(format!(
-                    "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
-                    self.number
-                )),
             }
         }
     }
 
     fn take_early(&mut self, number: u32) {
         let Some(gsn) = self.active[number as usize].as_ref().map(|active| active.gsn) else { return };
-        for Early { from, item, bytes } in self.early.remove(&gsn).unwrap_or_default() {
+        for EarlyItem { from, item, bytes } in self.early.take(gsn) {
             self.take_item(number, from, item, &bytes);
         }
     }
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
         let Some(mut active) = self.active[number as usize].take() else { return };
-        match item {
-            Item::Slot { slot, at, len, poisoned } => {
-                let bytes = &bytes[at as usize..(at + len) as usize];
-                let chunk = active.chunk.clone();
-                let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
-                if fragment.is_table() {
-                    take_part(&mut active, slot, from, self.places.shards.len(), bytes.to_vec());
-                } else {
-                    active.slots.fill(slot, bytes, poisoned);
-                }
+        match self.note_item(&mut active, from, item, bytes) {
+            Known::New => {}
+            Known::Same => self.counts.repeated += 1,
+            Known::Other(what) => {
+                self.broken.get_or_insert(format!(
+                    "shard {} was told by shard {from} of {what} of transaction {}, and it is not what it was told \
+                     before: one of them has diverged",
+                    self.number, active.gsn
+                ));
             }
-            Item::Vote(verdict) => {
-                active.votes_missing &= !(1 << from);
-                if let Some(failure) = verdict {
-                    Active::fail(&mut active.failure, failure);
-                }
-            }
-            Item::Lend { slot, cell, version } => active.borrowed.push((slot, cell, version)),
-            Item::Return { slot, cell, changed } => self.take_back(&mut active, slot, cell, changed),
         }
         self.active[number as usize] = Some(active);
     }
 
+    /// Takes note of what another shard says. Everything is said once, or again and the same.
+    fn note_item(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) -> Known {
+        let chunk = active.chunk.clone();
+        let fragments = chunk.fragments(&chunk.txns()[active.at]);
+        let (_, about) = item.what();
+        let Some(fragment) = fragments.get(about.0 as usize) else { return Known::Other("a fragment") };
+        match item {
+            Item::Slot { slot, at, len, poisoned } => {
+                let bytes = &bytes[at as usize..(at + len) as usize];
+                if fragment.is_table() {
+                    if !active.slots.is_missing(slot) {
+                        return Known::Same;
+                    }
+                    return active.take_part(slot, from, self.shards(), bytes.to_vec());
+                }
+                if active.slots.is_missing(slot) {
+                    active.slots.fill(slot, bytes, poisoned);
+                    return Known::New;
+                }
+                Known::again(active.slots.is_same(slot, bytes, poisoned), "a slot")
+            }
+            Item::Vote(verdict) => {
+                let voter: ShardSet = 1 << from;
+                if active.votes_missing & voter == 0 {
+                    // Whatever failed there has been heard of, or something before it.
+                    let heard = verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
+                    return Known::again(heard, "a verdict");
+                }
+                active.votes_missing &= !voter;
+                if let Some(failure) = verdict {
+                    Active::fail(&mut active.failure, failure);
+                }
+                Known::New
+            }
+            Item::Lend { slot, cell, version } => match active.borrowed.get(&slot) {
+                Some(Some(borrowed)) => Known::again(*borrowed == (cell, version), "a record that was lent"),
+                Some(None) => Known::Same,
+                None => {
+                    active.borrowed.insert(slot, Some((cell, version)));
+                    Known::New
+                }
+            },
+            Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
+                None => {
+                    active.loans.insert(slot, Loan::Early(cell, changed));
+                    Known::New
+                }
+                Some(Loan::Early(before, is_changed)) => {
+                    Known::again((before, *is_changed) == (&cell, changed), "a record that comes back")
+                }
+                Some(Loan::Back) => Known::Same,
+                Some(Loan::Out(_)) => {
+                    self.take_back(active, slot, cell, changed);
+                    Known::New
+                }
+            },
+        }
+    }
+
     /// A record that was lent for writing has come back.
     fn take_back(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
-        let Some(at) = active.lent_out.iter().position(|lent| lent.slot == slot) else { return };
-        let Lent { version, before, .. } = active.lent_out.swap_remove(at);
+        let Some(Loan::Out(Lent { version, before })) = active.loans.insert(slot, Loan::Back) else { return };
+        active.lent_out -= 1;
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragment = &chunk.fragments(txn)[slot.0 as usize];
@@ -941,38 +1023,32 @@ impl<S: RecordStore> Shard<S> {
     // ---- the end of a step -------------------------------------------------------------------------------
 
     fn send(&mut self, out: &mut Outbox<Message>) {
-        for (to, letter) in self.letters.iter_mut().enumerate() {
-            if !letter.items.is_empty() {
-                let letter =
-                    std::mem::replace(letter, ShardMessage { from: self.number, ..Default::default() });
-                out.send(self.places.shards[to], Message::Engine(letter));
-            }
-        }
+        self.letters.send(&self.places, out);
         // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
         let goes_on = self.turn_left == 0;
         let ready = |outcomes: &mut OutcomeBatch| !goes_on || outcomes.outcomes.len() >= ENOUGH_ANSWERS;
         for outcomes in self.outcomes.extract_if(.., ready) {
-            if let Some(gateway) = self.places.gateways.get(&outcomes.gateway) {
-                out.send(*gateway, Front::Outcomes(outcomes));
+            if let Some(gateway) = self.places.way_to(outcomes.gateway) {
+                out.send(gateway, Front::Outcomes(outcomes));
             }
         }
         let before = self.applied;
-        while let Some((epoch, 0, true)) = self.unapplied.front() {
-            self.applied = *epoch;
+        while let Some(Unapplied { turn, unfinished: 0, started: true }) = self.unapplied.front() {
+            self.applied = self.applied.max(*turn);
             self.unapplied.pop_front();
         }
         if self.applied > before {
-            out.send(self.places.sequencer, Sequencing::Applied { epoch: self.applied });
+            let (epoch, partition) = self.applied;
+            for listener in [Some(self.places.sequencer), self.places.post].into_iter().flatten() {
+                out.send(listener, Sequencing::Applied { epoch, partition });
+            }
         }
     }
 
     /// Looks whether records of the next slots have outlived their time. That is only looking: removing them is
     /// a transaction like any other, so that every replica does it at the same point.
     fn look_for_expired(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let (first, end) = (0..SLOTS).fold((SLOTS, 0), |(first, end), slot| {
-            let mine = shard_of_slot(slot, self.shards()) == self.number;
-            if mine { (first.min(slot), end.max(slot + 1)) } else { (first, end) }
-        });
+        let Range { start: first, end } = self.slots;
         if first >= end {
             return;
         }
@@ -1040,19 +1116,6 @@ pub(super) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) 
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 
-/// Adds a shard's part of a whole-table slot, and fills the slot with the last.
-fn take_part(active: &mut Active, slot: SlotNo, shard: usize, shards: usize, part: Vec<u8>) {
-    let at = active.tables.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
-        active.tables.push(TableSlot { slot, parts: vec![None; shards] });
-        active.tables.len() - 1
-    });
-    active.tables[at].parts[shard] = Some(part);
-    if let Some(bytes) = active.tables[at].assemble() {
-        active.slots.fill(slot, &bytes, false);
-        active.tables.swap_remove(at);
-    }
-}
-
 fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
     outcomes.iter().position(|o| o.gateway == gateway).unwrap_or_else(|| {
         outcomes.push(OutcomeBatch::new(gateway));
@@ -1076,7 +1139,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
                 self.take_batch(batch)
             }
-            Event::Message { message: Message::Engine(letter), .. } => self.take_letter(letter, out),
+            Event::Message { message: Message::Engine(letter), .. } => self.take_letter(letter),
             Event::Message { .. } | Event::Disk(_) => {
                 out.halt(format!("shard {} was sent a message that is not for it", self.number));
             }
@@ -1086,6 +1149,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         self.send(out);
         if self.turn_left == 0 {
             out.set_timer(GO_ON, Micros(0));
+        }
+        if let Some(reason) = self.broken.take() {
+            out.halt(reason);
         }
     }
 
@@ -1104,11 +1170,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         if self.unfinished == 0 && self.locks.len() != 0 {
             return Err(format!("shard {}: idle with {} records locked", self.number, self.locks.len()));
         }
-        if self.by_gsn.is_empty() && self.stream.is_empty() && !self.early.is_empty() {
-            let gsn = self.early.keys().next().copied().unwrap_or_default();
-            if gsn <= self.started {
-                return Err(format!("shard {}: something was never consumed, of {gsn}", self.number));
-            }
+        if let Some(gsn) = self.early.first().filter(|gsn| *gsn <= self.started) {
+            return Err(format!("shard {}: something was never consumed, of {gsn}", self.number));
         }
         Ok(())
     }
@@ -1118,10 +1181,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_aborted_total", self.counts.aborted as f64);
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
+        report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);
-        report("ordain_shard_early_messages", self.early.values().map(Vec::len).sum::<usize>() as f64);
-        report("ordain_shard_applied_epoch", self.applied.0 as f64);
+        report("ordain_shard_early_messages", self.early.len() as f64);
+        report("ordain_shard_applied_epoch", self.applied.0.0 as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
         report("ordain_store_records", f64::from(self.store.digest().records));

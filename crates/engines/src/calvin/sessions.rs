@@ -1,10 +1,10 @@
 //! What became of the last request of each session (calvin.md, section 4.1, rule 5).
 //!
-//! Kept by the shard that a session's number hashes to, which is also the one that answers its transactions.
+//! Kept by the shard that owns the [session's slot](ordain_model::key::session_slot), which is also the one that
+//! answers its transactions that may write.
 
 use std::collections::BTreeMap;
 
-use ordain_model::key::KeyHash;
 use ordain_model::{Gsn, Lookup, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
 use ordain_sequencer::Sessions as Known;
 
@@ -22,11 +22,6 @@ struct Last {
     gsn: Gsn,
     status: OutcomeStatus,
     reply: Vec<u8>,
-}
-
-/// The slot whose owner keeps a session.
-pub(crate) fn slot_of(session: SessionId) -> usize {
-    KeyHash::of(&session.0.to_le_bytes()).slot()
 }
 
 impl Sessions {

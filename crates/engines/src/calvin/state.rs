@@ -1,19 +1,20 @@
 //! The state of one transaction on one shard.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_model::cell::Journal;
-use ordain_model::key::shard_of_slot;
+use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
-use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn, Writer};
+use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Layout, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
 
-use super::sessions;
+/// A set of the shards of a replica, one bit each.
+pub(crate) type ShardSet = u128;
 
-/// A set of shards, one bit each.
-pub(crate) type ShardSet = u64;
+const _: () = assert!(MAX_SHARDS == ShardSet::BITS as usize);
 
-/// Who takes part in a transaction and who needs what of it; a function of the plan and the number of shards.
+/// Who takes part in a transaction and who needs what of it; a function of the plan and the layout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     /// Shards that own a fragment.
@@ -30,20 +31,17 @@ pub(crate) struct Routes {
 
 /// The shard that owns a fragment; `None` for a fragment of all shards.
 #[inline]
-pub(crate) fn owner(fragment: &Fragment, shards: usize) -> Option<usize> {
-    (!fragment.is_table()).then(|| shard_of_slot(fragment.hash.slot(), shards))
+pub(crate) fn owner(fragment: &Fragment, layout: &Layout) -> Option<usize> {
+    (!fragment.is_table()).then(|| layout.shard_of(fragment.hash.slot()))
 }
 
 impl Routes {
     /// Analyses a transaction (phase 1).
-    pub(crate) fn analyse(&mut self, chunk: &Chunk, txn: &Txn, shards: usize) {
-        let all: ShardSet = if shards >= 64 { !0 } else { (1 << shards) - 1 };
+    pub(crate) fn analyse(&mut self, chunk: &Chunk, txn: &Txn, layout: &Layout) {
+        let all = ShardSet::MAX >> (MAX_SHARDS - layout.shards());
         let fragments = chunk.fragments(txn);
-        let set = |fragment: &Fragment| owner(fragment, shards).map_or(all, |shard| 1 << shard);
-        let collector = match txn.call.session {
-            Some((session, _)) => shard_of_slot(sessions::slot_of(session), shards),
-            None => fragments.first().and_then(|f| owner(f, shards)).unwrap_or(0),
-        };
+        let set = |fragment: &Fragment| owner(fragment, layout).map_or(all, |shard| 1 << shard);
+        let collector = chunk.collector_slot(txn).map_or(0, |slot| layout.shard_of(slot));
         let mut readers = std::mem::take(&mut self.readers);
         readers.clear();
         *self = Routes { participants: 0, voters: 0, judges: 1 << collector, collector, readers };
@@ -90,6 +88,11 @@ impl SlotTable {
 
     pub(crate) fn is_missing(&self, slot: SlotNo) -> bool {
         self.states[slot.0 as usize] == SlotState::Missing
+    }
+
+    /// Whether a slot that is told again is told the same.
+    pub(crate) fn is_same(&self, slot: SlotNo, bytes: &[u8], poisoned: bool) -> bool {
+        self.is_poisoned(slot) == poisoned && self.slot(slot) == bytes
     }
 
     pub(crate) fn is_poisoned(&self, slot: SlotNo) -> bool {
@@ -158,13 +161,41 @@ impl TableSlot {
     }
 }
 
+/// What something that a shard is told is to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It was waited for.
+    New,
+    /// It was known.
+    Same,
+    /// It cannot be, or is not what was known of it.
+    Other(&'static str),
+}
+
+impl Known {
+    /// Something is told again.
+    pub(crate) const fn again(is_same: bool, what: &'static str) -> Known {
+        if is_same { Known::Same } else { Known::Other(what) }
+    }
+}
+
 /// A record that was lent for writing.
 #[derive(Debug)]
 pub(crate) struct Lent {
-    pub(crate) slot: SlotNo,
     pub(crate) version: Gsn,
     /// Its content, if the transaction may yet abort.
     pub(crate) before: Option<Cell>,
+}
+
+/// What has become of a record that is lent for writing, as its owner knows.
+#[derive(Debug)]
+pub(crate) enum Loan {
+    /// It has come back before it was lent: this shard was restarted and does it again, the other has done it.
+    Early(Cell, bool),
+    /// It is with the compute fragment.
+    Out(Lent),
+    /// It has come back. If it comes again, that is the same once more.
+    Back,
 }
 
 /// A transaction on this shard, from its turn in the order to its end.
@@ -184,10 +215,12 @@ pub(crate) struct Active {
     pub(crate) journal: Journal,
     /// Records changed here while it may yet abort, with their versions before; the journal's tags.
     pub(crate) touched: Vec<(RecordId, Gsn)>,
-    /// Records lent to it by other shards, by lent fragment.
-    pub(crate) borrowed: Vec<(SlotNo, Cell, Gsn)>,
-    /// Records lent for writing and not back yet, by lent fragment. All are with one compute fragment.
-    pub(crate) lent_out: Vec<Lent>,
+    /// Records lent to it by other shards, by lent fragment; nothing in the place of one that has been used.
+    pub(crate) borrowed: BTreeMap<SlotNo, Option<(Cell, Gsn)>>,
+    /// Records lent to others for writing, by lent fragment.
+    pub(crate) loans: BTreeMap<SlotNo, Loan>,
+    /// How many of them are out. All are with one compute fragment.
+    pub(crate) lent_out: usize,
     /// Whose verdict is missing.
     pub(crate) votes_missing: ShardSet,
     pub(crate) voted: bool,
@@ -217,7 +250,8 @@ impl Active {
         self.journal.clear();
         self.touched.clear();
         self.borrowed.clear();
-        self.lent_out.clear();
+        self.loans.clear();
+        self.lent_out = 0;
         self.votes_missing = 0;
         self.voted = false;
         self.failure = None;
@@ -232,6 +266,24 @@ impl Active {
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
         txn.abortable
             && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
+    }
+
+    /// Adds a shard's part of a whole-table slot, and fills the slot with the last.
+    pub(crate) fn take_part(&mut self, slot: SlotNo, shard: usize, shards: usize, part: Vec<u8>) -> Known {
+        let at = self.tables.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
+            self.tables.push(TableSlot { slot, parts: vec![None; shards] });
+            self.tables.len() - 1
+        });
+        let table = &mut self.tables[at];
+        if let Some(known) = &table.parts[shard] {
+            return Known::again(*known == part, "its part of a table");
+        }
+        table.parts[shard] = Some(part);
+        if let Some(bytes) = table.assemble() {
+            self.slots.fill(slot, &bytes, false);
+            self.tables.swap_remove(at);
+        }
+        Known::New
     }
 
     /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.

@@ -19,10 +19,10 @@ use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
 use ordain_gateway::{Gateway, Ticket};
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::args::Args;
-use ordain_model::key::{SLOTS, shard_of_slot};
+use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
-    Batch, Call, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Micros, OutcomeBatch,
+    Batch, Call, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Layout, Micros, OutcomeBatch,
     OutcomeStatus, PlanError, ReferenceExecutor, Registry, RequestNo, SessionId, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
@@ -130,13 +130,6 @@ pub fn key_on(name: &str, shard: usize, shards: usize) -> Vec<u8> {
         .expect("every shard has slots")
 }
 
-/// The slots of a shard.
-fn slots_of(shard: usize, shards: usize) -> std::ops::Range<usize> {
-    let first = (0..SLOTS).find(|slot| shard_of_slot(*slot, shards) == shard).unwrap_or(SLOTS);
-    let end = (first..SLOTS).find(|slot| shard_of_slot(*slot, shards) != shard).unwrap_or(SLOTS);
-    first..end
-}
-
 fn at(role: u16) -> Address {
     Address { node: NodeId(0), role }
 }
@@ -203,14 +196,18 @@ impl Bench {
             (0..gateways as u16).map(|i| (GatewayId::of(0, i), at(GATEWAY + i))).collect();
         let settings = ordain_sequencer::Settings { bugs, ..self.options.sequencer.clone() };
         self.sequencer = Sequencer::new(settings, self.registry.clone(), neighbours(shards), false);
+        let layout = Arc::new(Layout::single(shards));
         let places = Places {
+            layout: layout.clone(),
+            replica: 0,
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
+            post: None,
             gateways: gateway_places.clone(),
         };
         self.shards = (0..shards)
             .map(|number| {
-                let store = MemoryStore::new(slots_of(number, shards));
+                let store = MemoryStore::new(layout.slots_of_shard(number));
                 let settings = calvin::Settings { window, bugs };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })

@@ -291,7 +291,7 @@ impl Script {
             }
             "shards" => {
                 for (n, shard) in bench.shards.iter().enumerate() {
-                    let (applied, in_flight) = (shard.applied(), gauge(shard, "ordain_shard_in_flight"));
+                    let (applied, in_flight) = (shard.applied().0, gauge(shard, "ordain_shard_in_flight"));
                     let early = gauge(shard, "ordain_shard_early_messages");
                     _ = writeln!(out, "shard{n}: applied {applied}, in flight {in_flight}, early {early}");
                 }

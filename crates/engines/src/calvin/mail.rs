@@ -1,0 +1,169 @@
+//! Between shards: where each of them is, the letters under way to them, and what comes before its turn.
+//!
+//! A letter to a shard of this node goes straight there, in order and once. One to another partition goes by the
+//! courier, and may come twice: after a restart everything is told again, and a twin may stand in for a node that
+//! tells it too (calvin.md, sections 4.11, 4.13 and 4.16). Telling again is harmless because what a shard says of a
+//! transaction is a function of the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo};
+use ordain_role::{Address, Outbox};
+use ordain_sequencer::Post;
+
+use super::Message;
+use super::messages::{Item, ShardMessage};
+use super::state::ShardSet;
+
+/// Where a shard's peers are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Which shard owns what; a shard's number in it is its number through the replica.
+    pub layout: Arc<Layout>,
+    /// The replica.
+    pub replica: u16,
+    /// The shards of the replica, by number. Only those of this node are sent to without the courier.
+    pub shards: Vec<Address>,
+    /// The sequencer of this node.
+    pub sequencer: Address,
+    /// The courier of this node; a node on its own has none.
+    pub post: Option<Address>,
+    /// The gateways of this node.
+    pub gateways: BTreeMap<GatewayId, Address>,
+}
+
+impl Places {
+    /// Whether outcomes of a chunk are sent from this replica; the others execute it too and keep silent.
+    #[inline]
+    pub(crate) fn answers(&self, chunk: &Chunk) -> bool {
+        chunk.replica == self.replica && chunk.gateway != GatewayId::HOUSE
+    }
+
+    /// The way to a gateway: directly on this node, by the courier to another. None to one that is no more.
+    pub(crate) fn way_to(&self, gateway: GatewayId) -> Option<Address> {
+        let elsewhere = gateway.node() != self.sequencer.node.0 && gateway != GatewayId::HOUSE;
+        self.gateways.get(&gateway).copied().or(self.post.filter(|_| elsewhere))
+    }
+
+    /// Sends a letter on its way: directly to a shard of this node, by the courier to another.
+    fn send(&self, to: usize, letter: ShardMessage, out: &mut Outbox<Message>) {
+        let shard = self.shards[to];
+        match self.post.filter(|_| shard.node != self.sequencer.node) {
+            Some(post) => out.send(post, Post::Letter { to: to as u16, letter }),
+            None => out.send(shard, Message::Engine(letter)),
+        }
+    }
+}
+
+/// The letters that are written while an event is handled, one a receiver.
+#[derive(Debug)]
+pub(crate) struct Letters {
+    from: usize,
+    to: Vec<ShardMessage>,
+    /// Which of them say anything.
+    written: ShardSet,
+}
+
+impl Letters {
+    pub(crate) fn new(from: usize, shards: usize) -> Letters {
+        let to = (0..shards).map(|_| ShardMessage { from, ..Default::default() }).collect();
+        Letters { from, to, written: 0 }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.written == 0
+    }
+
+    pub(crate) fn add(&mut self, to: usize, gsn: Gsn, item: Item) {
+        self.written |= 1 << to;
+        self.to[to].items.push((gsn, item));
+    }
+
+    /// Tells several shards what a fragment answered.
+    pub(crate) fn add_slot(
+        &mut self,
+        mut to: ShardSet,
+        gsn: Gsn,
+        slot: SlotNo,
+        bytes: &[u8],
+        poisoned: bool,
+    ) {
+        self.written |= to;
+        while to != 0 {
+            let letter = &mut self.to[to.trailing_zeros() as usize];
+            to &= to - 1;
+            let at = letter.bytes.len() as u32;
+            letter.bytes.extend_from_slice(bytes);
+            letter.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
+        }
+    }
+
+    /// Sends them, in the order of their receivers.
+    pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+        while self.written != 0 {
+            let to = self.written.trailing_zeros() as usize;
+            self.written &= self.written - 1;
+            let next = ShardMessage { from: self.from, ..Default::default() };
+            places.send(to, std::mem::replace(&mut self.to[to], next), out);
+        }
+    }
+}
+
+/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
+#[derive(Debug, Default)]
+pub(crate) struct Early(BTreeMap<Gsn, Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    items: Vec<EarlyItem>,
+    /// What of it came from other partitions, which may say it again.
+    known: BTreeSet<(usize, u8, SlotNo)>,
+}
+
+/// Something that came early, with its bytes taken along.
+#[derive(Debug)]
+pub(crate) struct EarlyItem {
+    pub(crate) from: usize,
+    pub(crate) item: Item,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Early {
+    /// Keeps something; `bytes` are its letter's. What may come again is kept once.
+    pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8], may_repeat: bool) {
+        let kept = self.0.entry(gsn).or_default();
+        let (kind, slot) = item.what();
+        if may_repeat && !kept.known.insert((from, kind, slot)) {
+            return;
+        }
+        let (item, bytes) = match item {
+            Item::Slot { slot, at, len, poisoned } => {
+                let bytes = bytes[at as usize..(at + len) as usize].to_vec();
+                (Item::Slot { slot, at: 0, len, poisoned }, bytes)
+            }
+            other => (other, Vec::new()),
+        };
+        kept.items.push(EarlyItem { from, item, bytes });
+    }
+
+    /// What has come for a transaction whose turn it is.
+    pub(crate) fn take(&mut self, gsn: Gsn) -> Vec<EarlyItem> {
+        self.0.remove(&gsn).map_or(Vec::new(), |kept| kept.items)
+    }
+
+    #[inline]
+    pub(crate) fn holds(&self, gsn: Gsn) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&gsn)
+    }
+
+    /// The first transaction that something was kept for.
+    pub(crate) fn first(&self) -> Option<Gsn> {
+        self.0.keys().next().copied()
+    }
+
+    /// How much is kept.
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(|kept| kept.items.len()).sum()
+    }
+}
