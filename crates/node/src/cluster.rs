@@ -63,9 +63,9 @@ impl Secret {
         Secret(format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>()))
     }
 
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// What it is: for whoever has to prove or to check it.
+    pub fn reveal(&self) -> &str {
+        &self.0
     }
 }
 
@@ -176,7 +176,9 @@ pub enum ClusterError {
     #[error("replicas = {0}: a cluster has 1 to {MAX_REPLICAS} replicas: choose a number among them")]
     Replicas(u16),
     /// As many starts as partitions.
-    #[error("starts names the first slots of {found} partitions and there are {partitions}: name one for each")]
+    #[error(
+        "starts names the first slots of {found} partitions and there are {partitions}: name one for each"
+    )]
     Starts {
         /// How many are named.
         found: usize,
@@ -276,7 +278,9 @@ pub enum ClusterError {
         reason: std::io::Error,
     },
     /// One that can be guessed.
-    #[error("the secret has {0} bytes and could be guessed: take {SECRET_MIN} or more, such as `openssl rand -hex 32`")]
+    #[error(
+        "the secret has {0} bytes and could be guessed: take {SECRET_MIN} or more, such as `openssl rand -hex 32`"
+    )]
     ShortSecret(usize),
     /// Anybody could take part.
     #[error(
@@ -306,7 +310,8 @@ impl ClusterFile {
     /// Whether a configuration file describes a cluster, and not a node on its own. A file that is not TOML does
     /// not: whoever reads it next says why.
     pub fn is_one(text: &str) -> bool {
-        text.parse::<toml::Table>().is_ok_and(|table| ClusterFile::KEYS.iter().any(|key| table.contains_key(*key)))
+        text.parse::<toml::Table>()
+            .is_ok_and(|table| ClusterFile::KEYS.iter().any(|key| table.contains_key(*key)))
     }
 
     /// Reads a file.
@@ -373,7 +378,7 @@ impl ClusterFile {
             }
             (None, None) => return Ok(Secret::default()),
         };
-        let length = secret.bytes().len();
+        let length = secret.reveal().len();
         if length < SECRET_MIN { Err(ClusterError::ShortSecret(length)) } else { Ok(secret) }
     }
 
@@ -483,7 +488,7 @@ impl ClusterConfig {
         let keep = file.keep()?;
         let members = file.members()?;
         let secret = file.secret()?;
-        if secret.bytes().is_empty()
+        if secret.reveal().is_empty()
             && !file.insecure.unwrap_or(false)
             && let Some(open) = members.iter().map(|m| m.cluster).find(|a| !a.ip().is_loopback())
         {
@@ -570,7 +575,9 @@ mod tests {
     /// A file of so many partitions and replicas, with these lines at its head.
     fn file(partitions: u16, replicas: u16, head: &str) -> String {
         let nodes: String = (0..partitions * replicas).map(|id| node(id, "127.0.0.1")).collect();
-        format!("cluster = \"c\"\npartitions = {partitions}\nreplicas = {replicas}\nthreads = 2\n{head}\n{nodes}")
+        format!(
+            "cluster = \"c\"\npartitions = {partitions}\nreplicas = {replicas}\nthreads = 2\n{head}\n{nodes}"
+        )
     }
 
     fn node(id: u16, host: &str) -> String {
@@ -636,7 +643,10 @@ mod tests {
     fn sizes_have_limits() {
         refused(&file(65, 1, ""), &["65 partitions of 2 threads", "128", "choose fewer"]);
         refused(&file(1, 1, "").replace("partitions = 1", "partitions = 0"), &["0 partitions"]);
-        refused(&file(1, 1, "").replace("threads = 2", &format!("threads = {}", i64::MAX)), &["choose fewer"]);
+        refused(
+            &file(1, 1, "").replace("threads = 2", &format!("threads = {}", i64::MAX)),
+            &["choose fewer"],
+        );
         refused(&file(1, 10, ""), &["replicas = 10", "1 to 9"]);
         refused(&file(1, 1, "").replace("replicas = 1", "replicas = 0"), &["replicas = 0"]);
         refused(&file(2, 1, "starts = [0]"), &["1 partitions", "there are 2"]);
@@ -687,7 +697,7 @@ mod tests {
     fn other_machines_need_the_secret() {
         let open = file(1, 1, "").replace("127.0.0.1:7000", "192.0.2.1:7000");
         refused(&open, &["192.0.2.1:7000", "secret-file", "--insecure"]);
-        assert!(check(&format!("insecure = true\n{open}")).unwrap().secret.bytes().is_empty());
+        assert!(check(&format!("insecure = true\n{open}")).unwrap().secret.reveal().is_empty());
         refused(&format!("secret = \"open sesame\"\n{open}"), &["11 bytes", "16"]);
         assert!(check(&format!("secret = \"open sesame 4711\"\n{open}")).is_ok());
 
@@ -695,7 +705,7 @@ mod tests {
         let path = dir.path().join("secret");
         std::fs::write(&path, "  open sesame 4711\n").unwrap();
         let line = format!("secret_file = {path:?}\n");
-        assert_eq!(check(&format!("{line}{open}")).unwrap().secret.bytes(), b"open sesame 4711");
+        assert_eq!(check(&format!("{line}{open}")).unwrap().secret.reveal(), "open sesame 4711");
         refused(&format!("secret = \"open sesame 4711\"\n{line}{open}"), &["secret and secret-file"]);
         std::fs::remove_file(&path).unwrap();
         refused(&format!("{line}{open}"), &["cannot read secret-file", "permissions"]);
@@ -705,7 +715,8 @@ mod tests {
     fn a_fingerprint_tells_what_must_be_equal_from_what_need_not() {
         let text = file(2, 1, "");
         let of = |text: &str| check(text).unwrap().fingerprint();
-        let same = text.replace("127.0.0.1", "127.0.0.2").replace("threads = 2", "threads = 2\nlatency-us = 1");
+        let same =
+            text.replace("127.0.0.1", "127.0.0.2").replace("threads = 2", "threads = 2\nlatency-us = 1");
         assert_eq!(of(&text), of(&same));
         for other in [
             text.replace("\"c\"", "\"d\""),

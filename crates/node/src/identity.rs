@@ -1,4 +1,7 @@
 //! What a data directory says about itself: who may open it.
+//!
+//! A directory belongs to one node of one cluster, in one layout. To open it as anything else would mix up two logs
+//! or look for records where they are not, so it is refused, with what to do about it.
 
 use std::fs;
 use std::io::Write;
@@ -6,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Membership;
 use crate::engine::Engine;
 
 /// The version of everything in a data directory but the log, which has its own.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FILE: &str = "ordain.json";
 
 /// The content of `ordain.json`.
@@ -19,12 +23,30 @@ pub struct Identity {
     pub format: u32,
     /// The engine whose results the directory holds.
     pub engine: String,
-    /// Made up at first start; the log's segments carry it.
+    /// The cluster's name; a node on its own has one that was made up at its first start.
     pub cluster: String,
+    /// The node belongs to no cluster.
+    pub alone: bool,
     /// The node's number.
     pub node: u16,
+    /// The partition that it holds.
+    pub partition: u16,
+    /// The replica that it belongs to.
+    pub replica: u16,
+    /// The version of the layout.
+    pub layout: u32,
+    /// The first slot of each partition.
+    pub starts: Vec<usize>,
+    /// Event loops, each with a shard. A node on its own may change that from start to start.
+    pub threads: usize,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
+}
+
+/// The part of an identity that is always first to be read: another format may have no more in common.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
 
 /// Why a data directory is refused.
@@ -64,41 +86,132 @@ pub enum IdentityError {
         /// The engine asked for.
         asked: String,
     },
+    /// Another node, or one of another cluster.
+    #[error("{}: the data directory belongs to {found}, not to {asked}: start it as that, or choose another --data-dir", path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Who asked.
+        asked: String,
+    },
+    /// Another layout of the cluster.
+    #[error("{}: the data directory was written with {found}, not {asked}: records would be looked for where they are not: set that again in the cluster's file on all nodes, or begin an empty cluster with another --data-dir", path.display())]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// The layout that it holds.
+        found: String,
+        /// The layout asked for.
+        asked: String,
+    },
 }
 
 impl Identity {
-    /// Reads the identity of a directory, which must be for `engine`, or gives it one if it has none.
+    /// Reads the identity of a directory, which must be for this engine and this place in a cluster (or none), or
+    /// gives it one if it has none.
     ///
     /// # Errors
     /// [`IdentityError`]; the directory is unchanged then.
-    pub fn open(directory: &Path, engine: Engine) -> Result<Identity, IdentityError> {
+    pub fn open(
+        directory: &Path,
+        engine: Engine,
+        threads: usize,
+        place: Option<&Membership>,
+    ) -> Result<Identity, IdentityError> {
         let path = directory.join(FILE);
         let io = |reason| IdentityError::Io { path: path.clone(), reason };
+        let asked = Identity::of(engine, threads, place);
         match fs::read(&path) {
             Ok(bytes) => {
                 let damaged = |e: serde_json::Error| IdentityError::Damaged {
                     path: path.clone(),
                     reason: e.to_string(),
                 };
-                let identity: Identity = serde_json::from_slice(&bytes).map_err(damaged)?;
-                if identity.format != FORMAT {
-                    return Err(IdentityError::Format { path, found: identity.format });
+                let Version { format } = serde_json::from_slice(&bytes).map_err(damaged)?;
+                if format != FORMAT {
+                    return Err(IdentityError::Format { path, found: format });
                 }
-                if identity.engine != engine.name() {
-                    let (found, asked) = (identity.engine, engine.name().into());
-                    return Err(IdentityError::Engine { path, found, asked });
+                let mut found: Identity = serde_json::from_slice(&bytes).map_err(damaged)?;
+                found.check(&asked, path.clone())?;
+                if found.threads != asked.threads {
+                    found.threads = asked.threads;
+                    found.write(directory).map_err(io)?;
                 }
-                Ok(identity)
+                Ok(found)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let cluster = format!("{:032x}", rand::random::<u128>());
-                let (engine, node, has_log) = (engine.name().into(), 0, false);
-                let identity = Identity { format: FORMAT, engine, cluster, node, has_log };
-                identity.write(directory).map_err(io)?;
-                Ok(identity)
+                asked.write(directory).map_err(io)?;
+                Ok(asked)
             }
             Err(error) => Err(io(error)),
         }
+    }
+
+    /// What an empty directory is given.
+    fn of(engine: Engine, threads: usize, place: Option<&Membership>) -> Identity {
+        let alone = Identity {
+            format: FORMAT,
+            engine: engine.name().into(),
+            cluster: format!("{:032x}", rand::random::<u128>()),
+            alone: true,
+            node: 0,
+            partition: 0,
+            replica: 0,
+            layout: 1,
+            starts: vec![0],
+            threads,
+            has_log: false,
+        };
+        let Some(place) = place else { return alone };
+        let layout = &place.cluster.layout;
+        Identity {
+            cluster: place.cluster.id.clone(),
+            alone: false,
+            node: place.node.0,
+            partition: place.partition().0,
+            replica: place.replica().0,
+            layout: layout.version(),
+            starts: layout.starts().to_vec(),
+            ..alone
+        }
+    }
+
+    /// Holds what was found to what is asked for.
+    fn check(&self, asked: &Identity, path: PathBuf) -> Result<(), IdentityError> {
+        if self.engine != asked.engine {
+            return Err(IdentityError::Engine {
+                path,
+                found: self.engine.clone(),
+                asked: asked.engine.clone(),
+            });
+        }
+        if self.alone && asked.alone {
+            return Ok(());
+        }
+        if self.owner() != asked.owner() {
+            return Err(IdentityError::Owner { path, found: self.owner(), asked: asked.owner() });
+        }
+        if self.division() != asked.division() {
+            return Err(IdentityError::Layout { path, found: self.division(), asked: asked.division() });
+        }
+        Ok(())
+    }
+
+    fn owner(&self) -> String {
+        if self.alone {
+            return "a node on its own".to_owned();
+        }
+        format!(
+            "node {} of cluster '{}' (partition {}, replica {})",
+            self.node, self.cluster, self.partition, self.replica
+        )
+    }
+
+    fn division(&self) -> String {
+        let (layout, partitions, threads) = (self.layout, self.starts.len(), self.threads);
+        format!("layout {layout}, partitions = {partitions}, starts = {:?}, threads = {threads}", self.starts)
     }
 
     /// Notes that the log has been made.
@@ -123,33 +236,103 @@ impl Identity {
         fs::File::open(directory)?.sync_all()
     }
 
-    /// What the log's segments carry.
+    /// What the log's segments carry: the same on all nodes that hold the partition, whose logs are the same.
     pub fn for_log(&self) -> Vec<u8> {
-        format!("{}/{}/{}", self.cluster, self.engine, self.node).into_bytes()
+        format!("{}/{}/{}", self.cluster, self.engine, self.partition).into_bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::{ClusterConfig, ClusterFile};
+
+    /// Node `node` of a cluster of two partitions and two replicas.
+    fn place(node: u16, change: impl Fn(&mut ClusterFile)) -> Membership {
+        let nodes: String = (0..4)
+            .map(|id| {
+                let at = |kind: usize| format!("\"127.0.0.1:{}\"", 7000 + kind * 100 + id);
+                format!("[[node]]\nid = {id}\ncluster = {}\nresp = {}\nadmin = {}\n", at(0), at(1), at(2))
+            })
+            .collect();
+        let head = "cluster = \"c\"\npartitions = 2\nreplicas = 2\nthreads = 2\n";
+        let mut file = ClusterFile::parse(&format!("{head}{nodes}")).unwrap();
+        change(&mut file);
+        Membership::new(ClusterConfig::new(&file).unwrap(), node).unwrap()
+    }
+
+    fn open(directory: &Path, place: Option<&Membership>) -> Result<Identity, IdentityError> {
+        let threads = place.map_or(2, |place| place.cluster.layout.threads());
+        Identity::open(directory, Engine::Calvin, threads, place)
+    }
 
     #[test]
     fn an_identity_stays_and_a_damaged_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let mut first = Identity::open(dir.path(), Engine::Calvin).unwrap();
+        let mut first = open(dir.path(), None).unwrap();
         assert!(!first.has_log);
         first.note_log(dir.path()).unwrap();
-        assert_eq!(Identity::open(dir.path(), Engine::Calvin).unwrap(), first);
+        assert_eq!(open(dir.path(), None).unwrap(), first);
         let path = dir.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
-        assert!(matches!(
-            Identity::open(dir.path(), Engine::Calvin),
-            Err(IdentityError::Format { found: 9, .. })
-        ));
-        fs::write(&path, text.replace("calvin", "other")).unwrap();
-        assert!(matches!(Identity::open(dir.path(), Engine::Calvin), Err(IdentityError::Engine { .. })));
-        fs::write(&path, &text[..10]).unwrap();
-        assert!(matches!(Identity::open(dir.path(), Engine::Calvin), Err(IdentityError::Damaged { .. })));
+        let after = |text: &str| {
+            fs::write(&path, text).unwrap();
+            open(dir.path(), None)
+        };
+        let other = text.replace("\"format\": 2", "\"format\": 9");
+        assert!(matches!(after(&other), Err(IdentityError::Format { found: 9, .. })));
+        // The format before this one, which has less to say.
+        let before =
+            "{\"format\": 1, \"engine\": \"calvin\", \"cluster\": \"a\", \"node\": 0, \"has_log\": true}";
+        assert!(matches!(after(before), Err(IdentityError::Format { found: 1, .. })));
+        let other = text.replace("calvin", "other");
+        assert!(matches!(after(&other), Err(IdentityError::Engine { .. })));
+        assert!(matches!(after(&text[..10]), Err(IdentityError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_node_on_its_own_may_change_its_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = open(dir.path(), None).unwrap();
+        let second = Identity::open(dir.path(), Engine::Calvin, 5, None).unwrap();
+        assert_eq!((second.threads, &second.cluster), (5, &first.cluster));
+        assert_eq!(second.for_log(), first.for_log());
+        assert_eq!(Identity::open(dir.path(), Engine::Calvin, 5, None).unwrap(), second);
+    }
+
+    #[test]
+    fn a_directory_belongs_to_one_node_of_one_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let mine = place(3, |_| ());
+        let identity = open(dir.path(), Some(&mine)).unwrap();
+        assert_eq!((identity.partition, identity.replica, identity.node), (1, 1, 3));
+        assert_eq!(open(dir.path(), Some(&mine)).unwrap(), identity);
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+
+        let refused = |place: Option<&Membership>, words: &[&str]| {
+            let error = open(dir.path(), place).unwrap_err().to_string();
+            words.iter().for_each(|word| assert!(error.contains(word), "'{word}' is not in: {error}"));
+            assert_eq!(fs::read_to_string(dir.path().join(FILE)).unwrap(), text, "a refusal changes nothing");
+        };
+        refused(None, &["belongs to node 3 of cluster 'c'", "not to a node on its own", "--data-dir"]);
+        refused(Some(&place(1, |_| ())), &["node 3 of cluster 'c'", "not to node 1 of cluster 'c'"]);
+        refused(Some(&place(3, |file| file.cluster = "d".into())), &["cluster 'c'", "cluster 'd'"]);
+        refused(Some(&place(3, |file| file.starts = Some(vec![0, 500]))), &["[0, 512]", "[0, 500]"]);
+        refused(Some(&place(3, |file| file.threads = 1)), &["threads = 2", "threads = 1"]);
+
+        let alone = tempfile::tempdir().unwrap();
+        open(alone.path(), None).unwrap();
+        let error = open(alone.path(), Some(&place(0, |_| ()))).unwrap_err().to_string();
+        assert!(error.contains("belongs to a node on its own, not to node 0 of cluster 'c'"), "{error}");
+    }
+
+    #[test]
+    fn twins_have_logs_of_one_identity_and_others_do_not() {
+        let log = |node| {
+            let dir = tempfile::tempdir().unwrap();
+            open(dir.path(), Some(&place(node, |_| ()))).unwrap().for_log()
+        };
+        assert_eq!(log(1), log(3));
+        assert_ne!(log(0), log(1));
     }
 }

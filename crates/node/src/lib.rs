@@ -1,11 +1,13 @@
 //! A node: roles wired together, and nothing else.
 //!
 //! [`engine`] is the registry of engines, one line each. [`assembly`] builds the roles of a node from what its
-//! directory holds, the same for the runtime and for the simulator. [`front`] is where clients connect,
-//! [`admin`] is where operators look, [`serve`] starts all of it.
+//! directory holds, the same for the runtime and for the simulator. [`cluster`] is what a cluster's file says,
+//! [`identity`] what a data directory says of itself. [`front`] is where clients connect, [`admin`] is where
+//! operators look, [`serve`] starts all of it.
 
 pub mod admin;
 pub mod assembly;
+pub mod cluster;
 pub mod engine;
 pub mod front;
 pub mod identity;

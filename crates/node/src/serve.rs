@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::admin::Admin;
 use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
+use crate::cluster::Membership;
 use crate::engine::Engine;
 use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
@@ -43,6 +44,8 @@ pub struct ServeConfig {
     pub insecure: bool,
     /// How long an open batch waits for more before it closes.
     pub linger: Micros,
+    /// Its place in a cluster; none: it is on its own.
+    pub cluster: Option<Membership>,
     /// The configuration file, for INFO.
     pub config_file: Option<PathBuf>,
 }
@@ -131,8 +134,13 @@ impl Node {
         let keeps = config.keep != Keep::Nothing;
         let mut directory = if keeps { Some(FsDirectory::open(&config.data_dir)?) } else { None };
         let lock = if keeps { Some(DirLock::acquire(&config.data_dir)?) } else { None };
-        let mut identity = if keeps { Some(Identity::open(&config.data_dir, config.engine)?) } else { None };
+        let mut identity = if keeps {
+            Some(Identity::open(&config.data_dir, config.engine, config.threads, config.cluster.as_ref())?)
+        } else {
+            None
+        };
         let settings = NodeSettings {
+            node: config.cluster.as_ref().map_or(NodeId(0), |place| place.node),
             shards: config.threads,
             gateways: config.threads,
             keep: config.keep,

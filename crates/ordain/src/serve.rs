@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_model::Micros;
 use ordain_node::assembly::Keep;
+use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, ServeConfig};
 use serde::Deserialize;
@@ -62,10 +63,22 @@ pub struct ServeArgs {
     /// How long a batch waits for more transactions although it could be closed, microseconds [default: 0]
     #[arg(long, env = "ORDAIN_LINGER_US", value_name = "US")]
     linger_us: Option<u64>,
-    /// A TOML file with any of these flags as keys
+    /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
+    /// Which node of the cluster that --config describes this one is
+    #[arg(long, env = "ORDAIN_NODE", value_name = "N")]
+    #[serde(skip)]
+    node: Option<u16>,
+    /// The file with the secret that the nodes of a cluster share
+    #[arg(long, env = "ORDAIN_SECRET_FILE", value_name = "FILE")]
+    #[serde(skip)]
+    secret_file: Option<PathBuf>,
+    /// End when the process with this number, which has started this one, is gone
+    #[arg(long, value_name = "PID", hide = true)]
+    #[serde(skip)]
+    parent: Option<u32>,
     /// What to log on stderr: error, warn, info, debug, trace, or a filter per module [default: info]
     #[arg(long, env = "ORDAIN_LOG", value_name = "FILTER")]
     log: Option<String>,
@@ -89,22 +102,81 @@ impl ServeArgs {
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             config: self.config,
+            node: self.node,
+            secret_file: self.secret_file,
+            parent: self.parent,
             log: self.log.or(file.log),
             log_json: self.log_json.or(file.log_json),
         }
     }
 
-    fn resolve(self) -> anyhow::Result<ServeArgs> {
-        let Some(path) = self.config.clone() else { return Ok(self) };
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-        let file: ServeArgs = toml::from_str(&text).map_err(|e| {
-            anyhow::anyhow!("configuration file {}: {}", path.display(), e.to_string().replace('\n', " "))
-        })?;
-        Ok(self.or(file))
+    /// All that was given, and the place in a cluster, if there is one.
+    fn resolve(self) -> anyhow::Result<(ServeArgs, Option<Membership>)> {
+        let text = match &self.config {
+            None => String::new(),
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the configuration file {}", path.display()))?,
+        };
+        let name = || format!("configuration file {}", self.config.clone().unwrap_or_default().display());
+        if ClusterFile::is_one(&text) {
+            let file = ClusterFile::parse(&text).with_context(name)?;
+            return self.join(file);
+        }
+        anyhow::ensure!(
+            self.node.is_none() && self.secret_file.is_none(),
+            "--node and --secret-file are for a node of a cluster, and no file describes one: name it with --config"
+        );
+        let file: ServeArgs = toml::from_str(&text)
+            .map_err(|e| anyhow::anyhow!("{}: {}", name(), e.to_string().replace('\n', " ")))?;
+        Ok((self.or(file), None))
     }
 
-    fn to_config(&self) -> anyhow::Result<ServeConfig> {
+    /// The arguments of a node of the cluster that a file describes. What was given here counts for this node; of what
+    /// must be equal on all nodes the others find out when they meet it.
+    fn join(self, mut file: ClusterFile) -> anyhow::Result<(ServeArgs, Option<Membership>)> {
+        let name = format!("configuration file {}", self.config.clone().unwrap_or_default().display());
+        let node = self.node.with_context(|| {
+            format!("{name} describes a cluster: say which of its nodes this is with --node")
+        })?;
+        file.engine = self.engine.clone().or(file.engine);
+        file.threads = self.threads.unwrap_or(file.threads);
+        file.insecure = self.insecure.or(file.insecure);
+        if let Some(path) = &self.secret_file {
+            (file.secret, file.secret_file) = (None, Some(path.clone()));
+        }
+        // Each of the two undoes the other.
+        if self.ephemeral.is_some() {
+            (file.ephemeral, file.durability) = (self.ephemeral, None);
+        } else if self.durability.is_some() {
+            (file.ephemeral, file.durability) = (None, None);
+        }
+        let cluster = ClusterConfig::new(&file).context(name)?;
+        let place = Membership::new(cluster, node)?;
+        let member = place.member().clone();
+        let of_file = ServeArgs {
+            listen: Some(member.resp),
+            admin: Some(member.admin),
+            data_dir: member.data_dir,
+            ephemeral: file.ephemeral,
+            engine: file.engine,
+            durability: match place.cluster.keep {
+                Keep::Fsync => Some(Durability::Fsync),
+                Keep::Os => Some(Durability::Os),
+                Keep::Late => Some(Durability::None),
+                Keep::Nothing => None,
+            },
+            threads: Some(file.threads),
+            password: file.password.map(|password| password.reveal().to_owned()),
+            insecure: file.insecure,
+            linger_us: file.linger_us,
+            log: file.log,
+            log_json: file.log_json,
+            ..ServeArgs::default()
+        };
+        Ok((self.or(of_file), Some(place)))
+    }
+
+    fn to_config(&self, cluster: Option<Membership>) -> anyhow::Result<ServeConfig> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(|| cores.saturating_sub(1).max(1));
         let keep = match (self.ephemeral.unwrap_or(false), self.durability) {
@@ -126,9 +198,27 @@ impl ServeArgs {
             password: self.password.clone(),
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
+            cluster,
             config_file: self.config.clone(),
         })
     }
+}
+
+/// Has the system kill this process when the one that started it ends, in whatever way: a cluster that is run by one
+/// command leaves no nodes behind. Elsewhere than on Linux that is up to whoever kills that command.
+fn end_with(parent: u32) -> anyhow::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("cannot watch the process that started this")?;
+        // It may have ended before anybody watched.
+        let is_there =
+            getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get().cast_unsigned() == parent);
+        anyhow::ensure!(is_there, "process {parent}, which started this one, is gone");
+    }
+    let _ = parent;
+    Ok(())
 }
 
 /// Runs a node until it is told to stop. True: it drained and stopped.
@@ -136,7 +226,10 @@ impl ServeArgs {
 /// # Errors
 /// Why it did not start, or stopped by itself.
 pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
-    let args = args.resolve()?;
+    if let Some(parent) = args.parent {
+        end_with(parent)?;
+    }
+    let (args, cluster) = args.resolve()?;
     let filter = args.log.as_deref().unwrap_or("info");
     let filter = tracing_subscriber::EnvFilter::try_new(filter).with_context(|| format!("--log {filter}"))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -146,7 +239,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
         lines.init()
     }
 
-    let config = args.to_config()?;
+    let config = args.to_config(cluster)?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let node = Node::start(&config)?;
     if let Some(recovered) = &node.recovered {
@@ -187,7 +280,7 @@ mod tests {
         let file: ServeArgs =
             toml::from_str("threads = 3\ndurability = \"os\"\nlisten = \"127.0.0.1:7000\"").unwrap();
         let flags = ServeArgs { threads: Some(2), ..ServeArgs::default() };
-        let config = flags.or(file).to_config().unwrap();
+        let config = flags.or(file).to_config(None).unwrap();
         assert_eq!((config.threads, config.keep, config.listen.port()), (2, Keep::Os, 7000));
         assert_eq!(config.admin.port(), 9121);
     }
@@ -197,8 +290,8 @@ mod tests {
         assert!(toml::from_str::<ServeArgs>("thread = 3").is_err());
         let both =
             ServeArgs { ephemeral: Some(true), durability: Some(Durability::Os), ..ServeArgs::default() };
-        assert!(both.to_config().is_err());
+        assert!(both.to_config(None).is_err());
         let engine = ServeArgs { engine: Some("maat".into()), ..ServeArgs::default() };
-        assert!(engine.to_config().unwrap_err().to_string().contains("not built yet"));
+        assert!(engine.to_config(None).unwrap_err().to_string().contains("not built yet"));
     }
 }

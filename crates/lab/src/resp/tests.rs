@@ -30,6 +30,7 @@ fn node(password: Option<&str>) -> Node {
         password: password.map(str::to_owned),
         insecure: false,
         linger: Micros(0),
+        cluster: None,
         config_file: None,
     };
     Node::start(&config).unwrap()
