@@ -80,6 +80,21 @@ impl fmt::Debug for Fetched {
     }
 }
 
+impl DiskOp {
+    /// The name of the file that it is about.
+    pub fn file_mut(&mut self) -> Option<&mut String> {
+        match self {
+            DiskOp::Create { file, .. }
+            | DiskOp::Write { file, .. }
+            | DiskOp::Sync { file }
+            | DiskOp::SetLen { file, .. }
+            | DiskOp::Remove { file }
+            | DiskOp::Read { file, .. } => Some(file),
+            DiskOp::SyncDirectory => None,
+        }
+    }
+}
+
 /// Bytes to write, owned or shared with whoever made them.
 #[derive(Clone)]
 pub enum Bytes {
