@@ -21,11 +21,17 @@ pub enum Bug {
     ForgetSession,
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote,
+    /// A node takes another partition's batch for an empty one.
+    SkipSlot,
+    /// What a shard tells one of another node is lost on the way.
+    LoseLetter,
+    /// A node executes the batches of an epoch in another order of the partitions.
+    WrongInterleave,
 }
 
 impl Bug {
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 7] = [
+    pub const ALL: [(Bug, &'static str); 10] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -33,6 +39,9 @@ impl Bug {
         (Bug::KeepAbortedWrite, "keep-aborted-write"),
         (Bug::ForgetSession, "forget-session"),
         (Bug::IgnoreRemoteVote, "ignore-remote-vote"),
+        (Bug::SkipSlot, "skip-slot"),
+        (Bug::LoseLetter, "lose-letter"),
+        (Bug::WrongInterleave, "wrong-interleave"),
     ];
 }
 

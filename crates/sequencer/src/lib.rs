@@ -12,14 +12,17 @@
 //! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
+mod courier;
 mod input_log;
+mod interleave;
 mod message;
 mod sequencer;
 mod sessions;
 #[cfg(test)]
 mod tests;
 
+pub use courier::{Courier, CourierSettings, Entrance};
 pub use input_log::{InputLog, LogSettings, RESERVE};
-pub use message::{GroupMessage, Message, Post, Sequencing};
+pub use message::{GroupMessage, Letter, Message, Post, Sequencing};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

@@ -76,6 +76,9 @@ pub enum Post<X> {
     Slot {
         /// The sequencer.
         sequencer: PartitionId,
+        /// The last epoch before in which there was anything for the receiver: if that has not arrived, this must not
+        /// count.
+        after: Epoch,
         /// Up to where.
         through: Epoch,
         /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
@@ -96,6 +99,12 @@ pub enum Post<X> {
     Resume(Epoch),
     /// The receiver need not stand in for its twin any more.
     Relieved,
+}
+
+/// Something that one role of an engine tells another on another node.
+pub trait Letter: Wire + Clone + std::fmt::Debug + Send {
+    /// The largest epoch of the transactions that it is about: once that is executed at the receiver, it is done with.
+    fn epoch(&self) -> Epoch;
 }
 
 /// Between the logs of twins.
@@ -201,9 +210,10 @@ impl<X: Wire> Wire for Post<X> {
             Post::Progress(at) => epoch(1, at),
             Post::Resume(at) => epoch(2, at),
             Post::Relieved => wire::u8(out, 3),
-            Post::Slot { sequencer, through, content } => {
+            Post::Slot { sequencer, after, through, content } => {
                 wire::u8(out, 4);
                 wire::u16(out, sequencer.0);
+                wire::u64(out, after.0);
                 wire::u64(out, through.0);
                 out.extend_from_slice(content.as_deref().map_or(&[], |content| content));
             }
@@ -223,9 +233,10 @@ impl<X: Wire> Wire for Post<X> {
             2 => Post::Resume(Epoch(bytes.u64()?)),
             3 => Post::Relieved,
             4 => {
-                let (sequencer, through) = (PartitionId(bytes.u16()?), Epoch(bytes.u64()?));
+                let sequencer = PartitionId(bytes.u16()?);
+                let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 let content = (!bytes.is_empty()).then(|| Arc::new(bytes.0.to_vec()));
-                return Some(Post::Slot { sequencer, through, content });
+                return Some(Post::Slot { sequencer, after, through, content });
             }
             5 => return Some(Post::Letter { to: bytes.u16()?, letter: X::decode(registry, bytes.0)? }),
             _ => return None,
