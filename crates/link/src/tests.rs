@@ -68,8 +68,10 @@ impl World {
     fn deliver(&mut self, side: usize, frame: Frame<Message>) -> Result<(), TestCaseError> {
         let end = self.sides[side].link.end();
         let it = &mut self.sides[side];
+        let number = if let Frame::Data { sequence, .. } = frame { sequence } else { 0 };
         match it.link.receive(frame) {
-            Received::Nothing | Received::Gap => {}
+            Received::Nothing => {}
+            Received::Gap => prop_assert!(number > it.received + 1, "nothing is missing"),
             Received::Message((from, number)) => {
                 prop_assert!(it.freshes > 0 && !it.is_lost, "a message outside of a stream");
                 prop_assert!(!self.over.contains(&from), "a message of a stream that is over");

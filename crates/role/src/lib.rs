@@ -109,6 +109,9 @@ pub enum Event<M> {
 pub struct Outbox<M> {
     /// Messages to other roles.
     pub sends: Vec<(Address, M)>,
+    /// Only of the runtime's network edge: messages that came from other nodes, from whom and to whom. They are
+    /// delivered as if their senders were here.
+    pub relayed: Vec<(Address, Address, M)>,
     /// Timers to set: fire after this long, or never if `None`.
     pub timers: Vec<(TimerId, Option<Micros>)>,
     /// Disk work.
@@ -119,7 +122,7 @@ pub struct Outbox<M> {
 
 impl<M> Default for Outbox<M> {
     fn default() -> Self {
-        Outbox { sends: Vec::new(), timers: Vec::new(), disk: Vec::new(), halt: None }
+        Outbox { sends: Vec::new(), relayed: Vec::new(), timers: Vec::new(), disk: Vec::new(), halt: None }
     }
 }
 
@@ -151,7 +154,11 @@ impl<M> Outbox<M> {
 
     /// Whether nothing was asked for.
     pub fn is_empty(&self) -> bool {
-        self.sends.is_empty() && self.timers.is_empty() && self.disk.is_empty() && self.halt.is_none()
+        self.sends.is_empty()
+            && self.relayed.is_empty()
+            && self.timers.is_empty()
+            && self.disk.is_empty()
+            && self.halt.is_none()
     }
 }
 

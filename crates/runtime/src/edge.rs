@@ -4,7 +4,7 @@ use std::io;
 
 use mio::event::Event;
 use mio::{Registry, Token};
-use ordain_role::{Now, Outbox, Role};
+use ordain_role::{Address, Now, Outbox, Role};
 
 /// How many tokens an edge has, as a power of two: more than there can be sockets.
 const BITS: u32 = 40;
@@ -47,6 +47,20 @@ pub enum Turn {
     Again,
 }
 
+/// A message that a role of this node has sent to another node.
+#[derive(Debug)]
+pub struct Departing<M> {
+    /// Who sent it.
+    pub from: Address,
+    /// To whom.
+    pub to: Address,
+    /// How many messages of the network edge's own the sender had handled by then. So the edge knows whether the
+    /// sender knew what it has been told.
+    pub heard: u64,
+    /// The message.
+    pub message: M,
+}
+
 /// A role that owns sockets, or makes load: where the outside world meets the roles.
 ///
 /// It takes messages, timers and disk answers as every role does. Beyond that its loop calls it once a turn in
@@ -77,6 +91,13 @@ pub trait Edge: Role {
 
     /// The node is to stop: take no more connections or requests, and finish what has been begun.
     fn stop(&mut self, now: Now, out: &mut Outbox<Self::Message>);
+
+    /// A role has sent a message to another node. Only the network edge is asked
+    /// ([`Options::network`](crate::Options::network)).
+    fn depart(&mut self, departing: Departing<Self::Message>, now: Now, out: &mut Outbox<Self::Message>) {
+        let _ = now;
+        out.halt(format!("was given a message for {:?}, and is no network edge", departing.to));
+    }
 
     /// Whether everything begun is finished. Asked after [`Edge::stop`], and after each turn from then on.
     fn drained(&self) -> bool;

@@ -32,7 +32,7 @@ mod atomic {
 
 pub use clock::Clock;
 pub use disk::Disk;
-pub use edge::{Edge, Tokens, Turn};
+pub use edge::{Departing, Edge, Tokens, Turn};
 pub use fs::{DirLock, FsDirectory, LockError, OpenError};
 pub use loops::{LoopSnapshot, RoleSnapshot};
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clock::Clock;
 use crate::control::{Control, Phase};
 use crate::disk::{DiskPort, no_disk};
-use crate::edge::{Edge, Tokens, Turn};
+use crate::edge::{Departing, Edge, Tokens, Turn};
 use crate::lane::{Inlet, Outlet, Party};
 use crate::poller::Poller;
 use crate::timers::Timers;
@@ -95,6 +95,8 @@ pub(crate) struct Seat<M> {
     pub(crate) actor: Actor<M>,
     /// Events handled.
     pub(crate) events: u64,
+    /// Messages of the network edge's own handled.
+    pub(crate) heard: u64,
 }
 
 /// Where the role of a number sits.
@@ -104,23 +106,48 @@ pub(crate) struct Route {
     pub(crate) seat: usize,
 }
 
+/// What happens to an actor.
+pub(crate) enum Arrival<M> {
+    Event(Event<M>),
+    /// To the network edge: a message for another node. In a box, so that messages within the node are not moved
+    /// about with room for it.
+    Departing(Box<Departing<M>>),
+}
+
+impl<M> Arrival<M> {
+    fn message(from: Address, message: M) -> Arrival<M> {
+        Arrival::Event(Event::Message { from, message })
+    }
+}
+
 /// A message on its way to another loop.
-pub(crate) struct Envelope<M> {
-    from: Address,
-    seat: usize,
-    message: M,
+pub(crate) enum Envelope<M> {
+    Message { from: Address, seat: usize, message: M },
+    Departing { seat: usize, departing: Box<Departing<M>> },
+}
+
+impl<M> Envelope<M> {
+    /// The seat it is for, and what happens there.
+    fn open(self) -> (usize, Arrival<M>) {
+        match self {
+            Envelope::Message { from, seat, message } => (seat, Arrival::message(from, message)),
+            Envelope::Departing { seat, departing } => (seat, Arrival::Departing(departing)),
+        }
+    }
 }
 
 /// Carries out what actors ask for.
 pub(crate) struct Effects<M> {
     /// By role number.
     pub(crate) routes: Arc<[Option<Route>]>,
+    /// The node's network edge.
+    pub(crate) network: Option<Address>,
     /// To each loop of the node; none to this one.
     pub(crate) outlets: Vec<Option<Outlet<Envelope<M>>>>,
     pub(crate) disk: Option<DiskPort>,
     pub(crate) control: Arc<Control>,
     /// What has happened to the actors of this loop, by seat, in order.
-    pub(crate) inbox: VecDeque<(usize, Event<M>)>,
+    pub(crate) inbox: VecDeque<(usize, Arrival<M>)>,
     pub(crate) timers: Timers,
     /// Disk requests whose answers have not been handled.
     pub(crate) unanswered: usize,
@@ -136,25 +163,35 @@ impl<M> Effects<M> {
         if let Some(reason) = out.halt.take() {
             return self.halt(format!("{}: {reason}", actor.actor.name()));
         }
-        let mut left_the_loop = false;
+        let (from, sent) = (actor.address, self.sent);
         for (to, message) in out.sends.drain(..) {
-            let here = to.node == actor.address.node;
-            let route = self.routes.get(usize::from(to.role)).copied().flatten().filter(|_| here);
-            let Some(route) = route else {
+            let is_here = to.node == from.node;
+            let role = if is_here { Some(to.role) } else { self.network.map(|network| network.role) };
+            let Some(route) = role.and_then(|role| self.route(role)) else {
                 let name = actor.actor.name();
                 return self.halt(format!("{name} sent a message to {to:?}, which does not exist"));
             };
-            match self.outlets[route.on_loop].as_mut() {
-                // Only this loop has no outlet.
-                None => self.inbox.push_back((route.seat, Event::Message { from: actor.address, message })),
-                Some(outlet) => {
-                    outlet.send(Envelope { from: actor.address, seat: route.seat, message });
-                    self.sent += 1;
-                    left_the_loop = true;
+            let seat = route.seat;
+            self.deliver(
+                route,
+                if is_here {
+                    Envelope::Message { from, seat, message }
+                } else {
+                    let departing = Departing { from, to, heard: actor.heard, message };
+                    Envelope::Departing { seat, departing: Box::new(departing) }
+                },
+            );
+        }
+        for (from, to, message) in out.relayed.drain(..) {
+            match self.route(to.role) {
+                Some(route) => self.deliver(route, Envelope::Message { from, seat: route.seat, message }),
+                // Another node must not be able to halt this one.
+                None => {
+                    tracing::error!(?from, ?to, "dropped a message for a role that this node does not have")
                 }
             }
         }
-        if left_the_loop {
+        if self.sent > sent {
             // At once, not at the end of the turn: a message is a batch, and whoever waits for it may start.
             self.announce();
         }
@@ -166,6 +203,21 @@ impl<M> Effects<M> {
         }
     }
 
+    fn route(&self, role: u16) -> Option<Route> {
+        self.routes.get(usize::from(role)).copied().flatten()
+    }
+
+    fn deliver(&mut self, route: Route, envelope: Envelope<M>) {
+        match self.outlets[route.on_loop].as_mut() {
+            // Only this loop has no outlet.
+            None => self.inbox.push_back(envelope.open()),
+            Some(outlet) => {
+                outlet.send(envelope);
+                self.sent += 1;
+            }
+        }
+    }
+
     fn submit(&mut self, seat: usize, requests: impl Iterator<Item = DiskRequest>) {
         for request in requests {
             self.unanswered += 1;
@@ -173,7 +225,7 @@ impl<M> Effects<M> {
                 Some(disk) => disk.submit(seat, request),
                 None => Some(no_disk(&request)),
             };
-            self.inbox.extend(done.map(|done| (seat, Event::Disk(done))));
+            self.inbox.extend(done.map(|done| (seat, Arrival::Event(Event::Disk(done)))));
         }
         self.disk.iter_mut().for_each(DiskPort::announce);
     }
@@ -318,7 +370,8 @@ impl<M> EventLoop<M> {
                 Phase::Draining => self.call_edges(|edge, now, out| edge.stop(now, out)),
                 Phase::Closing => {
                     self.state.untold = self.first_edge;
-                    self.effects.inbox.extend((0..self.first_edge).map(|seat| (seat, Event::Stop)));
+                    let stops = (0..self.first_edge).map(|seat| (seat, Arrival::Event(Event::Stop)));
+                    self.effects.inbox.extend(stops);
                 }
                 Phase::Running | Phase::Stopping => {}
             }
@@ -434,13 +487,11 @@ impl<M> EventLoop<M> {
         let inbox = &mut self.effects.inbox;
         if inbox.len() < BURST {
             for inlet in &mut self.inlets {
-                inlet.take(INTAKE, |Envelope { from, seat, message }| {
-                    inbox.push_back((seat, Event::Message { from, message }));
-                });
+                inlet.take(INTAKE, |envelope| inbox.push_back(envelope.open()));
             }
         }
         if let Some(disk) = &mut self.effects.disk {
-            disk.answers(|answer| inbox.push_back((answer.seat, Event::Disk(answer.done))));
+            disk.answers(|answer| inbox.push_back((answer.seat, Arrival::Event(Event::Disk(answer.done)))));
         }
     }
 
@@ -450,8 +501,11 @@ impl<M> EventLoop<M> {
             if self.effects.halted {
                 break;
             }
-            let Some((seat, event)) = self.effects.inbox.pop_front() else { break };
-            self.handle(seat, event);
+            let Some((seat, arrival)) = self.effects.inbox.pop_front() else { break };
+            match arrival {
+                Arrival::Event(event) => self.handle(seat, event),
+                Arrival::Departing(departing) => self.depart(seat, *departing),
+            }
             self.state.now = self.clock.since(self.state.now);
             if self.has_edges() && self.state.now.elapsed >= until {
                 break;
@@ -476,10 +530,27 @@ impl<M> EventLoop<M> {
         match event {
             Event::Disk(_) => self.effects.unanswered -= 1,
             Event::Stop => *untold -= 1,
+            Event::Message { from, .. } if self.effects.network == Some(from) => place.heard += 1,
             Event::Start | Event::Message { .. } | Event::Timer(_) => {}
         }
         place.events += 1;
         place.actor.handle(*now, event, out);
+        if !out.is_empty() {
+            self.effects.carry_out(seat, place, *now, out);
+        }
+    }
+
+    /// Hands the network edge a message for another node.
+    fn depart(&mut self, seat: usize, departing: Departing<M>) {
+        let State { now, out, acting, changed, .. } = &mut self.state;
+        let place = &mut self.seats[seat];
+        *acting = seat;
+        *changed = true;
+        place.events += 1;
+        match &mut place.actor {
+            Actor::Edge(edge) => edge.depart(departing, *now, out),
+            Actor::Role(role) => out.halt(format!("{} is no network edge", role.name())),
+        }
         if !out.is_empty() {
             self.effects.carry_out(seat, place, *now, out);
         }

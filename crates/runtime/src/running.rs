@@ -65,6 +65,9 @@ impl<M> fmt::Debug for LoopSpec<M> {
 pub struct Options {
     /// Which node of the cluster it is: the node in its roles' addresses.
     pub node: NodeId,
+    /// The number of the edge that takes messages to other nodes. Without one a message to another node halts this
+    /// one.
+    pub network: Option<u16>,
     /// How long an idle loop looks for work before it sleeps. It pays where a core is free to do so: not with
     /// a single loop, and not on two cores or fewer, where the default is not to.
     pub spin: Duration,
@@ -78,7 +81,7 @@ impl Default for Options {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let spin = if cores > 2 { Duration::from_micros(20) } else { Duration::ZERO };
-        Options { node: NodeId(0), spin, drain: Duration::from_secs(10), ring: 1024 }
+        Options { node: NodeId(0), network: None, spin, drain: Duration::from_secs(10), ring: 1024 }
     }
 }
 
@@ -156,6 +159,7 @@ impl Runtime {
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
             let effects = Effects {
                 routes: routes.clone(),
+                network: options.network.map(|role| Address { node: options.node, role }),
                 outlets: ends.outlets,
                 disk: port,
                 control: control.clone(),
@@ -255,7 +259,7 @@ fn seats<M>(
     poller: &Poller,
 ) -> Result<(Vec<Seat<M>>, usize), StartError> {
     let first_edge = roles.len();
-    let seat = |role, actor| Seat { address: Address { node, role }, actor, events: 0 };
+    let seat = |role, actor| Seat { address: Address { node, role }, actor, events: 0, heard: 0 };
     let mut seats: Vec<Seat<M>> =
         roles.into_iter().map(|(number, role)| seat(number, Actor::Role(role))).collect();
     for (i, (number, mut edge)) in edges.into_iter().enumerate() {
