@@ -6,6 +6,10 @@
 //! Transactions whose keys are not known in advance are found out here (OLLP, the Calvin paper, section
 //! 3.2.1): the gateway reads and asks what the procedure wants to know in transactions of their own, submits the
 //! real transaction with what it learnt as evidence, and starts over with fresh evidence when that is found stale.
+//!
+//! In a cluster a transaction is sequenced at its *home*: the partition that keeps its session if it has one and may
+//! write, so that a retry meets the first attempt; or else the only partition that takes part in it, so that nobody
+//! else hears of it; or else the gateway's own.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +18,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::key::session_slot;
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, PlanError, Registry,
-    RequestNo, Writer, system,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, Layout, OutcomeBatch, OutcomeStatus, PartitionId,
+    PartitionSet, PlanError, Registry, RequestNo, Writer, system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -54,12 +59,12 @@ pub struct Finished<'a> {
 #[derive(Debug)]
 pub struct Gateway {
     registry: Arc<Registry>,
-    building: Chunk,
+    /// The chunk being built for each partition.
+    building: Vec<Chunk>,
+    cluster: Option<Cluster>,
     /// Chunks that were full before they were asked for.
-    closed: VecDeque<Arc<Chunk>>,
-    /// Who waits for each transaction of `building`, by index.
-    tickets: Vec<Option<Ticket>>,
-    /// Chunks submitted and not finished, by consecutive number from `oldest` on.
+    closed: VecDeque<(PartitionId, Arc<Chunk>)>,
+    /// Chunks begun and not finished, by consecutive number from `oldest` on.
     submitted: VecDeque<Submitted>,
     oldest: ChunkNo,
     outstanding: usize,
@@ -67,11 +72,26 @@ pub struct Gateway {
     dependents: BTreeMap<(ChunkNo, u32), Dependent>,
 }
 
+/// What a gateway knows of the cluster that it belongs to.
+#[derive(Debug)]
+struct Cluster {
+    layout: Arc<Layout>,
+    /// The gateway's own partition.
+    partition: PartitionId,
+    /// Which replica is to send the outcomes.
+    replica: u16,
+    /// A transaction whose home is not known yet.
+    staged: Chunk,
+}
+
 #[derive(Debug)]
 struct Submitted {
-    /// Who waits for each transaction, until it is answered.
-    tickets: Vec<Option<Ticket>>,
+    /// Who waits for each transaction, until it is answered, and which partition's node answers it.
+    tickets: Vec<(Option<Ticket>, PartitionId)>,
     left: usize,
+    home: PartitionId,
+    /// It is being built.
+    is_open: bool,
 }
 
 /// A request whose keys have to be found first.
@@ -97,18 +117,43 @@ enum Step {
 }
 
 impl Gateway {
-    /// A gateway with nothing outstanding.
+    /// A gateway of a node on its own, with nothing outstanding.
     pub fn new(id: GatewayId, registry: Arc<Registry>) -> Gateway {
         let oldest = ChunkNo(0);
         Gateway {
             registry,
-            building: Chunk::new(id, oldest),
+            building: vec![Chunk::new(id, oldest)],
+            cluster: None,
             closed: VecDeque::new(),
-            tickets: Vec::new(),
             submitted: VecDeque::new(),
             oldest,
             outstanding: 0,
             dependents: BTreeMap::new(),
+        }
+    }
+
+    /// A gateway of a node that holds `partition` in `replica`. Its chunks are numbered from `first` on: no outcome of
+    /// an earlier life of the node may be taken for one of this.
+    pub fn in_cluster(
+        id: GatewayId,
+        registry: Arc<Registry>,
+        layout: Arc<Layout>,
+        (replica, partition): (u16, PartitionId),
+        first: ChunkNo,
+    ) -> Gateway {
+        let chunk = Chunk::new(id, first).in_cluster(replica, layout.clone());
+        Gateway {
+            building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
+            oldest: first,
+            cluster: Some(Cluster { layout, partition, replica, staged: chunk }),
+            ..Gateway::new(id, registry)
+        }
+    }
+
+    /// From now on this replica is to send the outcomes.
+    pub fn answer_from(&mut self, replica: u16) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.replica = replica;
         }
     }
 
@@ -141,12 +186,53 @@ impl Gateway {
             let dependent = Dependent { ticket, call, args, known, step, restarts: 0 };
             self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
         } else {
-            self.building.push(&self.registry, call, write_args)?;
-            self.tickets.push(Some(ticket));
-            self.close_if_full();
+            self.admit(ticket, call, write_args)?;
         }
         self.outstanding += 1;
         Ok(())
+    }
+
+    /// Plans a transaction and puts it in the chunk for its home; answers its place.
+    #[inline]
+    fn admit(
+        &mut self,
+        ticket: Ticket,
+        call: Call,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<(ChunkNo, u32), PlanError> {
+        let (home, answers) = match &mut self.cluster {
+            None => {
+                self.building[0].push(&self.registry, call, write_args)?;
+                (PartitionId(0), PartitionId(0))
+            }
+            Some(cluster) => {
+                let Cluster { layout, partition, staged, .. } = cluster;
+                staged.push(&self.registry, call, write_args)?;
+                let txn = &staged.txns()[0];
+                let answers = layout.partition_of(staged.collector_slot(txn).unwrap_or(0));
+                let home = match txn.call.session {
+                    Some((session, _)) if !txn.read_only => layout.partition_of(session_slot(session)),
+                    _ => staged.participants(txn, layout).only().unwrap_or(*partition),
+                };
+                self.building[usize::from(home.0)].take(staged);
+                (home, answers)
+            }
+        };
+        let chunk = &mut self.building[usize::from(home.0)];
+        let index = chunk.span() - 1;
+        if index == 0 {
+            chunk.number = ChunkNo(self.oldest.0 + self.submitted.len() as u64);
+            let tickets = Vec::with_capacity(self.submitted.back().map_or(0, |last| last.tickets.len()));
+            self.submitted.push_back(Submitted { tickets, left: 0, home, is_open: true });
+        }
+        let (number, bytes) = (chunk.number, chunk.bytes());
+        let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
+        submitted.tickets.push((Some(ticket), answers));
+        submitted.left += 1;
+        if submitted.left >= MAX_CHUNK || bytes >= MAX_CHUNK_BYTES {
+            self.close(home);
+        }
+        Ok((number, index))
     }
 
     /// How many requests are submitted and not finished.
@@ -154,27 +240,60 @@ impl Gateway {
         self.outstanding
     }
 
-    /// The next chunk to submit, if anything was asked for since the last; call it until there is none.
-    pub fn flush(&mut self) -> Option<Arc<Chunk>> {
-        if self.closed.is_empty() && !self.tickets.is_empty() {
-            self.close();
+    /// The next chunk to submit, and the partition to whose sequencer, if anything was asked for since the last; call
+    /// it until there is none.
+    pub fn flush(&mut self) -> Option<(PartitionId, Arc<Chunk>)> {
+        if self.closed.is_empty() {
+            for home in 0..self.building.len() {
+                if !self.building[home].txns().is_empty() {
+                    self.close(PartitionId(home as u16));
+                }
+            }
         }
         self.closed.pop_front()
     }
 
-    fn close_if_full(&mut self) {
-        if self.tickets.len() >= MAX_CHUNK || self.building.bytes() >= MAX_CHUNK_BYTES {
-            self.close();
+    fn close(&mut self, home: PartitionId) {
+        let building = &mut self.building[usize::from(home.0)];
+        let next = Chunk::after(building);
+        let mut chunk = std::mem::replace(building, next);
+        if let Some(cluster) = &self.cluster {
+            chunk.replica = cluster.replica;
         }
+        self.submitted[(chunk.number.0 - self.oldest.0) as usize].is_open = false;
+        self.closed.push_back((home, Arc::new(chunk)));
     }
 
-    fn close(&mut self) {
-        let next = Chunk::after(&self.building);
-        let chunk = std::mem::replace(&mut self.building, next);
-        let room = Vec::with_capacity(self.tickets.len());
-        let tickets = std::mem::replace(&mut self.tickets, room);
-        self.submitted.push_back(Submitted { left: tickets.len(), tickets });
-        self.closed.push_back(Arc::new(chunk));
+    /// The nodes of these partitions, to which this gateway's requests go and from which its outcomes come, have lost
+    /// what was under way. Reports every request that may have been among it as [`OutcomeStatus::Unknown`].
+    pub fn give_up(&mut self, partitions: PartitionSet, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
+        let mut given_up = Vec::new();
+        for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
+            if submitted.is_open {
+                continue;
+            }
+            let Submitted { tickets, left, home, .. } = submitted;
+            for (index, (ticket, answers)) in (0..).zip(tickets) {
+                if partitions.contains(*home) || partitions.contains(*answers) {
+                    given_up.extend(ticket.take().map(|ticket| (ChunkNo(number), index, ticket)));
+                }
+            }
+            *left = submitted.tickets.iter().filter(|(ticket, _)| ticket.is_some()).count();
+        }
+        for (number, index, ticket) in given_up {
+            self.dependents.remove(&(number, index));
+            self.outstanding -= 1;
+            let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
+            done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+        }
+        self.forget_finished();
+    }
+
+    fn forget_finished(&mut self) {
+        while self.submitted.front().is_some_and(|s| s.left == 0 && !s.is_open) {
+            self.submitted.pop_front();
+            self.oldest.0 += 1;
+        }
     }
 
     /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
@@ -192,10 +311,8 @@ impl Gateway {
         for outcome in &batch.outcomes {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
-            let Some(ticket) = submitted.tickets.get_mut(outcome.index as usize).and_then(Option::take)
-            else {
-                continue;
-            };
+            let ticket = submitted.tickets.get_mut(outcome.index as usize);
+            let Some(ticket) = ticket.and_then(|(ticket, _)| ticket.take()) else { continue };
             submitted.left -= 1;
             let reply = batch.reply(outcome);
             let dependent = match self.dependents.is_empty() {
@@ -211,10 +328,7 @@ impl Gateway {
                 Some(dependent) => self.take_step(dependent, finished, &mut done),
             }
         }
-        while self.submitted.front().is_some_and(|s| s.left == 0) {
-            self.submitted.pop_front();
-            self.oldest.0 += 1;
-        }
+        self.forget_finished();
     }
 
     /// A transaction of a dependent request has ended: the request goes on or is finished.
@@ -270,32 +384,29 @@ impl Gateway {
         let damaged = || (ticket, PlanError::fixed("ERR damaged arguments"));
         let procedure = registry.get(dependent.call.procedure).ok_or_else(damaged)?;
         let args = Args::parse(&dependent.args).ok_or_else(damaged)?;
-        match procedure.reconnoitre(args, &dependent.known).map_err(refuse)? {
+        let at = match procedure.reconnoitre(args, &dependent.known).map_err(refuse)? {
             Reconnaissance::Read(keys) => {
                 let call = Call::new(system::READ, dependent.call.db);
                 let reads = keys.iter().map(|(db, key)| (*db, &**key));
-                self.building.push(&registry, call, |args| system::read_args(reads, args)).map_err(refuse)?;
+                let at = self.admit(ticket, call, |args| system::read_args(reads, args)).map_err(refuse)?;
                 dependent.step = Step::Reading(keys);
+                at
             }
             Reconnaissance::Ask(procedure, args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let call = Call::new(procedure, dependent.call.db);
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
-                let txn = self.building.push(&registry, call, write).map_err(refuse)?;
-                debug_assert!(txn.read_only, "a reconnaissance that writes");
                 dependent.step = Step::Asking;
+                self.admit(ticket, call, write).map_err(refuse)?
             }
             Reconnaissance::Ready(args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
-                self.building.push(&registry, dependent.call, write).map_err(refuse)?;
                 dependent.step = Step::Running;
+                self.admit(ticket, dependent.call, write).map_err(refuse)?
             }
-        }
-        self.tickets.push(Some(ticket));
-        let index = self.tickets.len() as u32 - 1;
-        self.dependents.insert((self.building.number, index), dependent);
-        self.close_if_full();
+        };
+        self.dependents.insert(at, dependent);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The gateway by itself: what it submits, and whom it answers.
 
+mod cluster;
+
 use std::sync::Arc;
 
 use ordain_model::args::encode;
@@ -177,7 +179,7 @@ fn cell(target: Option<&str>) -> Cell {
 
 /// The only transaction of the only chunk that waits to be submitted.
 fn only(gateway: &mut Gateway) -> Arc<Chunk> {
-    let chunk = gateway.flush().expect("a chunk");
+    let (_, chunk) = gateway.flush().expect("a chunk");
     assert_eq!((chunk.txns().len(), gateway.flush().is_none()), (1, true));
     chunk
 }
@@ -187,11 +189,11 @@ fn each_request_is_answered_once_whatever_comes() {
     let mut gateway = gateway();
     assert!(gateway.flush().is_none());
     (0..3).for_each(|ticket| read(&mut gateway, ticket));
-    let chunk = gateway.flush().unwrap();
+    let (_, chunk) = gateway.flush().unwrap();
     assert_eq!((chunk.gateway, chunk.number, chunk.txns().len()), (GatewayId(3), ChunkNo(0), 3));
     assert!(gateway.flush().is_none());
     read(&mut gateway, 3);
-    assert_eq!(gateway.flush().unwrap().number, ChunkNo(1));
+    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(1));
     assert_eq!(gateway.outstanding(), 4);
     // In any order, and over chunks.
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b"x"), [(3, COMMITTED, b"x".to_vec())]);
@@ -206,7 +208,7 @@ fn each_request_is_answered_once_whatever_comes() {
     assert_eq!(gateway.outstanding(), 0);
     // Numbers go on.
     read(&mut gateway, 4);
-    assert_eq!(gateway.flush().unwrap().number, ChunkNo(2));
+    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(2));
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn a_refused_request_leaves_nothing_behind() {
     assert!(gateway.submit(Ticket(3), Call::new(FOLLOW, Db(0)), |_| {}).is_err());
     read(&mut gateway, 4);
     assert_eq!(gateway.outstanding(), 2);
-    assert_eq!(gateway.flush().unwrap().txns().len(), 2);
+    assert_eq!(gateway.flush().unwrap().1.txns().len(), 2);
     assert_eq!(answer(&mut gateway, (0, 1), COMMITTED, b""), [(4, COMMITTED, vec![])]);
 }
 
@@ -228,7 +230,8 @@ fn a_refused_request_leaves_nothing_behind() {
 fn a_chunk_is_closed_when_it_is_large_enough() {
     let mut gateway = gateway();
     (0..MAX_CHUNK as u64 + 1).for_each(|ticket| read(&mut gateway, ticket));
-    let sizes: Vec<usize> = std::iter::from_fn(|| gateway.flush()).map(|chunk| chunk.txns().len()).collect();
+    let sizes: Vec<usize> =
+        std::iter::from_fn(|| gateway.flush()).map(|(_, chunk)| chunk.txns().len()).collect();
     assert_eq!(sizes, [MAX_CHUNK, 1]);
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(MAX_CHUNK as u64, COMMITTED, vec![])]);
     // Or heavy enough.
@@ -241,7 +244,8 @@ fn a_chunk_is_closed_when_it_is_large_enough() {
         };
         gateway.submit(Ticket(ticket), call, write).unwrap();
     }
-    let sizes: Vec<usize> = std::iter::from_fn(|| gateway.flush()).map(|chunk| chunk.txns().len()).collect();
+    let sizes: Vec<usize> =
+        std::iter::from_fn(|| gateway.flush()).map(|(_, chunk)| chunk.txns().len()).collect();
     assert_eq!(sizes, [3, 1]);
 }
 
@@ -375,6 +379,6 @@ fn whoever_is_answered_may_ask_again_at_once() {
         read(gateway, 1);
     });
     assert_eq!((answered, gateway.outstanding()), (1, 1));
-    assert_eq!(gateway.flush().unwrap().number, ChunkNo(1));
+    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(1));
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(1, COMMITTED, vec![])]);
 }

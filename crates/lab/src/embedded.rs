@@ -209,7 +209,7 @@ where
         {
             self.say(Word::Failed(refusal));
         }
-        while let Some(chunk) = self.gateway.flush() {
+        while let Some((_, chunk)) = self.gateway.flush() {
             out.send(self.sequencer, Front::Submit(chunk));
         }
         if self.gateway.outstanding() == 0 {

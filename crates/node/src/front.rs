@@ -469,7 +469,7 @@ impl Door {
                 self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
             }
         }
-        while let Some(chunk) = self.gateway.flush() {
+        while let Some((_, chunk)) = self.gateway.flush() {
             out.send(self.sequencer, Front::Submit(chunk));
         }
     }

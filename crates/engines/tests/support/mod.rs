@@ -288,7 +288,7 @@ impl Bench {
 
     /// Sends what a gateway has gathered.
     pub fn flush(&mut self, gateway: usize) {
-        while let Some(chunk) = self.gateways[gateway].flush() {
+        while let Some((_, chunk)) = self.gateways[gateway].flush() {
             let link = (GATEWAY + gateway as u16, SEQUENCER);
             self.links.entry(link).or_default().push_back(Front::Submit(chunk).into());
         }
