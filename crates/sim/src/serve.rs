@@ -181,7 +181,7 @@ impl<S: System> Simulator<'_, S> {
         let door = &mut self.doors[number];
         door.flushing = false;
         let place = door.place;
-        while let Some(chunk) = self.doors[number].gateway.flush() {
+        while let Some((_, chunk)) = self.doors[number].gateway.flush() {
             self.send(place.address, place.engine, Front::Submit(chunk).into());
         }
     }

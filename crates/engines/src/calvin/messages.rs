@@ -3,6 +3,7 @@
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Abort, Cell, Epoch, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
+use ordain_sequencer::Letter;
 
 /// Everything that one shard has for another, gathered while it handled one event.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,10 +16,8 @@ pub struct ShardMessage {
     pub bytes: Vec<u8>,
 }
 
-impl ShardMessage {
-    /// The largest epoch among the transactions that it speaks of: whoever keeps it to send it again must keep it
-    /// until that one is past.
-    pub fn epoch(&self) -> Epoch {
+impl Letter for ShardMessage {
+    fn epoch(&self) -> Epoch {
         self.items.iter().map(|(gsn, _)| gsn.epoch()).max().unwrap_or_default()
     }
 }

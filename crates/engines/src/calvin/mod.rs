@@ -29,6 +29,7 @@
 //!   code runs once (the paper's own one-way message of section 2).
 //! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
 
+mod backlog;
 mod covered;
 mod locks;
 mod mail;
@@ -41,7 +42,7 @@ mod state;
 
 pub use mail::Places;
 pub use messages::{Item, ShardMessage};
-pub use replay::replay;
+pub use replay::Replay;
 pub use rules::{Settings, Shard};
 
 /// The messages of a Calvin node.

@@ -1,51 +1,104 @@
-//! Runs batches on the shards of a node without a driver: how a restarted node that is alone gets back to where it
-//! was (calvin.md, section 4.13). One that has peers needs what they say, and its courier, to do it again.
+//! Runs the shards of a node without a driver: how a restarted node gets back to where it was (calvin.md, section
+//! 4.13). One that has peers does it together with its courier, from what it had received of them. What it had not
+//! received, or has not on its disk, it asks for once it runs: until then some transactions may stay unfinished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ordain_model::{Batch, Micros};
 use ordain_role::{Address, Event, Now, Outbox, Role};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::{Courier, Entrance, Sequencing};
 use ordain_store::RecordStore;
 
-use super::{Message, Shard};
+use super::{Message, Shard, ShardMessage};
 
-/// Executes a batch to its end on all shards of a layout of one partition, in any order that their messages allow. Replies go nowhere: who
-/// waited for them is gone, and a retried request is answered from its session.
+/// The roles of a node that execute, while they do again what they did before.
 ///
-/// # Errors
-/// A broken invariant: the node must not start.
-pub fn replay<S: RecordStore + Send>(shards: &mut [Shard<S>], batch: Arc<Batch>) -> Result<(), String> {
-    let tell = |message| Event::Message { from: Address::default(), message };
-    let mut queue: VecDeque<(usize, Event<Message>)> = VecDeque::new();
-    for shard in 0..shards.len() {
-        queue.push_back((shard, tell(Message::Sequencing(Sequencing::Sealed(batch.clone())))));
+/// Replies go nowhere: who waited for them is gone, and a retried request is answered from its session.
+#[derive(Debug)]
+pub struct Replay<'a, S> {
+    shards: &'a mut [Shard<S>],
+    courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
+    queue: VecDeque<(Address, Event<Message>)>,
+    out: Outbox<Message>,
+}
+
+impl<'a, S: RecordStore + Send> Replay<'a, S> {
+    /// Of a node on its own, or of one with a courier.
+    pub fn new(
+        shards: &'a mut [Shard<S>],
+        courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
+    ) -> Replay<'a, S> {
+        Replay { shards, courier, queue: VecDeque::new(), out: Outbox::default() }
     }
-    let places: Vec<Address> = shards.first().map_or(Vec::new(), |shard| shard.places().shards.clone());
-    let mut out = Outbox::default();
-    while let Some((at, event)) = queue.pop_front() {
-        shards[at].handle(Now::default(), event, &mut out);
-        if let Some(reason) = out.halt.take() {
+
+    /// Executes a batch of this partition; on a node on its own, to its end.
+    ///
+    /// # Errors
+    /// A broken invariant: the node must not start.
+    pub fn batch(&mut self, batch: Arc<Batch>) -> Result<(), String> {
+        let sealed = |to: Address| {
+            let message = Message::Sequencing(Sequencing::Sealed(batch.clone()));
+            (to, Event::Message { from: Address::default(), message })
+        };
+        match &self.courier {
+            Some((courier, _)) => self.queue.push_back(sealed(*courier)),
+            None => self.queue.extend(self.shards.iter().map(|shard| sealed(shard.address()))),
+        }
+        self.run()?;
+        let turn = (batch.epoch, batch.partition);
+        match self.shards.iter().find(|shard| self.courier.is_none() && shard.applied() < turn) {
+            Some(shard) => Err(format!(
+                "replay of epoch {} stopped short: shard {} has applied {}",
+                batch.epoch,
+                shard.number(),
+                shard.applied().0
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what had come in from another node.
+    ///
+    /// # Errors
+    /// As for [`Replay::batch`].
+    pub fn entrance(&mut self, entrance: Entrance<ShardMessage>) -> Result<(), String> {
+        if let Some((courier, role)) = &mut self.courier {
+            role.rehearse(entrance, &mut self.out);
+            let from = *courier;
+            self.gather(from)?;
+        }
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while let Some((to, event)) = self.queue.pop_front() {
+            match &mut self.courier {
+                Some((courier, role)) if *courier == to => role.handle(Now::default(), event, &mut self.out),
+                _ => {
+                    // Whoever else is written to does not exist yet.
+                    let Some(shard) = self.shards.iter_mut().find(|shard| shard.address() == to) else {
+                        continue;
+                    };
+                    shard.handle(Now::default(), event, &mut self.out);
+                }
+            }
+            self.gather(to)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a role has just asked for.
+    fn gather(&mut self, from: Address) -> Result<(), String> {
+        if let Some(reason) = self.out.halt.take() {
             return Err(reason);
         }
-        for (to, message) in out.sends.drain(..) {
-            if let (Some(shard), Message::Engine(_)) = (places.iter().position(|p| *p == to), &message) {
-                queue.push_back((shard, tell(message)));
-            }
-        }
+        let sends = self.out.sends.drain(..);
+        self.queue.extend(sends.map(|(to, message)| (to, Event::Message { from, message })));
         // A shard that works in turns wants the next one at once. Any other timer is for a time that does not pass.
-        let turns = out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
-        queue.extend(turns.map(|(timer, _)| (at, Event::Timer(timer))));
-    }
-    match shards.iter().find(|shard| shard.applied() < (batch.epoch, batch.partition)) {
-        Some(shard) => Err(format!(
-            "replay of epoch {} stopped short: shard {} has applied {}",
-            batch.epoch,
-            shard.number(),
-            shard.applied().0
-        )),
-        None => Ok(()),
+        let turns = self.out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
+        self.queue.extend(turns.map(|(timer, _)| (from, Event::Timer(timer))));
+        Ok(())
     }
 }
 
@@ -108,7 +161,7 @@ mod tests {
                     Shard::new(number, places, settings, registry.clone(), store)
                 })
                 .collect();
-            assert_eq!(replay(&mut shards, batch.clone()), Ok(()), "{count} shards");
+            assert_eq!(Replay::new(&mut shards, None).batch(batch.clone()), Ok(()), "{count} shards");
             let digest =
                 shards.iter().fold(Default::default(), |sum: ordain_model::Digest, s| sum.plus(s.digest()));
             assert_eq!(digest, reference.digest(), "{count} shards");

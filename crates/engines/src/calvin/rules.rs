@@ -14,11 +14,12 @@ use ordain_model::{
     Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
     Micros, OutcomeBatch, OutcomeStatus, PartitionId, Registry, ReplyContext, SlotNo, Txn,
 };
-use ordain_role::{Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
 use super::Message;
+use super::backlog::{Backlog, Turn};
 use super::covered;
 use super::locks::Locks;
 use super::mail::{Early, EarlyItem, Letters, Places};
@@ -63,11 +64,8 @@ pub struct Shard<S> {
     /// Up to where in its first batch records have been fetched ahead.
     warmed: (usize, usize),
     warming: Vec<KeyHash>,
-    /// Batches not yet applied, in order.
-    unapplied: VecDeque<Unapplied>,
-    /// The batch handed in last, and the last of which and of all before it everything is executed here.
-    handed: Turn,
-    applied: Turn,
+    /// Batches not yet applied.
+    backlog: Backlog,
     /// The transaction started last.
     started: Gsn,
     /// Transactions under way, by number; vacant places are in `vacant`.
@@ -105,19 +103,6 @@ struct Counts {
     repeated: u64,
 }
 
-/// A batch's place in the order.
-type Turn = (Epoch, PartitionId);
-
-/// A batch that is not applied yet.
-#[derive(Debug)]
-struct Unapplied {
-    turn: Turn,
-    /// How many of its transactions are unfinished here.
-    unfinished: usize,
-    /// Whether all of it has been started.
-    started: bool,
-}
-
 /// Why a transaction cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
@@ -152,9 +137,7 @@ impl<S: RecordStore> Shard<S> {
             cursor: (0, 0),
             warmed: (0, 0),
             warming: Vec::new(),
-            unapplied: VecDeque::new(),
-            handed: Turn::default(),
-            applied: Turn::default(),
+            backlog: Backlog::default(),
             started: Gsn::NONE,
             active: Vec::new(),
             vacant: Vec::new(),
@@ -176,7 +159,7 @@ impl<S: RecordStore> Shard<S> {
     /// Says where the order goes on after replay: no batch of its own partition up to this epoch is still to come.
     pub fn resume_after(&mut self, epoch: Epoch) {
         let partition = self.places.layout.partition_of_shard(self.number);
-        self.applied = self.applied.max((epoch, partition));
+        self.backlog.skip((epoch, partition));
     }
 
     /// The digest of the shard's state.
@@ -187,6 +170,11 @@ impl<S: RecordStore> Shard<S> {
     /// Where its peers are.
     pub fn places(&self) -> &Places {
         &self.places
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> Address {
+        self.places.shards[self.number]
     }
 
     /// Its number among the shards of the replica.
@@ -201,11 +189,17 @@ impl<S: RecordStore> Shard<S> {
 
     /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
     pub fn applied(&self) -> (Epoch, PartitionId) {
-        self.applied
+        self.backlog.applied()
     }
 
     fn shards(&self) -> usize {
         self.places.shards.len()
+    }
+
+    /// Whether there are other partitions. Then a batch is applied only once the replies to it are composed too: until
+    /// then others must keep what they have said of it, in case that this node has to do it again.
+    fn has_peers(&self) -> bool {
+        self.partition.len() < self.shards()
     }
 
     fn me(&self) -> ShardSet {
@@ -220,9 +214,8 @@ impl<S: RecordStore> Shard<S> {
     // ---- the order -------------------------------------------------------------------------------------
 
     fn take_batch(&mut self, batch: Arc<Batch>) {
-        let turn = (batch.epoch, batch.partition);
-        if turn <= self.handed {
-            let ((epoch, partition), (last, of)) = (turn, self.handed);
+        let (epoch, partition) = (batch.epoch, batch.partition);
+        if let Err((last, of)) = self.backlog.hand((epoch, partition)) {
             self.broken.get_or_insert(format!(
                 "shard {} was handed the batch of epoch {epoch} of partition {partition} after that of epoch {last} \
                  of partition {of}",
@@ -230,7 +223,6 @@ impl<S: RecordStore> Shard<S> {
             ));
             return;
         }
-        self.handed = turn;
         for lookup in &batch.lookups {
             if self.slots.contains(&session_slot(lookup.session)) {
                 let at = outcomes_of(&mut self.outcomes, lookup.gateway);
@@ -239,7 +231,6 @@ impl<S: RecordStore> Shard<S> {
                 }
             }
         }
-        self.unapplied.push_back(Unapplied { turn, unfinished: 0, started: false });
         self.stream.push_back(batch);
     }
 
@@ -287,9 +278,7 @@ impl<S: RecordStore> Shard<S> {
             self.cursor = (0, 0);
             self.warmed = (0, 0);
             self.stream.pop_front();
-            if let Some(entry) = self.unapplied_mut((batch.epoch, batch.partition)) {
-                entry.started = true;
-            }
+            self.backlog.started((batch.epoch, batch.partition));
         }
         any
     }
@@ -381,11 +370,13 @@ impl<S: RecordStore> Shard<S> {
         let txn = &chunk.txns()[active.at];
         if !active.done_here {
             self.unfinished += 1;
-            self.count_unfinished(active.gsn, 1);
             if txn.table {
                 self.barrier = Some(number);
             }
             self.request_locks(number, &mut active, txn);
+        }
+        if !active.done_here || self.has_peers() {
+            self.backlog.count(turn_of(active.gsn), 1);
         }
         self.by_gsn.insert(active.gsn, number);
         self.active[number as usize] = Some(active);
@@ -424,24 +415,15 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    fn count_unfinished(&mut self, gsn: Gsn, change: isize) {
-        if let Some(entry) = self.unapplied_mut((gsn.epoch(), gsn.partition())) {
-            entry.unfinished = entry.unfinished.wrapping_add_signed(change);
-        }
-    }
-
-    fn unapplied_mut(&mut self, turn: Turn) -> Option<&mut Unapplied> {
-        let at = self.unapplied.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
-        self.unapplied.get_mut(at)
-    }
-
     /// Goes on with a parked transaction that has its locks.
     fn resume(&mut self, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
         let mut over = active.done_here && self.finish_here(&mut active);
         if !active.done_here && active.locks_left == 0 && self.advance(&mut active) == Progress::Done {
             self.unfinished -= 1;
-            self.count_unfinished(active.gsn, -1);
+            if !self.has_peers() {
+                self.backlog.count(turn_of(active.gsn), -1);
+            }
             if self.barrier == Some(number) {
                 self.barrier = None;
             }
@@ -460,6 +442,9 @@ impl<S: RecordStore> Shard<S> {
             over = self.finish_here(&mut active);
         }
         if over {
+            if self.has_peers() {
+                self.backlog.count(turn_of(active.gsn), -1);
+            }
             self.by_gsn.remove(&active.gsn);
             self.vacant.push(number);
             self.scratch = Some(active);
@@ -1032,16 +1017,9 @@ impl<S: RecordStore> Shard<S> {
                 out.send(gateway, Front::Outcomes(outcomes));
             }
         }
-        let before = self.applied;
-        while let Some(Unapplied { turn, unfinished: 0, started: true }) = self.unapplied.front() {
-            self.applied = self.applied.max(*turn);
-            self.unapplied.pop_front();
-        }
-        if self.applied > before {
-            let (epoch, partition) = self.applied;
-            for listener in [Some(self.places.sequencer), self.places.post].into_iter().flatten() {
-                out.send(listener, Sequencing::Applied { epoch, partition });
-            }
+        if let Some((epoch, partition)) = self.backlog.advance() {
+            let listener = self.places.post.unwrap_or(self.places.sequencer);
+            out.send(listener, Sequencing::Applied { epoch, partition });
         }
     }
 
@@ -1116,6 +1094,10 @@ pub(super) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) 
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 
+const fn turn_of(gsn: Gsn) -> Turn {
+    (gsn.epoch(), gsn.partition())
+}
+
 fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
     outcomes.iter().position(|o| o.gateway == gateway).unwrap_or_else(|| {
         outcomes.push(OutcomeBatch::new(gateway));
@@ -1185,7 +1167,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);
         report("ordain_shard_early_messages", self.early.len() as f64);
-        report("ordain_shard_applied_epoch", self.applied.0.0 as f64);
+        report("ordain_shard_applied_epoch", self.applied().0.0 as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
         report("ordain_store_records", f64::from(self.store.digest().records));

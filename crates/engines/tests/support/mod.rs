@@ -9,6 +9,7 @@
 //! After each event the role's own invariants are checked, and [`Bench::verify`] holds what was answered, and
 //! the state, against the reference executor (calvin.md, section 8, oracles 1, 3, 8 and 9).
 
+pub mod cluster;
 pub mod procedures;
 pub mod script;
 
@@ -223,7 +224,7 @@ impl Bench {
                 let batch = Arc::new(batch);
                 sequencer.replay(&batch);
                 recovered.push(batch.clone());
-                calvin::replay(shards, batch)
+                calvin::Replay::new(shards, None).batch(batch)
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
