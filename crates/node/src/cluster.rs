@@ -367,6 +367,16 @@ impl ClusterFile {
         })
     }
 
+    /// Checks that there can be a grid of this size; its nodes need not be named yet.
+    ///
+    /// # Errors
+    /// Why there cannot.
+    pub fn check_grid(&self) -> Result<(), ClusterError> {
+        self.layout()?;
+        self.replication()?;
+        Ok(())
+    }
+
     fn secret(&self) -> Result<Secret, ClusterError> {
         let secret = match (&self.secret, &self.secret_file) {
             (Some(_), Some(_)) => return Err(ClusterError::Secrets),

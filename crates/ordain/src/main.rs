@@ -2,6 +2,7 @@
 //!
 //! Exit 0: done. 1: what was asked failed. 2: wrong usage. An error is one line on stderr.
 
+mod cluster;
 mod log;
 mod serve;
 mod sim;
@@ -29,6 +30,9 @@ struct Cli {
 enum Command {
     /// Run one node.
     Serve(Box<serve::ServeArgs>),
+    /// Run a whole cluster on this machine, or look at any.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Measure a workload, or what this machine could do at best.
     #[command(subcommand)]
     Bench(Box<ordain_lab::BenchCommand>),
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
+        Some(Command::Cluster(command)) => cluster::run(&command),
         Some(Command::Bench(command)) => ordain_lab::run(*command),
         Some(Command::Lab(command)) => ordain_lab::figures::run(command),
         Some(Command::Sim(args)) => sim::run(&args),

@@ -1,0 +1,304 @@
+//! The data directory of a cluster on this machine: what it was made as, and that it stays that.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::Context;
+use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Replication, Secret};
+use ordain_runtime::DirLock;
+
+use super::{NodeRecord, RECORD, Record};
+
+/// The name of the file that describes the cluster to its nodes.
+const CONFIG: &str = "cluster.toml";
+/// Where ports begin if nobody says.
+const BASE_PORT: u16 = 7000;
+
+/// What is asked of a cluster. What is not said is as it was, or as is usual.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub partitions: Option<u16>,
+    pub replicas: Option<u16>,
+    pub engine: Option<String>,
+    pub threads: Option<usize>,
+    pub base_port: Option<u16>,
+    pub durability: Option<String>,
+    pub replication: Option<Replication>,
+    pub latency_us: Option<u64>,
+}
+
+/// A data directory that is ours as long as this lives.
+#[derive(Debug)]
+pub(super) struct Home {
+    directory: PathBuf,
+    file: ClusterFile,
+    config: ClusterConfig,
+    _lock: DirLock,
+}
+
+impl Home {
+    /// Opens a data directory, or makes one for a new cluster.
+    ///
+    /// # Errors
+    /// It is in use, holds something else, or what is wanted cannot be.
+    pub(super) fn open(directory: &Path, wanted: &Wanted) -> anyhow::Result<Home> {
+        let directory = std::path::absolute(directory).context("cannot tell where --data-dir is")?;
+        let unusable =
+            || format!("cannot use data directory {}: name another one with --data-dir", directory.display());
+        let is_new = !directory.join(CONFIG).is_file();
+        if is_new {
+            anyhow::ensure!(
+                !directory.join("ordain.json").exists(),
+                "{} holds the data of a node on its own: name another directory with --data-dir",
+                directory.display()
+            );
+        }
+        // Checked before anything is made, so that a mistake leaves nothing behind.
+        let file = if is_new { invent(&directory, wanted)? } else { recall(&directory, wanted)? };
+        let config = ClusterConfig::new(&file)
+            .with_context(|| if is_new { "this cluster cannot be".to_owned() } else { at(&directory) })?;
+        fs::create_dir_all(&directory).with_context(unusable)?;
+        let lock = DirLock::acquire(&directory)?;
+        let home = Home { directory, file, config, _lock: lock };
+        let head =
+            "# Made by `ordain cluster up`. The same for all nodes: ordain serve --config FILE --node N\n\n";
+        let text = toml::to_string(&home.file).context("cannot write down the cluster")?;
+        home.write(CONFIG, format!("{head}{text}").as_bytes())?;
+        Ok(home)
+    }
+
+    /// Where the cluster is described.
+    pub(super) fn config_path(&self) -> PathBuf {
+        self.directory.join(CONFIG)
+    }
+
+    /// Where it is written down which nodes run.
+    pub(super) fn record_path(&self) -> PathBuf {
+        self.directory.join(RECORD)
+    }
+
+    /// The cluster, of which nothing runs yet.
+    pub(super) fn record(&self) -> Record {
+        let (config, grid) = (&self.config, self.config.topology());
+        let nodes = config.members.iter().map(|member| NodeRecord {
+            id: member.node.0,
+            partition: grid.partition_of(member.node).0,
+            replica: grid.replica_of(member.node).0,
+            resp: member.resp.to_string(),
+            admin: member.admin.to_string(),
+            cluster: member.cluster.to_string(),
+            pid: None,
+            data_dir: member.data_dir.clone().unwrap_or_default(),
+            log: self.directory.join(format!("node-{}.log", member.node.0)),
+        });
+        Record {
+            cluster: config.id.clone(),
+            engine: config.engine.name().to_owned(),
+            replication: config.replication.name().to_owned(),
+            partitions: config.layout.partitions(),
+            replicas: config.replicas,
+            config: self.config_path(),
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Writes a file of ours: whoever reads it sees what was there or what is there now. Only its owner may read it:
+    /// the secret stands in one of them.
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        let path = self.directory.join(name);
+        let aside = self.directory.join(format!("{name}.new"));
+        let write = || {
+            let mut file =
+                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        };
+        write().with_context(|| format!("cannot write {}: check its owner and the disk", path.display()))
+    }
+}
+
+fn at(directory: &Path) -> String {
+    directory.join(CONFIG).display().to_string()
+}
+
+/// A cluster that has not been before.
+fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
+    let (partitions, replicas) = (wanted.partitions.unwrap_or(1), wanted.replicas.unwrap_or(1));
+    let nodes = usize::from(partitions) * usize::from(replicas);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut file = ClusterFile {
+        cluster: format!("local-{}", &Secret::random().reveal()[..8]),
+        secret: Some(Secret::random()),
+        secret_file: None,
+        partitions,
+        replicas,
+        threads: wanted.threads.unwrap_or_else(|| (cores / nodes.max(1)).max(1)),
+        engine: wanted.engine.clone(),
+        durability: wanted.durability.clone(),
+        ephemeral: None,
+        replication: wanted.replication,
+        starts: None,
+        latency_us: wanted.latency_us,
+        linger_us: None,
+        password: None,
+        insecure: None,
+        log: None,
+        log_json: None,
+        node: Vec::new(),
+    };
+    // Ports are looked for when it is known that there are not too many.
+    file.check_grid()?;
+    let addresses = addresses(wanted.base_port.unwrap_or(BASE_PORT), 3 * nodes)?;
+    file.node = (0..nodes)
+        .map(|id| NodeEntry {
+            id: id as u16,
+            resp: addresses[id].to_string(),
+            admin: addresses[nodes + id].to_string(),
+            cluster: addresses[2 * nodes + id].to_string(),
+            data_dir: Some(directory.join(format!("node-{id}"))),
+        })
+        .collect();
+    Ok(file)
+}
+
+/// The cluster that the directory holds, which must be the one that is wanted.
+fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
+    let text = fs::read_to_string(directory.join(CONFIG))
+        .with_context(|| format!("cannot read {}: check its permissions", at(directory)))?;
+    let mut file = ClusterFile::parse(&text).with_context(|| at(directory))?;
+    let config = ClusterConfig::new(&file).with_context(|| at(directory))?;
+    let stays = |flag: &str, wanted: Option<String>, found: String| match wanted {
+        Some(wanted) if wanted != found => anyhow::bail!(
+            "the cluster in {} has --{flag} {found}, not {wanted}, and cannot change it: leave --{flag} out, or name \
+             another --data-dir for a new cluster",
+            directory.display()
+        ),
+        _ => Ok(()),
+    };
+    stays("partitions", wanted.partitions.map(|n| n.to_string()), file.partitions.to_string())?;
+    stays("replicas", wanted.replicas.map(|n| n.to_string()), file.replicas.to_string())?;
+    stays("engine", wanted.engine.clone(), config.engine.name().to_owned())?;
+    stays("threads", wanted.threads.map(|n| n.to_string()), file.threads.to_string())?;
+    stays(
+        "replication",
+        wanted.replication.map(|r| r.name().to_owned()),
+        config.replication.name().to_owned(),
+    )?;
+    // Zero asks for any ports, and those that it has are any.
+    let first = config.members.first().map_or(0, |member| member.resp.port());
+    let base = wanted.base_port.filter(|port| *port != 0);
+    stays("base-port", base.map(|n| n.to_string()), first.to_string())?;
+    // These two may change from start to start.
+    file.durability = wanted.durability.clone().or(file.durability);
+    file.latency_us = wanted.latency_us.or(file.latency_us);
+    Ok(file)
+}
+
+/// So many addresses of this machine in a row, or any that are free if the first is 0.
+fn addresses(base: u16, count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    if base != 0 {
+        let end = usize::from(base) + count;
+        anyhow::ensure!(
+            end <= usize::from(u16::MAX) + 1,
+            "--base-port {base}: {count} ports from there go beyond 65535: choose a smaller one"
+        );
+        return Ok((usize::from(base)..end).map(|port| local(port as u16)).collect());
+    }
+    // All are held until all are known, so that none comes twice.
+    let held: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind(local(0)))
+        .collect::<Result<_, _>>()
+        .context("no ports are free")?;
+    held.iter().map(|listener| Ok(listener.local_addr()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(partitions: u16, replicas: u16) -> Wanted {
+        Wanted { partitions: Some(partitions), replicas: Some(replicas), ..Wanted::default() }
+    }
+
+    #[track_caller]
+    fn refused(directory: &Path, wanted: &Wanted, words: &[&str]) {
+        let error = format!("{:#}", Home::open(directory, wanted).expect_err("it was taken"));
+        words.iter().for_each(|word| assert!(error.contains(word), "'{word}' is not in: {error}"));
+    }
+
+    #[test]
+    fn a_cluster_goes_on_as_what_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), &Wanted { base_port: Some(0), ..wanted(2, 3) }).unwrap();
+        let first = home.record();
+        assert_eq!(first.nodes.len(), 6);
+        assert_eq!((first.nodes[5].partition, first.nodes[5].replica), (1, 2));
+        assert_eq!(first.replication, "sync");
+        let key = home.file.secret.clone();
+        refused(dir.path(), &Wanted::default(), &["in use by process"]);
+        drop(home);
+
+        for wanted in [Wanted::default(), wanted(2, 3), Wanted { base_port: Some(0), ..Wanted::default() }] {
+            let again = Home::open(dir.path(), &wanted).unwrap();
+            assert_eq!(again.file.secret, key);
+            assert_eq!(format!("{:?}", again.record()), format!("{first:?}"));
+        }
+        let changed = Wanted { durability: Some("os".into()), latency_us: Some(9), ..Wanted::default() };
+        drop(Home::open(dir.path(), &changed).unwrap());
+        let kept = Home::open(dir.path(), &Wanted::default()).unwrap();
+        assert_eq!((kept.file.durability.as_deref(), kept.file.latency_us), (Some("os"), Some(9)));
+        drop(kept);
+
+        let other = |change: fn(&mut Wanted)| {
+            let mut wanted = Wanted::default();
+            change(&mut wanted);
+            wanted
+        };
+        let path = dir.path().to_str().unwrap();
+        refused(
+            dir.path(),
+            &other(|w| w.partitions = Some(3)),
+            &[path, "--partitions 2, not 3", "--data-dir"],
+        );
+        refused(dir.path(), &other(|w| w.replicas = Some(1)), &["--replicas 3, not 1"]);
+        refused(dir.path(), &other(|w| w.threads = Some(77)), &["not 77"]);
+        refused(dir.path(), &other(|w| w.engine = Some("maat".into())), &["--engine calvin, not maat"]);
+        refused(dir.path(), &other(|w| w.replication = Some(Replication::None)), &["sync, not none"]);
+        refused(dir.path(), &other(|w| w.base_port = Some(1)), &["--base-port", "not 1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        refused(&data, &wanted(200, 1), &["200 partitions", "choose fewer"]);
+        refused(&data, &wanted(0, 1), &["0 partitions"]);
+        refused(&data, &wanted(1, 10), &["replicas = 10"]);
+        refused(&data, &Wanted { engine: Some("maat".into()), ..wanted(1, 1) }, &["'maat' is not built yet"]);
+        refused(&data, &Wanted { base_port: Some(65530), ..wanted(3, 1) }, &["--base-port 65530", "9 ports"]);
+        let none = Wanted { replication: Some(Replication::None), ..wanted(1, 3) };
+        refused(&data, &none, &["3 replicas"]);
+        assert!(!data.exists());
+    }
+
+    #[test]
+    fn the_data_of_a_node_on_its_own_stay_that() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("ordain.json"), "{}").unwrap();
+        refused(dir.path(), &wanted(1, 1), &["a node on its own", "--data-dir"]);
+    }
+
+    #[test]
+    fn the_secret_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), &Wanted { base_port: Some(0), ..wanted(1, 1) }).unwrap();
+        assert_eq!(fs::metadata(home.config_path()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,63 @@
+//! `ordain cluster`: a whole cluster on this machine, and a look at any.
+
+mod home;
+mod status;
+mod up;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+
+/// What to do with a cluster.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Run a cluster on this machine, every node a process, until Ctrl-C or SIGTERM.
+    Up(up::UpArgs),
+    /// Show how each node of a cluster is; exit 1 if one is not well.
+    Status(status::StatusArgs),
+}
+
+/// Runs the command. True: all is well.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(command: &ClusterCommand) -> anyhow::Result<bool> {
+    match command {
+        ClusterCommand::Up(args) => up::run(args),
+        ClusterCommand::Status(args) => status::run(args),
+    }
+}
+
+/// The name of the file in which a cluster that runs here is written down, in its data directory.
+const RECORD: &str = "cluster.json";
+
+/// The content of `cluster.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    cluster: String,
+    engine: String,
+    replication: String,
+    partitions: u16,
+    replicas: u16,
+    /// The file that all nodes were started with.
+    config: PathBuf,
+    nodes: Vec<NodeRecord>,
+}
+
+/// A node of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct NodeRecord {
+    id: u16,
+    partition: u16,
+    replica: u16,
+    resp: String,
+    admin: String,
+    /// Where the other nodes reach it.
+    cluster: String,
+    /// None: it does not run.
+    pid: Option<u32>,
+    data_dir: PathBuf,
+    /// What it has said.
+    log: PathBuf,
+}

@@ -1,0 +1,417 @@
+//! `ordain cluster up`: every node a process of this very program, and one process that looks after them.
+//!
+//! One thread does all of it: it starts the nodes, hears of what becomes of them and of signals through one channel,
+//! and stops them. A node is told to die with the process that started it, so nothing is left behind even by
+//! `kill -9`; and it is in a process group of its own, so that the Ctrl-C of a terminal reaches it once, from here.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ordain_lab::report;
+use ordain_node::cluster::Replication;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::home::{Home, Wanted};
+use super::{NodeRecord, RECORD, Record};
+use crate::serve::Durability;
+
+/// How long nodes have to stop by themselves: they take ten seconds for their clients and ten for their disks at most.
+const STOP_WITHIN: Duration = Duration::from_secs(25);
+/// How long a node that has died waits for its restart, at first and at most.
+const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A node that has run for so long is not in a hurry to die.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// How much of a node's last words is looked at.
+const TAIL: u64 = 4096;
+
+/// How input reaches the other replicas.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReplicationName {
+    /// There is one replica.
+    None,
+    /// Not built yet.
+    Async,
+    /// A majority has it before it takes effect.
+    Sync,
+}
+
+/// The flags of `ordain cluster up`.
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    /// How many parts the data is divided in [default: 1, or as it was]
+    #[arg(long, value_name = "P")]
+    partitions: Option<u16>,
+    /// How many copies there are of each [default: 1, or as it was]
+    #[arg(long, value_name = "R")]
+    replicas: Option<u16>,
+    /// The engine [default: calvin]
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// Event loops of a node [default: this machine's cores divided by the nodes, at least 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// The first of the ports: one a node for clients, then one a node for the admin servers, then one a node for the
+    /// cluster. 0: any that are free [default: 7000, or as it was]
+    #[arg(long, value_name = "N")]
+    base_port: Option<u16>,
+    /// Where the cluster keeps its data and its nodes' logs, and cluster.json
+    #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// When an acknowledged write is durable on a node [default: fsync]
+    #[arg(long)]
+    durability: Option<Durability>,
+    /// How input reaches the other replicas [default: none with one replica, else sync]
+    #[arg(long)]
+    replication: Option<ReplicationName>,
+    /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
+    #[arg(long, value_name = "L")]
+    latency_us: Option<u64>,
+    /// Start a node again that has died
+    #[arg(long)]
+    restart: bool,
+    /// How long all nodes have to get ready, seconds: a node executes its log again when it starts
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    ready_within_s: u64,
+    /// Write the table to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs a cluster until it is told to stop. True: all nodes stopped in good order.
+///
+/// # Errors
+/// Why it could not be started, or that nothing of it is left.
+pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
+    report::check_writable("--json", args.json.as_deref())?;
+    let (events, inbox) = mpsc::channel();
+    watch_signals(events.clone())?;
+    let wanted = Wanted {
+        partitions: args.partitions,
+        replicas: args.replicas,
+        engine: args.engine.clone(),
+        threads: args.threads,
+        base_port: args.base_port,
+        durability: args.durability.and_then(|name| Some(name.to_possible_value()?.get_name().to_owned())),
+        replication: args.replication.map(|name| match name {
+            ReplicationName::None => Replication::None,
+            ReplicationName::Async => Replication::Async,
+            ReplicationName::Sync => Replication::Sync,
+        }),
+        latency_us: args.latency_us,
+    };
+    let home = Home::open(&args.data_dir, &wanted)?;
+    let mut fleet = Fleet::new(home, args.restart, events)?;
+    let ready = fleet.start(&inbox, Duration::from_secs(args.ready_within_s));
+    let lasted = match ready {
+        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&inbox)),
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let stopped = fleet.stop(&inbox);
+    lasted?;
+    stopped
+}
+
+/// What the thread in charge hears of.
+#[derive(Debug)]
+enum Event {
+    /// A node takes connections.
+    Ready(u16),
+    /// A node has closed its output: it ends.
+    Ended(u16),
+    /// Somebody wants all this to stop.
+    Signal,
+}
+
+fn watch_signals(events: Sender<Event>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
+    thread::Builder::new().name("ordain-signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            if events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// A process that is a node.
+#[derive(Debug)]
+struct Up {
+    child: Child,
+    since: Instant,
+    ready: bool,
+}
+
+/// All nodes of the cluster, by number.
+#[derive(Debug)]
+struct Fleet {
+    program: PathBuf,
+    home: Home,
+    record: Record,
+    up: BTreeMap<u16, Up>,
+    /// When those that are down are started again.
+    due: BTreeMap<u16, Instant>,
+    /// How long the next restart of a node waits.
+    delays: BTreeMap<u16, Duration>,
+    restart: bool,
+    events: Sender<Event>,
+}
+
+impl Fleet {
+    fn new(home: Home, restart: bool, events: Sender<Event>) -> anyhow::Result<Fleet> {
+        let program = std::env::current_exe().context("cannot find the program that this is")?;
+        let record = home.record();
+        let (up, due, delays) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Fleet { program, home, record, up, due, delays, restart, events })
+    }
+
+    fn node(&mut self, id: u16) -> &mut NodeRecord {
+        &mut self.record.nodes[usize::from(id)]
+    }
+
+    /// Starts the process of a node.
+    fn launch(&mut self, id: u16) -> anyhow::Result<()> {
+        let path = self.node(id).log.clone();
+        let open = || OpenOptions::new().create(true).append(true).open(&path);
+        let log = open().with_context(|| format!("cannot write {}", path.display()))?;
+        let errors = log.try_clone().with_context(|| format!("cannot write {}", path.display()))?;
+        let mut command = Command::new(&self.program);
+        command.arg("serve").arg("--config").arg(self.home.config_path());
+        command.args(["--node", &id.to_string(), "--parent", &std::process::id().to_string()]);
+        // What is set for one node must not reach all of them.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ORDAIN_") && name != "ORDAIN_LOG" {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot start node {id}"))?;
+        let output = child.stdout.take();
+        self.node(id).pid = Some(child.id());
+        self.up.insert(id, Up { child, since: Instant::now(), ready: false });
+        let events = self.events.clone();
+        thread::Builder::new().name(format!("node-{id}")).spawn(move || {
+            if let Some(output) = output {
+                listen(id, BufReader::new(output), log, &events);
+            }
+            // Nobody hears it any more if all this is over.
+            let _ = events.send(Event::Ended(id));
+        })?;
+        Ok(())
+    }
+
+    /// Starts all nodes and waits until they are ready. False: somebody wanted to stop meanwhile.
+    fn start(&mut self, inbox: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
+        for id in 0..self.record.nodes.len() as u16 {
+            self.launch(id)?;
+        }
+        let deadline = Instant::now() + within;
+        while self.up.values().any(|node| !node.ready) {
+            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Event::Ready(id)) => self.note_ready(id),
+                Ok(Event::Signal) => return Ok(false),
+                Ok(Event::Ended(id)) => {
+                    let status = self.bury(id)?;
+                    let said = self.last_words(id);
+                    anyhow::bail!("node {id} did not start ({}): {said}", how(status));
+                }
+                Err(_) => {
+                    let late = self.up.iter().find(|(_, node)| !node.ready).map_or(0, |(id, _)| *id);
+                    let said = self.last_words(late);
+                    anyhow::bail!(
+                        "node {late} was not ready within {} s: {said}: give it longer with --ready-within-s",
+                        within.as_secs()
+                    );
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn note_ready(&mut self, id: u16) {
+        if let Some(node) = self.up.get_mut(&id) {
+            node.ready = true;
+        }
+    }
+
+    /// Takes note of the end of a process.
+    fn bury(&mut self, id: u16) -> anyhow::Result<Option<ExitStatus>> {
+        self.node(id).pid = None;
+        let Some(mut node) = self.up.remove(&id) else { return Ok(None) };
+        Ok(Some(node.child.wait().with_context(|| format!("cannot tell how node {id} ended"))?))
+    }
+
+    /// Tells where everything is.
+    fn announce(&self, json: Option<&Path>) -> anyhow::Result<()> {
+        self.write_record()?;
+        if let Some(path) = json {
+            std::fs::write(path, serde_json::to_string_pretty(&self.record)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let mut table = report::table(&["node", "partition", "replica", "clients", "admin", "log"], 6);
+        for node in &self.record.nodes {
+            let NodeRecord { id, partition, replica, resp, admin, log, .. } = node;
+            let log = log.display().to_string();
+            table.add_row([&id.to_string(), &partition.to_string(), &replica.to_string(), resp, admin, &log]);
+        }
+        let (cluster, nodes) = (&self.record.cluster, self.record.nodes.len());
+        let json = self.home.record_path();
+        // If nobody reads it the cluster runs all the same.
+        let _ = writeln!(
+            std::io::stdout(),
+            "{table}\nready cluster={cluster} nodes={nodes} json={}",
+            json.display()
+        );
+        Ok(())
+    }
+
+    fn write_record(&self) -> anyhow::Result<()> {
+        self.home.write(RECORD, serde_json::to_string_pretty(&self.record)?.as_bytes())
+    }
+
+    /// Sees to it that the nodes run until somebody wants to stop.
+    fn look_after(&mut self, inbox: &Receiver<Event>) -> anyhow::Result<()> {
+        loop {
+            let event = match self.due.values().min() {
+                Some(next) => inbox.recv_timeout(next.saturating_duration_since(Instant::now())),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(Event::Signal) => return Ok(()),
+                Ok(Event::Ready(id)) => {
+                    self.note_ready(id);
+                    eprintln!("node {id} is ready again");
+                }
+                Ok(Event::Ended(id)) => self.mourn(id)?,
+                Err(_) => self.restart_due()?,
+            }
+        }
+    }
+
+    /// A node has died: says so, and starts it again in a while if that is wanted.
+    fn mourn(&mut self, id: u16) -> anyhow::Result<()> {
+        let lived = self.up.get(&id).map(|node| node.since.elapsed()).unwrap_or_default();
+        let status = self.bury(id)?;
+        self.write_record()?;
+        let (how, said, config) = (how(status), self.last_words(id), self.home.config_path());
+        if self.restart {
+            let (first, most) = RESTART_AFTER;
+            let last = self.delays.get(&id).filter(|_| lived < STEADY_AFTER);
+            let delay = last.map_or(first, |delay| (*delay * 2).min(most));
+            self.delays.insert(id, delay);
+            self.due.insert(id, Instant::now() + delay);
+            eprintln!("node {id} has ended ({how}): {said}; it is started again");
+            return Ok(());
+        }
+        let config = config.display();
+        eprintln!(
+            "node {id} has ended ({how}): {said}; to start it again: ordain serve --config {config} --node {id}"
+        );
+        anyhow::ensure!(
+            !self.up.is_empty(),
+            "no node of the cluster is left: start it again with the same command"
+        );
+        Ok(())
+    }
+
+    fn restart_due(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let due: Vec<u16> = self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.due.remove(&id);
+            self.launch(id)?;
+        }
+        self.write_record()
+    }
+
+    /// Stops all nodes and waits until they are gone. True: all of them in good order.
+    fn stop(&mut self, inbox: &Receiver<Event>) -> anyhow::Result<bool> {
+        self.signal(Signal::TERM);
+        let mut deadline = Instant::now() + STOP_WITHIN;
+        let mut in_order = true;
+        while !self.up.is_empty() {
+            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Event::Ended(id)) => {
+                    let status = self.bury(id)?;
+                    if !status.is_some_and(|status| status.success()) {
+                        in_order = false;
+                        eprintln!(
+                            "node {id} did not stop in good order ({}): {}",
+                            how(status),
+                            self.last_words(id)
+                        );
+                    }
+                }
+                Ok(Event::Ready(_)) => {}
+                Ok(Event::Signal) | Err(_) => {
+                    // Asked twice, or waited for long enough.
+                    let left: Vec<String> = self.up.keys().map(u16::to_string).collect();
+                    eprintln!("killing what has not stopped yet: node {}", left.join(", "));
+                    self.signal(Signal::KILL);
+                    deadline = Instant::now() + STOP_WITHIN;
+                }
+            }
+        }
+        if self.home.record_path().exists() {
+            self.write_record()?;
+        }
+        Ok(in_order)
+    }
+
+    fn signal(&self, signal: Signal) {
+        for node in self.up.values() {
+            // One that is gone already is heard of by its output.
+            let _ = kill_process(Pid::from_child(&node.child), signal);
+        }
+    }
+
+    /// The last line of a node's log, or rather the line that says what went wrong.
+    fn last_words(&self, id: u16) -> String {
+        let path = &self.record.nodes[usize::from(id)].log;
+        let tail = || -> std::io::Result<String> {
+            let mut file = File::open(path)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let tail = tail().unwrap_or_default();
+        let last = tail.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        format!("{}: see {}", last.trim_start_matches("ordain: "), path.display())
+    }
+}
+
+/// Notes all that a node says on its standard output, and tells when it is ready.
+fn listen(id: u16, output: impl BufRead, mut log: File, events: &Sender<Event>) {
+    for line in output.lines().map_while(Result::ok) {
+        // A full disk does not keep the node from being ready.
+        let _ = writeln!(log, "{line}");
+        if line.starts_with("ready ") && events.send(Event::Ready(id)).is_err() {
+            return;
+        }
+    }
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    match status {
+        None => "it is not known how".to_owned(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => status.to_string(),
+        },
+    }
+}
