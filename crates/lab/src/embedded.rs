@@ -23,7 +23,7 @@ use ordain_model::{
     Call, Db, Digest, Front, GatewayId, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, Registry,
 };
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
-use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId, Topology};
 use ordain_runtime::{Disk, Edge, FsDirectory, LoopSpec, Options, Running, Runtime, Tokens, Turn};
 use ordain_workload::{Made, Seen, Source, Workload};
 
@@ -477,7 +477,7 @@ pub fn run(
 ) -> anyhow::Result<Measured> {
     host::reset_peak_rss();
     let loops = setup.loops;
-    let node = NodeSettings { shards: loops, gateways: loops, ..setup.node.clone() };
+    let node = NodeSettings { topology: Topology::single(loops), gateways: loops, ..setup.node.clone() };
     let (assembly, disk) = open(&node, setup.directory.as_deref(), registry)?;
     let sequencer = Address { node: node.node, role: places::SEQUENCER };
     let stages = Arc::new(Stages::default());
@@ -580,7 +580,8 @@ pub struct Replayed {
 /// # Errors
 /// The log is refused.
 pub fn replay(setup: &Setup, registry: &Arc<Registry>) -> anyhow::Result<Replayed> {
-    let node = NodeSettings { shards: setup.loops, gateways: setup.loops, ..setup.node.clone() };
+    let node =
+        NodeSettings { topology: Topology::single(setup.loops), gateways: setup.loops, ..setup.node.clone() };
     let begun = Instant::now();
     let (assembly, _) = open(&node, setup.directory.as_deref(), registry)?;
     Ok(Replayed { digest: assembly.digest(), txns: assembly.replayed, took: begun.elapsed() })

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::vec;
 
-use ordain_engines::calvin;
-use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::key::{SLOTS, shard_of_slot};
-use ordain_model::{Batch, Digest, Epoch, GatewayId, Registry};
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role};
-use ordain_sequencer::{InputLog, LogSettings, Neighbours, Sequencer};
+use ordain_engines::calvin::{self, ShardMessage};
+use ordain_gateway::Gateway;
+use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
+use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, PartitionId, Registry};
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role, Topology};
+use ordain_sequencer::{Courier, CourierSettings, Entrance, InputLog, LogSettings, Neighbours, Sequencer};
 use ordain_store::MemoryStore;
 
 /// The role numbers of a node.
@@ -17,14 +18,18 @@ pub mod places {
     pub const SEQUENCER: u16 = 0;
     /// The input log.
     pub const LOG: u16 = 1;
+    /// The courier, where there are other partitions.
+    pub const COURIER: u16 = 2;
+    /// The network edge, where there are other nodes.
+    pub const NETWORK: u16 = 3;
     /// The first shard.
     pub const SHARDS: u16 = 16;
     /// The first gateway.
-    pub const GATEWAYS: u16 = 128;
+    pub const GATEWAYS: u16 = 256;
 }
 
-/// The most shards that a node can have.
-pub const MAX_SHARDS: usize = 64;
+/// What the names of the files begin with in which the courier's journal is.
+pub const INBOX: &str = "inbox-";
 
 /// What a node keeps, and when it has kept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +50,8 @@ pub enum Keep {
 pub struct NodeSettings {
     /// Its number.
     pub node: NodeId,
-    /// How many shards its partition is divided in: one a core.
-    pub shards: usize,
+    /// The cluster that it belongs to.
+    pub topology: Topology,
     /// How many gateways it has.
     pub gateways: usize,
     /// What is kept.
@@ -69,7 +74,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         NodeSettings {
             node: NodeId(0),
-            shards: 1,
+            topology: Topology::single(1),
             gateways: 1,
             keep: Keep::Fsync,
             identity: Vec::new(),
@@ -82,13 +87,132 @@ impl Default for NodeSettings {
     }
 }
 
+impl NodeSettings {
+    /// A role of the node.
+    pub fn at(&self, role: u16) -> Address {
+        Address { node: self.node, role }
+    }
+
+    /// Which partition it holds.
+    pub fn partition(&self) -> PartitionId {
+        self.topology.partition_of(self.node)
+    }
+
+    fn layout(&self) -> &Arc<Layout> {
+        &self.topology.layout
+    }
+
+    /// The shards of its replica, by number.
+    fn shards(&self) -> Vec<Address> {
+        let replica = self.topology.replica_of(self.node);
+        let partitions = (0..self.layout().partitions()).map(PartitionId);
+        let shards = partitions.flat_map(|partition| {
+            let node = self.topology.node(replica, partition);
+            (0..self.layout().threads() as u16).map(move |i| Address { node, role: places::SHARDS + i })
+        });
+        shards.collect()
+    }
+
+    /// Its own shards.
+    fn own_shards(&self) -> Vec<Address> {
+        self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
+    }
+
+    /// Whether there are other partitions.
+    fn has_peers(&self) -> bool {
+        self.layout().partitions() > 1
+    }
+
+    /// Whoever executes what the log has decided.
+    fn executors(&self) -> Vec<Address> {
+        if self.has_peers() { vec![self.at(places::COURIER)] } else { self.own_shards() }
+    }
+
+    fn log_config(&self) -> LogConfig {
+        let synced = self.keep == Keep::Fsync && !self.bugs.has(Bug::SkipSync);
+        LogConfig {
+            segment_bytes: self.segment_bytes,
+            durability: if synced { Durability::Fsync } else { Durability::Os },
+            bugs: self.bugs,
+            expect_existing: self.expect_log,
+            ..LogConfig::new(self.identity.clone())
+        }
+    }
+
+    /// A gateway of the node. `life` is a number that grows from one start of the node to the next, by more than the
+    /// chunks that were submitted between them.
+    pub fn new_gateway(&self, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
+        let id = GatewayId::of(self.node.0, number);
+        if self.topology.nodes() == 1 {
+            return Gateway::new(id, registry.clone());
+        }
+        let place = (self.topology.replica_of(self.node).0, self.partition());
+        Gateway::in_cluster(id, registry.clone(), self.layout().clone(), place, ChunkNo(life))
+    }
+
+    fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {
+        let settings = ordain_sequencer::Settings {
+            partition: self.partition(),
+            layout: self.layout().version(),
+            bugs: self.bugs,
+            ..self.sequencer.clone()
+        };
+        let neighbours = Neighbours {
+            me: self.at(places::SEQUENCER),
+            log: self.at(places::LOG),
+            executors: self.executors(),
+            courier: self.has_peers().then(|| self.at(places::COURIER)),
+            gateways: places::GATEWAYS,
+        };
+        Sequencer::new(settings, registry.clone(), neighbours, self.topology.replicas > 1)
+    }
+
+    fn new_courier(&self, registry: &Arc<Registry>) -> Option<Courier<ShardMessage>> {
+        let settings = CourierSettings {
+            topology: self.topology.clone(),
+            me: self.at(places::COURIER),
+            sequencer: self.at(places::SEQUENCER),
+            shards: self.own_shards(),
+            gateways: places::GATEWAYS,
+            kept_max: KEPT_MAX,
+            bugs: self.bugs,
+        };
+        self.has_peers().then(|| Courier::new(settings, registry.clone()))
+    }
+
+    fn new_shards(&self, registry: &Arc<Registry>) -> Vec<calvin::Shard<MemoryStore>> {
+        let gateways: BTreeMap<GatewayId, Address> = (0..self.gateways as u16)
+            .map(|i| (GatewayId::of(self.node.0, i), self.at(places::GATEWAYS + i)))
+            .collect();
+        let shards = self.layout().shards_of(self.partition()).map(|number| {
+            let places = calvin::Places {
+                layout: self.layout().clone(),
+                replica: self.topology.replica_of(self.node).0,
+                shards: self.shards(),
+                sequencer: self.at(places::SEQUENCER),
+                post: self.has_peers().then(|| self.at(places::COURIER)),
+                gateways: gateways.clone(),
+            };
+            let settings = calvin::Settings { window: self.window, bugs: self.bugs };
+            let store = MemoryStore::new(self.layout().slots_of_shard(number));
+            calvin::Shard::new(number, places, settings, registry.clone(), store)
+        });
+        shards.collect()
+    }
+}
+
+/// How much a courier keeps for nodes of other replicas, bytes.
+const KEPT_MAX: usize = 256 << 20;
+
 /// The roles of a node, ready to run.
 #[derive(Debug)]
 pub struct Assembly {
     /// The sequencer.
-    pub sequencer: Sequencer<calvin::ShardMessage>,
+    pub sequencer: Sequencer<ShardMessage>,
     /// The input log.
-    pub log: InputLog<calvin::ShardMessage>,
+    pub log: InputLog<ShardMessage>,
+    /// The courier, where there are other partitions.
+    pub courier: Option<Courier<ShardMessage>>,
     /// The shards, in order.
     pub shards: Vec<calvin::Shard<MemoryStore>>,
     /// What the log held.
@@ -103,15 +227,18 @@ pub enum AssemblyError {
     /// The log is refused.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The journal of what came in is refused.
+    #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
+    Inbox(LogError),
     /// The log's first segments are not there.
     #[error(
         "the log begins after epoch {0} and no checkpoint covers what came before: its first segments were \
          trimmed or lost: restore them from a copy of the data directory"
     )]
     Beginning(Epoch),
-    /// The settings cannot be.
-    #[error("a node has 1 to {MAX_SHARDS} shards, not {0}: choose --threads accordingly")]
-    Shards(usize),
+    /// What was kept cannot be executed again.
+    #[error("{0}")]
+    Replay(String),
 }
 
 impl Assembly {
@@ -125,76 +252,54 @@ impl Assembly {
         settings: &NodeSettings,
         registry: &Arc<Registry>,
     ) -> Result<Assembly, AssemblyError> {
-        if settings.shards == 0 || settings.shards > MAX_SHARDS {
-            return Err(AssemblyError::Shards(settings.shards));
-        }
-        let at = |role| Address { node: settings.node, role };
-        let shards: Vec<Address> = (0..settings.shards as u16).map(|i| at(places::SHARDS + i)).collect();
-        let gateways: BTreeMap<GatewayId, Address> = (0..settings.gateways as u16)
-            .map(|i| (GatewayId::of(settings.node.0, i), at(places::GATEWAYS + i)))
-            .collect();
-        let sequencer = at(places::SEQUENCER);
-        let shard_settings = calvin::Settings { window: settings.window, bugs: settings.bugs };
+        let (sequencer, sinks) = (settings.at(places::SEQUENCER), settings.executors());
         let mut assembly = Assembly {
-            sequencer: Sequencer::new(
-                ordain_sequencer::Settings { bugs: settings.bugs, ..settings.sequencer.clone() },
-                registry.clone(),
-                Neighbours {
-                    me: sequencer,
-                    log: at(places::LOG),
-                    executors: shards.clone(),
-                    courier: None,
-                    gateways: places::GATEWAYS,
-                },
-                false,
-            ),
-            log: InputLog::new(LogSettings::default(), None, sequencer, shards.clone()),
-            shards: (0..settings.shards)
-                .map(|number| {
-                    let places =
-                        calvin::Places { shards: shards.clone(), sequencer, gateways: gateways.clone() };
-                    let store = MemoryStore::new(slots_of(number, settings.shards));
-                    calvin::Shard::new(number, places, shard_settings, registry.clone(), store)
-                })
-                .collect(),
+            sequencer: settings.new_sequencer(registry),
+            log: InputLog::new(LogSettings::default(), None, sequencer, sinks.clone()),
+            courier: settings.new_courier(registry),
+            shards: settings.new_shards(registry),
             recovered: None,
             replayed: 0,
         };
-        if let (Some(directory), true) = (directory, settings.keep != Keep::Nothing) {
-            let config = LogConfig {
-                segment_bytes: settings.segment_bytes,
-                durability: if settings.keep == Keep::Fsync && !settings.bugs.has(Bug::SkipSync) {
-                    Durability::Fsync
-                } else {
-                    Durability::Os
-                },
-                bugs: settings.bugs,
-                expect_existing: settings.expect_log,
-                ..LogConfig::new(settings.identity.clone())
-            };
-            let mut last = Epoch(0);
-            let (writer, recovered) = LogWriter::open(directory, config, |entry| {
-                let batch = Arc::new(Batch::decode(registry, &entry.payload).map_err(|e| e.to_string())?);
-                if batch.epoch != entry.epoch {
-                    return Err(format!("it holds a batch of epoch {}", batch.epoch));
-                }
-                last = batch.epoch;
-                assembly.replayed += batch.txns().count() as u64;
-                assembly.sequencer.replay(&batch);
-                calvin::replay(&mut assembly.shards, batch)
-            })?;
-            if recovered.starts_after > Epoch(0) {
-                return Err(AssemblyError::Beginning(recovered.starts_after));
+        let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
+            assembly.begin(None, Epoch(0));
+            return Ok(assembly);
+        };
+        let mut inbox = Inbox::open(directory, settings, registry)?;
+        let mut last = Epoch(0);
+        let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
+        let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
+        let mut replay = calvin::Replay::new(shards, courier);
+        let (writer, recovered) = LogWriter::open(directory, settings.log_config(), |entry| {
+            let batch = Arc::new(Batch::decode(registry, &entry.payload).map_err(|e| e.to_string())?);
+            if batch.epoch != entry.epoch {
+                return Err(format!("it holds a batch of epoch {}", batch.epoch));
             }
-            let log_settings =
-                LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
-            assembly.log = InputLog::new(log_settings, Some(writer), sequencer, shards);
-            let resumed = InputLog::<calvin::ShardMessage>::resume_after(last);
-            assembly.sequencer.resume_after(resumed);
-            assembly.shards.iter_mut().for_each(|shard| shard.resume_after(resumed));
-            assembly.recovered = Some(recovered);
+            inbox.replay_before(batch.epoch, &mut replay)?;
+            last = batch.epoch;
+            *replayed += batch.txns().count() as u64;
+            orders.replay(&batch);
+            replay.batch(batch)
+        })?;
+        inbox.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
+        if recovered.starts_after > Epoch(0) {
+            return Err(AssemblyError::Beginning(recovered.starts_after));
         }
+        let log_settings = LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
+        assembly.log = InputLog::new(log_settings, Some(writer), sequencer, sinks);
+        let resumed = InputLog::<ShardMessage>::resume_after(last);
+        assembly.sequencer.resume_after(resumed);
+        assembly.recovered = Some(recovered);
+        assembly.begin(inbox.writer, resumed);
         Ok(assembly)
+    }
+
+    /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
+    fn begin(&mut self, inbox: Option<LogWriter>, sealed: Epoch) {
+        match &mut self.courier {
+            Some(courier) => courier.begin(inbox.map(|writer| (writer, INBOX)), sealed),
+            None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
+        }
     }
 
     /// The digest of the state.
@@ -206,6 +311,9 @@ impl Assembly {
     pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> {
         let mut roles: Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> =
             vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, Box::new(self.log))];
+        if let Some(courier) = self.courier {
+            roles.push((places::COURIER, Box::new(courier)));
+        }
         for (i, shard) in self.shards.into_iter().enumerate() {
             roles.push((places::SHARDS + i as u16, Box::new(shard)));
         }
@@ -213,9 +321,45 @@ impl Assembly {
     }
 }
 
-/// The slots of a shard.
-fn slots_of(number: usize, shards: usize) -> std::ops::Range<usize> {
-    let first = (0..SLOTS).find(|slot| shard_of_slot(*slot, shards) == number).unwrap_or(SLOTS);
-    let end = (first..SLOTS).find(|slot| shard_of_slot(*slot, shards) != number).unwrap_or(SLOTS);
-    first..end
+/// What had come in from other nodes, to be taken again in the order in which it came.
+#[derive(Default)]
+struct Inbox {
+    writer: Option<LogWriter>,
+    entrances: vec::IntoIter<Entrance<ShardMessage>>,
+}
+
+impl Inbox {
+    fn open(
+        directory: &mut dyn Directory,
+        settings: &NodeSettings,
+        registry: &Registry,
+    ) -> Result<Inbox, AssemblyError> {
+        if !settings.has_peers() {
+            return Ok(Inbox::default());
+        }
+        let mut entrances = Vec::new();
+        let mut space = Space::new(directory, INBOX);
+        let opened = LogWriter::open(&mut space, settings.log_config(), |entry| {
+            let read = Courier::entrances(registry, &entry.payload);
+            entrances.extend(read.ok_or("it does not parse: another version wrote it, or it is damaged")?);
+            Ok(())
+        });
+        let (writer, _) = opened.map_err(AssemblyError::Inbox)?;
+        Ok(Inbox { writer: Some(writer), entrances: entrances.into_iter() })
+    }
+
+    /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.
+    fn replay_before(
+        &mut self,
+        epoch: Epoch,
+        replay: &mut calvin::Replay<'_, MemoryStore>,
+    ) -> Result<(), String> {
+        while let Some(next) = self.entrances.as_slice().first() {
+            if next.opens() >= epoch {
+                return Ok(());
+            }
+            self.entrances.next().map_or(Ok(()), |entrance| replay.entrance(entrance))?;
+        }
+        Ok(())
+    }
 }

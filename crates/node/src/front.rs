@@ -13,12 +13,16 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::calvin::Message;
 use ordain_gateway::{Finished, Gateway, Ticket};
-use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
+use ordain_model::{
+    Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, PartitionSet, Writer,
+};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
-use ordain_role::{Address, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Event, Now, Outbox, PeerChange, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
+
+use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
 const READ: usize = 64 << 10;
@@ -27,6 +31,8 @@ const UNFINISHED_MAX: usize = 1 << 30;
 /// When idle connections are looked for, if a limit is set.
 const IDLE: TimerId = TimerId(1);
 const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
+/// How long a request waits for a partition that cannot be reached.
+const PATIENCE: Micros = Micros::from_millis(5000);
 /// The token number of the listening socket.
 const LISTENER: usize = 0;
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
@@ -105,7 +111,11 @@ impl Lobby {
 pub struct Door {
     number: usize,
     gateway: Gateway,
+    /// The sequencer of this node; on the others it has the same number.
     sequencer: Address,
+    ways: Ways,
+    /// Chunks whose home cannot be reached, and since when.
+    held: Vec<(PartitionId, Arc<Chunk>, Micros)>,
     shared: Shared,
     lobby: Arc<Lobby>,
     listener: Option<TcpListener>,
@@ -174,7 +184,7 @@ impl Door {
     pub fn new(
         number: usize,
         gateway: Gateway,
-        sequencer: Address,
+        (sequencer, ways): (Address, Ways),
         shared: Shared,
         lobby: Arc<Lobby>,
         listener: Option<std::net::TcpListener>,
@@ -183,6 +193,8 @@ impl Door {
             number,
             gateway,
             sequencer,
+            ways,
+            held: Vec::new(),
             shared,
             lobby,
             listener: listener.map(TcpListener::from_std),
@@ -352,14 +364,18 @@ impl Door {
     fn take_outcomes(&mut self, batch: &OutcomeBatch) {
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;
         gateway.take_outcomes_with(batch, |gateway, finished| {
-            let slot = ConnectionId::of(finished.ticket).slot();
-            let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
-                return;
-            };
             let mut cx = Context { gateway, shared, control: asked, now: *now };
-            connection.session.finished(&finished, &mut cx);
-            Door::touch(touched, slot as u32, connection);
+            Door::tell(connections, touched, &finished, &mut cx);
         });
+    }
+
+    /// Tells a connection how its request ended.
+    fn tell(connections: &mut [Slot], touched: &mut Vec<u32>, finished: &Finished<'_>, cx: &mut Context<'_>) {
+        let slot = ConnectionId::of(finished.ticket).slot();
+        if let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) {
+            connection.session.finished(finished, cx);
+            Door::touch(touched, slot as u32, connection);
+        }
     }
 
     /// Empties this door's box.
@@ -469,8 +485,50 @@ impl Door {
                 self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
             }
         }
-        while let Some((_, chunk)) = self.gateway.flush() {
-            out.send(self.sequencer, Front::Submit(chunk));
+        while let Some((home, chunk)) = self.gateway.flush() {
+            self.submit(home, chunk, self.now, out);
+        }
+    }
+
+    /// Sends a chunk to its home, or holds it until that can be reached.
+    fn submit(&mut self, home: PartitionId, chunk: Arc<Chunk>, since: Micros, out: &mut Outbox<Message>) {
+        match self.ways.sequencer(home) {
+            Some(node) => out.send(Address { node, ..self.sequencer }, Front::Submit(chunk)),
+            None => self.held.push((home, chunk, since)),
+        }
+    }
+
+    /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
+    fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
+        let owed = self.ways.change(change);
+        self.gateway.answer_from(self.ways.answering());
+        self.give_up(owed);
+        for (home, chunk, since) in std::mem::take(&mut self.held) {
+            self.submit(home, chunk, since, out);
+        }
+    }
+
+    fn give_up(&mut self, owed: PartitionSet) {
+        if owed.is_empty() {
+            return;
+        }
+        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        gateway.give_up(owed, |gateway, finished| {
+            let mut cx = Context { gateway, shared, control: asked, now: *now };
+            Door::tell(connections, touched, &finished, &mut cx);
+        });
+    }
+
+    /// Turns away what has been held for too long: it was never sequenced.
+    fn turn_away(&mut self) {
+        let now = self.now;
+        let late: Vec<_> = self.held.extract_if(.., |held| now.since(held.2) > PATIENCE).collect();
+        for (_, chunk, _) in late {
+            let mut busy = OutcomeBatch::new(chunk.gateway);
+            for txn in chunk.txns() {
+                busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});
+            }
+            self.take_outcomes(&busy);
         }
     }
 
@@ -540,10 +598,15 @@ impl Role for Door {
                 }
                 self.pass_on(out);
             }
+            Event::Message { message: Message::Peer(change), .. } => {
+                self.peer_changed(change, out);
+                self.pass_on(out);
+            }
             Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
             Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
             Event::Timer(_) => {
                 self.close_idle();
+                self.turn_away();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
             Event::Disk(_) | Event::Stop => {}

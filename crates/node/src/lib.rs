@@ -13,3 +13,4 @@ pub mod front;
 pub mod identity;
 pub mod procedures;
 pub mod serve;
+pub mod ways;

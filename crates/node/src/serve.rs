@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ordain_gateway::Gateway;
 use ordain_log::Recovered;
-use ordain_model::{GatewayId, Micros};
+use ordain_model::Micros;
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
-use ordain_role::{Address, Directory, NodeId};
+use ordain_role::{Address, Directory, NodeId, Topology};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped,
 };
@@ -22,6 +21,7 @@ use crate::engine::Engine;
 use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
+use crate::ways::Ways;
 
 /// How a node is to run.
 #[derive(Clone, Debug)]
@@ -139,9 +139,13 @@ impl Node {
         } else {
             None
         };
+        let topology = config
+            .cluster
+            .as_ref()
+            .map_or_else(|| Topology::single(config.threads), |at| at.cluster.topology());
         let settings = NodeSettings {
             node: config.cluster.as_ref().map_or(NodeId(0), |place| place.node),
-            shards: config.threads,
+            topology,
             gateways: config.threads,
             keep: config.keep,
             identity: identity.as_ref().map(Identity::for_log).unwrap_or_default(),
@@ -161,23 +165,26 @@ impl Node {
         }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
 
+        let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
-        let Assembly { sequencer, log, shards, .. } = assembly;
-        let mut head = Some((sequencer, log));
+        let Assembly { sequencer, log, courier, shards, .. } = assembly;
+        let mut head = Some((sequencer, log, courier));
         for (i, shard) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
-            if let Some((sequencer, log)) = head.take() {
+            if let Some((sequencer, log, courier)) = head.take() {
                 spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
+                if let Some(courier) = courier {
+                    spec = spec.role(places::COURIER, courier);
+                }
             }
-            let gateway = Gateway::new(GatewayId(i as u32), registry.clone());
             let door = Door::new(
                 i,
-                gateway,
-                at(places::SEQUENCER),
+                settings.new_gateway(i as u16, life, &registry),
+                (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
                 shared(config, resp),
                 lobby.clone(),
                 listener.take(),
@@ -196,6 +203,8 @@ impl Node {
                 node: settings.node,
                 resp,
                 password: config.password.clone(),
+                cluster: config.cluster.clone(),
+                links: Box::new(crate::admin::NoLinks),
             },
         )
         .map_err(ServeError::Admin)?;

@@ -12,7 +12,7 @@ use ordain_model::{Batch, GatewayId, Registry};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::procedures;
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId};
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Topology};
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
@@ -99,7 +99,7 @@ impl CalvinSystem {
         simulated::register(&mut registry);
         let shards = shards.map_or([1, 2, 3, 4, 8][seed as usize % 5], usize::from);
         let settings = NodeSettings {
-            shards,
+            topology: Topology::single(shards),
             gateways: 2,
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),

@@ -130,6 +130,16 @@ pub enum Entrance<X> {
     Progress(NodeId, Epoch),
 }
 
+impl<X> Entrance<X> {
+    /// The epoch that it opens, if it is a batch.
+    pub fn opens(&self) -> Epoch {
+        match self {
+            Entrance::Post(_, Post::Slot { through, .. }) => *through,
+            _ => Epoch(0),
+        }
+    }
+}
+
 const FLUSH: TimerId = TimerId(1);
 const PROBE: TimerId = TimerId(2);
 /// How long what has come in may wait to be written. Until then its sender keeps it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
-use ordain_node::assembly::MAX_SHARDS;
+use ordain_model::layout::MAX_SHARDS;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
 

@@ -174,7 +174,7 @@ fn a_request_number_names_one_transaction() {
     ] {
         server.send(0, &array(words));
     }
-    let chunk = server.gateway.flush().unwrap();
+    let (_, chunk) = server.gateway.flush().unwrap();
     // The gateway keeps the low byte for restarts.
     let named = |n: u64| Some((SessionId(77), RequestNo(n << 8)));
     let sessions: Vec<_> = chunk.txns().iter().map(|txn| txn.call.session).collect();

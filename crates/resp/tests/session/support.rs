@@ -158,7 +158,7 @@ impl Server {
     }
 
     fn run_chunk(&mut self) {
-        let Some(chunk) = self.gateway.flush() else { return };
+        let Some((_, chunk)) = self.gateway.flush() else { return };
         self.epoch = self.epoch.next();
         let batch = Batch {
             epoch: self.epoch,

@@ -1,0 +1,120 @@
+//! Which node a front door turns to, and which replica is to answer: its own, while all of it can be reached.
+
+use std::collections::BTreeSet;
+
+use ordain_model::{PartitionId, PartitionSet};
+use ordain_role::{NodeId, PeerChange, PeerState, Topology};
+
+/// What a front door knows of the nodes of its cluster.
+#[derive(Clone, Debug)]
+pub struct Ways {
+    topology: Topology,
+    node: NodeId,
+    /// Nodes with which there is a stream.
+    met: BTreeSet<NodeId>,
+    /// Those of them that have not been reached for a while.
+    lost: BTreeSet<NodeId>,
+    /// Nodes of other replicas that something was sent to in place of their twins here.
+    turned_to: BTreeSet<NodeId>,
+}
+
+impl Ways {
+    /// The ways from a node that has met nobody.
+    pub fn new(topology: Topology, node: NodeId) -> Ways {
+        let (met, lost, turned_to) = (BTreeSet::from([node]), BTreeSet::new(), BTreeSet::new());
+        Ways { topology, node, met, lost, turned_to }
+    }
+
+    fn is_there(&self, node: NodeId) -> bool {
+        self.met.contains(&node) && !self.lost.contains(&node)
+    }
+
+    /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to.
+    pub fn sequencer(&mut self, partition: PartitionId) -> Option<NodeId> {
+        let own = self.topology.node(self.topology.replica_of(self.node), partition);
+        if self.is_there(own) {
+            return Some(own);
+        }
+        match self.topology.group(partition).find(|node| self.is_there(*node)) {
+            Some(twin) => {
+                self.turned_to.insert(twin);
+                Some(twin)
+            }
+            // What is sent now waits for it to be reached again.
+            None => self.met.contains(&own).then_some(own),
+        }
+    }
+
+    /// The replica that is to answer: the first from the own one on of which every node can be reached.
+    pub fn answering(&self) -> u16 {
+        let own = self.topology.replica_of(self.node).0;
+        let replicas = (0..self.topology.replicas).map(|i| (own + i) % self.topology.replicas);
+        let is_whole = |replica: &u16| {
+            self.topology.replica(ordain_role::ReplicaId(*replica)).all(|node| self.is_there(node))
+        };
+        replicas.into_iter().find(is_whole).unwrap_or(own)
+    }
+
+    /// Whether every partition has a node that can be reached.
+    pub fn is_complete(&self) -> bool {
+        let mut partitions = (0..self.topology.layout.partitions()).map(PartitionId);
+        partitions.all(|partition| self.topology.group(partition).any(|node| self.is_there(node)))
+    }
+
+    /// Takes note of a change, and says from whose partitions no answer may come any more to what was asked before.
+    pub fn change(&mut self, change: PeerChange) -> PartitionSet {
+        let PeerChange { node, state } = change;
+        let mut owed = PartitionSet::EMPTY;
+        match state {
+            PeerState::Lost => _ = self.lost.insert(node),
+            PeerState::Back => _ = self.lost.remove(&node),
+            PeerState::Fresh => {
+                self.lost.remove(&node);
+                let is_own = self.topology.replica_of(node) == self.topology.replica_of(self.node);
+                if !self.met.insert(node) && (is_own || self.turned_to.remove(&node)) {
+                    owed.insert(self.topology.partition_of(node));
+                }
+            }
+        }
+        owed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_model::Layout;
+
+    use super::*;
+
+    #[test]
+    fn a_door_turns_to_its_own_replica_while_it_can() {
+        let layout = Arc::new(Layout::even(2, 1).unwrap());
+        let mut ways = Ways::new(Topology { layout, replicas: 2 }, NodeId(2));
+        let p = PartitionId;
+        let mut change = |ways: &mut Ways, node, state| ways.change(PeerChange { node: NodeId(node), state });
+        assert_eq!(
+            (ways.sequencer(p(0)), ways.sequencer(p(1)), ways.answering()),
+            (Some(NodeId(2)), None, 1)
+        );
+        assert!(!ways.is_complete());
+        // The first meeting owes nothing.
+        for node in [0, 1, 3] {
+            assert!(change(&mut ways, node, PeerState::Fresh).is_empty());
+        }
+        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
+        change(&mut ways, 3, PeerState::Lost);
+        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
+        change(&mut ways, 1, PeerState::Lost);
+        assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (Some(NodeId(3)), false));
+        // One that comes back as it was has lost nothing; one that begins anew has.
+        assert!(change(&mut ways, 3, PeerState::Back).is_empty());
+        assert!(ways.is_complete());
+        assert_eq!(change(&mut ways, 3, PeerState::Fresh).only(), Some(p(1)));
+        assert_eq!(change(&mut ways, 1, PeerState::Fresh).only(), Some(p(1)));
+        // Nobody has turned to it since.
+        assert!(change(&mut ways, 1, PeerState::Fresh).is_empty());
+        assert!(change(&mut ways, 0, PeerState::Fresh).is_empty());
+    }
+}
