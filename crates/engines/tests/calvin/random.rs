@@ -16,16 +16,16 @@ use proptest::prelude::*;
 use crate::support::{Bench, Options, procedures as t};
 
 /// What a client may ask for, besides the simulator's own workload.
-struct Requests {
+pub(crate) struct Requests {
     mix: Mix,
     keys: u64,
     /// Versions that READ has told, for the evidence of WATCH.
-    seen: BTreeMap<(Db, Vec<u8>), Gsn>,
+    pub(crate) seen: BTreeMap<(Db, Vec<u8>), Gsn>,
 }
 
-type Request = (ProcedureId, Db, Vec<u8>);
+pub(crate) type Request = (ProcedureId, Db, Vec<u8>);
 
-fn command(words: &[&[u8]], db: Db) -> Request {
+pub(crate) fn command(words: &[&[u8]], db: Db) -> Request {
     let Some(Action::Procedure { id, encode }) = lookup(words[0]).map(|command| command.action) else {
         panic!("{:?} is no procedure", words[0])
     };
@@ -42,12 +42,16 @@ const SCRIPTS: [&[u8]; 4] = [
 ];
 
 impl Requests {
+    pub(crate) fn new(keys: u64) -> Requests {
+        Requests { mix: Mix::standard(keys), keys, seen: BTreeMap::new() }
+    }
+
     fn key(&self, prefix: char, random: &mut Random) -> Vec<u8> {
         format!("{prefix}{}", random.below(self.keys)).into_bytes()
     }
 
     /// Keys of the simulator's databases and of the clients' first one.
-    fn place(&self, random: &mut Random) -> (Db, Vec<u8>) {
+    pub(crate) fn place(&self, random: &mut Random) -> (Db, Vec<u8>) {
         let (db, prefix) = [(Db(0), 'k'), (p::CELLS, 'c'), (p::OBJECTS, 'o')][random.index(3)];
         (db, self.key(prefix, random))
     }
@@ -139,7 +143,7 @@ impl Requests {
         (system::MULTI, Db(0), args)
     }
 
-    fn next(&mut self, random: &mut Random) -> Request {
+    pub(crate) fn next(&mut self, random: &mut Random) -> Request {
         match random.below(10) {
             0..=2 => {
                 let (call, args) = self.mix.next(random);
@@ -218,7 +222,7 @@ fn run(plan: &Plan) -> Bench {
     options.sequencer.linger = Micros::from_millis(plan.linger);
     options.sequencer.backlog_max = 60;
     let mut bench = Bench::new(options);
-    let mut requests = Requests { mix: Mix::standard(plan.keys), keys: plan.keys, seen: BTreeMap::new() };
+    let mut requests = Requests::new(plan.keys);
     let mut asked: Vec<Asked> = Vec::new();
     let mut reads: Vec<(Ticket, Db, Vec<u8>)> = Vec::new();
     let mut sessions = [0u64; 4];

@@ -1,0 +1,518 @@
+//! The shards of a replica that has several partitions, without sequencers, logs and couriers: the test says what is
+//! sealed, and what arrives when.
+//!
+//! Each partition's node is handed the batches as its courier would: its own whole, of the others its slices, in order.
+//! Letters between nodes cross as bytes; they come late, in any order between pairs of nodes, in order within a pair,
+//! and now and then once more. A node may be killed: it begins again with nothing, is handed all its input again, and
+//! everything that it has ever received, again in any order between pairs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
+use ordain_model::args::Args;
+use ordain_model::{
+    Batch, Call, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Micros, Millis,
+    PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
+};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
+use ordain_sequencer::{Post, Sequencing};
+use ordain_sim::Random;
+use ordain_store::MemoryStore;
+
+use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry};
+
+const COURIER: u16 = 2;
+/// The replica whose shards these are.
+pub const REPLICA: u16 = 1;
+
+/// How a cluster is set up.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub partitions: usize,
+    /// Shards a partition.
+    pub threads: usize,
+    pub window: usize,
+    pub seed: u64,
+    /// How many letters of a million come once more.
+    pub doubled: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Shape { partitions: 2, threads: 1, window: 2000, seed: 0, doubled: 0 }
+    }
+}
+
+/// A request: its gateway's chunk and index in it.
+pub type Ticket = (GatewayId, ChunkNo, u32);
+
+/// Something that may happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Next {
+    /// A shard is handed its next batch.
+    Batch(usize),
+    /// The next message from one shard to another of its node.
+    Inside(usize, usize),
+    /// The next letter from one node to another.
+    Across(usize, usize),
+    /// The same, and it stays to come again.
+    Twice(usize, usize),
+    /// A shard's timer for another turn.
+    Turn(usize),
+    /// A node is killed and begins again.
+    Kill(usize),
+}
+
+struct Node {
+    /// What it was ever handed.
+    input: Vec<Arc<Batch>>,
+    /// Letters that it has received, by sender.
+    received: BTreeMap<usize, Vec<Letter>>,
+    restarts: usize,
+}
+
+/// A letter on its way: the shard it is for, and its bytes.
+#[derive(Clone)]
+struct Letter {
+    to: u16,
+    bytes: Vec<u8>,
+}
+
+/// The shards of all partitions, and what is under way between them.
+pub struct Cluster {
+    pub shape: Shape,
+    pub layout: Arc<Layout>,
+    pub registry: Arc<Registry>,
+    pub random: Random,
+    pub shards: Vec<Shard<MemoryStore>>,
+    nodes: Vec<Node>,
+    /// By shard: batches not handed in yet.
+    batches: Vec<VecDeque<Arc<Batch>>>,
+    inside: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
+    across: BTreeMap<(usize, usize), VecDeque<Letter>>,
+    turns: BTreeMap<usize, TimerId>,
+    held: BTreeSet<(usize, usize)>,
+    /// What each shard has last said to be applied.
+    applied: BTreeMap<usize, (Epoch, PartitionId)>,
+    /// Chunks that are being built, by home and gateway.
+    building: BTreeMap<(usize, u16), Chunk>,
+    chunks: u64,
+    epoch: Epoch,
+    pub now: Millis,
+    /// In order.
+    pub sealed: Vec<Arc<Batch>>,
+    answers: BTreeMap<Ticket, Vec<Answer>>,
+    pub halted: Option<String>,
+}
+
+impl Cluster {
+    /// A replica without records.
+    pub fn new(shape: Shape) -> Cluster {
+        Cluster::with(shape, registry())
+    }
+
+    /// The same, with procedures that are there already.
+    pub fn with(shape: Shape, registry: Arc<Registry>) -> Cluster {
+        let layout = Arc::new(Layout::even(shape.partitions, shape.threads).expect("a layout"));
+        let shards = layout.shards();
+        let nodes = (0..shape.partitions)
+            .map(|_| Node { input: Vec::new(), received: BTreeMap::new(), restarts: 0 })
+            .collect();
+        let mut cluster = Cluster {
+            random: Random::new(shape.seed),
+            registry,
+            shards: Vec::new(),
+            nodes,
+            batches: vec![VecDeque::new(); shards],
+            inside: BTreeMap::new(),
+            across: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            held: BTreeSet::new(),
+            applied: BTreeMap::new(),
+            building: BTreeMap::new(),
+            chunks: 0,
+            epoch: Epoch(0),
+            now: Millis(1_000_000),
+            sealed: Vec::new(),
+            answers: BTreeMap::new(),
+            halted: None,
+            layout,
+            shape,
+        };
+        cluster.shards = (0..shards).map(|number| cluster.shard(number)).collect();
+        cluster
+    }
+
+    fn node_of(&self, shard: usize) -> usize {
+        usize::from(self.layout.partition_of_shard(shard).0)
+    }
+
+    fn shard(&self, number: usize) -> Shard<MemoryStore> {
+        let (node, threads) = (self.node_of(number), self.shape.threads);
+        // Nodes of the second replica of two.
+        let id = |node: usize| NodeId(node as u16 + REPLICA * self.layout.partitions());
+        let at = |role| Address { node: id(node), role };
+        let address =
+            |shard| Address { node: id(self.node_of(shard)), role: SHARD + (shard % threads) as u16 };
+        let places = Places {
+            layout: self.layout.clone(),
+            replica: REPLICA,
+            shards: (0..self.layout.shards()).map(address).collect(),
+            sequencer: at(SEQUENCER),
+            post: Some(at(COURIER)),
+            gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
+        };
+        let settings = calvin::Settings { window: self.shape.window, ..calvin::Settings::default() };
+        let store = MemoryStore::new(self.layout.slots_of_shard(number));
+        Shard::new(number, places, settings, self.registry.clone(), store)
+    }
+
+    /// A key that begins with `name` and lies in a partition.
+    pub fn key_in(&self, name: &str, partition: usize) -> Vec<u8> {
+        let owner = |key: &[u8]| usize::from(self.layout.partition_of(KeyHash::of(key).slot()).0);
+        let mut keys = (0u32..).map(|i| format!("{name}{i}").into_bytes());
+        keys.find(|key| owner(key) == partition).expect("every partition has slots")
+    }
+
+    /// A session at home in a partition.
+    pub fn session_in(&self, partition: usize) -> SessionId {
+        let home = |id: &SessionId| {
+            usize::from(self.layout.partition_of(ordain_model::key::session_slot(*id)).0) == partition
+        };
+        (1..).map(SessionId).find(home).expect("every partition has slots")
+    }
+
+    // ---- what is asked and sealed --------------------------------------------------------------------------
+
+    /// Plans a request at a node's gateway and adds it to what its home has waiting; nothing if it is refused.
+    pub fn submit(&mut self, node: usize, replica: u16, call: Call, args: &[u8]) -> Option<Ticket> {
+        let args = Args::parse(args).expect("an encoding");
+        let gateway = GatewayId::of(node as u16 + REPLICA * self.layout.partitions(), 0);
+        let empty = || Chunk::new(gateway, ChunkNo(0)).in_cluster(replica, self.layout.clone());
+        let mut planned = empty();
+        let txn = planned
+            .push(&self.registry, call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes)))
+            .ok()?
+            .clone();
+        let only = planned.participants(&txn, &self.layout).only();
+        let session = txn.call.session.filter(|_| !txn.read_only);
+        let home = match (session, only) {
+            (Some((session, _)), _) => self.layout.partition_of(ordain_model::key::session_slot(session)),
+            (None, Some(only)) => only,
+            (None, None) => PartitionId(node as u16),
+        };
+        let key = (usize::from(home.0), node as u16 | replica << 8);
+        let chunks = &mut self.chunks;
+        let chunk = self.building.entry(key).or_insert_with(|| {
+            *chunks += 1;
+            let mut chunk = empty();
+            chunk.number = ChunkNo(*chunks);
+            chunk
+        });
+        chunk.take(&mut planned);
+        Some((gateway, chunk.number, chunk.span() - 1))
+    }
+
+    /// Seals what waits, in one epoch, and hands every node what it takes part in.
+    pub fn seal(&mut self) {
+        self.epoch = Epoch(self.epoch.0 + 1 + self.random.below(3));
+        let mut homes: BTreeMap<usize, Vec<Placed>> = BTreeMap::new();
+        for ((home, _), chunk) in std::mem::take(&mut self.building) {
+            let placed = homes.entry(home).or_default();
+            let base = placed.last().map_or(0, |last: &Placed| last.base + last.chunk.span());
+            placed.push(Placed::whole(base, Arc::new(chunk)));
+        }
+        for (home, chunks) in homes {
+            let total = chunks.last().map_or(0, |last| last.base + last.chunk.span());
+            let batch = Arc::new(Batch {
+                epoch: self.epoch,
+                partition: PartitionId(home as u16),
+                layout: self.layout.version(),
+                now: self.now,
+                total,
+                chunks,
+                lookups: Vec::new(),
+            });
+            for node in 0..self.shape.partitions {
+                let slice = if node == home {
+                    batch.clone()
+                } else {
+                    let slice = batch.encode_slice(PartitionId(node as u16), &self.layout);
+                    let Some(slice) = slice else { continue };
+                    Arc::new(Batch::decode(&self.registry, &slice).expect("a slice"))
+                };
+                for shard in self.layout.shards_of(PartitionId(node as u16)) {
+                    self.batches[shard].push_back(slice.clone());
+                }
+                self.nodes[node].input.push(slice);
+            }
+            self.sealed.push(batch);
+        }
+    }
+
+    /// Submits, seals, settles, and returns the answer.
+    pub fn ask(&mut self, call: Call, args: &[u8]) -> Answer {
+        let ticket = self.submit(0, REPLICA, call, args).expect("a request that is not refused");
+        self.seal();
+        self.settle();
+        self.answer(ticket).expect("everything was delivered").clone()
+    }
+
+    /// The answer to a request, if it is there.
+    pub fn answer(&self, ticket: Ticket) -> Option<&Answer> {
+        self.answers.get(&ticket)?.first()
+    }
+
+    // ---- what happens next ---------------------------------------------------------------------------------
+
+    /// Keeps letters from one node to another until [`Cluster::release`].
+    pub fn hold(&mut self, from: usize, to: usize) {
+        self.held.insert((from, to));
+    }
+
+    /// Lets them go again.
+    pub fn release(&mut self, from: usize, to: usize) {
+        self.held.remove(&(from, to));
+    }
+
+    /// Everything that may happen next.
+    pub fn choices(&self) -> Vec<Next> {
+        if self.halted.is_some() {
+            return Vec::new();
+        }
+        let batches = self.batches.iter().enumerate().filter(|(_, queue)| !queue.is_empty());
+        let inside = self.inside.iter().filter(|(_, queue)| !queue.is_empty());
+        let across =
+            self.across.iter().filter(|(link, queue)| !queue.is_empty() && !self.held.contains(link));
+        batches
+            .map(|(shard, _)| Next::Batch(shard))
+            .chain(inside.map(|((from, to), _)| Next::Inside(*from, *to)))
+            .chain(across.map(|((from, to), _)| Next::Across(*from, *to)))
+            .chain(self.turns.keys().map(|shard| Next::Turn(*shard)))
+            .collect()
+    }
+
+    /// Lets something happen; nothing if it cannot.
+    pub fn happen(&mut self, next: Next) {
+        let tell = |message| Event::Message { from: Address::default(), message };
+        match next {
+            Next::Batch(shard) => {
+                if let Some(batch) = self.batches[shard].pop_front() {
+                    self.handle(shard, tell(Sequencing::Sealed(batch).into()));
+                }
+            }
+            Next::Inside(from, to) => {
+                if let Some(letter) = self.inside.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+                    self.handle(to, tell(Message::Engine(letter)));
+                }
+            }
+            Next::Across(from, to) => {
+                let Some(queue) = self.across.get_mut(&(from, to)) else { return };
+                let Some(letter) = queue.pop_front() else { return };
+                if self.random.chance(self.shape.doubled) {
+                    queue.push_back(letter.clone());
+                }
+                self.nodes[to].received.entry(from).or_default().push(letter.clone());
+                let read = ShardMessage::decode(&self.registry, &letter.bytes).expect("a letter");
+                assert_eq!(self.node_of(read.from), from);
+                self.handle(usize::from(letter.to), tell(Message::Engine(read)));
+            }
+            Next::Twice(from, to) => {
+                let Some(queue) = self.across.get_mut(&(from, to)) else { return };
+                let Some(letter) = queue.front().cloned() else { return };
+                queue.push_back(letter);
+                self.happen(Next::Across(from, to));
+            }
+            Next::Kill(node) => self.kill(node),
+            Next::Turn(shard) => {
+                if let Some(timer) = self.turns.remove(&shard) {
+                    self.handle(shard, Event::Timer(timer));
+                }
+            }
+        }
+    }
+
+    /// Lets one thing happen, by a seeded choice; says whether there was any.
+    pub fn step(&mut self) -> bool {
+        let choices = self.choices();
+        if choices.is_empty() {
+            return false;
+        }
+        let next = choices[self.random.index(choices.len())];
+        self.happen(next);
+        true
+    }
+
+    /// Goes on until nothing is left but what is held.
+    pub fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    /// Everything that one node has ever received from another comes once more.
+    pub fn repeat(&mut self, from: usize, to: usize) {
+        let received = self.nodes[to].received.get(&from).cloned().unwrap_or_default();
+        self.across.entry((from, to)).or_default().extend(received);
+    }
+
+    /// A letter that no shard has written goes on its way.
+    pub fn forge(&mut self, to: usize, letter: &ShardMessage) {
+        let mut bytes = Vec::new();
+        letter.encode(&mut bytes);
+        let link = (self.node_of(letter.from), self.node_of(to));
+        self.across.entry(link).or_default().push_back(Letter { to: to as u16, bytes });
+    }
+
+    /// The last batch comes once more, to all shards.
+    pub fn hand_again(&mut self) {
+        let last = self.sealed.last().expect("a batch");
+        self.batches.iter_mut().for_each(|queue| queue.push_back(last.clone()));
+    }
+
+    /// A node loses everything but its log and the journal of what it has received, and begins again. Of what it had
+    /// under way to others, the first part arrives.
+    pub fn kill(&mut self, node: usize) {
+        let partition = PartitionId(node as u16);
+        let mine = self.layout.shards_of(partition);
+        self.nodes[node].restarts += 1;
+        self.inside.retain(|(from, _), _| !mine.contains(from));
+        for ((from, to), queue) in &mut self.across {
+            if *from == node {
+                queue.truncate(self.random.index(queue.len() + 1));
+            }
+            if *to == node {
+                let again = self.nodes[node].received.remove(from).unwrap_or_default();
+                again.into_iter().rev().for_each(|letter| queue.push_front(letter));
+            }
+        }
+        // What the log does not keep is gone: reads of this partition alone, whose clients know nothing.
+        let log: Vec<Arc<Batch>> = self.nodes[node]
+            .input
+            .iter()
+            .filter(|batch| batch.is_logged())
+            .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
+            .collect();
+        for shard in mine {
+            self.shards[shard] = self.shard(shard);
+            self.batches[shard] = log.iter().cloned().collect();
+            self.turns.remove(&shard);
+            self.applied.remove(&shard);
+        }
+    }
+
+    fn handle(&mut self, shard: usize, event: Event<Message>) {
+        if self.halted.is_some() {
+            return;
+        }
+        let mut out = Outbox::default();
+        let node = self.node_of(shard);
+        let now = Now { elapsed: Micros(0), wall: Micros(self.now.0 * 1000) };
+        self.shards[shard].handle(now, event, &mut out);
+        assert_eq!(self.shards[shard].check(), Ok(()));
+        for (to, message) in out.sends {
+            let its_node = usize::from(to.node.0 - REPLICA * self.layout.partitions());
+            assert_eq!(its_node, node, "what is for another node goes by the courier: {message:?}");
+            match message {
+                Message::Engine(letter) => {
+                    let to =
+                        self.layout.shards_of(PartitionId(node as u16)).start + usize::from(to.role - SHARD);
+                    self.inside.entry((shard, to)).or_default().push_back(letter);
+                }
+                Message::Post(Post::Letter { to: receiver, letter }) => {
+                    assert_eq!(to.role, COURIER);
+                    let mut bytes = Vec::new();
+                    letter.encode(&mut bytes);
+                    let link = (node, self.node_of(usize::from(receiver)));
+                    self.across.entry(link).or_default().push_back(Letter { to: receiver, bytes });
+                }
+                Message::Front(Front::Outcomes(outcomes)) => {
+                    let here = outcomes.gateway == self.gateway(node);
+                    assert_eq!(to.role, if here { GATEWAY } else { COURIER });
+                    for outcome in &outcomes.outcomes {
+                        let reply = outcomes.reply(outcome).to_vec();
+                        let answer = Answer { status: outcome.status, gsn: outcome.gsn, reply };
+                        let ticket = (outcomes.gateway, outcome.chunk, outcome.index);
+                        self.answers.entry(ticket).or_default().push(answer);
+                    }
+                }
+                Message::Sequencing(Sequencing::Applied { epoch, partition }) => {
+                    assert_eq!(to.role, COURIER);
+                    let before = self.applied.insert(shard, (epoch, partition)).unwrap_or_default();
+                    assert!(before <= (epoch, partition));
+                }
+                other => panic!("shard {shard} sends {other:?}"),
+            }
+        }
+        for (timer, delay) in out.timers {
+            assert_eq!(delay, Some(Micros(0)));
+            self.turns.insert(shard, timer);
+        }
+        self.halted = out.halt;
+    }
+
+    fn gateway(&self, node: usize) -> GatewayId {
+        GatewayId::of(node as u16 + REPLICA * self.layout.partitions(), 0)
+    }
+
+    // ---- what must be true ---------------------------------------------------------------------------------
+
+    /// The digest of the state.
+    pub fn digest(&self) -> Digest {
+        self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
+    }
+
+    /// One of the gauges of all shards of a node, summed.
+    pub fn gauge(&self, node: usize, name: &str) -> f64 {
+        self.layout.shards_of(PartitionId(node as u16)).map(|shard| gauge(&self.shards[shard], name)).sum()
+    }
+
+    /// Everything was delivered: everybody was answered, as often as may be, as the reference executor says; the state
+    /// is its state; nothing is left over.
+    pub fn verify(&mut self) {
+        assert_eq!(self.halted, None);
+        assert_eq!(self.choices(), [], "something is under way");
+        for node in 0..self.shape.partitions {
+            for name in ["locked_records", "in_flight", "early_messages"] {
+                assert_eq!(self.gauge(node, &format!("ordain_shard_{name}")), 0.0, "{name} of node {node}");
+            }
+        }
+        let mut reference = ReferenceExecutor::new(self.registry.clone());
+        let restarts: usize = self.nodes.iter().map(|node| node.restarts).sum();
+        let mut told = 0;
+        for batch in &self.sealed {
+            let results = reference.run(batch);
+            for ((gsn, chunk, txn), result) in batch.txns().zip(results) {
+                assert_eq!(gsn, result.gsn);
+                let answers = self.answers.get(&(chunk.gateway, chunk.number, txn.index));
+                let answers = answers.map_or(&[][..], |answers| answers);
+                let name = self.registry.name(txn.call.procedure).unwrap_or("?");
+                let what = || format!("{gsn} {name} {}", chunk.args(txn).encoded().escape_ascii());
+                for answer in answers {
+                    let told = (answer.gsn, answer.status, &answer.reply);
+                    assert_eq!(told, (result.gsn, result.status, &result.reply), "{}", what());
+                }
+                let home = &self.nodes[usize::from(batch.partition.0)];
+                let least = usize::from(chunk.replica == REPLICA && (txn.logged || home.restarts == 0));
+                let most = if chunk.replica == REPLICA { 1 + restarts } else { 0 };
+                assert!((least..=most).contains(&answers.len()), "{}: {} answers", what(), answers.len());
+                told += answers.len();
+            }
+        }
+        assert_eq!(told, self.answers.values().map(Vec::len).sum::<usize>(), "answers to nobody");
+        assert_eq!(self.digest(), reference.digest(), "the state is not the reference executor's");
+        for (number, shard) in self.shards.iter().enumerate() {
+            assert_eq!(shard.digest(), shard.store().recompute_digest());
+            let mut input = self.nodes[self.node_of(number)].input.iter();
+            let last = if self.nodes[self.node_of(number)].restarts > 0 {
+                input.rfind(|batch| batch.is_logged())
+            } else {
+                input.next_back()
+            };
+            let last = last.map_or((Epoch(0), PartitionId(0)), |batch| (batch.epoch, batch.partition));
+            assert!(shard.applied() >= last, "shard {number} has applied {:?} of {last:?}", shard.applied());
+            if last.0 > Epoch(0) {
+                assert_eq!(self.applied.get(&number).copied(), Some(shard.applied()));
+            }
+        }
+    }
+}
