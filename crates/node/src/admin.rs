@@ -16,22 +16,24 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use axum::{Json, Router};
+use ordain_model::Micros;
 use ordain_role::NodeId;
 use ordain_runtime::Handle;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::cluster::{Member, Membership, Replication};
 use crate::engine::Engine;
 use crate::front::Lobby;
 
 /// What the node is.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct About {
     /// Its engine.
     pub engine: Engine,
@@ -41,6 +43,66 @@ pub struct About {
     pub resp: SocketAddr,
     /// What the front door asks for.
     pub password: Option<String>,
+    /// Its place in a cluster; none: it is on its own.
+    pub cluster: Option<Membership>,
+    /// Its links to other nodes.
+    pub links: Box<dyn Links>,
+}
+
+/// Knows how the links to other nodes are, a moment ago.
+pub trait Links: fmt::Debug + Send + Sync {
+    /// All of them, by node.
+    fn links(&self) -> Vec<LinkStatus>;
+}
+
+/// The links of a node on its own.
+#[derive(Clone, Copy, Debug)]
+pub struct NoLinks;
+
+impl Links for NoLinks {
+    fn links(&self) -> Vec<LinkStatus> {
+        Vec::new()
+    }
+}
+
+/// How a link to another node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// The node at the other end.
+    pub node: NodeId,
+    /// Whether they reach each other.
+    pub state: LinkState,
+    /// How long a question and its answer take.
+    pub round_trip: Option<Micros>,
+    /// What is kept because the other has not acknowledged it, bytes.
+    pub kept_bytes: u64,
+    /// What was sent, bytes.
+    pub sent_bytes: u64,
+    /// What has arrived, bytes.
+    pub received_bytes: u64,
+    /// How often the connection was made.
+    pub connects: u64,
+}
+
+/// Whether two nodes reach each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// They do.
+    Connected,
+    /// They have not for a while.
+    Lost,
+    /// They do, and do not belong together.
+    Refused(String),
+}
+
+impl LinkState {
+    const fn name(&self) -> &'static str {
+        match self {
+            LinkState::Connected => "connected",
+            LinkState::Lost => "lost",
+            LinkState::Refused(_) => "refused",
+        }
+    }
 }
 
 /// The running server; it ends when this is dropped.
@@ -118,24 +180,22 @@ impl Drop for Admin {
     }
 }
 
-/// One number of one loop.
+/// One number, and whose it is.
 struct Sample {
-    role: String,
-    event_loop: String,
+    labels: Vec<(&'static str, String)>,
     value: f64,
 }
 
+type Samples = BTreeMap<&'static str, Vec<Sample>>;
+
 impl Observed {
     /// All numbers by metric name.
-    fn samples(&self) -> BTreeMap<&'static str, Vec<Sample>> {
-        let mut samples: BTreeMap<&'static str, Vec<Sample>> = BTreeMap::new();
+    fn samples(&self) -> Samples {
+        let mut samples = Samples::new();
         self.handle.inspect(|snapshot| {
             let mut add = |name, role: &str, value| {
-                samples.entry(name).or_default().push(Sample {
-                    role: role.to_owned(),
-                    event_loop: snapshot.name.clone(),
-                    value,
-                });
+                let labels = vec![("role", role.to_owned()), ("loop", snapshot.name.clone())];
+                samples.entry(name).or_default().push(Sample { labels, value });
             };
             add("ordain_loop_cpu_seconds_total", "loop", snapshot.cpu.as_secs_f64());
             add("ordain_loop_turns_total", "loop", snapshot.turns as f64);
@@ -153,24 +213,40 @@ impl Observed {
             ("ordain_connections_refused_total", refused as f64),
             ("ordain_process_resident_memory_bytes", resident_bytes() as f64),
         ] {
-            let (role, event_loop) = ("node".to_owned(), "all".to_owned());
-            samples.entry(name).or_default().push(Sample { role, event_loop, value });
+            let labels = vec![("role", "node".to_owned()), ("loop", "all".to_owned())];
+            samples.entry(name).or_default().push(Sample { labels, value });
+        }
+        for link in self.about.links.links() {
+            let is_up = link.state == LinkState::Connected;
+            let round_trip =
+                link.round_trip.map(|time| ("ordain_link_round_trip_seconds", time.0 as f64 / 1e6));
+            let numbers = [
+                ("ordain_link_up", f64::from(u8::from(is_up))),
+                ("ordain_link_kept_bytes", link.kept_bytes as f64),
+                ("ordain_link_sent_bytes_total", link.sent_bytes as f64),
+                ("ordain_link_received_bytes_total", link.received_bytes as f64),
+                ("ordain_link_connects_total", link.connects as f64),
+            ];
+            for (name, value) in numbers.into_iter().chain(round_trip) {
+                let labels = vec![("peer", link.node.0.to_string())];
+                samples.entry(name).or_default().push(Sample { labels, value });
+            }
         }
         samples
     }
 
     /// The sum of a metric over all loops; 0 if there is none.
-    fn sum(samples: &BTreeMap<&'static str, Vec<Sample>>, name: &str) -> f64 {
+    fn sum(samples: &Samples, name: &str) -> f64 {
         samples.get(name).map_or(0.0, |samples| samples.iter().map(|s| s.value).sum())
     }
 
     /// The largest value of a metric over all loops.
-    fn max(samples: &BTreeMap<&'static str, Vec<Sample>>, name: &str) -> f64 {
+    fn max(samples: &Samples, name: &str) -> f64 {
         samples.get(name).map_or(0.0, |samples| samples.iter().map(|s| s.value).fold(0.0, f64::max))
     }
 
     /// The smallest.
-    fn min(samples: &BTreeMap<&'static str, Vec<Sample>>, name: &str) -> f64 {
+    fn min(samples: &Samples, name: &str) -> f64 {
         let all = samples
             .get(name)
             .map_or(f64::INFINITY, |s| s.iter().map(|s| s.value).fold(f64::INFINITY, f64::min));
@@ -227,31 +303,109 @@ impl Observed {
     }
 }
 
+/// Who decides what a partition's input is, as far as this node knows.
+#[derive(Debug, PartialEq, Eq)]
+struct Command {
+    role: &'static str,
+    leader: Option<u16>,
+    term: Option<u64>,
+}
+
+impl Command {
+    /// Reads it from what the roles report of themselves.
+    fn of(about: &About, samples: &Samples) -> Command {
+        let alone = about.cluster.as_ref().is_none_or(|place| place.cluster.members.len() == 1);
+        let replication = about.cluster.as_ref().map_or(Replication::None, |place| place.cluster.replication);
+        let own = about.node.0;
+        if alone || replication == Replication::None {
+            let role = if alone { "single" } else { "leader" };
+            return Command { role, leader: Some(own), term: None };
+        }
+        let is_leader = Observed::max(samples, "ordain_group_is_leader") > 0.0;
+        // Below zero: none is known.
+        let known = samples.get("ordain_group_leader").and_then(|all| all.first()).map(|sample| sample.value);
+        let known = known.filter(|node| *node >= 0.0).map(|node| node as u16);
+        Command {
+            role: if is_leader { "leader" } else { "follower" },
+            leader: if is_leader { Some(own) } else { known },
+            term: Some(Observed::max(samples, "ordain_group_term") as u64),
+        }
+    }
+}
+
+/// What stands between a node and its work, as far as it knows.
+fn obstacles(about: &About, command: &Command, links: &[LinkStatus]) -> Vec<String> {
+    let Some(place) = &about.cluster else { return Vec::new() };
+    let grid = place.cluster.topology();
+    let mut found = Vec::new();
+    if command.leader.is_none() {
+        found.push(format!("partition {} has no leader that this node knows", place.partition()));
+    }
+    for link in links {
+        let what = match &link.state {
+            LinkState::Connected => continue,
+            // A lost node of another replica is nothing that this one waits for.
+            LinkState::Lost if grid.replica_of(link.node) != place.replica() => continue,
+            LinkState::Lost => "is lost".to_owned(),
+            LinkState::Refused(reason) => format!("is refused: {reason}"),
+        };
+        found.push(format!("node {} (partition {}) {what}", link.node.0, grid.partition_of(link.node)));
+    }
+    found
+}
+
+/// Why a question of ours was not answered as it should be, and what may be the cause.
+fn not_ready(answer: io::Result<String>, obstacles: &[String]) -> String {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            format!("a transaction is not answered within {} s", PATIENCE.as_secs())
+        }
+        Err(error) => error.to_string(),
+    };
+    if obstacles.is_empty() { answer } else { format!("{answer}; {}", obstacles.join("; ")) }
+}
+
 async fn readyz(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
-    // A transaction over the whole table: if that is answered, everything between works.
+    // A transaction over the whole table, all partitions: if that is answered, everything between works.
     match observed.ask("DBSIZE").await {
         Ok(answer) if answer.starts_with(':') => (StatusCode::OK, "ready\n".to_owned()),
-        Ok(answer) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {answer}\n")),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}\n")),
+        answer => {
+            let command = Command::of(&observed.about, &observed.samples());
+            let obstacles = obstacles(&observed.about, &command, &observed.about.links.links());
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", not_ready(answer, &obstacles)))
+        }
     }
 }
 
 async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
-    let digest = observed.ask("DEBUG DIGEST").await.ok().and_then(|a| a.strip_prefix('+').map(str::to_owned));
+    let about = &observed.about;
+    let answer = observed.ask("DEBUG DIGEST").await;
+    let digest = answer.as_ref().ok().and_then(|a| a.strip_prefix('+').map(str::to_owned));
     let samples = observed.samples();
+    let (command, links) = (Command::of(about, &samples), about.links.links());
+    let not_ready = digest.is_none().then(|| not_ready(answer, &obstacles(about, &command, &links)));
     let epoch = Observed::sum(&samples, "ordain_sequencer_epoch");
     let applied = Observed::min(&samples, "ordain_shard_applied_epoch");
-    let About { engine, node, resp, .. } = &observed.about;
+    let place = about.cluster.as_ref();
     Json(json!({
-        "node": node.0,
-        "engine": engine.name(),
-        "role": "leader",
-        "resp": resp.to_string(),
+        "node": about.node.0,
+        "cluster": place.map(|place| &place.cluster.id),
+        "partition": place.map_or(0, |place| place.partition().0),
+        "replica": place.map_or(0, |place| place.replica().0),
+        "engine": about.engine.name(),
+        "replication": place.map_or(Replication::None, |place| place.cluster.replication).name(),
+        "role": command.role,
+        "leader": command.leader,
+        "term": command.term,
+        "not_ready": not_ready,
+        "resp": about.resp.to_string(),
         "epoch": epoch as u64,
         "applied_epoch": applied as u64,
         "durable_epoch": Observed::max(&samples, "ordain_log_durable_epoch") as u64,
         "lag": (epoch - applied).max(0.0) as u64,
-        "peers": [],
+        "members": place.map(members).unwrap_or_default(),
+        "peers": links.iter().map(|link| peer(place, link)).collect::<Vec<_>>(),
         "digest": digest,
         "committed": Observed::sum(&samples, "ordain_shard_committed_total") as u64,
         "aborted": Observed::sum(&samples, "ordain_shard_aborted_total") as u64,
@@ -259,6 +413,42 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "records": Observed::sum(&samples, "ordain_store_records") as u64,
         "memory_bytes": resident_bytes(),
     }))
+}
+
+/// All nodes of the cluster, this one too.
+fn members(place: &Membership) -> Vec<Value> {
+    let grid = place.cluster.topology();
+    let member = |member: &Member| {
+        json!({
+            "node": member.node.0,
+            "partition": grid.partition_of(member.node).0,
+            "replica": grid.replica_of(member.node).0,
+            "resp": member.resp.to_string(),
+            "admin": member.admin.to_string(),
+            "cluster": member.cluster.to_string(),
+        })
+    };
+    place.cluster.members.iter().map(member).collect()
+}
+
+/// A link, as it is shown.
+fn peer(place: Option<&Membership>, link: &LinkStatus) -> Value {
+    let member = place.and_then(|place| place.cluster.members.get(usize::from(link.node.0)));
+    let reason = match &link.state {
+        LinkState::Refused(reason) => Some(reason),
+        LinkState::Connected | LinkState::Lost => None,
+    };
+    json!({
+        "node": link.node.0,
+        "address": member.map(|member| member.cluster.to_string()),
+        "state": link.state.name(),
+        "reason": reason,
+        "rtt_us": link.round_trip.map(|time| time.0),
+        "kept_bytes": link.kept_bytes,
+        "sent_bytes": link.sent_bytes,
+        "received_bytes": link.received_bytes,
+        "connects": link.connects,
+    })
 }
 
 async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
@@ -274,7 +464,7 @@ async fn metrics(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     }
 }
 
-struct Numbers(BTreeMap<&'static str, Vec<Sample>>);
+struct Numbers(Samples);
 
 impl fmt::Debug for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -291,8 +481,9 @@ impl Collector for Numbers {
             };
             let help = base.trim_start_matches("ordain_").replace('_', " ");
             let mut metric = encoder.encode_descriptor(base, &help, None, kind)?;
-            for Sample { role, event_loop, value } in samples {
-                let labels = [("role", role.as_str()), ("loop", event_loop.as_str())];
+            for Sample { labels, value } in samples {
+                let labels: Vec<(&str, &str)> =
+                    labels.iter().map(|(name, label)| (*name, label.as_str())).collect();
                 let mut sample = metric.encode_family(&labels)?;
                 match kind {
                     MetricType::Counter => sample.encode_counter::<NoLabelSet, f64, f64>(value, None)?,
@@ -309,4 +500,98 @@ fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let resident = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
     resident.unwrap_or(0) * 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{ClusterConfig, ClusterFile};
+
+    /// Node 2 of a cluster of two partitions and two replicas.
+    fn about(replicas: u16) -> About {
+        let node = |id: usize| {
+            let at = |kind: usize| format!("\"127.0.0.1:{}\"", 7000 + kind * 100 + id);
+            format!("[[node]]\nid = {id}\ncluster = {}\nresp = {}\nadmin = {}\n", at(0), at(1), at(2))
+        };
+        let nodes: String = (0..2 * usize::from(replicas)).map(node).collect();
+        let head = format!("cluster = \"c\"\npartitions = 2\nreplicas = {replicas}\nthreads = 1\n");
+        let file = ClusterFile::parse(&format!("{head}{nodes}")).unwrap();
+        let id = 2 * (replicas - 1);
+        About {
+            engine: Engine::Calvin,
+            node: NodeId(id),
+            resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
+            password: None,
+            cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
+            links: Box::new(NoLinks),
+        }
+    }
+
+    fn link(node: u16, state: LinkState) -> LinkStatus {
+        LinkStatus {
+            node: NodeId(node),
+            state,
+            round_trip: Some(Micros(70)),
+            kept_bytes: 0,
+            sent_bytes: 1,
+            received_bytes: 2,
+            connects: 1,
+        }
+    }
+
+    fn samples(numbers: &[(&'static str, f64)]) -> Samples {
+        numbers
+            .iter()
+            .map(|(name, value)| (*name, vec![Sample { labels: Vec::new(), value: *value }]))
+            .collect()
+    }
+
+    #[test]
+    fn a_node_knows_who_leads_its_partition() {
+        let twin = about(2);
+        let of = |numbers: &[(&'static str, f64)]| Command::of(&twin, &samples(numbers));
+        let leads = of(&[("ordain_group_is_leader", 1.0), ("ordain_group_term", 4.0)]);
+        assert_eq!(leads, Command { role: "leader", leader: Some(2), term: Some(4) });
+        let follows = of(&[("ordain_group_leader", 0.0), ("ordain_group_term", 5.0)]);
+        assert_eq!(follows, Command { role: "follower", leader: Some(0), term: Some(5) });
+        let lost = of(&[("ordain_group_leader", -1.0)]);
+        assert_eq!(lost.leader, None);
+        assert_eq!(Command::of(&about(1), &samples(&[])).role, "leader");
+        let alone = About { cluster: None, ..about(1) };
+        assert_eq!(Command::of(&alone, &samples(&[])).role, "single");
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_says_what_is_in_its_way() {
+        let about = about(2);
+        let command = Command { role: "follower", leader: None, term: Some(1) };
+        let links = [
+            link(0, LinkState::Lost),
+            link(1, LinkState::Refused("another secret".into())),
+            link(3, LinkState::Lost),
+        ];
+        let found = obstacles(&about, &command, &links);
+        let said = not_ready(Err(io::ErrorKind::TimedOut.into()), &found);
+        let expected = "a transaction is not answered within 2 s; partition 0 has no leader that this node knows; \
+                        node 1 (partition 1) is refused: another secret; node 3 (partition 1) is lost";
+        assert_eq!(said, expected, "and node 0 is of another replica");
+        let led = Command { leader: Some(0), ..command };
+        assert!(obstacles(&about, &led, &[link(3, LinkState::Connected)]).is_empty());
+        assert_eq!(not_ready(Ok("-BUSY".into()), &[]), "-BUSY");
+    }
+
+    #[test]
+    fn a_status_names_all_members_and_links() {
+        let about = about(2);
+        let place = about.cluster.as_ref();
+        let all = place.map(members).unwrap();
+        assert_eq!(all.len(), 4);
+        assert_eq!(
+            (&all[3]["partition"], &all[3]["replica"], &all[3]["admin"]),
+            (&json!(1), &json!(1), &json!("127.0.0.1:7203"))
+        );
+        let shown = peer(place, &link(1, LinkState::Refused("why".into())));
+        assert_eq!((&shown["address"], &shown["state"]), (&json!("127.0.0.1:7001"), &json!("refused")));
+        assert_eq!((&shown["reason"], &shown["rtt_us"]), (&json!("why"), &json!(70)));
+    }
 }

@@ -1,5 +1,6 @@
 //! `ordain serve`: flags, environment and file make one configuration; signals end the node.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
@@ -232,7 +233,9 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
     let (args, cluster) = args.resolve()?;
     let filter = args.log.as_deref().unwrap_or("info");
     let filter = tracing_subscriber::EnvFilter::try_new(filter).with_context(|| format!("--log {filter}"))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     if args.log_json.unwrap_or(false) {
         lines.json().init()
     } else {

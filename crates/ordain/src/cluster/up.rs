@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,6 +152,8 @@ struct Up {
     child: Child,
     since: Instant,
     ready: bool,
+    /// Where in its log its own lines begin.
+    log_from: u64,
 }
 
 /// All nodes of the cluster, by number.
@@ -187,6 +189,7 @@ impl Fleet {
         let open = || OpenOptions::new().create(true).append(true).open(&path);
         let log = open().with_context(|| format!("cannot write {}", path.display()))?;
         let errors = log.try_clone().with_context(|| format!("cannot write {}", path.display()))?;
+        let log_from = log.metadata().map_or(0, |metadata| metadata.len());
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--config").arg(self.home.config_path());
         command.args(["--node", &id.to_string(), "--parent", &std::process::id().to_string()]);
@@ -200,7 +203,7 @@ impl Fleet {
         let mut child = command.spawn().with_context(|| format!("cannot start node {id}"))?;
         let output = child.stdout.take();
         self.node(id).pid = Some(child.id());
-        self.up.insert(id, Up { child, since: Instant::now(), ready: false });
+        self.up.insert(id, Up { child, since: Instant::now(), ready: false, log_from });
         let events = self.events.clone();
         thread::Builder::new().name(format!("node-{id}")).spawn(move || {
             if let Some(output) = output {
@@ -223,16 +226,16 @@ impl Fleet {
                 Ok(Event::Ready(id)) => self.note_ready(id),
                 Ok(Event::Signal) => return Ok(false),
                 Ok(Event::Ended(id)) => {
-                    let status = self.bury(id)?;
-                    let said = self.last_words(id);
-                    anyhow::bail!("node {id} did not start ({}): {said}", how(status));
+                    let (_, how) = self.bury(id)?;
+                    anyhow::bail!("node {id} did not start: {how}");
                 }
                 Err(_) => {
-                    let late = self.up.iter().find(|(_, node)| !node.ready).map_or(0, |(id, _)| *id);
-                    let said = self.last_words(late);
+                    let late = self.up.iter().find(|(_, node)| !node.ready);
+                    let (late, from) = late.map_or((0, 0), |(id, node)| (*id, node.log_from));
                     anyhow::bail!(
-                        "node {late} was not ready within {} s: {said}: give it longer with --ready-within-s",
-                        within.as_secs()
+                        "node {late} was not ready within {} s, give it longer with --ready-within-s{}",
+                        within.as_secs(),
+                        self.last_words(late, from)
                     );
                 }
             }
@@ -246,11 +249,17 @@ impl Fleet {
         }
     }
 
-    /// Takes note of the end of a process.
-    fn bury(&mut self, id: u16) -> anyhow::Result<Option<ExitStatus>> {
+    /// Takes note of the end of a process; whether it was in good order, and how it was.
+    fn bury(&mut self, id: u16) -> anyhow::Result<(bool, String)> {
         self.node(id).pid = None;
-        let Some(mut node) = self.up.remove(&id) else { return Ok(None) };
-        Ok(Some(node.child.wait().with_context(|| format!("cannot tell how node {id} ended"))?))
+        let Some(mut node) = self.up.remove(&id) else { return Ok((true, "it was not there".to_owned())) };
+        let status = node.child.wait().with_context(|| format!("cannot tell how node {id} ended"))?;
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => status.to_string(),
+        };
+        Ok((status.success(), format!("{how}{}", self.last_words(id, node.log_from))))
     }
 
     /// Tells where everything is.
@@ -303,21 +312,21 @@ impl Fleet {
     /// A node has died: says so, and starts it again in a while if that is wanted.
     fn mourn(&mut self, id: u16) -> anyhow::Result<()> {
         let lived = self.up.get(&id).map(|node| node.since.elapsed()).unwrap_or_default();
-        let status = self.bury(id)?;
+        let (_, how) = self.bury(id)?;
         self.write_record()?;
-        let (how, said, config) = (how(status), self.last_words(id), self.home.config_path());
         if self.restart {
             let (first, most) = RESTART_AFTER;
             let last = self.delays.get(&id).filter(|_| lived < STEADY_AFTER);
             let delay = last.map_or(first, |delay| (*delay * 2).min(most));
             self.delays.insert(id, delay);
             self.due.insert(id, Instant::now() + delay);
-            eprintln!("node {id} has ended ({how}): {said}; it is started again");
+            eprintln!("node {id} has ended and is started again: {how}");
             return Ok(());
         }
-        let config = config.display();
+        let config = self.home.config_path();
         eprintln!(
-            "node {id} has ended ({how}): {said}; to start it again: ordain serve --config {config} --node {id}"
+            "node {id} has ended; to start it again: ordain serve --config {} --node {id}: {how}",
+            config.display()
         );
         anyhow::ensure!(
             !self.up.is_empty(),
@@ -344,14 +353,10 @@ impl Fleet {
         while !self.up.is_empty() {
             match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ended(id)) => {
-                    let status = self.bury(id)?;
-                    if !status.is_some_and(|status| status.success()) {
+                    let (success, how) = self.bury(id)?;
+                    if !success {
                         in_order = false;
-                        eprintln!(
-                            "node {id} did not stop in good order ({}): {}",
-                            how(status),
-                            self.last_words(id)
-                        );
+                        eprintln!("node {id} did not stop in good order: {how}");
                     }
                 }
                 Ok(Event::Ready(_)) => {}
@@ -377,20 +382,20 @@ impl Fleet {
         }
     }
 
-    /// The last line of a node's log, or rather the line that says what went wrong.
-    fn last_words(&self, id: u16) -> String {
+    /// The error that a node's log ends with, if it does, and where that is.
+    fn last_words(&self, id: u16, from: u64) -> String {
         let path = &self.record.nodes[usize::from(id)].log;
-        let tail = || -> std::io::Result<String> {
+        let tail = || -> std::io::Result<Vec<u8>> {
             let mut file = File::open(path)?;
             let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(TAIL).max(from)))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
+            Ok(bytes)
         };
-        let tail = tail().unwrap_or_default();
-        let last = tail.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-        format!("{}: see {}", last.trim_start_matches("ordain: "), path.display())
+        let tail = String::from_utf8_lossy(&tail().unwrap_or_default()).into_owned();
+        let error = tail.lines().filter_map(|line| line.strip_prefix("ordain: ")).next_back();
+        format!("{}; see {}", error.map(|error| format!(": {error}")).unwrap_or_default(), path.display())
     }
 }
 
@@ -402,16 +407,5 @@ fn listen(id: u16, output: impl BufRead, mut log: File, events: &Sender<Event>) 
         if line.starts_with("ready ") && events.send(Event::Ready(id)).is_err() {
             return;
         }
-    }
-}
-
-fn how(status: Option<ExitStatus>) -> String {
-    match status {
-        None => "it is not known how".to_owned(),
-        Some(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit {code}"),
-            (None, Some(signal)) => format!("signal {signal}"),
-            (None, None) => status.to_string(),
-        },
     }
 }
