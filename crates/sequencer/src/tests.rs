@@ -1,5 +1,8 @@
 //! The sequencer and the input log by themselves: each is given events and its outbox is looked at.
 
+mod cluster;
+mod courier;
+
 use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};

@@ -1,0 +1,321 @@
+//! The courier by itself: what it sends, keeps, sends again, journals and asks for.
+
+use ordain_log::Space;
+use ordain_model::{KeyHash, Layout};
+use ordain_role::{DiskRequest, PeerChange, PeerState, Topology, Wire};
+
+use super::*;
+use crate::{Courier, CourierSettings, Entrance, Letter, Post};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Note(u64, u8);
+
+impl Wire for Note {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0.to_le_bytes());
+        out.push(self.1);
+    }
+
+    fn decode(_: &Registry, bytes: &[u8]) -> Option<Note> {
+        let (epoch, rest) = bytes.split_first_chunk()?;
+        Some(Note(u64::from_le_bytes(*epoch), *rest.first()?))
+    }
+}
+
+impl Letter for Note {
+    fn epoch(&self) -> Epoch {
+        Epoch(self.0)
+    }
+}
+
+type Out = Outbox<Message<Note>>;
+
+const SHARD: Address = at(16);
+const PREFIX: &str = "inbox-";
+
+fn courier_of(node: u16) -> Address {
+    Address { node: NodeId(node), role: 2 }
+}
+
+/// Node 0 of two replicas of three partitions with one shard each: its peers are 1 and 2, their twins 4 and 5.
+struct Desk {
+    courier: Courier<Note>,
+    directory: MemoryDirectory,
+    disk: Vec<DiskRequest>,
+    sequencer: Vec<Sequencing>,
+    shard: Vec<Message<Note>>,
+}
+
+impl Desk {
+    fn new(directory: Option<MemoryDirectory>) -> Desk {
+        let layout = Arc::new(Layout::even(3, 1).unwrap());
+        let settings = CourierSettings {
+            topology: Topology { layout, replicas: 2 },
+            me: courier_of(0),
+            sequencer: at(0),
+            shards: vec![SHARD],
+            gateways: GATEWAY.role,
+            kept_max: 1 << 20,
+            bugs: Default::default(),
+        };
+        let mut desk = Desk {
+            courier: Courier::new(settings, registry()),
+            directory: directory.clone().unwrap_or_default(),
+            disk: Vec::new(),
+            sequencer: Vec::new(),
+            shard: Vec::new(),
+        };
+        let mut out = Out::default();
+        let writer = directory.is_some().then(|| {
+            let mut space = Space::new(&mut desk.directory, PREFIX);
+            let courier = &mut desk.courier;
+            let opened = LogWriter::open(&mut space, LogConfig::new(*b"desk"), |entry| {
+                for entrance in Courier::entrances(&registry(), &entry.payload).expect("an entry") {
+                    courier.rehearse(entrance, &mut out);
+                }
+                Ok(())
+            });
+            (opened.unwrap().0, PREFIX)
+        });
+        let sent = desk.take(out);
+        assert_eq!(sent.len(), 0, "nothing leaves while it rehearses: {sent:?}");
+        desk.courier.begin(writer, Epoch(0));
+        desk
+    }
+
+    /// What an outbox holds for other nodes; the rest is put aside.
+    fn take(&mut self, out: Out) -> Vec<(u16, Post<Note>)> {
+        assert_eq!(out.halt, None);
+        self.disk.extend(out.disk);
+        let mut away = Vec::new();
+        for (to, message) in out.sends {
+            match message {
+                Message::Post(post) => away.push((to.node.0, post)),
+                Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
+                message => {
+                    assert_eq!(to, SHARD);
+                    self.shard.push(message);
+                }
+            }
+        }
+        away
+    }
+
+    fn event(&mut self, event: Event<Message<Note>>) -> Vec<(u16, Post<Note>)> {
+        let mut out = Out::default();
+        self.courier.handle(Now::default(), event, &mut out);
+        self.take(out)
+    }
+
+    fn hear(&mut self, node: u16, post: Post<Note>) -> Vec<(u16, Post<Note>)> {
+        self.event(Event::Message { from: courier_of(node), message: post.into() })
+    }
+
+    fn tell(&mut self, from: Address, message: impl Into<Message<Note>>) -> Vec<(u16, Post<Note>)> {
+        self.event(Event::Message { from, message: message.into() })
+    }
+
+    fn change(&mut self, node: u16, state: PeerState) -> Vec<(u16, Post<Note>)> {
+        self.tell(at(3), PeerChange { node: NodeId(node), state })
+    }
+
+    /// The shard has executed what it was given.
+    fn execute(&mut self) {
+        for message in std::mem::take(&mut self.shard) {
+            if let Message::Sequencing(Sequencing::Sealed(batch)) = message {
+                let (epoch, partition) = (batch.epoch, batch.partition);
+                self.tell(SHARD, Sequencing::Applied { epoch, partition });
+            }
+        }
+    }
+
+    fn disk_is_done(&mut self) {
+        for request in std::mem::take(&mut self.disk) {
+            let done = carry_out(&mut self.directory, &request);
+            let sent = self.event(Event::Disk(done));
+            assert!(sent.is_empty());
+        }
+    }
+
+    fn time_passes(&mut self) -> Vec<(u16, Post<Note>)> {
+        self.event(Event::Timer(TimerId(1)))
+    }
+}
+
+/// A key of a partition of three.
+fn key_of(partition: u16) -> Vec<u8> {
+    let layout = Layout::even(3, 1).unwrap();
+    let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+    (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
+}
+
+/// A batch of a partition with a write of each of these partitions, one transaction.
+fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(epoch));
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let keys: Vec<Vec<u8>> = partitions.iter().map(|p| key_of(*p)).collect();
+    let writes = keys.iter().map(|key| (Db(0), &key[..], &cell));
+    let call = Call::new(system::COMMIT, Db(0));
+    chunk.push(&registry(), call, |args| system::commit_args([].into_iter(), writes, args)).unwrap();
+    let chunks = vec![Placed::whole(0, Arc::new(chunk))];
+    let (epoch, partition, now) = (Epoch(epoch), PartitionId(partition), Millis(1));
+    Arc::new(Batch { epoch, partition, layout: 1, now, total: 1, chunks, lookups: Vec::new() })
+}
+
+/// What a sequencer's courier sends node 0 of such a batch.
+fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
+    let batch = batch_over(sequencer, epoch, &[0, sequencer]);
+    let content = batch.encode_slice(PartitionId(0), &Layout::even(3, 1).unwrap()).map(Arc::new);
+    Post::Slot { sequencer: PartitionId(sequencer), after: Epoch(after), through: Epoch(epoch), content }
+}
+
+fn empty_slot(sequencer: u16, through: u64) -> Post<Note> {
+    let sequencer = PartitionId(sequencer);
+    Post::Slot { sequencer, after: Epoch(0), through: Epoch(through), content: None }
+}
+
+/// What is sent to whom, in short.
+fn shown(sent: &[(u16, Post<Note>)]) -> Vec<String> {
+    let mut shown: Vec<String> = sent
+        .iter()
+        .map(|(node, post)| match post {
+            Post::Slot { after, through, content, .. } => {
+                format!("{node}: {after}..{through}{}", if content.is_some() { " full" } else { "" })
+            }
+            other => format!("{node}: {other:?}"),
+        })
+        .collect();
+    shown.sort();
+    shown
+}
+
+fn given_to_the_shard(desk: &Desk) -> Vec<(u64, u16)> {
+    let given = desk.shard.iter().filter_map(|message| match message {
+        Message::Sequencing(Sequencing::Sealed(batch)) => Some((batch.epoch.0, batch.partition.0)),
+        _ => None,
+    });
+    given.collect()
+}
+
+#[test]
+fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
+    let mut desk = Desk::new(None);
+    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
+    assert_eq!(shown(&sent), ["1: 0..4", "2: 0..4 full"]);
+    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[1, 2])));
+    assert_eq!(shown(&sent), ["1: 0..6 full", "2: 4..6 full"]);
+    assert_eq!(given_to_the_shard(&desk), [], "the others' epochs are not known");
+    desk.hear(1, empty_slot(1, 9));
+    desk.hear(2, slot(2, 0, 4));
+    assert_eq!(given_to_the_shard(&desk), [(4, 0), (4, 2)]);
+}
+
+#[test]
+fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
+    let mut desk = Desk::new(None);
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
+    desk.tell(SHARD, Post::Letter { to: 2, letter: Note(4, 1) });
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[0, 2])));
+    let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
+    let letter = "2: Letter { to: 2, letter: Note(4, 1) }";
+    assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", letter, "2: Opened(Epoch(0))"]);
+    // Its twin has not said so yet, so epoch 4 stays; whoever asks is sent what comes after.
+    assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(4)))).len(), 3);
+    assert_eq!(shown(&desk.hear(5, Post::Resume(Epoch(0)))).len(), 5);
+    desk.hear(5, Post::Progress(Epoch(5)));
+    assert_eq!(
+        shown(&desk.hear(2, Post::Resume(Epoch(0)))),
+        ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
+    );
+    // The twin has lost its own source and is stood in for, until it is relieved.
+    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 7, &[0, 2])));
+    assert_eq!(shown(&sent), ["1: 0..7", "2: 6..7 full", "5: 6..7 full"]);
+    desk.hear(5, Post::Relieved);
+    let sent = desk.tell(SHARD, Post::Letter { to: 2, letter: Note(7, 2) });
+    assert_eq!(sent.len(), 1);
+}
+
+#[test]
+fn what_comes_twice_or_with_a_gap_before_it_does_not_count() {
+    let mut desk = Desk::new(None);
+    desk.hear(1, empty_slot(1, 50));
+    desk.hear(2, empty_slot(2, 50));
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 50, &[0])));
+    desk.hear(1, slot(1, 60, 61));
+    desk.hear(1, slot(1, 0, 60));
+    desk.hear(1, slot(1, 0, 60));
+    desk.hear(1, slot(1, 60, 61));
+    desk.hear(2, empty_slot(2, 70));
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 70, &[1])));
+    assert_eq!(given_to_the_shard(&desk), [(50, 0), (60, 1), (61, 1)]);
+    // Whatever is heard of makes the own sequencer seal too, once.
+    let reached = desk.sequencer.iter().filter(|m| matches!(m, Sequencing::Reached(_))).count();
+    assert_eq!(reached, 2);
+}
+
+#[test]
+fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
+    let mut desk = Desk::new(Some(MemoryDirectory::new()));
+    desk.hear(1, slot(1, 0, 3));
+    desk.hear(2, empty_slot(2, 3));
+    desk.hear(1, Post::Letter { to: 0, letter: Note(3, 9) });
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
+    desk.execute();
+    assert_eq!(desk.courier.progress(), Epoch(3));
+    assert_eq!(desk.time_passes().len(), 0, "it is asked of the disk only now");
+    desk.disk_is_done();
+    let told = shown(&desk.time_passes());
+    // The nodes of the other replica keep it for this one too.
+    assert_eq!(told, [1, 2, 4, 5].map(|node| format!("{node}: Progress(Epoch(3))")));
+    // All of it is there after a crash, and what was not on disk is not.
+    desk.hear(1, Post::Letter { to: 0, letter: Note(4, 9) });
+    let mut directory = desk.directory.clone();
+    directory.crash(|| 0);
+    let again = Desk::new(Some(directory));
+    assert_eq!(again.shard.len(), 1);
+    assert!(matches!(&again.shard[0], Message::Engine(Note(3, 9))), "{:?}", again.shard);
+}
+
+#[test]
+fn a_node_that_is_met_anew_is_asked_for_what_is_missing() {
+    let mut desk = Desk::new(None);
+    assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Resume(Epoch(0))"]);
+    // One of another replica is owed only how far this one is; a twin, nothing.
+    assert_eq!(shown(&desk.change(4, PeerState::Fresh)), ["4: Progress(Epoch(0))"]);
+    assert_eq!(desk.change(3, PeerState::Fresh).len(), 0);
+}
+
+#[test]
+fn a_lost_node_is_stood_in_for_by_its_twin() {
+    let mut desk = Desk::new(None);
+    assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(0))"]);
+    assert_eq!(desk.change(1, PeerState::Lost).len(), 0);
+    // The stand-in is lost too: there is no third. When it is met again, it is asked again.
+    assert_eq!(desk.change(4, PeerState::Lost).len(), 0);
+    let sent = shown(&desk.change(4, PeerState::Fresh));
+    assert_eq!(sent, ["4: Progress(Epoch(0))", "4: Resume(Epoch(0))"]);
+    assert_eq!(shown(&desk.change(1, PeerState::Back)), ["4: Relieved"]);
+    assert_eq!(desk.change(1, PeerState::Back).len(), 0);
+}
+
+#[test]
+fn an_entry_of_the_journal_that_is_cut_is_refused() {
+    let mut desk = Desk::new(Some(MemoryDirectory::new()));
+    desk.hear(1, slot(1, 0, 3));
+    desk.hear(1, Post::Progress(Epoch(2)));
+    desk.time_passes();
+    desk.disk_is_done();
+    let mut entries = Vec::new();
+    let mut space = Space::new(&mut desk.directory, PREFIX);
+    LogWriter::open(&mut space, LogConfig::new(*b"desk"), |entry| {
+        entries.push(entry.payload);
+        Ok(())
+    })
+    .unwrap();
+    let read: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entries[0]).unwrap();
+    assert_eq!((entries.len(), read.len(), read[0].opens()), (1, 2, Epoch(3)));
+    for cut in 1..entries[0].len() {
+        let read: Option<Vec<Entrance<Note>>> = Courier::entrances(&registry(), &entries[0][..cut]);
+        assert!(read.is_none_or(|read| read.len() == 1), "cut at {cut}");
+    }
+}
