@@ -78,6 +78,19 @@ pub enum Frame<T> {
     },
 }
 
+impl<T> Frame<T> {
+    /// The same frame with another payload, if it has one.
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Frame<U> {
+        match self {
+            Frame::Hello(hello) => Frame::Hello(hello),
+            Frame::Data { to, sequence, received, payload } => {
+                Frame::Data { to, sequence, received, payload: with(payload) }
+            }
+            Frame::Ack { to, received } => Frame::Ack { to, received },
+        }
+    }
+}
+
 /// What a frame has brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<T> {

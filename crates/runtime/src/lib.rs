@@ -7,6 +7,8 @@
 //!   ring of that ordered pair of loops, so any two roles see each other's messages in order and once; a full
 //!   ring spills into memory of the sender's and nobody blocks (`lane.rs`);
 //! - a loop without work sleeps in `mio` until a socket, a timer or another loop wakes it (`wake.rs`);
+//! - messages to other nodes go to the [network edge](Network), which takes them there over TCP and keeps order and
+//!   count across reconnects (`net/`);
 //! - one disk thread does what has to be waited for, in the order in which each role asked (`disk.rs`);
 //! - an invariant that breaks, or a panic, stops the whole node and says why ([`Running::wait`]).
 //!
@@ -20,6 +22,7 @@ mod edge;
 mod fs;
 mod lane;
 mod loops;
+mod net;
 mod poller;
 mod running;
 mod timers;
@@ -35,4 +38,5 @@ pub use disk::Disk;
 pub use edge::{Departing, Edge, Tokens, Turn};
 pub use fs::{DirLock, FsDirectory, LockError, OpenError};
 pub use loops::{LoopSnapshot, RoleSnapshot};
+pub use net::{NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal};
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};

@@ -1,0 +1,152 @@
+//! One TCP connection: what has arrived and is not whole yet, and what is to leave.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+
+use mio::net::TcpStream;
+use ordain_model::Micros;
+
+use super::handshake::Handshake;
+
+/// How much is read before others get their turn.
+pub(super) const READ_AT_ONCE: usize = 1 << 20;
+const CHUNK: usize = 64 << 10;
+/// A buffer that was larger gives its memory back when it is empty.
+const USUAL: usize = 1 << 20;
+
+/// How far a connection is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Nothing that it says is believed. It must be over by a time.
+    Unproven { handshake: Box<Handshake>, dialled: Option<usize>, by: Micros },
+    /// It is to this peer, by its place in the list, since a time.
+    Proven { peer: usize, since: Micros },
+}
+
+/// A connection and its buffers.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) stage: Stage,
+    pub(super) input: Vec<u8>,
+    pub(super) output: Vec<u8>,
+    /// How much of `output` has been written.
+    written: usize,
+    /// What is to leave at a time and not before, in order.
+    late: VecDeque<(Micros, Vec<u8>)>,
+    late_bytes: usize,
+    pub(super) is_writable: bool,
+    /// There may be more to read than was read.
+    pub(super) is_readable: bool,
+}
+
+/// What reading has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Intake {
+    /// So many bytes.
+    Some(usize),
+    /// Nothing for now.
+    Nothing,
+    /// The other side has closed it.
+    End,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, stage: Stage) -> Connection {
+        Connection {
+            stream,
+            stage,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            late: VecDeque::new(),
+            late_bytes: 0,
+            is_writable: false,
+            is_readable: false,
+        }
+    }
+
+    /// Reads once, into `input`.
+    pub(super) fn read(&mut self) -> io::Result<Intake> {
+        let old = self.input.len();
+        self.input.resize(old + CHUNK, 0);
+        let result = loop {
+            match self.stream.read(&mut self.input[old..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.input.truncate(old + *result.as_ref().unwrap_or(&0));
+        match result {
+            Ok(0) => Ok(Intake::End),
+            Ok(n) => Ok(Intake::Some(n)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                self.is_readable = false;
+                Ok(Intake::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets input that has been taken.
+    pub(super) fn taken(&mut self, count: usize) {
+        self.input.drain(..count);
+        if self.input.is_empty() && self.input.capacity() > USUAL {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Adds bytes that leave at a time, not before what was added before.
+    pub(super) fn push_late(&mut self, at: Micros, bytes: Vec<u8>) {
+        self.late_bytes += bytes.len();
+        self.late.push_back((at, bytes));
+    }
+
+    /// When the next late bytes leave.
+    pub(super) fn late_due(&self) -> Option<Micros> {
+        self.late.front().map(|(at, _)| *at)
+    }
+
+    /// How much has not left yet.
+    pub(super) fn pending(&self) -> usize {
+        self.output.len() - self.written + self.late_bytes
+    }
+
+    /// Writes what is due, with one call to the system if it takes all; answers how many bytes have left.
+    pub(super) fn write(&mut self, now: Micros) -> io::Result<usize> {
+        while let Some((_, bytes)) = self.late.pop_front_if(|(at, _)| *at <= now) {
+            self.late_bytes -= bytes.len();
+            self.output.extend_from_slice(&bytes);
+        }
+        let before = self.written;
+        while self.is_writable && self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    self.is_writable = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let count = self.written - before;
+        // What was written goes when all of it has, or when it is the larger part.
+        if self.written * 2 > self.output.len() {
+            self.output.drain(..self.written);
+            self.written = 0;
+            if self.output.is_empty() && self.output.capacity() > 2 * USUAL {
+                self.output = Vec::new();
+            }
+        }
+        Ok(count)
+    }
+
+    /// Writes what it can of a last word; then the connection is dropped.
+    pub(super) fn last_word(mut self) {
+        // Whether it arrives is all the same to us.
+        let _ = self.write(Micros(u64::MAX));
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
