@@ -13,6 +13,7 @@
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
 mod courier;
+mod group;
 mod input_log;
 mod interleave;
 mod message;
@@ -22,6 +23,7 @@ mod sessions;
 mod tests;
 
 pub use courier::{Courier, CourierSettings, Entrance};
+pub use group::{GroupError, GroupLog, GroupSettings};
 pub use input_log::{InputLog, LogSettings, RESERVE};
 pub use message::{GroupMessage, Letter, Message, Post, Sequencing};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};

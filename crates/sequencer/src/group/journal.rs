@@ -1,0 +1,262 @@
+//! The journal of a group's log: records written by a [`LogWriter`], and read again for twins that lag.
+
+use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Place, Progress, Recovered};
+use ordain_model::Epoch;
+use ordain_role::{Directory, DiskDone, DiskRequest, Fetched, Outbox};
+use protobuf::Message as _;
+use raft::GetEntriesContext;
+use raft::eraftpb::{ConfChange, Entry, HardState};
+
+use super::store::{Store, is_change};
+use super::{epoch_of, record};
+
+/// How many bytes of entries are read for a twin before it gets some.
+const FETCH_BYTES: usize = 4 << 20;
+
+/// Marks the requests that read; the others are the writer's.
+const READ: u64 = 1 << 63;
+
+/// The journal, or none for a member that keeps everything in memory.
+#[derive(Debug)]
+pub(super) struct Journal {
+    writer: Option<LogWriter>,
+    identity: Vec<u8>,
+    /// How far entries are committed, as the last record says.
+    commit: u64,
+    reading: Option<Reading>,
+    reads: u64,
+    /// The last record that a mark stands behind.
+    marked: Epoch,
+    /// What was durable when it was last asked whether to mark it.
+    unmarked: Option<Epoch>,
+}
+
+/// Entries that are being read from disk.
+#[derive(Debug)]
+struct Reading {
+    token: u64,
+    fetch: Fetch,
+    into: Fetched,
+    /// From which entry on, and up to which.
+    low: u64,
+    high: u64,
+    found: Vec<Entry>,
+    bytes: usize,
+}
+
+/// What an answer of the disk means.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It is not an answer that anybody waits for, or more has to be done first.
+    Nothing,
+    /// More may be durable.
+    Durable,
+    /// The disk is full.
+    Full,
+    /// Entries were read for these.
+    Fetched(Vec<GetEntriesContext>),
+}
+
+/// Opens or makes a journal, brings `store` up to it, and shows the batches that it knows to be agreed on. Also gives
+/// index and epoch of the last of them.
+pub(super) fn open(
+    directory: &mut dyn Directory,
+    config: LogConfig,
+    store: &mut Store,
+    tail_bytes: usize,
+    mut visit: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(Journal, (u64, Epoch), Recovered), LogError> {
+    let identity = config.identity.clone();
+    let mut dispatched = (0, Epoch(0));
+    let (writer, recovered) = LogWriter::open_placed(directory, config, |place, entry| {
+        store.note_place(store.last() + 1, place, entry.payload.len() as u64);
+        let unfit = "no record of a replication group, or none that can follow those before it";
+        let (hard, entries) = record::decode(&entry.payload).ok_or(unfit)?;
+        // What is agreed on is not replaced, so the entries that were shown stay the first.
+        let replaces = entries.first().is_some_and(|entry| entry.index <= dispatched.0);
+        if replaces || !store.append(entries) || !(dispatched.0..=store.last()).contains(&hard.commit) {
+            return Err(unfit.to_owned());
+        }
+        let commit = hard.commit;
+        store.hard = hard;
+        let agreed = store.from(dispatched.0 + 1).take_while(|entry| entry.index <= commit);
+        for entry in agreed.cloned().collect::<Vec<Entry>>() {
+            if is_change(&entry) {
+                let change = ConfChange::parse_from_bytes(&entry.data).map_err(|e| e.to_string())?;
+                store.replay_change(&change);
+            } else if !entry.data.is_empty() {
+                visit(&entry.data)?;
+                dispatched.1 = epoch_of(&entry).unwrap_or(dispatched.1);
+            }
+            dispatched.0 = entry.index;
+        }
+        store.shrink(dispatched.0, tail_bytes, true);
+        Ok(())
+    })?;
+    if recovered.entries == 0 {
+        store.note_place(1, writer.place(), 0);
+    }
+    let commit = store.hard.commit;
+    Ok((Journal { writer: Some(writer), identity, commit, ..Journal::none() }, dispatched, recovered))
+}
+
+impl Journal {
+    /// Nothing is kept.
+    pub fn none() -> Journal {
+        Journal {
+            writer: None,
+            identity: Vec::new(),
+            commit: 0,
+            reading: None,
+            reads: 0,
+            marked: Epoch(0),
+            unmarked: None,
+        }
+    }
+
+    /// Whether there is one.
+    pub fn is_on_disk(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Whether the disk was full at the last attempt.
+    pub fn is_full(&self) -> bool {
+        self.writer.as_ref().is_some_and(LogWriter::is_full)
+    }
+
+    /// There may be space now.
+    pub fn retry(&mut self) {
+        self.writer.iter_mut().for_each(LogWriter::retry);
+    }
+
+    /// Queues a record and says how long it is.
+    pub fn write(&mut self, hard: &HardState, entries: &[Entry]) -> Result<u64, AppendError> {
+        let Some(writer) = &mut self.writer else { return Ok(0) };
+        let parts = record::encode(hard, entries);
+        let bytes = parts.iter().map(|part| part.as_ref().len() as u64).sum();
+        // The label is for whoever looks at the log; the record says it again.
+        writer.append(writer.appended().next(), u32::try_from(hard.term).unwrap_or(u32::MAX), parts)?;
+        self.commit = hard.commit;
+        Ok(bytes)
+    }
+
+    /// Queues a record for the sake of how far entries are committed, unless that is known to the last one.
+    pub fn write_commit(&mut self, hard: &HardState) {
+        if hard.commit > self.commit {
+            // The writer refuses nothing but what is out of order, and everything once it has failed.
+            let _ = self.write(hard, &[]);
+        }
+    }
+
+    /// The last record that was queued.
+    pub fn written(&self) -> Epoch {
+        self.writer.as_ref().map_or(Epoch(0), LogWriter::appended)
+    }
+
+    /// The last record that is durable.
+    pub fn durable(&self) -> Epoch {
+        self.writer.as_ref().map_or(Epoch(0), LogWriter::durable)
+    }
+
+    /// Where the record after the last durable one begins, at the earliest.
+    pub fn place(&self) -> Option<Place> {
+        self.writer.as_ref().map(LogWriter::place)
+    }
+
+    /// Asks the disk for whatever is next to be written.
+    pub fn ask_disk<M>(&mut self, out: &mut Outbox<M>) {
+        if let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
+            out.disk(request);
+        }
+    }
+
+    /// Marks the journal if it has been idle since it was asked for the last time, or if it `is_last`. Says whether to
+    /// ask again in a while.
+    pub fn mark(&mut self, is_due: bool, is_last: bool) -> bool {
+        let Some(writer) = &mut self.writer else { return false };
+        let durable = writer.durable();
+        if !writer.is_idle() || durable <= self.marked {
+            return false;
+        }
+        if is_last || (is_due && self.unmarked == Some(durable)) {
+            (self.marked, self.unmarked) = (durable, None);
+            writer.mark();
+            return false;
+        }
+        let is_new = self.unmarked.is_none();
+        self.unmarked = Some(self.unmarked.filter(|_| !is_due).unwrap_or(durable));
+        is_new || is_due
+    }
+
+    /// Begins to read what twins want that has left memory, if nothing is being read. Says whether it did.
+    pub fn fetch<M>(&mut self, store: &Store, out: &mut Outbox<M>) -> bool {
+        if self.reading.is_some() {
+            return false;
+        }
+        let Some((low, place, high)) = store.wanted() else { return false };
+        self.reads += 1;
+        let fetch = Fetch::new(&self.identity, place);
+        let token = READ | self.reads;
+        let reading =
+            Reading { token, fetch, into: Fetched::default(), low, high, found: Vec::new(), bytes: 0 };
+        out.disk(self.reading.insert(reading).request());
+        true
+    }
+
+    /// Takes an answer of the disk.
+    pub fn done<M>(
+        &mut self,
+        done: &DiskDone,
+        store: &mut Store,
+        out: &mut Outbox<M>,
+    ) -> Result<Outcome, String> {
+        if let Some(mut reading) = self.reading.take_if(|reading| reading.token == done.token) {
+            done.result.clone().map_err(|error| error.to_string())?;
+            if reading.take(store)? {
+                return Ok(Outcome::Fetched(store.fetched(reading.found)));
+            }
+            out.disk(self.reading.insert(reading).request());
+            return Ok(Outcome::Nothing);
+        }
+        match self.writer.as_mut().and_then(|writer| writer.done(done)) {
+            Some(Progress::Durable(_)) => Ok(Outcome::Durable),
+            Some(Progress::Full { .. }) => Ok(Outcome::Full),
+            Some(Progress::Failed { reason }) => Err(reason),
+            None => Ok(Outcome::Nothing),
+        }
+    }
+
+    /// Numbers for metrics.
+    pub fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let Some(writer) = &self.writer else { return };
+        report("ordain_log_durable_record", writer.durable().0 as f64);
+        let stats = writer.stats();
+        report("ordain_log_segments", stats.segments as f64);
+        report("ordain_log_pending_entries", stats.pending_entries as f64);
+    }
+}
+
+impl Reading {
+    /// The next request. The same place to put it serves no two.
+    fn request(&mut self) -> DiskRequest {
+        self.into = Fetched::default();
+        DiskRequest { token: self.token, ops: vec![self.fetch.op(&self.into)] }
+    }
+
+    /// Takes what was read; says whether it is enough.
+    fn take(&mut self, store: &Store) -> Result<bool, String> {
+        for piece in self.fetch.take(self.into.bytes()).map_err(|error| error.to_string())? {
+            let Some((_, entries)) = record::decode(&piece.payload) else {
+                return Err("a record of the group's journal cannot be read again".to_owned());
+            };
+            for entry in entries {
+                let next = self.low + self.found.len() as u64;
+                if entry.index == next && next <= self.high && store.is_valid(&entry) {
+                    self.bytes += entry.data.len();
+                    self.found.push(entry);
+                }
+            }
+        }
+        Ok(self.bytes >= FETCH_BYTES || self.low + self.found.len() as u64 > self.high)
+    }
+}

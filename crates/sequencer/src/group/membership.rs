@@ -1,0 +1,203 @@
+//! Who is in a group, what members say to each other, and how one that has lost its disk is replaced.
+//!
+//! A node that comes back without what it had on disk is another member of the same node: its generation is larger.
+//! It asks all twins to be let in, again and again, until it sees itself among the voters. The leader answers no word
+//! but takes one step each time it is asked, each a change of the membership that the group agrees on: take the new
+//! member in as a learner; once that one has the log, remove the old member; make the new one a voter. So a group
+//! never counts on a member that has nothing yet, and a new leader goes on where the old one was.
+
+use ordain_model::Micros;
+use ordain_model::wire::{self, Reader};
+use ordain_role::{NodeId, Now, Outbox};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Message as RaftMessage};
+
+use super::GroupLog;
+use crate::message::Message;
+
+/// A member of a group: a node in one of its generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub node: NodeId,
+    pub generation: u32,
+}
+
+impl Member {
+    /// The number by which the protocol knows it; 0 is none.
+    pub fn id(self) -> u64 {
+        u64::from(self.generation) << 32 | (u64::from(self.node.0) + 1)
+    }
+
+    /// The member with a number.
+    pub fn of(id: u64) -> Option<Member> {
+        let node = u16::try_from((id as u32).checked_sub(1)?).ok()?;
+        Some(Member { node: NodeId(node), generation: (id >> 32) as u32 })
+    }
+}
+
+/// The members with which a group begins.
+pub(super) fn founders(twins: &[NodeId]) -> Vec<u64> {
+    twins.iter().map(|node| Member { node: *node, generation: 0 }.id()).collect()
+}
+
+/// What members say to each other.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// Something of the protocol.
+    Raft(RaftMessage),
+    /// This member, which is none yet, asks to be let in.
+    Join(Member),
+}
+
+impl Said {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Said::Raft(message) => {
+                out.reserve(message.compute_size() as usize + 1);
+                wire::u8(&mut out, 0);
+                // Writing to memory fails for nothing but a message that lacks a required field, and none is.
+                let written = message.write_to_vec(&mut out);
+                debug_assert!(written.is_ok());
+            }
+            Said::Join(member) => {
+                wire::u8(&mut out, 1);
+                wire::u16(&mut out, member.node.0);
+                wire::u32(&mut out, member.generation);
+            }
+        }
+        out
+    }
+
+    /// What the bytes say; `None` if they are nothing that a member says.
+    pub fn decode(bytes: &[u8]) -> Option<Said> {
+        let mut bytes = Reader(bytes);
+        match bytes.u8()? {
+            0 => RaftMessage::parse_from_bytes(bytes.0).ok().map(Said::Raft),
+            1 => {
+                let member = Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? };
+                bytes.end(Said::Join(member))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// For how long a member must have been silent to be taken for dead.
+const SILENCE: Micros = Micros::from_millis(5000);
+/// A newcomer asks every so many ticks.
+const ASK_EVERY: u64 = 25;
+/// By how many entries a learner may be behind and still count as one that has the log.
+const NEARLY: u64 = 64;
+
+impl<X> GroupLog<X> {
+    /// A newcomer asks to be let in.
+    pub(super) fn ask_to_join(&mut self, out: &mut Outbox<Message<X>>) {
+        self.ticks += 1;
+        let is_in = self.raft.store().members.voters.contains(&self.member.id());
+        if is_in || self.member.generation == 0 || !self.ticks.is_multiple_of(ASK_EVERY) {
+            return;
+        }
+        for node in self.settings.twins.iter().filter(|node| **node != self.member.node) {
+            self.tell(*node, &Said::Join(self.member), out);
+        }
+    }
+
+    /// Takes the next step to let a newcomer in, if this member leads.
+    pub(super) fn let_in(&mut self, now: Now, newcomer: Member) {
+        let is_twin = self.settings.twins.contains(&newcomer.node);
+        if !self.may_propose() || !is_twin || self.raft.raft.has_pending_conf() {
+            return;
+        }
+        let is_dead = |id: u64| {
+            let heard = self.heard.get(&id).copied().unwrap_or(self.leads_since);
+            now.elapsed.since(heard) >= SILENCE
+        };
+        let progress = self.raft.raft.prs().get(newcomer.id()).map_or(0, |progress| progress.matched);
+        let has_log = progress + NEARLY >= self.raft.raft.raft_log.last_index();
+        let Some((kind, id)) = next_step(&self.raft.store().members, newcomer, has_log, is_dead) else {
+            return;
+        };
+        // If the protocol does not take it now, the newcomer will ask again.
+        let change = ConfChange { change_type: kind, node_id: id, ..ConfChange::default() };
+        let _ = self.raft.propose_conf_change(Vec::new(), change);
+    }
+}
+
+/// The next change on the way to a group in which the newcomer is a voter and its node has no other member.
+fn next_step(
+    members: &ConfState,
+    newcomer: Member,
+    has_log: bool,
+    is_dead: impl Fn(u64) -> bool,
+) -> Option<(ConfChangeType, u64)> {
+    let id = newcomer.id();
+    let earlier =
+        |other: &u64| *other != id && Member::of(*other).is_some_and(|member| member.node == newcomer.node);
+    let others: Vec<u64> = members.voters.iter().chain(&members.learners).copied().filter(earlier).collect();
+    let is_latest = others.iter().all(|other| *other < id);
+    if members.voters.contains(&id) || !is_latest || !others.iter().all(|other| is_dead(*other)) {
+        return None;
+    }
+    if !members.learners.contains(&id) {
+        return Some((ConfChangeType::AddLearnerNode, id));
+    }
+    match others.first() {
+        _ if !has_log => None,
+        Some(other) => Some((ConfChangeType::RemoveNode, *other)),
+        None => Some((ConfChangeType::AddNode, id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
+
+    use super::*;
+
+    fn member(node: u16, generation: u32) -> Member {
+        Member { node: NodeId(node), generation }
+    }
+
+    #[test]
+    fn a_member_has_a_number_and_zero_is_none() {
+        for member in [member(0, 0), member(7, 3), member(u16::MAX, u32::MAX)] {
+            assert_eq!(Member::of(member.id()), Some(member));
+        }
+        assert_eq!(Member::of(0), None);
+        assert_eq!(Member::of(5 << 32), None);
+        assert_eq!(Member::of(1 << 17), None);
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let message = RaftMessage { to: 3, from: 1, term: 9, ..RaftMessage::default() };
+        let heard = Said::decode(&Said::Raft(message.clone()).encode());
+        assert!(matches!(heard, Some(Said::Raft(heard)) if heard == message));
+        let join = Said::Join(member(3, 2)).encode();
+        assert!(matches!(Said::decode(&join), Some(Said::Join(heard)) if heard == member(3, 2)));
+        assert!(Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none());
+        assert!(Said::decode(&[2]).is_none() && Said::decode(&[0, 1, 2, 255]).is_none());
+    }
+
+    #[test]
+    fn a_newcomer_is_let_in_step_by_step_and_only_for_a_dead_member() {
+        let mut store = super::super::store::Store::new(founders(&[NodeId(0), NodeId(1), NodeId(2)]));
+        let newcomer = member(1, 1);
+        let old = member(1, 0).id();
+        assert_eq!(next_step(&store.members, newcomer, false, |_| false), None, "the old one lives");
+        for (has_log, step) in [
+            (false, Some((AddLearnerNode, newcomer.id()))),
+            (false, None),
+            (true, Some((RemoveNode, old))),
+            (true, Some((AddNode, newcomer.id()))),
+            (true, None),
+        ] {
+            assert_eq!(next_step(&store.members, newcomer, has_log, |_| true), step);
+            if let Some((change_type, node_id)) = step {
+                store.replay_change(&ConfChange { change_type, node_id, ..ConfChange::default() });
+            }
+        }
+        assert_eq!(next_step(&store.members, member(1, 0), true, |_| true), None, "an earlier generation");
+    }
+}

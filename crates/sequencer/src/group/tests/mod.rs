@@ -1,0 +1,5 @@
+//! The group's log, by itself and in a virtual world.
+
+mod safety;
+mod scenarios;
+mod world;

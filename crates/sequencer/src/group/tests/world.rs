@@ -1,0 +1,501 @@
+//! A group in a virtual world: members on disks that forget, joined by a network that delays, reorders and loses.
+//!
+//! The world plays each member's sequencer, and holds the group to what it promises: one order for all, every batch
+//! one fate, nothing executed that was called lost. What it finds broken is an error, so that tests can plant bugs and
+//! see that it is found.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ordain_log::{LogConfig, LogError, MemoryDirectory};
+use ordain_model::{
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, PartitionId, Placed, Registry,
+    Value, system,
+};
+use ordain_role::{
+    Address, Bugs, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId,
+};
+
+use super::super::membership::{Member, Said};
+use super::super::{GroupError, GroupLog, GroupSettings};
+use crate::message::{GroupMessage, Message, Sequencing};
+
+pub type Fault = Result<(), String>;
+
+const LOG: u16 = 1;
+const SEQUENCER: u16 = 0;
+const SINK: u16 = 2;
+
+/// Random numbers from a seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn between(&mut self, range: (u64, u64)) -> u64 {
+        range.0 + self.below(range.1 - range.0 + 1)
+    }
+}
+
+enum Happening {
+    Deliver { from: usize, to: usize, message: Message<()> },
+    Timer { node: usize, life: u32, timer: TimerId, setting: u64 },
+    Disk { node: usize, life: u32 },
+    Start { node: usize },
+}
+
+#[derive(Default)]
+pub struct Node {
+    pub disk: MemoryDirectory,
+    pub log: Option<GroupLog<()>>,
+    pub life: u32,
+    pub generation: u32,
+    timers: BTreeMap<TimerId, u64>,
+    requests: VecDeque<DiskRequest>,
+    /// Its sequencer: whether it may propose, after which epoch, and what is open.
+    pub leads: bool,
+    pub leader: Option<NodeId>,
+    epoch: u64,
+    pub open: BTreeMap<u64, Arc<Batch>>,
+    /// How many batches it has seen in this life, replayed ones included.
+    pub seen: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Logged,
+    Lost,
+}
+
+pub struct World {
+    pub time: u64,
+    count: u64,
+    agenda: BTreeMap<(u64, u64), Happening>,
+    pub nodes: Vec<Node>,
+    pub random: Random,
+    registry: Arc<Registry>,
+    bugs: Bugs,
+    pub tail_bytes: usize,
+    /// Microseconds.
+    pub delay: (u64, u64),
+    pub disk_delay: (u64, u64),
+    /// Of a thousand messages.
+    pub loss: u64,
+    pub cut: BTreeSet<(usize, usize)>,
+    /// What was agreed on, as anybody saw it first.
+    pub agreed: Vec<Vec<u8>>,
+    pub fates: BTreeMap<u64, Fate>,
+    /// Batches that were taken and lost later.
+    pub lost_late: usize,
+    taken: BTreeSet<u64>,
+    leaders: BTreeMap<u64, usize>,
+    next_id: u64,
+    pub transcript: Option<String>,
+    /// A bug: a member that comes back has forgotten for whom it voted.
+    pub forgets_vote: bool,
+}
+
+/// The number by which the world knows a batch: it stands where its time would.
+fn id_of(batch: &Batch) -> u64 {
+    batch.now.0
+}
+
+impl World {
+    pub fn new(members: usize, seed: u64, bugs: Bugs) -> World {
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        let mut world = World {
+            time: 0,
+            count: 0,
+            agenda: BTreeMap::new(),
+            nodes: (0..members).map(|_| Node::default()).collect(),
+            random: Random(seed),
+            registry: Arc::new(registry),
+            bugs,
+            tail_bytes: 1500,
+            delay: (200, 2000),
+            disk_delay: (100, 3000),
+            loss: 0,
+            cut: BTreeSet::new(),
+            agreed: Vec::new(),
+            fates: BTreeMap::new(),
+            lost_late: 0,
+            taken: BTreeSet::new(),
+            leaders: BTreeMap::new(),
+            next_id: 1,
+            transcript: None,
+            forgets_vote: false,
+        };
+        for node in 0..members {
+            world.plan(0, Happening::Start { node });
+        }
+        world
+    }
+
+    fn plan(&mut self, after: u64, happening: Happening) {
+        self.count += 1;
+        self.agenda.insert((self.time + after, self.count), happening);
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(transcript) = &mut self.transcript {
+            let _ = writeln!(transcript, "{}", line());
+        }
+    }
+
+    pub fn start(&mut self, node: usize) -> Fault {
+        let twins = (0..self.nodes.len() as u16).map(NodeId).collect();
+        let here = |role| Address { node: NodeId(node as u16), role };
+        let state = &mut self.nodes[node];
+        let settings = GroupSettings {
+            generation: state.generation,
+            tail_bytes: self.tail_bytes,
+            ..GroupSettings::new(here(LOG), twins)
+        };
+        let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
+        let mut replayed = Vec::new();
+        let visit = |bytes: &[u8]| {
+            replayed.push(bytes.to_vec());
+            Ok(())
+        };
+        let roles = (here(SEQUENCER), vec![here(SINK)]);
+        let opened = GroupLog::open(&mut state.disk, config, settings, self.registry.clone(), roles, visit);
+        let mut log = match opened {
+            Ok((log, _)) => log,
+            // A full disk; somebody will see to it.
+            Err(GroupError::Log(LogError::Disk(_))) => {
+                self.start_later(node, 100_000);
+                return Ok(());
+            }
+            Err(error) => return Err(format!("node {node} does not open: {error}")),
+        };
+        if self.forgets_vote {
+            log.raft.raft.vote = 0;
+        }
+        state.log = Some(log);
+        (state.seen, state.life) = (0, state.life + 1);
+        for bytes in replayed {
+            self.seen(node, bytes)?;
+        }
+        self.event(node, Event::Start)?;
+        self.tell_peers(node, PeerState::Fresh);
+        Ok(())
+    }
+
+    fn tell_peers(&mut self, about: usize, state: PeerState) {
+        for node in (0..self.nodes.len()).filter(|node| *node != about) {
+            let change = PeerChange { node: NodeId(about as u16), state };
+            self.plan(1000, Happening::Deliver { from: node, to: node, message: change.into() });
+        }
+    }
+
+    /// The process dies; with `power` its machine too.
+    pub fn stop(&mut self, node: usize, power: bool) {
+        let Node { disk, requests, .. } = &mut self.nodes[node];
+        if let Some(request) = requests.pop_front() {
+            let done = self.random.below(request.ops.len() as u64 + 1) as usize;
+            let _ = request.ops[..done].iter().try_for_each(|op| disk.apply(op));
+        }
+        if power {
+            let random = &mut self.random;
+            disk.crash(|| random.next());
+        }
+        let state = &mut self.nodes[node];
+        state.requests.clear();
+        state.timers.clear();
+        state.open.clear();
+        (state.log, state.leads, state.leader) = (None, false, None);
+        state.life += 1;
+        self.tell_peers(node, PeerState::Lost);
+    }
+
+    pub fn start_later(&mut self, node: usize, after: u64) {
+        self.plan(after, Happening::Start { node });
+    }
+
+    /// Goes on for so many microseconds.
+    pub fn run(&mut self, micros: u64) -> Fault {
+        let end = self.time + micros;
+        while let Some(((time, _), _)) = self.agenda.first_key_value()
+            && *time <= end
+        {
+            let Some(((time, _), happening)) = self.agenda.pop_first() else { break };
+            self.time = time;
+            self.happen(happening)?;
+        }
+        self.time = end;
+        Ok(())
+    }
+
+    /// Goes on until something holds, for a while at most. Says how long it took.
+    pub fn run_until(&mut self, most: u64, holds: impl Fn(&World) -> bool) -> Result<u64, String> {
+        let begun = self.time;
+        while !holds(self) {
+            if self.time - begun > most {
+                return Err(format!("it has not come to pass within {most} us"));
+            }
+            self.run(1000)?;
+        }
+        Ok(self.time - begun)
+    }
+
+    fn happen(&mut self, happening: Happening) -> Fault {
+        match happening {
+            Happening::Deliver { from, to, message } => {
+                let sender = Address { node: NodeId(from as u16), role: LOG };
+                if self.nodes[to].log.is_some() && !self.cut.contains(&(from, to)) {
+                    self.event(to, Event::Message { from: sender, message })?;
+                }
+            }
+            Happening::Timer { node, life, timer, setting } => {
+                let state = &self.nodes[node];
+                if state.life == life && state.timers.get(&timer) == Some(&setting) {
+                    self.event(node, Event::Timer(timer))?;
+                }
+            }
+            Happening::Disk { node, life } if self.nodes[node].life == life => {
+                let state = &mut self.nodes[node];
+                let Some(request) = state.requests.pop_front() else { return Ok(()) };
+                let result = request.ops.iter().try_for_each(|op| state.disk.apply(op));
+                if !state.requests.is_empty() {
+                    let delay = self.random.between(self.disk_delay);
+                    self.plan(delay, Happening::Disk { node, life });
+                }
+                self.event(node, Event::Disk(DiskDone { token: request.token, result }))?;
+            }
+            Happening::Disk { .. } => {}
+            Happening::Start { node } => {
+                if self.nodes[node].log.is_none() {
+                    self.start(node)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a member an event and takes what it asks for.
+    pub fn event(&mut self, node: usize, event: Event<Message<()>>) -> Fault {
+        let mut out = Outbox::default();
+        let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
+        let Some(log) = &mut self.nodes[node].log else { return Ok(()) };
+        log.handle(now, event, &mut out);
+        log.check().map_err(|broken| format!("node {node}: {broken}"))?;
+        if let Some(reason) = out.halt {
+            return Err(format!("node {node} halts: {reason}"));
+        }
+        let life = self.nodes[node].life;
+        for (timer, delay) in out.timers {
+            self.count += 1;
+            let setting = self.count;
+            self.nodes[node].timers.insert(timer, setting);
+            if let Some(delay) = delay {
+                self.plan(delay.0, Happening::Timer { node, life, timer, setting });
+            }
+        }
+        for request in out.disk {
+            self.note(|| format!("n{node} disk {}", words_of_disk(&request)));
+            self.nodes[node].requests.push_back(request);
+            if self.nodes[node].requests.len() == 1 {
+                let delay = self.random.between(self.disk_delay);
+                self.plan(delay, Happening::Disk { node, life });
+            }
+        }
+        for (to, message) in out.sends {
+            match (to.role, message) {
+                (LOG, message) => self.post(node, to.node.0 as usize, message),
+                (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
+                (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => {
+                    self.note(|| format!("n{node} sealed {}", id_of(&batch)));
+                    self.seen(node, batch.encode())?;
+                }
+                (role, message) => return Err(format!("role {role} is sent {message:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, from: usize, to: usize, message: Message<()>) {
+        if let Message::Group(GroupMessage { bytes, .. }) = &message
+            && let Some(Said::Raft(said)) = Said::decode(bytes)
+            && !format!("{:?}", said.msg_type).contains("Heartbeat")
+        {
+            self.note(|| words(from, to, &said));
+        }
+        if self.random.below(1000) >= self.loss {
+            let delay = self.random.between(self.delay);
+            self.plan(delay, Happening::Deliver { from, to, message });
+        }
+    }
+
+    /// A member sees the next batch.
+    fn seen(&mut self, node: usize, bytes: Vec<u8>) -> Fault {
+        let place = self.nodes[node].seen;
+        self.nodes[node].seen += 1;
+        match self.agreed.get(place) {
+            Some(agreed) if *agreed == bytes => return Ok(()),
+            Some(_) => return Err(format!("node {node} sees another batch at place {place}")),
+            None => {}
+        }
+        let batch = Batch::decode(&self.registry, &bytes).map_err(|e| e.to_string())?;
+        if self.fates.get(&id_of(&batch)) == Some(&Fate::Lost) {
+            return Err(format!("node {node} sees batch {}, which was called lost", id_of(&batch)));
+        }
+        self.agreed.push(bytes);
+        Ok(())
+    }
+
+    fn sequencer(&mut self, node: usize, message: Sequencing) -> Fault {
+        let state = &mut self.nodes[node];
+        let (id, fate) = match message {
+            Sequencing::Leader { node: leader, term, is_me, last } => {
+                self.note(|| match leader {
+                    Some(leader) => format!("n{node} leader n{} term {term} last {last}", leader.0),
+                    None => format!("n{node} leader none term {term} last {last}"),
+                });
+                let state = &mut self.nodes[node];
+                (state.leads, state.leader) = (is_me, leader);
+                state.epoch = state.epoch.max(last.0);
+                if is_me && *self.leaders.entry(term).or_insert(node) != node {
+                    return Err(format!("two lead in term {term}"));
+                }
+                return Ok(());
+            }
+            Sequencing::Logged(epoch) => {
+                let found = state.open.values().find(|batch| batch.epoch == epoch);
+                let id = found.map(|batch| id_of(batch)).ok_or("what was logged was not open")?;
+                (id, Fate::Logged)
+            }
+            Sequencing::Lost(batch) => {
+                let id = id_of(&batch);
+                if self.agreed.iter().any(|bytes| bytes[8..16] == id.to_le_bytes()) {
+                    return Err(format!("batch {id} is called lost and was seen"));
+                }
+                self.lost_late += usize::from(self.taken.contains(&id));
+                (id, Fate::Lost)
+            }
+            other => return Err(format!("the sequencer is told {other:?}")),
+        };
+        self.nodes[node].open.remove(&id);
+        self.note(|| format!("n{node} {fate:?} {id}"));
+        match self.fates.insert(id, fate) {
+            None => Ok(()),
+            Some(before) => Err(format!("batch {id} is {fate:?} after it was {before:?}")),
+        }
+    }
+
+    /// A batch of the given size, with a read that is not part of the entry.
+    fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(self.next_id));
+        let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
+        if size > 0 {
+            let write = chunk.push(&self.registry, Call::new(system::COMMIT, Db(0)), |args| {
+                system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
+            });
+            write.unwrap();
+        }
+        let read = chunk.push(&self.registry, Call::new(system::READ, Db(0)), |args| {
+            system::read_args([(Db(0), &b"k"[..])], args);
+        });
+        read.unwrap();
+        let batch = Batch {
+            epoch: Epoch(epoch),
+            partition: PartitionId(0),
+            layout: 0,
+            now: Millis(self.next_id),
+            total: chunk.span(),
+            chunks: vec![Placed::whole(0, Arc::new(chunk))],
+            lookups: Vec::new(),
+        };
+        self.next_id += 1;
+        Arc::new(batch)
+    }
+
+    /// A member's sequencer closes a batch and gives it to the log, whether that leads or not. Says its number.
+    pub fn propose(&mut self, node: usize, skip: u64, size: u64) -> Result<u64, String> {
+        self.nodes[node].epoch += skip;
+        let batch = self.batch(self.nodes[node].epoch, size);
+        let (id, from) = (id_of(&batch), Address { node: NodeId(node as u16), role: SEQUENCER });
+        self.nodes[node].open.insert(id, batch.clone());
+        self.note(|| format!("n{node} append {id}"));
+        let message = Sequencing::Append(batch).into();
+        self.event(node, Event::Message { from, message })?;
+        self.taken.extend(self.nodes[node].open.contains_key(&id).then_some(id));
+        Ok(id)
+    }
+
+    pub fn leader(&self) -> Option<usize> {
+        self.nodes.iter().position(|node| node.leads)
+    }
+
+    /// Cuts a member off from all others, or joins it again.
+    pub fn set_cut(&mut self, node: usize, is_cut: bool) {
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            for link in [(node, other), (other, node)] {
+                if is_cut {
+                    self.cut.insert(link)
+                } else {
+                    self.cut.remove(&link)
+                };
+            }
+        }
+    }
+
+    /// Whether all members live, follow one leader and have seen everything.
+    pub fn is_settled(&self) -> bool {
+        let leader = self.leader().map(|leader| NodeId(leader as u16));
+        leader.is_some()
+            && self.nodes.iter().all(|node| node.leader == leader && node.seen == self.agreed.len())
+            && self.nodes.iter().all(|node| node.open.is_empty())
+    }
+
+    pub fn gauge(&self, node: usize, name: &str) -> f64 {
+        let mut found = f64::NAN;
+        if let Some(log) = &self.nodes[node].log {
+            log.gauges(&mut |gauge, value| {
+                if gauge == name {
+                    found = value;
+                }
+            });
+        }
+        found
+    }
+}
+
+fn words(from: usize, to: usize, said: &raft::eraftpb::Message) -> String {
+    let kind = format!("{:?}", said.msg_type);
+    let kind = kind.trim_start_matches("Msg");
+    let to = Member::of(said.to).map_or(to, |member| member.node.0 as usize);
+    let entries: Vec<String> = said.entries.iter().map(|e| format!("{}@{}", e.index, e.term)).collect();
+    let mut line = format!("n{from} -> n{to} {kind} term {} index {}", said.term, said.index);
+    if !entries.is_empty() {
+        let _ = write!(line, " entries {}", entries.join(" "));
+    }
+    if said.reject {
+        line.push_str(" rejected");
+    }
+    if kind.starts_with("Append") {
+        let _ = write!(line, " commit {}", said.commit);
+    }
+    line
+}
+
+fn words_of_disk(request: &DiskRequest) -> String {
+    let ops: Vec<String> = request
+        .ops
+        .iter()
+        .map(|op| format!("{op:?}").split([' ', '{']).next().unwrap_or_default().to_lowercase())
+        .collect();
+    ops.join(", ")
+}
