@@ -50,7 +50,7 @@ const LAYERS: &[Row] = &[
     row("runtime",   &["model", "role", "link", "gateway"], &[]),
     row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
+    row("node",      &["model", "role", "link", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload"], &[]),
     row("lab",       &["model", "role", "store", "node", "workload", "runtime", "gateway", "sim", "commands"], &[]),
     row("ordain",    &["model", "role", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",

@@ -18,7 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use ordain_model::Micros;
 use ordain_role::NodeId;
-use ordain_runtime::Handle;
+use ordain_runtime::{Handle, NetStatus, PeerStatus, Reach};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -62,6 +62,25 @@ pub struct NoLinks;
 impl Links for NoLinks {
     fn links(&self) -> Vec<LinkStatus> {
         Vec::new()
+    }
+}
+
+impl Links for NetStatus {
+    fn links(&self) -> Vec<LinkStatus> {
+        let link = |peer: PeerStatus| LinkStatus {
+            node: peer.node,
+            state: match peer.reach {
+                Reach::Connected => LinkState::Connected,
+                Reach::Connecting | Reach::Lost => LinkState::Lost,
+                Reach::Refused(reason) => LinkState::Refused(reason.to_string()),
+            },
+            round_trip: peer.rtt,
+            kept_bytes: peer.kept_bytes,
+            sent_bytes: peer.output_bytes,
+            received_bytes: peer.input_bytes,
+            connects: peer.reconnects + 1,
+        };
+        self.peers().into_iter().map(link).collect()
     }
 }
 

@@ -5,16 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ordain_engines::calvin;
+use ordain_link::Life;
 use ordain_log::Recovered;
-use ordain_model::Micros;
+use ordain_model::layout::MAX_SHARDS;
+use ordain_model::{Micros, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, NodeId, Topology};
 use ordain_runtime::{
-    DirLock, Disk, FsDirectory, Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped,
+    DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, Network, Options, Running, Runtime,
+    StartError, Stopped,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Links, NoLinks};
 use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
 use crate::cluster::Membership;
 use crate::engine::Engine;
@@ -58,6 +62,9 @@ pub enum ServeError {
         "refusing to listen on {0}, which other machines can reach, without a password: set --password, or say --insecure"
     )]
     Exposed(SocketAddr),
+    /// No event loops, or too many.
+    #[error("a node has 1 to {MAX_SHARDS} event loops, not {0}: choose --threads accordingly")]
+    Threads(usize),
     /// An address cannot be had.
     #[error("cannot listen on {address}: {reason}: is another server there? choose another with {flag}")]
     Listen {
@@ -91,6 +98,9 @@ pub enum ServeError {
     /// The threads do not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The edge to the other nodes does not start.
+    #[error("cannot set up the connections to other nodes: {0}")]
+    Network(std::io::Error),
     /// The admin server does not start.
     #[error("cannot start the admin server: {0}")]
     Admin(std::io::Error),
@@ -125,9 +135,14 @@ impl Node {
         if !config.listen.ip().is_loopback() && config.password.is_none() && !config.insecure {
             return Err(ServeError::Exposed(config.listen));
         }
+        if !(1..=MAX_SHARDS).contains(&config.threads) {
+            return Err(ServeError::Threads(config.threads));
+        }
         raise_open_files();
         let listener = listen(config.listen, "--listen")?;
         let admin_listener = listen(config.admin, "--admin")?;
+        let peer_listener =
+            config.cluster.as_ref().map(|place| listen(place.member().cluster, PEERS)).transpose()?;
         let resp = listener.local_addr().unwrap_or(config.listen);
         let admin_at = admin_listener.local_addr().unwrap_or(config.admin);
 
@@ -173,6 +188,14 @@ impl Node {
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
         let Assembly { sequencer, log, courier, shards, .. } = assembly;
         let mut head = Some((sequencer, log, courier));
+        let mut network = None;
+        let mut links: Box<dyn Links> = Box::new(NoLinks);
+        if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
+            let edge = open_network(place, listener, config.threads, life, &registry)?;
+            links = Box::new(edge.status());
+            network = Some(edge);
+        }
+        let is_member = network.is_some();
         for (i, shard) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
             if let Some((sequencer, log, courier)) = head.take() {
@@ -190,9 +213,19 @@ impl Node {
                 listener.take(),
             );
             spec = spec.role(places::SHARDS + i as u16, shard).edge(places::GATEWAYS + i as u16, door);
+            // Not on the loop of the sequencer, if there is another.
+            if i + 1 == config.threads
+                && let Some(network) = network.take()
+            {
+                spec = spec.edge(places::NETWORK, network);
+            }
             loops.push(spec);
         }
-        let options = Options { node: settings.node, ..Options::default() };
+        let options = Options {
+            node: settings.node,
+            network: is_member.then_some(places::NETWORK),
+            ..Options::default()
+        };
         let running = Runtime::start(options, directory.map(Disk::new), loops)?;
         let admin = Admin::start(
             admin_listener,
@@ -204,7 +237,7 @@ impl Node {
                 resp,
                 password: config.password.clone(),
                 cluster: config.cluster.clone(),
-                links: Box::new(crate::admin::NoLinks),
+                links,
             },
         )
         .map_err(ServeError::Admin)?;
@@ -241,6 +274,41 @@ impl Node {
         self.running.wait()
     }
 }
+
+/// The edge by which a node talks to the other nodes of its cluster.
+fn open_network(
+    place: &Membership,
+    listener: TcpListener,
+    threads: usize,
+    life: u64,
+    procedures: &Arc<Registry>,
+) -> Result<Network<calvin::Message>, ServeError> {
+    let cluster = &place.cluster;
+    let mut hears: Vec<u16> = (0..threads as u16).map(|i| places::GATEWAYS + i).collect();
+    if cluster.replicas > 1 {
+        hears.push(places::LOG);
+    }
+    if cluster.layout.partitions() > 1 {
+        hears.push(places::COURIER);
+    }
+    Network::new(NetConfig {
+        me: Address { node: place.node, role: places::NETWORK },
+        listener,
+        peers: cluster.members.iter().map(|member| (member.node, member.cluster)).collect(),
+        cluster: cluster.id.clone(),
+        secret: cluster.secret.reveal().as_bytes().to_vec(),
+        fingerprint: cluster.fingerprint(),
+        life: Life(life),
+        hears,
+        delay: cluster.latency,
+        procedures: procedures.clone(),
+        limits: NetLimits::default(),
+    })
+    .map_err(ServeError::Network)
+}
+
+/// What names the address at which a node's peers connect.
+const PEERS: &str = "the cluster's file";
 
 /// Lets this process have as many connections as the system permits, not only as many as the shell that started it
 /// would have.
