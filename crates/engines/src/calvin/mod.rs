@@ -22,6 +22,17 @@
 //! So one core never waits for another unless the transaction's data says so, nothing is shared, and a
 //! transaction of one shard that meets no lock runs to its end at once, without ever entering a queue.
 //!
+//! # Several partitions
+//!
+//! The shards of all nodes of a replica are numbered through and execute together; it makes no difference to a
+//! transaction which of them are on one node. What is between nodes shows in three places. A letter for another node
+//! goes by the courier and may come twice or before its time (the module `mail`). A batch of another partition's
+//! sequencer holds only the transactions in which this one takes part. And a batch counts as applied once the replies
+//! that are composed here are complete too, so that peers keep what they have said of it until it is not needed again.
+//!
+//! A node that is restarted does everything again and says everything again. Whoever has heard it before drops it; if
+//! it is not the same as before, one of the two has diverged, and the node stops.
+//!
 //! # Departures from the paper
 //!
 //! - A slot goes only to those who need it, not to every active participant.

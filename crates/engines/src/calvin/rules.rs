@@ -43,7 +43,7 @@ impl Default for Settings {
     }
 }
 
-/// One core's share of a partition: its part of the order, its locks, its records.
+/// One core's share of a replica: its part of the order, its locks, its records.
 #[derive(Debug)]
 pub struct Shard<S> {
     /// Its number among the shards of the replica.
@@ -156,7 +156,7 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    /// Says where the order goes on after replay: no batch of its own partition up to this epoch is still to come.
+    /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
     pub fn resume_after(&mut self, epoch: Epoch) {
         let partition = self.places.layout.partition_of_shard(self.number);
         self.backlog.skip((epoch, partition));

@@ -110,6 +110,62 @@ fn scenario_05_an_abort_by_a_read_in_another_partition() {
     cluster.verify();
 }
 
+/// A hundred transfers around three nodes, of which none hears of the node before it.
+fn hundred_under_way() -> Cluster {
+    let mut cluster = Cluster::new(Shape { partitions: 3, threads: 2, ..Shape::default() });
+    let pairs = [(0, 1), (1, 2), (2, 0)];
+    for (from, to) in pairs {
+        cluster.hold(from, to);
+    }
+    for n in 0..100 {
+        let (from, to) = pairs[n % 3];
+        let accounts = [from, to].map(|partition| cluster.key_in(&format!("a{}", n % 7), partition));
+        let args = encode(&[&accounts[0][..], &accounts[1], b"3"]);
+        cluster.submit(n % 3, REPLICA, Call::new(p::TRANSFER, p::ACCOUNTS), &args).unwrap();
+        if n % 10 == 9 {
+            cluster.seal();
+        }
+    }
+    cluster.settle();
+    let under_way: f64 = (0..3).map(|node| cluster.gauge(node, "ordain_shard_in_flight")).sum();
+    assert!(under_way >= 100.0, "{under_way}");
+    cluster
+}
+
+fn let_go(cluster: &mut Cluster) {
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        cluster.release(from, to);
+    }
+    cluster.settle();
+    cluster.verify();
+}
+
+#[test]
+fn scenario_12_a_node_is_killed_amid_a_hundred_transactions() {
+    for node in 0..3 {
+        let mut cluster = hundred_under_way();
+        cluster.kill(node);
+        cluster.settle();
+        cluster.kill(node);
+        let_go(&mut cluster);
+        // And once its peers have finished all of them.
+        cluster.kill(node);
+        cluster.settle();
+        cluster.verify();
+    }
+}
+
+#[test]
+fn scenario_13_two_nodes_die_together() {
+    for survivor in 0..3 {
+        let mut cluster = hundred_under_way();
+        for node in (0..3).filter(|node| *node != survivor) {
+            cluster.kill(node);
+        }
+        let_go(&mut cluster);
+    }
+}
+
 #[test]
 fn a_batch_is_applied_when_its_replies_are_composed() {
     let mut cluster = cluster(2);

@@ -3,10 +3,11 @@
 //! | scenario | here |
 //! |---|---|
 //! | 1–6, 8–10, 11 (first half) | golden transcripts in `src/calvin/scripts`, run by number below |
+//! | 1, 3–5, 12, 13 | over several partitions in `partitions.rs`; 12 and 13 from logs and journals, not from a checkpoint |
 //! | 7, 16 | below: too long to be read |
 //! | 11 (second half), 15 | need a second replica: an effect that was shipped, or a master that comes back |
-//! | 12, 13, 14 | need checkpoints; a node of one partition replays its whole log, and has no peers to ask |
-//! | 17 | needs a partition map that changes; the shards of a node are fixed while it runs |
+//! | 14 | needs checkpoints |
+//! | 17 | needs a partition map that changes; a layout is fixed while a cluster runs |
 //! | 18 | needs a second replica to compare digests with; its analogue between shards is a transcript |
 
 use ordain_model::args::encode;
