@@ -272,6 +272,48 @@ fn who_tells_something_else_the_second_time_has_diverged() {
 }
 
 #[test]
+fn a_part_of_a_table_counts_once() {
+    let start = || {
+        let mut cluster = cluster(3);
+        let key = cluster.key_in("k", 2);
+        let calls = [command(&[b"dbsize"], Db(0)), command(&[b"get", &key], Db(0))];
+        let mut args = Vec::new();
+        let calls = calls.iter().map(|(procedure, db, args)| (*procedure, *db, &args[..]));
+        system::multi_args([].into_iter(), calls, &mut ArgsBuilder::new(&mut args));
+        cluster.hold(2, 0);
+        let ticket = cluster.submit(0, REPLICA, Call::new(system::MULTI, Db(0)), &args).unwrap();
+        cluster.seal();
+        cluster.settle();
+        let part = cluster.last_received(1, 0);
+        assert_eq!(part.items.len(), 1);
+        (cluster, ticket, part)
+    };
+    // Another one.
+    let (mut cluster, _, mut part) = start();
+    part.bytes.reverse();
+    cluster.forge(0, &part);
+    cluster.settle();
+    assert!(cluster.halted.is_some_and(|reason| reason.contains("diverged")));
+    // The same, before all parts are there and after.
+    let (mut cluster, ticket, part) = start();
+    let repeated = |cluster: &Cluster| cluster.gauge(0, "ordain_shard_repeated_total");
+    cluster.repeat(1, 0);
+    cluster.settle();
+    assert_eq!(repeated(&cluster), 1.0);
+    // Node 2's part comes ahead of the rest of what it says.
+    cluster.forge(0, &ShardMessage { from: 2, ..part });
+    cluster.happen(Next::Last(2, 0));
+    cluster.repeat(1, 0);
+    cluster.settle();
+    assert_eq!(repeated(&cluster), 3.0);
+    assert_eq!(shown(&cluster, ticket), "-");
+    cluster.release(2, 0);
+    cluster.settle();
+    assert_eq!(shown(&cluster, ticket), "[0 nil]");
+    cluster.verify();
+}
+
+#[test]
 fn a_batch_that_comes_again_stops_the_shard() {
     let mut cluster = cluster(2);
     let key = cluster.key_in("k", 0);

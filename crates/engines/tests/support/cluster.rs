@@ -58,6 +58,8 @@ pub enum Next {
     Across(usize, usize),
     /// The same, and it stays to come again.
     Twice(usize, usize),
+    /// The last letter from one node to another that is under way, ahead of all before it.
+    Last(usize, usize),
     /// A shard's timer for another turn.
     Turn(usize),
     /// A node is killed and begins again.
@@ -324,6 +326,11 @@ impl Cluster {
                 queue.push_back(letter);
                 self.happen(Next::Across(from, to));
             }
+            Next::Last(from, to) => {
+                let Some(queue) = self.across.get_mut(&(from, to)) else { return };
+                queue.rotate_right(1);
+                self.happen(Next::Across(from, to));
+            }
             Next::Kill(node) => self.kill(node),
             Next::Turn(shard) => {
                 if let Some(timer) = self.turns.remove(&shard) {
@@ -353,6 +360,13 @@ impl Cluster {
     pub fn repeat(&mut self, from: usize, to: usize) {
         let received = self.nodes[to].received.get(&from).cloned().unwrap_or_default();
         self.across.entry((from, to)).or_default().extend(received);
+    }
+
+    /// The last letter that one node has received from another.
+    pub fn last_received(&self, from: usize, to: usize) -> ShardMessage {
+        let letters = self.nodes[to].received.get(&from);
+        let last = letters.and_then(|letters| letters.last()).expect("a letter");
+        ShardMessage::decode(&self.registry, &last.bytes).expect("a letter")
     }
 
     /// A letter that no shard has written goes on its way.
