@@ -349,9 +349,11 @@ fn a_peer_that_was_never_there_is_lost_until_it_is() {
     b.hears_of(1, PeerState::Fresh);
 }
 
+type Spoil = fn(&mut NetConfig);
+
 #[test]
 fn nodes_that_do_not_belong_together_say_why_and_do_not_talk() {
-    let cases: [(fn(&mut NetConfig), Refusal); 4] = [
+    let cases: [(Spoil, Refusal); 4] = [
         (|config| config.secret = b"guess".to_vec(), Refusal::Secret),
         (|config| config.cluster.push('x'), Refusal::Cluster),
         (|config| config.fingerprint += 1, Refusal::Fingerprint),
@@ -395,7 +397,12 @@ fn garbage_and_idle_strangers_do_no_harm() {
     let _ = garbage.read_to_end(&mut Vec::new());
     let mut cut_short = TcpStream::connect(at_two).unwrap();
     cut_short.write_all(b"ORDN\x01\0\x01\xff").unwrap();
+    let began = Instant::now();
+    let mut oldest = TcpStream::connect(at_two).unwrap();
     let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at_two).unwrap()).collect();
+    // There is no room for so many, and they need not run out of time for it: that would take two seconds.
+    assert_eq!(oldest.read(&mut [0]).unwrap_or(0), 0);
+    assert!(began.elapsed() < Duration::from_secs(2));
     let a = start(config(1, one, &[(2, at_two)]));
     a.hears_of(2, PeerState::Fresh);
     b.hears_of(1, PeerState::Fresh);

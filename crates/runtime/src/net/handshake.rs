@@ -354,6 +354,7 @@ mod tests {
         }
     }
 
+    type Spoil = fn(&mut Identity);
     type Outcome = Result<Option<NodeId>, Failure>;
 
     /// Carries a handshake to its end, changing the bytes of either side on the way.
@@ -393,7 +394,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_the_reason_on_both_sides() {
-        let cases: [(fn(&mut Identity), Refusal); 4] = [
+        let cases: [(Spoil, Refusal); 4] = [
             (|id| id.secret.clear(), Refusal::Secret),
             (|id| id.cluster = cluster_id("other"), Refusal::Cluster),
             (|id| id.fingerprint += 1, Refusal::Fingerprint),

@@ -751,3 +751,104 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: Address = Address { node: NodeId(1), role: 3 };
+    const THERE: Address = Address { node: NodeId(2), role: 9 };
+    const HEARS: u16 = 5;
+
+    /// A message without content, but for what the edge says.
+    #[derive(Debug, PartialEq)]
+    struct Msg(Option<PeerChange>);
+
+    impl From<PeerChange> for Msg {
+        fn from(change: PeerChange) -> Msg {
+            Msg(Some(change))
+        }
+    }
+
+    impl Wire for Msg {
+        fn encode(&self, _: &mut Vec<u8>) {}
+
+        fn decode(_: &ordain_model::Registry, bytes: &[u8]) -> Option<Msg> {
+            bytes.is_empty().then_some(Msg(None))
+        }
+    }
+
+    fn edge() -> Network<Msg> {
+        let config = NetConfig {
+            me: ME,
+            listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+            peers: vec![
+                (ME.node, "127.0.0.1:1".parse().unwrap()),
+                (THERE.node, "127.0.0.1:2".parse().unwrap()),
+            ],
+            cluster: String::new(),
+            secret: Vec::new(),
+            fingerprint: 0,
+            life: Life(1),
+            hears: vec![HEARS],
+            delay: Micros(0),
+            procedures: Arc::default(),
+            limits: NetLimits::default(),
+        };
+        Network::new(config).unwrap()
+    }
+
+    /// Lets the edge's link to its only peer meet the other side's.
+    fn meet(edge: &mut Network<Msg>, other: &mut Link<Parcel>, out: &mut Outbox<Msg>) {
+        other.connected();
+        edge.peers[0].link.connected();
+        loop {
+            let (mine, theirs) = (edge.peers[0].link.poll(), other.poll());
+            if mine.is_none() && theirs.is_none() {
+                return;
+            }
+            mine.map(|frame| other.receive(frame));
+            if let Some(frame) = theirs {
+                let packet = Packet::Link(frame.map(|_| ()));
+                edge.packet(0, packet, &mut Vec::new(), Now::default(), out).unwrap();
+            }
+        }
+    }
+
+    fn kept(edge: &mut Network<Msg>, role: u16, heard: u64) -> bool {
+        let before = edge.peers[0].link.bytes();
+        let from = Address { node: ME.node, role };
+        let departing = Departing { from, to: THERE, heard, message: Msg(None) };
+        edge.depart(departing, Now::default(), &mut Outbox::default());
+        edge.peers[0].link.bytes() > before
+    }
+
+    #[test]
+    fn a_role_sends_into_a_stream_once_it_has_handled_the_news_of_it() {
+        let (mut edge, mut out) = (edge(), Outbox::default());
+        assert!(!kept(&mut edge, HEARS, 0) && !kept(&mut edge, HEARS + 1, 0), "there is no stream yet");
+        for life in 1..3 {
+            // News of other things: a loss.
+            let lost = edge.peers[0].link.lost().unwrap();
+            edge.tell(0, lost, &mut out);
+            meet(&mut edge, &mut Link::new(Life(life + 10), 1 << 20), &mut out);
+            let of = |state| {
+                let to = Address { node: ME.node, role: HEARS };
+                (ME, to, Msg(Some(PeerChange { node: THERE.node, state })))
+            };
+            assert_eq!(std::mem::take(&mut out.relayed), [of(PeerState::Lost), of(PeerState::Fresh)]);
+            assert!(!kept(&mut edge, HEARS, 2 * life - 1), "it knows of the loss only");
+            assert!(kept(&mut edge, HEARS, 2 * life), "it knows of the stream");
+            assert!(kept(&mut edge, HEARS + 1, 0), "nobody tells this one");
+        }
+    }
+
+    #[test]
+    fn a_message_for_a_node_that_is_not_in_the_configuration_halts() {
+        let mut out = Outbox::default();
+        let to = Address { node: NodeId(7), role: 1 };
+        let departing = Departing { from: ME, to, heard: 0, message: Msg(None) };
+        edge().depart(departing, Now::default(), &mut out);
+        assert!(out.halt.unwrap().contains("not in the configuration"));
+    }
+}
