@@ -10,6 +10,7 @@ mod support;
 
 mod admin;
 mod bench;
+mod cluster;
 mod configuration;
 mod damage;
 mod full_disk;

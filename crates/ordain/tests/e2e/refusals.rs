@@ -9,6 +9,9 @@ fn help_and_version_are_there_for_every_command() {
     for command in [
         &[][..],
         &["serve"],
+        &["cluster"],
+        &["cluster", "up"],
+        &["cluster", "status"],
         &["sim"],
         &["bench"],
         &["bench", "ycsb"],
@@ -37,6 +40,8 @@ fn wrong_usage_is_exit_2() {
         &["no-such-command"],
         &["log"],
         &["log", "trim"],
+        &["cluster"],
+        &["cluster", "up", "--partitions", "many"],
         &["sim", "--seed", "red"],
     ] {
         let ended = run(ordain(words));

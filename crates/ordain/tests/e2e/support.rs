@@ -135,9 +135,15 @@ impl Ended {
     /// Holds it to a refusal: exit 1, not a word on stdout, one line of error with these words in it.
     #[track_caller]
     pub fn refused_with(&self, words: &[&str]) {
+        assert!(self.stdout.is_empty(), "{self:?}");
+        self.fails_with(words);
+    }
+
+    /// Holds it to a failure: exit 1, one line of error with these words in it.
+    #[track_caller]
+    pub fn fails_with(&self, words: &[&str]) {
         let errors: Vec<&str> = self.stderr.lines().filter(|line| line.starts_with("ordain: ")).collect();
         assert_eq!((self.code, errors.len()), (Some(1), 1), "{self:?}");
-        assert!(self.stdout.is_empty(), "{self:?}");
         for word in words {
             assert!(errors[0].contains(word), "'{word}' is not in: {}", errors[0]);
         }
@@ -222,15 +228,20 @@ impl Server {
 
     /// Asks the admin server: status, head and body.
     pub fn http(&self, path: &str) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.admin).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: ordain\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_ascii_lowercase(), body.to_owned())
+        http(self.admin, path)
     }
+}
+
+/// Asks an HTTP server: status, head and body.
+pub fn http(address: SocketAddr, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: ordain\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_ascii_lowercase(), body.to_owned())
 }
 
 /// What a server answers.

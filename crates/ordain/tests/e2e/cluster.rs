@@ -1,0 +1,283 @@
+//! `ordain cluster up` and `status`, and nodes that are started by hand from a cluster's file.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Client, DEADLINE, Ended, Process, Reply, http, ordain, run, serve_dir, until};
+
+/// A cluster that runs.
+struct Cluster {
+    process: Process,
+    /// What cluster.json said when it was ready.
+    record: Value,
+}
+
+fn up(dir: &Path, args: &[&str]) -> Process {
+    let mut command = ordain(["cluster", "up", "--base-port", "0", "--data-dir", dir.to_str().unwrap()]);
+    command.args(args);
+    Process::spawn(command)
+}
+
+fn record(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("cluster.json")).unwrap()).unwrap()
+}
+
+impl Cluster {
+    #[track_caller]
+    fn start(dir: &Path, args: &[&str]) -> Cluster {
+        let process = up(dir, args);
+        loop {
+            match process.line_within(DEADLINE) {
+                Ok(line) if line.starts_with("ready cluster=") => break,
+                Ok(_) => {}
+                Err(_) => panic!("does not get ready; stderr:\n{}", process.stderr()),
+            }
+        }
+        Cluster { process, record: record(dir) }
+    }
+
+    fn nodes(&self) -> &[Value] {
+        self.record["nodes"].as_array().unwrap()
+    }
+
+    fn address(&self, node: usize, which: &str) -> SocketAddr {
+        self.nodes()[node][which].as_str().unwrap().parse().unwrap()
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client::connect(self.address(node, "resp")).unwrap()
+    }
+
+    fn kill(&self, node: usize) {
+        let pid = self.nodes()[node]["pid"].as_i64().unwrap();
+        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// Holds every node to being gone.
+    fn is_gone(&self) -> bool {
+        (0..self.nodes().len()).all(|node| TcpStream::connect(self.address(node, "resp")).is_err())
+    }
+
+    #[track_caller]
+    fn stop(self) -> Ended {
+        self.process.signal(Signal::TERM);
+        let addresses: Vec<SocketAddr> =
+            (0..self.nodes().len()).map(|node| self.address(node, "resp")).collect();
+        let ended = self.process.wait();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        for address in addresses {
+            assert!(TcpStream::connect(address).is_err(), "something still listens on {address}");
+        }
+        ended
+    }
+}
+
+/// What `ordain cluster status` says, and writes.
+fn status(dir: &Path) -> (Ended, Value) {
+    let file = dir.join("status.json");
+    let words = ["cluster", "status", "--data-dir", dir.to_str().unwrap(), "--json", file.to_str().unwrap()];
+    let ended = run(ordain(words));
+    let found = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    (ended, found.unwrap_or(Value::Null))
+}
+
+#[test]
+fn a_cluster_comes_up_stops_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let cluster = Cluster::start(&data, &["--partitions", "2", "--replicas", "1", "--threads", "1"]);
+    let ids: Vec<(u64, u64, u64)> = cluster
+        .nodes()
+        .iter()
+        .map(|node| ["id", "partition", "replica"].map(|key| node[key].as_u64().unwrap()).into())
+        .collect();
+    assert_eq!(ids, [(0, 0, 0), (1, 1, 0)]);
+    // One transaction over all partitions, by one node; read by the other.
+    let pairs: Vec<String> = (0..50).flat_map(|i| [format!("key:{i}"), format!("value {i}")]).collect();
+    let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    assert_eq!(cluster.client(0).call(&words), Reply::ok());
+    assert_eq!(cluster.client(1).run("GET key:7").text(), "value 7");
+    assert_eq!(cluster.client(1).run("DBSIZE").int(), 50);
+
+    let (ended, found) = status(&data);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!((&found["ok"], &found["digests"]), (&true.into(), &"equal".into()), "{found}");
+    let digest = cluster.client(1).run("DEBUG DIGEST").text().to_owned();
+    for (id, node) in found["nodes"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(
+            (&node["node"], &node["partition"], &node["state"]),
+            (&id.into(), &id.into(), &"ok".into())
+        );
+        assert_eq!((&node["links_up"], &node["links"]), (&1.into(), &1.into()), "{node}");
+        assert_eq!(node["digest"], *digest, "{node}");
+    }
+    let (code, _, body) = http(cluster.address(1, "admin"), "/status");
+    let seen: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &seen["members"].as_array().unwrap().len()), (200, &2));
+    assert_eq!((&seen["peers"][0]["node"], &seen["peers"][0]["state"]), (&0.into(), &"connected".into()));
+    let metrics = http(cluster.address(1, "admin"), "/metrics").2;
+    assert!(metrics.lines().any(|line| line == "ordain_link_up{peer=\"0\"} 1.0"), "{metrics}");
+
+    let again = run(ordain(["cluster", "up", "--data-dir", data.to_str().unwrap()]));
+    again.refused_with(&["in use by process"]);
+    let before = cluster.nodes().to_vec();
+    cluster.stop();
+    assert!(record(&data)["nodes"].as_array().unwrap().iter().all(|node| node["pid"].is_null()));
+
+    let other = run(ordain(["cluster", "up", "--partitions", "3", "--data-dir", data.to_str().unwrap()]));
+    other.refused_with(&["--partitions 2, not 3", "--data-dir"]);
+    let cluster = Cluster::start(&data, &[]);
+    for (now, then) in cluster.nodes().iter().zip(before) {
+        assert_eq!([&now["resp"], &now["admin"]], [&then["resp"], &then["admin"]]);
+    }
+    assert_eq!(cluster.client(1).run("DBSIZE").int(), 50);
+    cluster.stop();
+}
+
+#[test]
+fn a_node_that_dies_is_told_and_left_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--threads", "1"]);
+    cluster.kill(1);
+    until("its death is told", || cluster.process.stderr().contains("node 1 has ended"));
+    let said = cluster.process.stderr();
+    assert!(said.contains("signal 9") && said.contains("--node 1") && said.contains("node-1.log"), "{said}");
+    assert_eq!(record(dir.path())["nodes"][1]["pid"], Value::Null);
+    let (ended, found) = status(dir.path());
+    ended.fails_with(&["node 1 at", "is unreachable"]);
+    assert_eq!((&found["ok"], &found["nodes"][1]["state"]), (&false.into(), &"unreachable".into()));
+    cluster.stop();
+}
+
+#[test]
+fn a_node_that_dies_is_started_again_if_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--threads", "1", "--restart"]);
+    let mut client = cluster.client(0);
+    for i in 0..20 {
+        assert_eq!(client.run(&format!("SET key:{i} value")), Reply::ok());
+    }
+    cluster.kill(1);
+    until("it is ready again", || cluster.process.stderr().contains("node 1 is ready again"));
+    let pid = &record(dir.path())["nodes"][1]["pid"];
+    assert!(pid.is_u64() && *pid != cluster.nodes()[1]["pid"], "{pid}");
+    assert_eq!(cluster.client(1).run("DBSIZE").int(), 20);
+    cluster.stop();
+}
+
+#[test]
+fn no_node_outlives_the_command_that_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(dir.path(), &["--partitions", "3", "--threads", "1"]);
+    assert!(!cluster.is_gone());
+    // Even if there was no time to tell them.
+    let empty = Process::spawn(ordain(["--version"]));
+    std::mem::replace(&mut cluster.process, empty).kill();
+    until("all are gone", || cluster.is_gone());
+}
+
+#[test]
+fn a_node_that_cannot_start_ends_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, _taken) = row_of_ports(3);
+    let words = ["cluster", "up", "--partitions", "1", "--base-port", &port.to_string(), "--data-dir"];
+    let mut command = ordain(words);
+    command.arg(dir.path());
+    run(command).refused_with(&["node 0 did not start", "cannot listen on", "--listen", "node-0.log"]);
+}
+
+/// The first of some ports in a row that can be had, of which the first is taken.
+fn row_of_ports(count: u16) -> (u16, TcpListener) {
+    let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    loop {
+        let first = TcpListener::bind(local(0)).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let is_free = |port: u16| TcpListener::bind(local(port)).is_ok();
+        if port < u16::MAX - count && (port + 1..port + count).all(is_free) {
+            return (port, first);
+        }
+    }
+}
+
+/// A file of a cluster of one node, and where that node is.
+fn lone_file(dir: &Path) -> (std::path::PathBuf, String) {
+    let held: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let at: Vec<String> = held.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
+    let data = dir.join("data");
+    let text = format!(
+        "cluster = \"c\"\npartitions = 1\nreplicas = 1\nthreads = 1\n\n[[node]]\nid = 0\ncluster = {:?}\nresp = {:?}\n\
+         admin = {:?}\ndata-dir = {:?}\n",
+        at[0],
+        at[1],
+        at[2],
+        data.to_str().unwrap()
+    );
+    let path = dir.join("cluster.toml");
+    fs::write(&path, &text).unwrap();
+    (path, text)
+}
+
+#[test]
+fn a_cluster_with_a_mistake_in_its_file_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = lone_file(dir.path());
+    let file = path.to_str().unwrap();
+    let serve = |args: &[&str]| run(ordain(["serve", "--config", file].iter().chain(args)));
+    serve(&[]).refused_with(&[file, "--node"]);
+    serve(&["--node", "1"]).refused_with(&["--node 1", "nodes 0 to 0"]);
+    serve(&["--node", "0", "--engine", "maat"]).refused_with(&["'maat' is not built yet"]);
+    for (from, to, words) in [
+        ("partitions", "partition", &["partition"][..]),
+        ("threads = 1", "threads = 1\nreplication = \"async\"", &["not built yet"]),
+        ("replicas = 1", "replicas = 2", &["no [[node]] with id = 1"]),
+        ("cluster = \"127.0.0.1", "cluster = \"192.0.2.1", &["192.0.2.1", "secret-file", "--insecure"]),
+        ("threads = 1", "threads = 1\nsecret-file = \"/nowhere/secret\"", &["/nowhere/secret"]),
+    ] {
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let words: Vec<&str> = [file].iter().chain(words).copied().collect();
+        serve(&["--node", "0"]).refused_with(&words);
+    }
+    fs::write(&path, "threads = 1").unwrap();
+    serve(&["--node", "0"]).refused_with(&["--node", "--config"]);
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn a_data_directory_belongs_to_one_node_of_one_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, text) = lone_file(dir.path());
+    let start = || {
+        let process = Process::spawn(ordain(["serve", "--node", "0", "--config", path.to_str().unwrap()]));
+        process.line_within(DEADLINE).map(|line| (process, line))
+    };
+    let (process, line) = start().unwrap();
+    assert!(line.ends_with("engine=calvin node=0"), "{line}");
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code, Some(0));
+
+    let data = dir.path().join("data");
+    run(serve_dir(&data, [""; 0])).refused_with(&["belongs to node 0 of cluster 'c'", "a node on its own"]);
+    for (from, to, words) in [
+        ("\"c\"", "\"d\"", &["of cluster 'c'", "of cluster 'd'"][..]),
+        ("threads = 1", "threads = 2", &["threads = 1", "threads = 2"]),
+    ] {
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        run(ordain(["serve", "--node", "0", "--config", path.to_str().unwrap()])).refused_with(words);
+    }
+    fs::write(&path, text).unwrap();
+    let (process, _) = start().unwrap();
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code, Some(0));
+}
+
+#[test]
+fn status_of_a_cluster_that_is_not_there_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let words = ["cluster", "status", "--admin", &nobody, "--data-dir", dir.path().to_str().unwrap()];
+    run(ordain(words)).refused_with(&["no node answers", &nobody, "--admin"]);
+}
