@@ -670,9 +670,6 @@ impl<X: Send> Role for GroupLog<X> {
         let (entries, bytes) = self.raft.store().in_memory();
         report("ordain_group_term", raft.term as f64);
         report("ordain_group_is_leader", f64::from(u8::from(self.may_propose())));
-        // Below zero: none is known.
-        let leader = self.announced.as_ref().and_then(|now| now.node);
-        report("ordain_group_leader", leader.map_or(-1.0, |node| f64::from(node.0)));
         report("ordain_group_elections_won_total", self.counts.elections as f64);
         report("ordain_group_members", raft.prs().conf().voters().ids().iter().count() as f64);
         report("ordain_group_last", raft.raft_log.last_index() as f64);

@@ -1,1 +1,305 @@
-//! Single scenarios.
+//! One thing at a time.
+
+use std::sync::Arc;
+
+use ordain_log::MemoryDirectory;
+use ordain_model::Epoch;
+use ordain_role::{Address, Bugs, Event, NodeId};
+use raft::eraftpb::{Message as RaftMessage, MessageType};
+
+use super::super::membership::{Member, Said};
+use super::world::{Fate, World};
+use crate::message::GroupMessage;
+
+/// A group at rest, every message of which takes one millisecond and every disk request two.
+fn at_rest(members: usize) -> World {
+    let mut world = World::new(members, 1, Bugs::NONE);
+    (world.delay, world.disk_delay) = ((1000, 1000), (2000, 2000));
+    settle(&mut world);
+    world
+}
+
+fn settle(world: &mut World) -> u64 {
+    let took = world.run_until(30_000_000, World::is_settled).unwrap();
+    world.run(500_000).unwrap();
+    assert!(world.is_settled());
+    took
+}
+
+fn leader(world: &World) -> usize {
+    world.leader().unwrap()
+}
+
+fn fate(world: &World, id: u64) -> Option<Fate> {
+    world.fates.get(&id).copied()
+}
+
+/// Proposes so many batches at the leader, one after the other.
+fn work(world: &mut World, batches: usize, size: u64) {
+    for _ in 0..batches {
+        let leader = leader(world);
+        world.propose(leader, 1, size).unwrap();
+        world.run(10_000).unwrap();
+    }
+}
+
+fn assert_golden(world: &mut World, golden: &str) {
+    let transcript = world.transcript.take().unwrap();
+    assert!(transcript == golden, "the transcript is not the golden one:\n{transcript}");
+}
+
+/// calvin.md, section 4.1: on decision all members hold the same batch. The leader writes and sends at once, and
+/// nobody seals before two of three have synced.
+#[test]
+fn a_batch_is_agreed_on() {
+    let mut world = at_rest(3);
+    assert_eq!(leader(&world), 0);
+    world.transcript = Some(String::new());
+    work(&mut world, 1, 10);
+    world.run(100_000).unwrap();
+    assert_golden(&mut world, include_str!("scripts/commit.txt"));
+}
+
+/// calvin.md, section 4.11: another member leads when the leader is cut off, and what the old one proposed meanwhile is
+/// lost when it hears of that.
+#[test]
+fn a_leader_is_replaced() {
+    let mut world = at_rest(3);
+    world.transcript = Some(String::new());
+    world.set_cut(0, true);
+    world.propose(0, 1, 10).unwrap();
+    world.run_until(1_000_000, |world| world.nodes[1].leads || world.nodes[2].leads).unwrap();
+    let open = world.nodes[0].open.len();
+    world.set_cut(0, false);
+    world.run(150_000).unwrap();
+    assert_eq!((open, world.nodes[0].open.len()), (1, 0));
+    assert_golden(&mut world, include_str!("scripts/leader-change.txt"));
+}
+
+#[test]
+fn a_killed_leader_is_replaced_well_within_two_seconds() {
+    for members in [3, 5] {
+        for seed in 0..20 {
+            let mut world = World::new(members, seed, Bugs::NONE);
+            settle(&mut world);
+            work(&mut world, 3, 100);
+            let old = leader(&world);
+            world.stop(old, true);
+            let took = world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+            assert!(took < 700_000, "{members} members, seed {seed}: {took} us");
+            let new = leader(&world);
+            let id = world.propose(new, 1, 10).unwrap();
+            world.run(100_000).unwrap();
+            assert_eq!(fate(&world, id), Some(Fate::Logged));
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_stops_in_good_order_hands_over_at_once() {
+    let mut world = at_rest(3);
+    world.event(0, Event::Stop).unwrap();
+    let took = world.run_until(100_000, |world| world.nodes[1].leads || world.nodes[2].leads).unwrap();
+    assert!(took < 30_000, "{took} us");
+}
+
+#[test]
+fn what_cannot_be_taken_is_sent_back_at_once() {
+    let mut world = at_rest(3);
+    let elsewhere = world.propose(1, 1, 10).unwrap();
+    assert_eq!(fate(&world, elsewhere), Some(Fate::Lost), "it does not lead");
+    let first = world.propose(0, 1, 10).unwrap();
+    let second = world.propose(0, 0, 10).unwrap();
+    assert_eq!(
+        (fate(&world, first), fate(&world, second)),
+        (None, Some(Fate::Lost)),
+        "the epoch is the same"
+    );
+    let third = world.propose(0, 1, 10).unwrap();
+    world.run(100_000).unwrap();
+    assert_eq!((fate(&world, first), fate(&world, third)), (Some(Fate::Logged), Some(Fate::Logged)));
+    world.event(0, Event::Stop).unwrap();
+    let late = world.propose(0, 1, 10).unwrap();
+    assert_eq!(fate(&world, late), Some(Fate::Lost), "it stops");
+}
+
+#[test]
+fn nobody_touches_the_disk_when_there_is_nothing_to_do() {
+    let mut world = at_rest(3);
+    work(&mut world, 3, 100);
+    world.run(500_000).unwrap();
+    world.transcript = Some(String::new());
+    world.run(10_000_000).unwrap();
+    assert_eq!(world.transcript.as_deref(), Some(""));
+}
+
+#[test]
+fn after_a_clean_stop_everything_is_replayed() {
+    let mut world = at_rest(3);
+    work(&mut world, 20, 100);
+    for node in 0..3 {
+        world.event(node, Event::Stop).unwrap();
+    }
+    world.run(100_000).unwrap();
+    for node in 0..3 {
+        world.stop(node, true);
+        world.start(node).unwrap();
+        assert_eq!(world.nodes[node].seen, 20);
+    }
+    settle(&mut world);
+    work(&mut world, 1, 100);
+    assert_eq!(world.agreed.len(), 21);
+}
+
+#[test]
+fn a_member_that_was_away_for_long_is_served_from_disk() {
+    let mut world = at_rest(3);
+    world.stop(2, true);
+    work(&mut world, 200, 1000);
+    let kept = world.gauge(0, "ordain_group_bytes_in_memory");
+    assert!(kept < 5000.0, "{kept} bytes are kept in memory");
+    world.start(2).unwrap();
+    assert_eq!(world.nodes[2].seen, 0);
+    settle(&mut world);
+    assert_eq!(world.nodes[2].seen, 200);
+    assert!(world.gauge(leader(&world), "ordain_group_fetches_total") > 0.0);
+}
+
+#[test]
+fn a_leader_with_a_full_disk_lets_another_lead() {
+    let mut world = at_rest(3);
+    work(&mut world, 1, 10);
+    world.nodes[0].disk.set_full_from(Some(0));
+    let open = world.propose(0, 1, 10).unwrap();
+    world.run_until(1_000_000, |world| world.nodes[1].leads || world.nodes[2].leads).unwrap();
+    let new = if world.nodes[1].leads { 1 } else { 2 };
+    let id = world.propose(new, 1, 10).unwrap();
+    world.run(3_000_000).unwrap();
+    assert_eq!(fate(&world, id), Some(Fate::Logged));
+    assert_eq!(fate(&world, open), None, "agreed on, and not durable where it was proposed");
+    let refused = world.propose(0, 1, 10).unwrap();
+    assert_eq!(fate(&world, refused), Some(Fate::Lost));
+    world.nodes[0].disk.set_full_from(None);
+    settle(&mut world);
+    assert_eq!(fate(&world, open), Some(Fate::Logged));
+    assert_eq!(world.agreed.len(), 3);
+}
+
+#[test]
+fn a_group_all_of_whose_disks_are_full_waits_for_space() {
+    let mut world = at_rest(3);
+    world.nodes.iter_mut().for_each(|node| node.disk.set_full_from(Some(0)));
+    let open = world.propose(0, 1, 10).unwrap();
+    world.run(5_000_000).unwrap();
+    assert_eq!((fate(&world, open), world.leader()), (None, None));
+    world.nodes.iter_mut().for_each(|node| node.disk.set_full_from(None));
+    settle(&mut world);
+    assert!(fate(&world, open).is_some());
+}
+
+#[test]
+fn a_dead_member_is_replaced_by_an_empty_one_of_the_same_node() {
+    let mut world = at_rest(3);
+    work(&mut world, 50, 1000);
+    world.stop(1, true);
+    work(&mut world, 10, 1000);
+    (world.nodes[1].disk, world.nodes[1].generation) = (MemoryDirectory::new(), 1);
+    world.start(1).unwrap();
+    world.run(1_000_000).unwrap();
+    assert_eq!(world.nodes[1].seen, 0, "the old member may still live");
+    settle(&mut world);
+    world.run(2_000_000).unwrap();
+    assert_eq!((world.nodes[1].seen, world.gauge(0, "ordain_group_members")), (60, 3.0));
+    // It counts now: with another one gone, there is still a majority, and it may lead.
+    for _ in 0..2 {
+        let old = leader(&world);
+        world.stop(old, true);
+        world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+        work(&mut world, 1, 10);
+        world.start(old).unwrap();
+        settle(&mut world);
+    }
+    assert_eq!(world.agreed.len(), 62);
+    // What it is stands in its journal.
+    world.stop(1, true);
+    world.start(1).unwrap();
+    settle(&mut world);
+    work(&mut world, 1, 10);
+    assert!(world.is_settled());
+}
+
+#[test]
+fn a_member_that_has_lost_what_it_acknowledged_stops() {
+    let mut world = at_rest(3);
+    work(&mut world, 5, 10);
+    world.stop(2, true);
+    world.nodes[2].disk = MemoryDirectory::new();
+    world.start(2).unwrap();
+    let broken = world.run(1_000_000).unwrap_err();
+    assert!(broken.contains("node 2 halts") && broken.contains("new generation"), "{broken}");
+}
+
+#[test]
+fn a_group_without_disks_agrees_and_keeps_a_bounded_tail() {
+    let mut world = World::new(3, 1, Bugs::NONE);
+    world.in_memory = true;
+    settle(&mut world);
+    work(&mut world, 100, 1000);
+    assert!(world.is_settled() && world.agreed.len() == 100);
+    assert!(world.gauge(0, "ordain_group_bytes_in_memory") < 5000.0);
+}
+
+/// Asks a member for its vote in a term; what it answers, once whatever has to be durable is.
+fn ask_for_vote(world: &mut World, node: usize, candidate: u16, term: u64) -> String {
+    let id = |node| Member { node: NodeId(node), generation: 0 }.id();
+    let (msg_type, to, from) = (MessageType::MsgRequestVote, id(node as u16), id(candidate));
+    let (index, log_term) = (1000, 49);
+    let request = RaftMessage { msg_type, to, from, term, index, log_term, ..RaftMessage::default() };
+    let bytes = Arc::new(Said::Raft(request).encode());
+    let from = Address { node: NodeId(candidate), role: 1 };
+    let message = GroupMessage { from: from.node, bytes }.into();
+    world.transcript = Some(String::new());
+    world.event(node, Event::Message { from, message }).unwrap();
+    let said = world.transcript.clone().unwrap();
+    let is_granted = said.contains("Vote") && !said.contains("rejected");
+    assert!(!is_granted, "nothing is granted before it is durable: {said}");
+    world.run(10_000).unwrap();
+    world.transcript.take().unwrap().lines().filter(|line| line.contains("Vote")).collect()
+}
+
+/// Whether a member votes for two candidates of one term, one before and one after it dies.
+fn votes_twice(forgets_vote: bool) -> bool {
+    let mut world = at_rest(3);
+    world.forgets_vote = forgets_vote;
+    for node in 0..3 {
+        world.stop(node, true);
+    }
+    world.start(2).unwrap();
+    let first = ask_for_vote(&mut world, 2, 0, 50);
+    assert!(first.contains("RequestVoteResponse term 50") && !first.contains("rejected"), "{first}");
+    world.stop(2, true);
+    world.start(2).unwrap();
+    let second = ask_for_vote(&mut world, 2, 1, 50);
+    assert!(second.contains("RequestVoteResponse term 50"), "{second}");
+    !second.contains("rejected")
+}
+
+#[test]
+fn a_vote_outlives_the_process() {
+    assert!(!votes_twice(false));
+    assert!(votes_twice(true), "the test would find it");
+}
+
+#[test]
+fn no_bytes_upset_a_member() {
+    let mut world = at_rest(3);
+    let from = Address { node: NodeId(1), role: 1 };
+    for len in 0..200 {
+        let bytes: Vec<u8> = (0..len).map(|_| world.random.next() as u8 & 0x3f).collect();
+        let message = GroupMessage { from: from.node, bytes: Arc::new(bytes) }.into();
+        world.event(0, Event::Message { from, message }).unwrap();
+    }
+    work(&mut world, 1, 10);
+    assert_eq!(world.agreed.len(), 1);
+    assert_eq!(world.nodes[0].log.as_ref().unwrap().last_epoch(), Epoch(1));
+}

@@ -69,6 +69,8 @@ pub struct Node {
     pub leader: Option<NodeId>,
     epoch: u64,
     pub open: BTreeMap<u64, Arc<Batch>>,
+    /// What it was told is logged, and must be sealed next.
+    logged: Option<Arc<Batch>>,
     /// How many batches it has seen in this life, replayed ones included.
     pub seen: usize,
 }
@@ -103,6 +105,8 @@ pub struct World {
     leaders: BTreeMap<u64, usize>,
     next_id: u64,
     pub transcript: Option<String>,
+    /// Members have no disk.
+    pub in_memory: bool,
     /// A bug: a member that comes back has forgotten for whom it voted.
     pub forgets_vote: bool,
 }
@@ -136,6 +140,7 @@ impl World {
             leaders: BTreeMap::new(),
             next_id: 1,
             transcript: None,
+            in_memory: false,
             forgets_vote: false,
         };
         for node in 0..members {
@@ -155,6 +160,7 @@ impl World {
         }
     }
 
+    /// Starts a member that does not run, from what is on its disk.
     pub fn start(&mut self, node: usize) -> Fault {
         let twins = (0..self.nodes.len() as u16).map(NodeId).collect();
         let here = |role| Address { node: NodeId(node as u16), role };
@@ -171,6 +177,11 @@ impl World {
             Ok(())
         };
         let roles = (here(SEQUENCER), vec![here(SINK)]);
+        if self.in_memory {
+            let log = GroupLog::in_memory(settings, self.registry.clone(), roles);
+            state.log = Some(log.map_err(|e| e.to_string())?);
+            return self.event(node, Event::Start);
+        }
         let opened = GroupLog::open(&mut state.disk, config, settings, self.registry.clone(), roles, visit);
         let mut log = match opened {
             Ok((log, _)) => log,
@@ -216,7 +227,7 @@ impl World {
         state.requests.clear();
         state.timers.clear();
         state.open.clear();
-        (state.log, state.leads, state.leader) = (None, false, None);
+        (state.log, state.leads, state.leader, state.logged) = (None, false, None, None);
         state.life += 1;
         self.tell_peers(node, PeerState::Lost);
     }
@@ -318,6 +329,10 @@ impl World {
                 (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
                 (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => {
                     self.note(|| format!("n{node} sealed {}", id_of(&batch)));
+                    // The proposer executes what it proposed, with the reads in it.
+                    if self.nodes[node].logged.take().is_some_and(|logged| !Arc::ptr_eq(&logged, &batch)) {
+                        return Err(format!("node {node} logs one batch and seals another"));
+                    }
                     self.seen(node, batch.encode())?;
                 }
                 (role, message) => return Err(format!("role {role} is sent {message:?}")),
@@ -387,7 +402,10 @@ impl World {
             }
             other => return Err(format!("the sequencer is told {other:?}")),
         };
-        self.nodes[node].open.remove(&id);
+        let batch = self.nodes[node].open.remove(&id);
+        if fate == Fate::Logged && std::mem::replace(&mut self.nodes[node].logged, batch).is_some() {
+            return Err(format!("node {node} logs a batch and does not seal it"));
+        }
         self.note(|| format!("n{node} {fate:?} {id}"));
         match self.fates.insert(id, fate) {
             None => Ok(()),
