@@ -8,11 +8,12 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_engines::calvin;
 use ordain_log::{LogConfig, LogWriter};
-use ordain_model::{Batch, GatewayId, Registry};
+use ordain_model::{Batch, PartitionId, PartitionSet, Registry};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::procedures;
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Topology};
+use ordain_node::ways::Ways;
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId, PeerChange, Topology};
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
@@ -114,6 +115,24 @@ impl CalvinSystem {
     }
 }
 
+/// The ways of a front door, as a node's own doors know them.
+#[derive(Debug)]
+struct DoorWays(Ways);
+
+impl ordain_sim::Ways for DoorWays {
+    fn sequencer(&mut self, home: PartitionId) -> Option<Address> {
+        self.0.sequencer(home).map(|node| Address { node, role: places::SEQUENCER })
+    }
+
+    fn change(&mut self, change: PeerChange) -> PartitionSet {
+        self.0.change(change)
+    }
+
+    fn answering(&self) -> u16 {
+        self.0.answering()
+    }
+}
+
 impl System for CalvinSystem {
     type Message = calvin::Message;
 
@@ -132,12 +151,20 @@ impl System for CalvinSystem {
         Ok(assembly.into_roles())
     }
 
-    fn door(&self, node: NodeId, n: u16) -> FrontDoor {
-        FrontDoor {
-            id: GatewayId::of(node.0, n),
-            address: Address { node, role: places::GATEWAYS + n },
-            engine: Address { node, role: places::SEQUENCER },
-        }
+    fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        // No life submits so many chunks that its numbers would reach those of the next.
+        let gateway = settings.new_gateway(n, u64::from(incarnation) << 32, &self.registry);
+        let ways = DoorWays(Ways::new(self.settings.topology.clone(), node));
+        FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, ways: Box::new(ways) }
+    }
+
+    fn hears_of_peers(&self, _node: NodeId) -> Vec<u16> {
+        vec![places::LOG, places::COURIER]
+    }
+
+    fn partition(&self, node: NodeId) -> PartitionId {
+        self.settings.topology.partition_of(node)
     }
 
     fn log(&mut self, _node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {

@@ -5,7 +5,7 @@
 //!
 //! | checker | holds the system to |
 //! |---|---|
-//! | [`order`] | the log is one sequence without gaps in meaning: ascending, replicas of it alike |
+//! | [`order`] | the logs of all partitions are one sequence: ascending, those of twins alike |
 //! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
 //! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does |
 //! | [`strict`] | what was answered before another was asked stands before it in the serial order |
@@ -20,7 +20,7 @@ pub mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Gsn, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
 use crate::history::{History, RequestId};
@@ -135,13 +135,24 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The durable log of a node.
+#[derive(Clone, Debug)]
+pub struct NodeLog {
+    /// The node.
+    pub node: NodeId,
+    /// The partition that it holds.
+    pub partition: PartitionId,
+    /// The batches of the partition, in the order of the log.
+    pub batches: Vec<Batch>,
+}
+
 /// What a run leaves behind to be checked.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     /// The procedures there are.
     pub registry: &'a Arc<Registry>,
     /// The durable log of each node.
-    pub logs: &'a [(NodeId, Vec<Batch>)],
+    pub logs: &'a [NodeLog],
     /// What the clients saw.
     pub history: &'a History,
     /// The digest of each node's state after the whole log, where it is known.
@@ -193,7 +204,17 @@ pub(crate) mod fixture {
     }
 
     pub(crate) fn batch(registry: &Registry, epoch: u64, asks: &[Ask<'_>]) -> Batch {
-        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(epoch));
+        batch_of(registry, epoch, asks, Chunk::new(GatewayId(0), ChunkNo(epoch)))
+    }
+
+    /// The same where there are two partitions: reads of both are logged.
+    pub(crate) fn batch_of_two(registry: &Registry, epoch: u64, asks: &[Ask<'_>]) -> Batch {
+        let layout = ordain_model::Layout::even(2, 1).unwrap();
+        let chunk = Chunk::new(GatewayId(0), ChunkNo(epoch)).in_cluster(0, Arc::new(layout));
+        batch_of(registry, epoch, asks, chunk)
+    }
+
+    fn batch_of(registry: &Registry, epoch: u64, asks: &[Ask<'_>], mut chunk: Chunk) -> Batch {
         for ask in asks {
             let call = call_of(ask, sessions::ATTEMPT_BITS);
             let push = |out: &mut ordain_model::ArgsBuilder<'_>| {
@@ -279,7 +300,7 @@ pub(crate) mod fixture {
         log: &[Batch],
         history: &History,
     ) -> Result<Digest, ViolationKind> {
-        let logs = [(NodeId(0), log.to_vec())];
+        let logs = [NodeLog { node: NodeId(0), partition: PartitionId(0), batches: log.to_vec() }];
         let conserved = [(p::AUDIT, reply_int(0))];
         let evidence =
             Evidence { registry, logs: &logs, history, digests: &[], conserved: &conserved, strict: true };

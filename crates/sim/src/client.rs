@@ -2,27 +2,30 @@
 //!
 //! A front door is a gateway of a node with its connections. A client has one connection and one or more
 //! *lanes*, each a closed loop: think, ask, wait for the answer. Several lanes are a pipelining client. A client
-//! with a session numbers its requests and sends them again, under the same numbers, whenever it does not know
-//! what became of them; one without never does.
+//! with a session numbers its requests and sends them again, under the same numbers and at any node that is there,
+//! whenever it does not know what became of them; one without never does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_gateway::{Gateway, Ticket};
-use ordain_model::{Registry, RequestNo, SessionId};
-use ordain_role::NodeId;
+use ordain_gateway::{Finished, Gateway, Ticket};
+use ordain_model::{Chunk, Gsn, OutcomeBatch, OutcomeStatus, PartitionId, RequestNo, SessionId};
+use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::history::RequestId;
-use crate::system::FrontDoor;
+use crate::system::{FrontDoor, Ways};
 
 /// A gateway and who waits at it. It is part of its node's process: a crash takes it.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) node: NodeId,
-    pub(crate) place: FrontDoor,
+    pub(crate) address: Address,
     pub(crate) gateway: Gateway,
+    pub(crate) ways: Box<dyn Ways>,
     /// Whether the event loop's turn at which the chunk is sent is scheduled.
     pub(crate) flushing: bool,
+    /// Chunks that there is no way for yet.
+    pub(crate) held: Vec<(PartitionId, Arc<Chunk>)>,
     next_ticket: u64,
     waiting: BTreeMap<Ticket, Waiter>,
 }
@@ -37,16 +40,61 @@ pub(crate) struct Waiter {
     pub(crate) client: Option<usize>,
 }
 
+/// An answer, and whose it is.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) waiter: Waiter,
+    pub(crate) status: OutcomeStatus,
+    pub(crate) gsn: Gsn,
+    pub(crate) reply: Vec<u8>,
+}
+
+/// How a request ended, by the gateway's name for it.
+struct Ended {
+    ticket: Ticket,
+    status: OutcomeStatus,
+    gsn: Gsn,
+    reply: Vec<u8>,
+}
+
+impl Ended {
+    fn of(finished: &Finished<'_>) -> Ended {
+        let Finished { ticket, status, gsn, reply, .. } = *finished;
+        Ended { ticket, status, gsn, reply: reply.to_vec() }
+    }
+}
+
 impl Door {
-    pub(crate) fn new(node: NodeId, place: FrontDoor, registry: Arc<Registry>) -> Door {
-        let gateway = Gateway::new(place.id, registry);
-        Door { node, place, gateway, flushing: false, next_ticket: 0, waiting: BTreeMap::new() }
+    pub(crate) fn new(node: NodeId, door: FrontDoor) -> Door {
+        let FrontDoor { address, gateway, ways } = door;
+        let (held, waiting) = (Vec::new(), BTreeMap::new());
+        Door { node, address, gateway, ways, flushing: false, held, next_ticket: 0, waiting }
     }
 
-    /// The process behind the door has gone, and everything it knew.
-    pub(crate) fn reset(&mut self) {
-        let registry = self.gateway.registry().clone();
-        *self = Door::new(self.node, self.place, registry);
+    /// Takes outcomes: the answers to those who wait.
+    pub(crate) fn take_outcomes(&mut self, batch: &OutcomeBatch) -> Vec<Answered> {
+        let mut finished = Vec::new();
+        self.gateway.take_outcomes(batch, |answer| finished.push(Ended::of(&answer)));
+        self.redeem_all(finished)
+    }
+
+    /// Takes note of a change of the stream to another node: the answers to those who wait for what nobody can tell any
+    /// more.
+    pub(crate) fn change(&mut self, change: PeerChange) -> Vec<Answered> {
+        let owed = self.ways.change(change);
+        self.gateway.answer_from(self.ways.answering());
+        let mut finished = Vec::new();
+        if !owed.is_empty() {
+            self.gateway.give_up(owed, |_, answer| finished.push(Ended::of(&answer)));
+        }
+        self.redeem_all(finished)
+    }
+
+    fn redeem_all(&mut self, finished: Vec<Ended>) -> Vec<Answered> {
+        let redeem = |Ended { ticket, status, gsn, reply }| {
+            self.redeem(ticket).map(|waiter| Answered { waiter, status, gsn, reply })
+        };
+        finished.into_iter().filter_map(redeem).collect()
     }
 
     pub(crate) fn ticket(&mut self, waiter: Waiter) -> Ticket {
@@ -83,6 +131,14 @@ impl Client {
         let session = self.session?;
         self.next_request += 1;
         Some((session, RequestNo(self.next_request)))
+    }
+
+    /// The connection is gone. Without a session nobody will ever know what became of what was asked for over it.
+    pub(crate) fn disconnect(&mut self) {
+        self.connected = false;
+        if self.session.is_none() {
+            self.lanes.fill(None);
+        }
     }
 
     /// What the lanes wait for, oldest request first.

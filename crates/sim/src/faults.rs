@@ -16,13 +16,14 @@ use crate::random::Random;
 pub enum Fault {
     /// Nodes lose power at any disk write or any moment and come back later.
     Crash,
-    /// Links between nodes are cut for a while, and lose messages now and then.
+    /// The network between nodes is cut for a while: in two, or one node off, or one way alone. It loses packets now
+    /// and then, connections break, and in some runs streams have room for little.
     Partition,
-    /// Messages are late and roles are held up, sometimes by a lot.
+    /// Packets are late and roles are held up, sometimes by a lot; whole nodes stand still for a while and go on.
     Delay,
-    /// Messages between nodes overtake each other.
+    /// Packets between nodes overtake each other.
     Reorder,
-    /// Messages between nodes arrive twice; clients lose patience and send a request of a session again.
+    /// Packets between nodes arrive twice; clients lose patience and send a request of a session again.
     Duplicate,
     /// Disks are slow, full for a while, and fail to sync now and then: a node may stop then, and comes back.
     Disk,
@@ -113,20 +114,36 @@ impl fmt::Display for Faults {
 pub struct Intensity {
     /// Longest delay of a message between roles of one node.
     pub local_delay_us_max: u64,
-    /// Longest delay of a message between nodes.
+    /// Longest delay of a packet between nodes.
     pub link_delay_us_max: u64,
+    /// How soon a link sends again what is not acknowledged.
+    pub retransmit_us: u64,
+    /// Longest time until a broken connection is made again.
+    pub redial_us_max: u64,
+    /// How long a node is not reached before it is called lost.
+    pub lost_after_us: u64,
+    /// How many bytes a link keeps until they are acknowledged.
+    pub link_bytes_max: u64,
     /// Chance that a message or a role is held up.
     pub stall_chance: u32,
     /// For how long at most.
     pub stall_us_max: u64,
-    /// Chance that a message between nodes may overtake others.
+    /// Mean time between two stands of a node; 0 for none.
+    pub freeze_every_us: u64,
+    /// Longest time that a node stands still.
+    pub freeze_us_max: u64,
+    /// Chance that a packet between nodes may overtake others.
     pub reorder_chance: u32,
-    /// Chance that a message between nodes is delivered twice.
+    /// Chance that a packet between nodes is delivered twice.
     pub duplicate_chance: u32,
-    /// Chance that a message between nodes is lost.
+    /// Chance that a packet between nodes is lost.
     pub drop_chance: u32,
+    /// Mean time between two breaks of a connection; 0 for none.
+    pub break_every_us: u64,
     /// Chance that a client of a session does not wait for its answer.
     pub impatience_chance: u32,
+    /// How long any client of a cluster waits at most before it tries another node; 0 for as long as it takes.
+    pub patience_us_max: u64,
     /// Mean time between two crashes; 0 for none.
     pub crash_every_us: u64,
     /// Longest time that a node stays down.
@@ -163,12 +180,20 @@ impl Intensity {
         Intensity {
             local_delay_us_max: 1 << random.between(0, 6),
             link_delay_us_max: 1 << random.between(5, 10),
+            retransmit_us: 1 << random.between(11, 13),
+            redial_us_max: 1 << random.between(8, 14),
+            lost_after_us: 1 << random.between(15, 19),
+            link_bytes_max: u64::MAX,
             stall_chance: 0,
             stall_us_max: 0,
+            freeze_every_us: 0,
+            freeze_us_max: 0,
             reorder_chance: 0,
             duplicate_chance: 0,
             drop_chance: 0,
+            break_every_us: 0,
             impatience_chance: 0,
+            patience_us_max: 0,
             crash_every_us: 0,
             down_us_max: 0,
             crash_in_recovery_chance: 0,
@@ -186,34 +211,44 @@ impl Intensity {
         }
     }
 
-    /// Draws how hard a seed uses the faults that it may use.
-    pub fn draw(faults: Faults, random: &mut Random) -> Intensity {
+    /// Draws how hard a seed uses the faults that it may use on so many nodes. What happens to one node of several
+    /// lasts longer, so that the others have the time to notice and to do without it.
+    pub fn draw(faults: Faults, nodes: u16, random: &mut Random) -> Intensity {
+        let longer = if nodes > 1 { 4 } else { 0 };
         let mut drawn = Intensity::calm(random);
         // Every kind is asked for in any case, so that leaving one out changes the others of a seed little.
         let only = faults.0.count_ones() == 1;
         let mut uses = |fault| (random.chance(750_000) || only) && faults.has(fault);
         let used = Fault::ALL.map(|(fault, _)| uses(fault));
         let rate = |random: &mut Random| 1 << random.between(10, 17);
+        // A packet that is lost or late holds up all that come after it.
+        let packets = |random: &mut Random| 1 << random.between(8, 15);
         let [crash, partition, delay, reorder, duplicate, disk, clock] = used;
         if crash {
             drawn.crash_every_us = 1 << random.between(9, 15);
-            drawn.down_us_max = 1 << random.between(8, 17);
+            drawn.down_us_max = 1 << random.between(8, 17 + longer);
             drawn.crash_in_recovery_chance = random.below(400_000) as u32;
         }
         if partition {
             drawn.partition_every_us = 1 << random.between(11, 17);
-            drawn.partition_us_max = 1 << random.between(10, 17);
-            drawn.drop_chance = rate(random);
+            drawn.partition_us_max = 1 << random.between(10, 17 + longer);
+            drawn.drop_chance = packets(random);
+            drawn.break_every_us = 1 << random.between(11, 18);
+            if random.chance(250_000) {
+                drawn.link_bytes_max = 1 << random.between(16, 20);
+            }
         }
         if delay {
             drawn.stall_chance = rate(random);
             drawn.stall_us_max = 1 << random.between(8, 16);
+            drawn.freeze_every_us = 1 << random.between(13, 18);
+            drawn.freeze_us_max = 1 << random.between(8, 16 + longer);
         }
         if reorder {
-            drawn.reorder_chance = rate(random);
+            drawn.reorder_chance = packets(random);
         }
         if duplicate {
-            drawn.duplicate_chance = rate(random);
+            drawn.duplicate_chance = packets(random);
             drawn.impatience_chance = 1 << random.between(14, 18);
         }
         if disk {
@@ -226,6 +261,9 @@ impl Intensity {
             drawn.clock_drift = random.below(200_000) as u32;
             drawn.jump_every_us = 1 << random.between(10, 17);
             drawn.jump_us_max = 1 << random.between(10, 34);
+        }
+        if nodes > 1 && faults != Faults::NONE {
+            drawn.patience_us_max = 1 << random.between(17, 21);
         }
         drawn
     }
@@ -250,19 +288,20 @@ mod tests {
     #[test]
     fn a_fault_that_was_not_asked_for_never_happens() {
         for seed in 0..200 {
-            let drawn = Intensity::draw(Faults::NONE, &mut Random::new(seed));
+            let drawn = Intensity::draw(Faults::NONE, 3, &mut Random::new(seed));
             assert_eq!(drawn, Intensity::calm(&mut Random::new(seed)));
-            let drawn = Intensity::draw("crash".parse().unwrap(), &mut Random::new(seed));
+            let drawn = Intensity::draw("crash".parse().unwrap(), 3, &mut Random::new(seed));
             assert_eq!((drawn.stall_chance, drawn.full_every_us, drawn.clock_drift), (0, 0, 0));
+            assert_eq!((drawn.freeze_every_us, drawn.break_every_us, drawn.drop_chance), (0, 0, 0));
         }
     }
 
     #[test]
     fn some_seeds_leave_a_fault_out_and_most_use_it() {
         let alone = Faults::NONE.with(Fault::Crash);
-        assert!((0..50).all(|s| Intensity::draw(alone, &mut Random::new(s)).crash_every_us > 0));
+        assert!((0..50).all(|s| Intensity::draw(alone, 1, &mut Random::new(s)).crash_every_us > 0));
         let used = (0..400)
-            .filter(|s| Intensity::draw(Faults::ALL, &mut Random::new(*s)).crash_every_us > 0)
+            .filter(|s| Intensity::draw(Faults::ALL, 1, &mut Random::new(*s)).crash_every_us > 0)
             .count();
         assert!((200..380).contains(&used), "{used}");
     }

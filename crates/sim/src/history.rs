@@ -41,6 +41,8 @@ pub struct Request {
     pub answers: Vec<Answer>,
     /// How many times a client was told that it was not sequenced.
     pub rejections: u32,
+    /// How many times a client was told that nobody can tell.
+    pub unknowns: u32,
     /// How many times it was sent.
     pub attempts: u32,
 }
@@ -48,7 +50,7 @@ pub struct Request {
 impl Request {
     /// Whether an answer to its last attempt may still come, as far as its answers tell.
     pub fn is_open(&self) -> bool {
-        self.answers.is_empty() && self.rejections < self.attempts
+        self.answers.is_empty() && self.rejections + self.unknowns < self.attempts
     }
 
     /// Whether it cannot have taken effect: every time it was sent, the answer was that it was not sequenced.
@@ -75,6 +77,7 @@ impl History {
             at,
             answers: Vec::new(),
             rejections: 0,
+            unknowns: 0,
             attempts: 1,
         });
         RequestId(self.requests.len() - 1)
@@ -92,7 +95,8 @@ impl History {
         match status {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
             // Says nothing of what the request came to.
-            OutcomeStatus::Superseded | OutcomeStatus::Unknown => {}
+            OutcomeStatus::Superseded => {}
+            OutcomeStatus::Unknown => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 request.answers.push(Answer { moment, status, gsn, reply: reply.to_vec() });
             }

@@ -1,9 +1,9 @@
 //! The simulator: whole clusters on one thread, in virtual time, from one seed.
 //!
 //! It drives the very roles that the runtime drives (DESIGN.md, idea 1), with everything around them that can
-//! go wrong going wrong: late, lost, doubled and reordered messages, partitions, slow and full disks, clocks
-//! that drift and jump, and the loss of power between any two disk operations. It knows the roles' trait and
-//! no engine.
+//! go wrong going wrong: late, lost, doubled and reordered packets, cut networks and broken connections, nodes that
+//! stand still, slow and full disks, clocks that drift and jump, and the loss of power between any two disk
+//! operations. It knows the roles' trait and no engine.
 //!
 //! A run goes: faults while clients ask; then everything is healed and all that is outstanding must end
 //! within a bound ([`Simulator::transition_to_liveness`]); then every node loses power once more and must
@@ -19,6 +19,7 @@ mod client;
 mod clock;
 pub mod faults;
 pub mod history;
+mod network;
 mod node;
 pub mod random;
 pub mod run;
@@ -30,11 +31,11 @@ mod tests;
 pub mod trace;
 pub mod workload;
 
-pub use check::{Violation, ViolationKind};
+pub use check::{NodeLog, Violation, ViolationKind};
 pub use faults::{Fault, Faults};
 pub use history::History;
 pub use random::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};
-pub use system::{FrontDoor, Roles, System};
+pub use system::{Alone, FrontDoor, Roles, System, Ways};
 pub use workload::{Mix, Workload};

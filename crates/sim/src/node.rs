@@ -7,6 +7,8 @@ use ordain_model::Micros;
 use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, Role, TimerId};
 
 use crate::clock::Clock;
+use crate::network::End;
+use crate::simulator::Happening;
 
 /// A node, up or down. Its disk and the offset of its wall clock outlive a crash; nothing else does.
 #[derive(Debug)]
@@ -22,6 +24,12 @@ pub(crate) struct Node<M> {
     /// The node loses power when its disk has been asked for this many operations.
     pub(crate) crash_at_op: Option<u64>,
     pub(crate) clock: Clock,
+    /// Its side of the links to the others, by their number.
+    pub(crate) ends: BTreeMap<usize, End>,
+    /// The node stands still.
+    pub(crate) is_frozen: bool,
+    /// What has come due for it meanwhile.
+    pub(crate) held: Vec<Happening<M>>,
 }
 
 impl<M> Node<M> {
@@ -35,7 +43,23 @@ impl<M> Node<M> {
             sync_failed: false,
             crash_at_op: None,
             clock: Clock::new(Micros(0), 0, 0),
+            ends: BTreeMap::new(),
+            is_frozen: false,
+            held: Vec::new(),
         }
+    }
+
+    /// Everything that a loss of power takes is gone.
+    pub(crate) fn lose_power(&mut self, draw: impl FnMut() -> u64) {
+        self.up = false;
+        self.incarnation += 1;
+        self.roles.clear();
+        self.ends.clear();
+        self.held.clear();
+        self.is_frozen = false;
+        self.crash_at_op = None;
+        self.sync_failed = false;
+        self.disk.crash(draw);
     }
 
     /// Whether every role has heard what it was told of a stop, and all that it asked of the disk is answered.
@@ -56,6 +80,8 @@ impl<M> Node<M> {
 pub(crate) struct Slot<M> {
     pub(crate) role: Box<dyn Role<Message = M>>,
     pub(crate) inbox: VecDeque<Event<M>>,
+    /// For each change of a stream in the inbox, the node to which a fresh one has begun.
+    pub(crate) news: VecDeque<Option<usize>>,
     /// Whether a turn is scheduled.
     pub(crate) awake: bool,
     /// Busy with the step before until then.
@@ -72,6 +98,7 @@ impl<M> Slot<M> {
         Slot {
             role,
             inbox: VecDeque::from([Event::Start]),
+            news: VecDeque::new(),
             awake: false,
             ready_at: Micros(0),
             step_us_max,

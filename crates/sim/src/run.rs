@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use ordain_model::{Abort, Batch, Call, Db, Digest, Micros, OutcomeStatus, system};
+use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
-use crate::check::{Evidence, Violation, ViolationKind, check};
+use crate::check::{Evidence, NodeLog, Violation, ViolationKind, check};
 use crate::faults::Faults;
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
@@ -17,7 +17,7 @@ use crate::workload::Workload;
 pub struct Config {
     /// The seed. Any number is one.
     pub seed: u64,
-    /// How many nodes there are.
+    /// How many nodes there are; what each of them holds is the system's business.
     pub nodes: u16,
     /// How many front doors each has.
     pub doors: u16,
@@ -41,8 +41,8 @@ pub struct Config {
     pub liveness_bound: Micros,
     /// How many events a run may have: the bound on a system that is busy with nothing.
     pub events_max: u64,
-    /// Whether every node loses power at the end, half of them after having stopped in good order, and must come back
-    /// with the same state.
+    /// Whether every node loses power at the end and must come back with the same state: all at once, or one after the
+    /// other, of which some have stopped in good order.
     pub power_cycle: bool,
     /// Whether the system promises real-time order.
     pub strict: bool,
@@ -67,6 +67,17 @@ impl Config {
             events_max: 50_000_000,
             power_cycle: true,
             strict: true,
+        }
+    }
+
+    /// A run of a seed on a cluster, with all faults. Its clients think longer, so that a run lasts long enough for
+    /// nodes to be missed and to be replaced; how long is drawn from the seed.
+    pub fn cluster(seed: u64, nodes: u16) -> Config {
+        Config {
+            nodes,
+            clients: 8 + u32::from(nodes),
+            think_us_max: 4_000 << (seed % 7),
+            ..Config::new(seed)
         }
     }
 }
@@ -127,14 +138,12 @@ pub fn run_seed<'a, S: System>(
     simulator.drain();
     let mut digests = simulator.digests();
     if config.power_cycle && simulator.failed.is_none() {
-        (0..simulator.nodes.len()).for_each(|node| simulator.power_down(node));
-    }
-    let logs = simulator.logs();
-    if config.power_cycle && simulator.failed.is_none() {
+        simulator.power_cycle();
         simulator.drain();
         digests.extend(simulator.digests());
     }
-    let registry = simulator.system.registry();
+    let logs = simulator.logs();
+    let registry = simulator.registry.clone();
     let (digest, verdict) = match simulator.failed.take() {
         Some(violation) => (Digest::default(), Err(violation)),
         None => {
@@ -160,7 +169,7 @@ pub fn run_seed<'a, S: System>(
         aborted: 0,
         rejected: 0,
         unknown: 0,
-        batches: logs.iter().map(|(_, log)| log.len() as u64).sum(),
+        batches: logs.iter().map(|log| log.batches.len() as u64).sum(),
         counts: simulator.counts,
         events: simulator.trace.events(),
         trace_hash: simulator.trace.hash(),
@@ -199,7 +208,7 @@ impl<S: System> Simulator<'_, S> {
             return self.fail(waiting.into_iter().take(8).fold(violation, Violation::of));
         }
         let call = Call::new(system::DIGEST, Db(0));
-        if self.system.registry().get(call.procedure).is_none() {
+        if self.registry.get(call.procedure).is_none() {
             return;
         }
         for node in 0..self.nodes.len() {
@@ -227,12 +236,20 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    /// A node loses power, or stops first: the seed decides.
-    fn power_down(&mut self, node: usize) {
-        if self.random.chance(500_000) {
-            self.stop(node, self.now.plus(self.config.liveness_bound));
-        } else {
-            self.crash(node);
+    /// Every node loses power.
+    fn power_cycle(&mut self) {
+        let nodes = 0..self.nodes.len();
+        if nodes.len() > 1 && self.random.chance(500_000) {
+            return nodes.for_each(|node| self.crash(node));
+        }
+        for node in nodes {
+            let bound = self.now.plus(self.config.liveness_bound);
+            if self.random.chance(500_000) {
+                self.stop(node, bound);
+            } else {
+                self.crash(node);
+            }
+            self.run(bound, |s| !s.nodes[node].up);
         }
     }
 
@@ -242,15 +259,18 @@ impl<S: System> Simulator<'_, S> {
         nodes.filter_map(|node| self.system.digest(node).map(|digest| (node, digest))).collect()
     }
 
-    /// The durable logs.
-    fn logs(&mut self) -> Vec<(NodeId, Vec<Batch>)> {
+    /// The durable logs: what there would be if every node lost power now.
+    fn logs(&mut self) -> Vec<NodeLog> {
         let mut logs = Vec::new();
-        for node in 0..self.nodes.len() {
-            let id = NodeId(node as u16);
-            match self.system.log(id, &mut self.nodes[node].disk.clone()) {
-                Ok(log) => logs.push((id, log)),
+        for number in 0..self.nodes.len() {
+            let node = NodeId(number as u16);
+            let mut disk = self.nodes[number].disk.clone();
+            disk.crash(|| self.random.draw());
+            let partition = self.system.partition(node);
+            match self.system.log(node, &mut disk) {
+                Ok(batches) => logs.push(NodeLog { node, partition, batches }),
                 Err(reason) => {
-                    let text = format!("the log of node {node} cannot be read: {reason}");
+                    let text = format!("the log of node {number} cannot be read: {reason}");
                     self.fail(Violation::new(ViolationKind::Recovery, text));
                 }
             }

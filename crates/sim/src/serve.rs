@@ -1,10 +1,13 @@
 //! The clients' side of the simulator: what happens at the front doors.
 
+use std::sync::Arc;
+
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::{Call, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId};
+use ordain_model::{Call, Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId};
+use ordain_role::PeerChange;
 
 use crate::check::{Violation, ViolationKind};
-use crate::client::{Client, Waiter};
+use crate::client::{Answered, Client, Waiter};
 use crate::history::RequestId;
 use crate::simulator::{Happening, Simulator};
 use crate::system::System;
@@ -27,35 +30,38 @@ impl<S: System> Simulator<'_, S> {
         self.clients.iter().any(|client| client.lanes.iter().any(Option::is_some))
     }
 
-    pub(crate) fn reconnect_clients(&mut self, node: usize) {
+    /// A node has started: whoever has no connection tries to get one.
+    pub(crate) fn reconnect_clients(&mut self) {
         for client in 0..self.clients.len() {
-            if self.doors[self.clients[client].door].node.0 as usize == node {
+            if !self.clients[client].connected {
                 let delay = self.random.tail(2_000);
                 self.after(delay, Happening::Reconnect { client });
             }
         }
     }
 
+    /// A node is gone, and with it its clients' connections: they try other nodes.
     pub(crate) fn disconnect_clients(&mut self, node: usize) {
-        for client in &mut self.clients {
-            if self.doors[client.door].node.0 as usize == node {
-                client.connected = false;
-                if client.session.is_none() {
-                    // Nobody will ever know what became of these.
-                    client.lanes.fill(None);
-                }
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
+            if client.connected && self.doors[client.door].node.0 as usize == node {
+                client.disconnect();
+                let delay = self.random.tail(2_000);
+                self.after(delay, Happening::Reconnect { client: number });
             }
         }
     }
 
+    /// A client connects at any door of any node that is up; one that has a session sends again what it waits for.
     pub(crate) fn reconnect(&mut self, number: usize) {
-        let client = &mut self.clients[number];
-        let node = self.doors[client.door].node;
-        if client.connected || !self.nodes[node.0 as usize].up {
+        let is_up = |door: &usize| self.nodes[self.doors[*door].node.0 as usize].up;
+        let doors: Vec<usize> = (0..self.doors.len()).filter(is_up).collect();
+        if self.clients[number].connected || doors.is_empty() {
             return;
         }
+        let client = &mut self.clients[number];
         client.connected = true;
-        self.change_door(number);
+        client.door = doors[self.random.index(doors.len())];
         for request in self.clients[number].waiting() {
             self.resend(number, request);
         }
@@ -64,13 +70,6 @@ impl<S: System> Simulator<'_, S> {
                 self.think_soon(number, lane);
             }
         }
-    }
-
-    /// The client's next connection is at any door of its node.
-    fn change_door(&mut self, client: usize) {
-        let node = self.doors[self.clients[client].door].node;
-        let doors: Vec<usize> = (0..self.doors.len()).filter(|d| self.doors[*d].node == node).collect();
-        self.clients[client].door = doors[self.random.index(doors.len())];
     }
 
     fn think_soon(&mut self, client: usize, lane: usize) {
@@ -107,10 +106,8 @@ impl<S: System> Simulator<'_, S> {
             return;
         }
         self.trace.note(self.now, format_args!("client {number} drops its connection"));
-        self.change_door(number);
-        for request in self.clients[number].waiting() {
-            self.resend(number, request);
-        }
+        self.clients[number].disconnect();
+        self.reconnect(number);
     }
 
     /// Whether a client waits for just this attempt at a request.
@@ -138,21 +135,37 @@ impl<S: System> Simulator<'_, S> {
         self.submit_at(self.clients[number].door, client, request);
         let attempt = self.history.get(request).attempts;
         let has_session = self.clients[number].session.is_some();
-        if has_session && self.random.chance(self.intensity.impatience_chance) {
-            let patience = self.random.tail(20_000);
+        let is_hasty = has_session && self.random.chance(self.intensity.impatience_chance);
+        let patience = match is_hasty {
+            true => self.random.tail(20_000),
+            false => self.intensity.patience_us_max,
+        };
+        if patience > 0 {
             self.after(patience, Happening::Impatient { client: number, request, attempt });
         }
     }
 
     fn submit_at(&mut self, number: usize, client: Option<usize>, request: RequestId) {
+        let waiter = Waiter { request, client, attempt: self.history.get(request).attempts };
+        let node = &mut self.nodes[self.doors[number].node.0 as usize];
+        if node.is_frozen {
+            // It has arrived, and nobody reads it.
+            node.held.push(Happening::Ask { door: number, life: node.incarnation, waiter });
+        } else {
+            self.enter(number, waiter);
+        }
+    }
+
+    /// A request enters the gateway of a door.
+    pub(crate) fn enter(&mut self, number: usize, waiter: Waiter) {
+        let Waiter { request, attempt, .. } = waiter;
         let door = &mut self.doors[number];
         let asked = self.history.get(request);
-        let (call, args, attempt) = (asked.call, asked.args.clone(), asked.attempts);
+        let (call, args) = (asked.call, asked.args.clone());
         self.trace.note(
             self.now,
             format_args!("ask {} attempt {attempt} door {number} {call:?} {args:02x?}", request.0),
         );
-        let waiter = Waiter { request, client, attempt };
         let ticket = door.ticket(waiter);
         let write = |out: &mut ArgsBuilder<'_>| {
             Args::parse(&args).into_iter().flatten().for_each(|arg| _ = out.push(arg.bytes));
@@ -178,24 +191,44 @@ impl<S: System> Simulator<'_, S> {
     }
 
     pub(crate) fn flush(&mut self, number: usize) {
+        self.doors[number].flushing = false;
+        while let Some((home, chunk)) = self.doors[number].gateway.flush() {
+            self.send_chunk(number, home, chunk);
+        }
+    }
+
+    /// Sends a chunk where it is to be sequenced, or keeps it until there is a way.
+    fn send_chunk(&mut self, number: usize, home: PartitionId, chunk: Arc<Chunk>) {
         let door = &mut self.doors[number];
-        door.flushing = false;
-        let place = door.place;
-        while let Some((_, chunk)) = self.doors[number].gateway.flush() {
-            self.send(place.address, place.engine, Front::Submit(chunk).into());
+        match door.ways.sequencer(home) {
+            Some(sequencer) => {
+                let from = door.address;
+                self.send(from, sequencer, Front::Submit(chunk).into());
+            }
+            None => door.held.push((home, chunk)),
         }
     }
 
     pub(crate) fn take_outcomes(&mut self, number: usize, batch: &OutcomeBatch) {
-        let door = &mut self.doors[number];
-        let mut finished = Vec::new();
-        door.gateway.take_outcomes(batch, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
-        for (ticket, status, gsn, reply) in finished {
-            if let Some(waiter) = self.doors[number].redeem(ticket) {
-                self.answer(waiter, status, gsn, &reply);
-            }
+        for Answered { waiter, status, gsn, reply } in self.doors[number].take_outcomes(batch) {
+            self.answer(waiter, status, gsn, &reply);
         }
         self.flush_soon(number);
+    }
+
+    /// The doors of a node hear what has become of the stream to another.
+    pub(crate) fn tell_doors(&mut self, node: usize, change: PeerChange) {
+        for number in 0..self.doors.len() {
+            if self.doors[number].node.0 as usize != node {
+                continue;
+            }
+            for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
+                self.answer(waiter, status, gsn, &reply);
+            }
+            for (home, chunk) in std::mem::take(&mut self.doors[number].held) {
+                self.send_chunk(number, home, chunk);
+            }
+        }
     }
 
     fn answer(&mut self, waiter: Waiter, status: OutcomeStatus, gsn: Gsn, reply: &[u8]) {
@@ -216,7 +249,8 @@ impl<S: System> Simulator<'_, S> {
             let text = "a request was called superseded although its session waits for it";
             return self.fail(Violation::new(ViolationKind::AcknowledgedLost, text).of(request));
         }
-        let rejected = matches!(status, OutcomeStatus::Busy | OutcomeStatus::Refused);
+        let rejected =
+            matches!(status, OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Unknown);
         if rejected && self.clients[number].session.is_some() {
             let pause = 100 + self.random.tail(10_000);
             self.after(pause, Happening::Resend { client: number, request, attempt });

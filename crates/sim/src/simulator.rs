@@ -1,8 +1,9 @@
 //! The discrete-event driver: one queue of happenings in virtual time, one random source, one thread.
 //!
 //! Everything that a driver promises a role (see `ordain_role`) it keeps, and beyond that it is as unhelpful as
-//! the faults allow: roles of one node run at any relative speed, messages between nodes are late, lost,
-//! doubled and reordered, disks are slow and full, nodes lose power between any two disk operations.
+//! the faults allow: roles of one node run at any relative speed, packets between nodes are late, lost, doubled and
+//! reordered (the module [`crate::network`]), disks are slow and full, nodes stand still and lose power between any
+//! two disk operations.
 //!
 //! Happenings at one time are handled in the order in which they were scheduled, so the run is a function of
 //! the seed alone.
@@ -11,16 +12,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::{self, Debug, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use ordain_model::{Front, Micros};
+use ordain_model::{Front, Micros, Registry};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::{Violation, ViolationKind};
-use crate::client::{Client, Door};
+use crate::client::{Client, Door, Waiter};
 use crate::clock::Clock;
 use crate::faults::Intensity;
 use crate::history::{History, RequestId};
+use crate::network::{Cuts, DRIVER, Packet};
 use crate::node::{FailingDirectory, Node, Slot};
 use crate::random::Random;
 use crate::run::Config;
@@ -31,14 +34,26 @@ use crate::workload::Workload;
 /// Something that will happen. A life is a node's incarnation: what belongs to an earlier one is void.
 #[derive(Debug)]
 pub(crate) enum Happening<M> {
-    /// A message arrives.
-    Deliver { from: Address, from_life: u32, to: Address, to_life: u32, message: M },
+    /// A message arrives at another role of its node.
+    Deliver { life: u32, from: Address, to: Address, message: M },
+    /// A packet arrives from another node.
+    Arrive { from: usize, to: usize, packet: Packet },
+    /// One side of a link has a connection.
+    Connect { here: usize, there: usize, life: u32 },
+    /// One side of a link notices that its connection is gone.
+    Part { here: usize, there: usize, life: u32 },
+    /// A node looks whether another is still there.
+    Beat { here: usize, there: usize, life: u32 },
+    /// A node sends again what another has not acknowledged.
+    Retransmit { here: usize, there: usize, life: u32 },
     /// A role handles the first event of its inbox.
     Turn { node: usize, life: u32, role: u16 },
     /// A timer fires, if this setting of it still holds.
     Timer { node: usize, life: u32, role: u16, timer: TimerId, setting: u64 },
     /// A role's disk operation is carried out.
     Disk { node: usize, life: u32, role: u16 },
+    /// A request reaches a front door that stood still.
+    Ask { door: usize, life: u32, waiter: Waiter },
     /// A front door sends what it has gathered.
     Flush { door: usize, life: u32 },
     /// A client's lane has thought and asks.
@@ -57,12 +72,36 @@ pub(crate) enum Happening<M> {
     Fill { node: usize },
     /// A disk has space again.
     Space { node: usize },
-    /// The network falls apart in two.
+    /// The network falls apart.
     Cut,
     /// The network is whole again.
     Mend,
+    /// A connection breaks.
+    Break,
+    /// A node stands still.
+    Freeze { node: usize },
+    /// It goes on.
+    Thaw { node: usize, life: u32 },
     /// A wall clock jumps.
     Jump { node: usize },
+}
+
+impl<M> Happening<M> {
+    /// The node that cannot let this happen while it stands still.
+    fn node(&self) -> Option<usize> {
+        match self {
+            Happening::Deliver { to, .. } => Some(to.node.0 as usize),
+            Happening::Arrive { to, .. } => Some(*to),
+            Happening::Connect { here, .. }
+            | Happening::Part { here, .. }
+            | Happening::Beat { here, .. }
+            | Happening::Retransmit { here, .. } => Some(*here),
+            Happening::Turn { node, .. } | Happening::Timer { node, .. } | Happening::Disk { node, .. } => {
+                Some(*node)
+            }
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -113,11 +152,24 @@ pub struct Counts {
     pub partitions: u32,
     /// Times that a wall clock jumped.
     pub jumps: u32,
+    /// Times that a node stood still.
+    pub freezes: u32,
+    /// Times that a connection between nodes broke.
+    pub breaks: u32,
+    /// Packets between nodes that were lost.
+    pub packets_lost: u64,
+    /// Times that a node was told that a new stream with another begins.
+    pub streams: u32,
+    /// Times that a node was told that another is lost.
+    pub losses: u32,
+    /// Times that a node was told that a lost one is back.
+    pub returns: u32,
 }
 
 /// A cluster, its clients, and the time in which they live.
 pub struct Simulator<'a, S: System> {
     pub(crate) system: S,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) config: &'a Config,
     pub(crate) intensity: Intensity,
     pub(crate) random: Random,
@@ -134,10 +186,11 @@ pub struct Simulator<'a, S: System> {
     pub(crate) failed: Option<Violation>,
     queue: BinaryHeap<Reverse<Scheduled<S::Message>>>,
     sequence: u64,
-    /// When the last message of each pair of roles arrives: the next one arrives no earlier.
-    links: BTreeMap<(Address, Address), Micros>,
-    /// Which side of the partition each node is on; empty while there is none.
-    sides: Vec<bool>,
+    /// When the last message of each pair of roles of a node arrives: the next one arrives no earlier.
+    lanes: BTreeMap<(Address, Address), Micros>,
+    /// The same for packets of each ordered pair of nodes, unless they are to overtake each other.
+    pub(crate) wires: BTreeMap<(usize, usize), Micros>,
+    pub(crate) cuts: Cuts,
     addresses: BTreeMap<Address, usize>,
 }
 
@@ -163,18 +216,18 @@ impl<'a, S: System> Simulator<'a, S> {
     ) -> Simulator<'a, S> {
         assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
         let mut random = Random::new(config.seed);
-        let intensity = Intensity::draw(config.faults, &mut random);
+        let intensity = Intensity::draw(config.faults, config.nodes, &mut random);
         let registry = system.registry();
         let mut doors = Vec::new();
         for node in 0..config.nodes {
             for n in 0..config.doors {
-                let place = system.door(NodeId(node), n);
-                doors.push(Door::new(NodeId(node), place, registry.clone()));
+                doors.push(Door::new(NodeId(node), system.door(NodeId(node), 0, n)));
             }
         }
-        let addresses = doors.iter().enumerate().map(|(i, door)| (door.place.address, i)).collect();
+        let addresses = doors.iter().enumerate().map(|(i, door)| (door.address, i)).collect();
         let mut simulator = Simulator {
             system,
+            registry,
             config,
             intensity,
             random,
@@ -190,8 +243,9 @@ impl<'a, S: System> Simulator<'a, S> {
             failed: None,
             queue: BinaryHeap::new(),
             sequence: 0,
-            links: BTreeMap::new(),
-            sides: Vec::new(),
+            lanes: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            cuts: Cuts::default(),
             addresses,
         };
         simulator.trace.note(
@@ -225,7 +279,7 @@ impl<'a, S: System> Simulator<'a, S> {
         self.at(self.now.plus(Micros(delay)), happening);
     }
 
-    fn at(&mut self, at: Micros, happening: Happening<S::Message>) {
+    pub(crate) fn at(&mut self, at: Micros, happening: Happening<S::Message>) {
         self.sequence += 1;
         self.queue.push(Reverse(Scheduled { at, sequence: self.sequence, happening }));
     }
@@ -258,11 +312,19 @@ impl<'a, S: System> Simulator<'a, S> {
     }
 
     fn happen(&mut self, happening: Happening<S::Message>) {
+        if let Some(node) = happening.node().filter(|node| self.nodes[*node].is_frozen) {
+            return self.nodes[node].held.push(happening);
+        }
         match happening {
-            Happening::Deliver { from, from_life, to, to_life, message }
-                if self.lives(from.node.0 as usize, from_life) && self.lives(to.node.0 as usize, to_life) =>
-            {
+            Happening::Deliver { life, from, to, message } if self.lives(to.node.0 as usize, life) => {
                 self.deliver(from, to, message);
+            }
+            Happening::Arrive { from, to, packet } => self.arrive(from, to, packet),
+            Happening::Connect { here, there, life } if self.lives(here, life) => self.connect(here, there),
+            Happening::Part { here, there, life } if self.lives(here, life) => self.part(here, there),
+            Happening::Beat { here, there, life } if self.lives(here, life) => self.look(here, there),
+            Happening::Retransmit { here, there, life } if self.lives(here, life) => {
+                self.retransmit(here, there);
             }
             Happening::Turn { node, life, role } if self.lives(node, life) => self.turn(node, role),
             Happening::Timer { node, life, role, timer, setting } if self.lives(node, life) => {
@@ -273,6 +335,9 @@ impl<'a, S: System> Simulator<'a, S> {
                 }
             }
             Happening::Disk { node, life, role } if self.lives(node, life) => self.disk_step(node, role),
+            Happening::Ask { door, life, waiter } if self.lives(self.doors[door].node.0 as usize, life) => {
+                self.enter(door, waiter);
+            }
             Happening::Flush { door, life } if self.lives(self.doors[door].node.0 as usize, life) => {
                 self.flush(door);
             }
@@ -302,17 +367,26 @@ impl<'a, S: System> Simulator<'a, S> {
                 self.after_about(self.intensity.full_every_us, Happening::Fill { node });
             }
             Happening::Cut if !self.healed => {
-                self.sides = (0..self.nodes.len()).map(|_| self.random.chance(500_000)).collect();
+                self.cuts = Cuts::draw(self.nodes.len(), &mut self.random);
                 self.counts.partitions += 1;
-                self.trace.note(self.now, format_args!("partition {:?}", self.sides));
+                self.trace.note(self.now, format_args!("partition{}", self.cuts));
                 let lasts = 1 + self.random.tail(self.intensity.partition_us_max);
                 self.after(lasts, Happening::Mend);
             }
             Happening::Mend if !self.healed => {
                 self.trace.note(self.now, format_args!("partition ends"));
-                self.sides.clear();
+                self.cuts.mend();
                 self.after_about(self.intensity.partition_every_us, Happening::Cut);
             }
+            Happening::Break if !self.healed => {
+                self.break_connection();
+                self.after_about(self.intensity.break_every_us, Happening::Break);
+            }
+            Happening::Freeze { node } if !self.healed => {
+                self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
+                self.freeze(node);
+            }
+            Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
             Happening::Jump { node } if !self.healed => {
                 let far = self.random.tail(self.intensity.jump_us_max) as i64;
                 let by = if self.random.chance(500_000) { far } else { -far };
@@ -341,9 +415,11 @@ impl<'a, S: System> Simulator<'a, S> {
         for node in 0..self.nodes.len() {
             self.after_about(self.intensity.full_every_us, Happening::Fill { node });
             self.after_about(self.intensity.jump_every_us, Happening::Jump { node });
+            self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
         }
         if self.nodes.len() > 1 {
             self.after_about(self.intensity.partition_every_us, Happening::Cut);
+            self.after_about(self.intensity.break_every_us, Happening::Break);
         }
     }
 
@@ -352,12 +428,13 @@ impl<'a, S: System> Simulator<'a, S> {
     pub fn transition_to_liveness(&mut self) {
         self.trace.note(self.now, format_args!("faults end"));
         self.healed = true;
-        self.sides.clear();
+        self.cuts.mend();
         let calm = Intensity::calm(&mut self.random);
         self.intensity = calm;
         for node in 0..self.nodes.len() {
             self.nodes[node].fill(false);
             self.nodes[node].crash_at_op = None;
+            self.thaw(node);
             if !self.nodes[node].up {
                 self.after(0, Happening::Restart { node });
             }
@@ -372,16 +449,14 @@ impl<'a, S: System> Simulator<'a, S> {
         self.counts.crashes += 1;
         let random = &mut self.random;
         let crashed = &mut self.nodes[node];
-        crashed.up = false;
-        crashed.incarnation += 1;
-        crashed.roles.clear();
-        crashed.crash_at_op = None;
-        crashed.sync_failed = false;
-        crashed.disk.crash(|| random.draw());
-        let links = &mut self.links;
-        links.retain(|(from, to), _| from.node.0 as usize != node && to.node.0 as usize != node);
-        self.doors.iter_mut().filter(|door| door.node.0 as usize == node).for_each(Door::reset);
+        crashed.lose_power(|| random.draw());
+        let life = crashed.incarnation;
+        self.lanes.retain(|(from, _), _| from.node.0 as usize != node);
+        for (n, door) in (0..).zip(self.doors.iter_mut().filter(|door| door.node.0 as usize == node)) {
+            *door = Door::new(door.node, self.system.door(door.node, life, n));
+        }
         self.disconnect_clients(node);
+        self.hang_up(node);
         let down = 1 + self.random.tail(self.intensity.down_us_max);
         self.after(down, Happening::Restart { node });
     }
@@ -399,6 +474,29 @@ impl<'a, S: System> Simulator<'a, S> {
         }
         if self.failed.is_none() {
             self.crash(node);
+        }
+    }
+
+    /// A node stands still: whatever comes due for it waits. Its clocks go on.
+    pub fn freeze(&mut self, node: usize) {
+        let frozen = &mut self.nodes[node];
+        if !frozen.up || frozen.is_frozen {
+            return;
+        }
+        frozen.is_frozen = true;
+        let life = frozen.incarnation;
+        self.trace.note(self.now, format_args!("node {node} stands still"));
+        self.counts.freezes += 1;
+        let lasts = 1 + self.random.tail(self.intensity.freeze_us_max);
+        self.after(lasts, Happening::Thaw { node, life });
+    }
+
+    fn thaw(&mut self, node: usize) {
+        if std::mem::take(&mut self.nodes[node].is_frozen) {
+            self.trace.note(self.now, format_args!("node {node} goes on"));
+            for held in std::mem::take(&mut self.nodes[node].held) {
+                self.happen(held);
+            }
         }
     }
 
@@ -430,7 +528,8 @@ impl<'a, S: System> Simulator<'a, S> {
                 numbers.into_iter().for_each(|role| self.wake(number, role));
                 let life = self.nodes[number].incarnation;
                 self.after_about(self.intensity.crash_every_us, Happening::CrashDue { node: number, life });
-                return self.reconnect_clients(number);
+                self.open_links(number);
+                return self.reconnect_clients();
             }
             Ok(Err(reason)) if node.is_full => {
                 self.trace.note(self.now, format_args!("node {number} cannot start: {reason}"));
@@ -444,7 +543,7 @@ impl<'a, S: System> Simulator<'a, S> {
 
     // Roles.
 
-    fn push_event(&mut self, node: usize, role: u16, event: Event<S::Message>) {
+    pub(crate) fn push_event(&mut self, node: usize, role: u16, event: Event<S::Message>) {
         if let Some(slot) = self.nodes[node].roles.get_mut(&role) {
             slot.inbox.push_back(event);
             self.wake(node, role);
@@ -468,6 +567,7 @@ impl<'a, S: System> Simulator<'a, S> {
         slot.awake = false;
         let Some(event) = slot.inbox.pop_front() else { return };
         let name = slot.role.name();
+        let is_news = matches!(&event, Event::Message { from, .. } if from.role == DRIVER);
         self.trace.note(self.now, format_args!("{number}/{role} {name} {}", Shown(&event)));
         let mut out = Outbox::default();
         let stepped = catch_unwind(AssertUnwindSafe(|| {
@@ -492,6 +592,9 @@ impl<'a, S: System> Simulator<'a, S> {
                 return self.crash(number);
             }
             return self.fail(broken(ViolationKind::Halted, reason));
+        }
+        if is_news {
+            self.has_heard(number, role);
         }
         let from = Address { node: NodeId(number as u16), role };
         for (to, message) in out.sends {
@@ -523,44 +626,25 @@ impl<'a, S: System> Simulator<'a, S> {
     // Messages.
 
     pub(crate) fn send(&mut self, from: Address, to: Address, message: S::Message) {
-        let (here, there) = (from.node.0 as usize, to.node.0 as usize);
-        let Some(to_life) = self.nodes.get(there).map(|node| node.incarnation) else {
-            let text = format!("a message was sent to node {there}, which there is not");
+        let Some(there) = self.nodes.get(to.node.0 as usize) else {
+            let text = format!("a message was sent to node {}, which there is not", to.node.0);
             return self.fail(Violation::new(ViolationKind::Invariant, text));
         };
-        let from_life = self.nodes[here].incarnation;
-        let local = here == there;
-        let (most, mut orderly) = match local {
-            true => (self.intensity.local_delay_us_max, true),
-            false => (self.intensity.link_delay_us_max, false),
-        };
-        if !local {
-            let cut = self.sides.get(here) != self.sides.get(there);
-            if cut || self.random.chance(self.intensity.drop_chance) {
-                self.trace.note(self.now, format_args!("lost {from:?} to {to:?}"));
-                return;
-            }
-            orderly = !self.random.chance(self.intensity.reorder_chance);
+        if from.node != to.node {
+            return self.post(from, to, &message);
         }
-        let mut delay = self.random.tail(most);
+        let life = there.incarnation;
+        let mut delay = self.random.tail(self.intensity.local_delay_us_max);
         if self.random.chance(self.intensity.stall_chance) {
             delay += self.random.tail(self.intensity.stall_us_max);
         }
-        let mut at = self.now.plus(Micros(delay));
-        if orderly {
-            let last = self.links.entry((from, to)).or_default();
-            at = at.max(*last);
-            *last = at;
-        }
-        if !local && self.random.chance(self.intensity.duplicate_chance) {
-            let again = at.plus(Micros(self.random.tail(8 * most)));
-            let message = message.clone();
-            self.at(again, Happening::Deliver { from, from_life, to, to_life, message });
-        }
-        self.at(at, Happening::Deliver { from, from_life, to, to_life, message });
+        let last = self.lanes.entry((from, to)).or_default();
+        *last = self.now.plus(Micros(delay)).max(*last);
+        let at = *last;
+        self.at(at, Happening::Deliver { life, from, to, message });
     }
 
-    fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
+    pub(crate) fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
             return match message.try_into() {
                 Ok(Front::Outcomes(batch)) => self.take_outcomes(door, &batch),

@@ -1,30 +1,63 @@
 //! What the simulator has to be told about the system it drives: how a node is built, where its front doors
-//! are, and how its durable log is read back.
+//! are, what it holds, and how its durable log is read back.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Front, GatewayId, Registry};
-use ordain_role::{Address, Directory, NodeId, Role};
+use ordain_gateway::Gateway;
+use ordain_model::{Batch, Digest, Front, PartitionId, PartitionSet, Registry};
+use ordain_role::{Address, Directory, NodeId, PeerChange, Role, Wire};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
 
-/// A place where clients connect: the simulator keeps a gateway there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A place where clients connect, as it is when its node starts.
+#[derive(Debug)]
 pub struct FrontDoor {
-    /// The gateway's number.
-    pub id: GatewayId,
     /// Where outcomes for it are sent.
     pub address: Address,
-    /// Where it sends what its clients ask for.
-    pub engine: Address,
+    /// Its gateway. No life of a node may number its chunks as another did: outcomes of an earlier one may still come.
+    pub gateway: Gateway,
+    /// Where it turns to.
+    pub ways: Box<dyn Ways>,
+}
+
+/// What a front door knows of the nodes around it.
+pub trait Ways: Debug {
+    /// Where a chunk goes whose home is a partition; `None`: nowhere yet.
+    fn sequencer(&mut self, home: PartitionId) -> Option<Address>;
+
+    /// Takes note of what has become of the stream to another node, and says from which partitions no answer may come
+    /// any more to what was asked before.
+    fn change(&mut self, change: PeerChange) -> PartitionSet;
+
+    /// The replica that is to send the outcomes.
+    fn answering(&self) -> u16 {
+        0
+    }
+}
+
+/// The only way of a front door on a node that is alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone(
+    /// Its sequencer.
+    pub Address,
+);
+
+impl Ways for Alone {
+    fn sequencer(&mut self, _home: PartitionId) -> Option<Address> {
+        Some(self.0)
+    }
+
+    fn change(&mut self, _change: PeerChange) -> PartitionSet {
+        PartitionSet::EMPTY
+    }
 }
 
 /// A system under simulation.
 pub trait System {
-    /// What its roles say to each other and to the front doors.
-    type Message: Clone + Debug + From<Front> + TryInto<Front>;
+    /// What its roles say to each other and to the front doors. It crosses nodes as the bytes that it encodes to.
+    type Message: Clone + Debug + From<Front> + TryInto<Front> + From<PeerChange> + Wire;
 
     /// The procedures there are.
     fn registry(&self) -> Arc<Registry>;
@@ -42,17 +75,30 @@ pub trait System {
         disk: &mut dyn Directory,
     ) -> Result<Roles<Self::Message>, String>;
 
-    /// Front door `n` of a node.
-    fn door(&self, node: NodeId, n: u16) -> FrontDoor;
+    /// Front door `n` of a node, in that life of it.
+    fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor;
 
-    /// The batches in a node's durable log, in order. The directory is a copy: recovery may change it.
+    /// The roles of a node that hear what becomes of the streams to other nodes, besides its front doors.
+    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+        let _ = node;
+        Vec::new()
+    }
+
+    /// The partition that a node holds. Nodes that hold the same one are twins: their logs are one sequence.
+    fn partition(&self, node: NodeId) -> PartitionId {
+        let _ = node;
+        PartitionId(0)
+    }
+
+    /// The batches of a node's partition in its durable log, in order. The directory is a copy: recovery may change
+    /// it.
     ///
     /// # Errors
     /// Why the log cannot be read, which is a violation.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
 
-    /// The digest of a node's state, if the system can tell without a transaction. Asked when nothing is
-    /// under way.
+    /// The digest of the whole state as a node knows it, if the system can tell without a transaction. Asked when
+    /// nothing is under way.
     fn digest(&mut self, node: NodeId) -> Option<Digest> {
         let _ = node;
         None

@@ -4,13 +4,13 @@
 mod promises;
 mod toy;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Known, ReferenceExecutor};
 use ordain_role::NodeId;
 
 use crate::workload::procedures;
-use crate::{Config, Fault, Faults, Mix, Report, Simulator, System, ViolationKind, run_seed};
+use crate::{Config, Counts, Fault, Faults, Mix, Report, Simulator, System, ViolationKind, run_seed};
 use toy::{Mistake, Toy};
 
 fn small(seed: u64, faults: Faults) -> Config {
@@ -34,7 +34,7 @@ fn a_right_system_passes_without_faults() {
 
 #[test]
 fn a_right_system_passes_under_each_fault_and_under_all() {
-    let mut seen = crate::Counts::default();
+    let mut seen = Counts::default();
     let (mut unknown, mut rejected) = (0, 0);
     let single = Fault::ALL.iter().map(|(fault, _)| Faults::NONE.with(*fault));
     for faults in single.chain([Faults::ALL, Faults::ALL]) {
@@ -55,12 +55,97 @@ fn a_right_system_passes_under_each_fault_and_under_all() {
     assert!(rejected > 20, "full disks refuse requests: {rejected}");
 }
 
+fn cluster(seed: u64, nodes: u16, faults: Faults) -> Config {
+    Config { txns: 150, faults, ..Config::cluster(seed, nodes) }
+}
+
 #[test]
-fn clients_of_several_nodes_share_one_order() {
+fn a_right_cluster_passes_without_faults() {
     for seed in 0..10 {
-        let faults = "delay,clock".parse().unwrap();
-        let config = Config { nodes: 3, clients: 9, ..small(seed, faults) };
-        assert_eq!(run(&config, None).verdict, Ok(()), "seed {seed}");
+        let report = run(&cluster(seed, 3, Faults::NONE), None);
+        assert_eq!(report.verdict, Ok(()), "seed {seed}");
+        assert_eq!((report.unknown, report.rejected), (0, 0), "seed {seed}");
+        let counts = report.counts;
+        assert_eq!((counts.crashes, counts.packets_lost, counts.freezes, counts.breaks), (3, 0, 0, 0));
+    }
+}
+
+#[test]
+fn a_right_cluster_passes_under_each_fault_and_under_all() {
+    let mut seen = Counts::default();
+    let (mut unknown, mut committed) = (0, 0);
+    let single = Fault::ALL.iter().map(|(fault, _)| Faults::NONE.with(*fault));
+    for faults in single.chain([Faults::ALL, Faults::ALL]) {
+        for seed in 0..15 {
+            let nodes = [2, 3, 6][seed as usize % 3];
+            let report = run(&cluster(seed, nodes, faults), None);
+            assert_eq!(report.verdict, Ok(()), "seed {seed} nodes {nodes} faults {faults}");
+            let counts = report.counts;
+            seen.crashes += counts.crashes - u32::from(nodes);
+            seen.partitions += counts.partitions;
+            seen.breaks += counts.breaks;
+            seen.freezes += counts.freezes;
+            seen.losses += counts.losses;
+            seen.returns += counts.returns;
+            seen.packets_lost += counts.packets_lost;
+            unknown += report.unknown;
+            committed += report.committed;
+        }
+    }
+    assert!(seen.crashes > 100 && seen.partitions > 100 && seen.breaks > 100, "{seen:?}");
+    assert!(seen.freezes > 100 && seen.losses > 20 && seen.returns > 10, "{seen:?}");
+    assert!(seen.packets_lost > 1_000, "{seen:?}");
+    assert!(unknown > 50 && committed > 5_000, "{unknown} {committed}");
+}
+
+#[test]
+fn every_mistake_planted_in_a_cluster_is_found() {
+    for (mistake, faults, expected) in Mistake::CLUSTER {
+        let faults: Faults = faults.parse().unwrap();
+        let found = (0..60).find_map(|seed| run(&cluster(seed, 3, faults), Some(mistake)).verdict.err());
+        let Some(violation) = found else { panic!("{mistake:?} was not found in 60 seeds") };
+        assert!(expected.contains(&violation.kind), "{mistake:?} was found as {violation}");
+    }
+}
+
+/// Clients of sessions go to another node when theirs is gone, and what they ask for again has one effect.
+#[test]
+fn clients_change_nodes_and_requests_take_effect_once() {
+    let mut moved = 0;
+    for seed in 0..10 {
+        let faults = "crash,partition,delay".parse().unwrap();
+        let config = Config { session_chance: 1_000_000, ..cluster(seed, 3, faults) };
+        let mut lines = Vec::new();
+        let mut sink = |line: &str| lines.push(line.to_owned());
+        let report = run_seed(&config, Toy::new(None), &mut Mix::standard(6), Some(&mut sink));
+        assert_eq!((report.verdict, report.unknown), (Ok(()), 0), "seed {seed}");
+        let mut doors: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for line in &lines {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [_, "ask", request, "attempt", _, "door", door, ..] = words[..] {
+                doors.entry(request).or_default().insert(door);
+            }
+        }
+        // Doors 0 and 1 are of node 0, and so on.
+        let nodes = |doors: &BTreeSet<&str>| {
+            doors.iter().map(|door| door.parse::<u32>().unwrap() / 2).collect::<BTreeSet<_>>().len()
+        };
+        moved += doors.values().filter(|doors| nodes(doors) > 1).count();
+    }
+    assert!(moved > 30, "{moved}");
+}
+
+#[test]
+fn a_seed_of_a_cluster_runs_the_same_to_the_last_byte() {
+    for seed in 0..6 {
+        let traced = |lines: &mut Vec<String>| {
+            let config = cluster(seed, 6, Faults::ALL);
+            let mut sink = |line: &str| lines.push(line.to_owned());
+            run_seed(&config, Toy::new(None), &mut Mix::standard(6), Some(&mut sink))
+        };
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        assert_eq!(traced(&mut first), traced(&mut second));
+        assert!(first == second, "the texts of two runs of seed {seed} differ");
     }
 }
 

@@ -1,56 +1,78 @@
-//! The log as one sequence.
+//! The logs as one sequence.
 
 use std::collections::BTreeMap;
 
 use ordain_model::{Batch, Epoch, Gsn, PartitionId};
-use ordain_role::NodeId;
 
-use super::{Violation, ViolationKind};
+use super::{NodeLog, Violation, ViolationKind};
 
-/// Merges the nodes' logs into the serial order. Where several nodes hold the batch of an epoch and partition,
-/// they are replicas and must hold the same bytes.
+/// Merges the nodes' logs into the serial order: the batches of all partitions by epoch and then by partition. Nodes
+/// that hold the same partition are twins: what the one has is the beginning of what the other has.
 ///
 /// # Errors
 /// [`ViolationKind::LogOrder`].
-pub fn merge(logs: &[(NodeId, Vec<Batch>)]) -> Result<Vec<Batch>, Violation> {
-    let mut merged: BTreeMap<(Epoch, PartitionId), (NodeId, &Batch)> = BTreeMap::new();
-    for (node, log) in logs {
-        let mut last: BTreeMap<PartitionId, &Batch> = BTreeMap::new();
-        for batch in log {
-            if let Some(before) = last.insert(batch.partition, batch) {
-                let place = Gsn::new(batch.epoch, batch.partition, 0);
-                if before.epoch >= batch.epoch {
-                    let text = format!(
-                        "the log of node {} holds epoch {} after epoch {}",
-                        node.0, batch.epoch, before.epoch
-                    );
-                    return Err(Violation::new(ViolationKind::LogOrder, text).at(place));
-                }
-                if before.now > batch.now {
-                    let text = format!(
-                        "the time of epoch {} ({}) is before that of epoch {} ({})",
-                        batch.epoch, batch.now, before.epoch, before.now
-                    );
-                    return Err(Violation::new(ViolationKind::LogOrder, text).at(place));
-                }
-            }
-            let key = (batch.epoch, batch.partition);
-            if let Some((other, known)) = merged.insert(key, (*node, batch))
-                && content(known) != content(batch)
-            {
-                let text = format!("nodes {} and {} hold different batches", other.0, node.0);
-                let place = Gsn::new(batch.epoch, batch.partition, 0);
-                return Err(Violation::new(ViolationKind::LogOrder, text).at(place));
-            }
+pub fn merge(logs: &[NodeLog]) -> Result<Vec<Batch>, Violation> {
+    let mut longest: BTreeMap<PartitionId, &NodeLog> = BTreeMap::new();
+    for log in logs {
+        ascends(log)?;
+        let known = longest.entry(log.partition).or_insert(log);
+        agree(known, log)?;
+        if log.batches.len() > known.batches.len() {
+            *known = log;
         }
     }
-    Ok(merged.into_values().map(|(_, batch)| batch.clone()).collect())
+    let mut merged: Vec<Batch> = longest.into_values().flat_map(|log| log.batches.clone()).collect();
+    merged.sort_by_key(place);
+    Ok(merged)
 }
 
-fn content(batch: &Batch) -> Vec<u8> {
-    let mut bytes = batch.encode_head();
-    batch.logged().for_each(|placed| bytes.extend_from_slice(placed.chunk.logged()));
-    bytes
+/// Checks that a log holds its own partition alone, and that epochs and time go on.
+fn ascends(log: &NodeLog) -> Result<(), Violation> {
+    if let Some(batch) = log.batches.iter().find(|batch| batch.partition != log.partition) {
+        let text = format!(
+            "the log of node {}, which holds partition {}, has a batch of partition {}",
+            log.node.0, log.partition, batch.partition
+        );
+        return Err(wrong(batch, text));
+    }
+    for (before, batch) in log.batches.iter().zip(log.batches.iter().skip(1)) {
+        if before.epoch >= batch.epoch {
+            let (node, epoch) = (log.node.0, batch.epoch);
+            let text = format!("the log of node {node} holds epoch {epoch} after epoch {}", before.epoch);
+            return Err(wrong(batch, text));
+        }
+        if before.now > batch.now {
+            let text = format!(
+                "the time of epoch {} ({}) is before that of epoch {} ({})",
+                batch.epoch, batch.now, before.epoch, before.now
+            );
+            return Err(wrong(batch, text));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that of two logs of a partition one is the beginning of the other.
+fn agree(one: &NodeLog, other: &NodeLog) -> Result<(), Violation> {
+    let mut pairs = one.batches.iter().zip(&other.batches);
+    match pairs.find(|(a, b)| place(a) != place(b) || a.encode() != b.encode()) {
+        Some((a, b)) => {
+            let text = format!(
+                "nodes {} and {} hold different batches in one place, of epochs {} and {}",
+                one.node.0, other.node.0, a.epoch, b.epoch
+            );
+            Err(wrong(b, text))
+        }
+        None => Ok(()),
+    }
+}
+
+fn place(batch: &Batch) -> (Epoch, PartitionId) {
+    (batch.epoch, batch.partition)
+}
+
+fn wrong(batch: &Batch, text: String) -> Violation {
+    Violation::new(ViolationKind::LogOrder, text).at(Gsn::new(batch.epoch, batch.partition, 0))
 }
 
 #[cfg(test)]
@@ -58,34 +80,52 @@ mod tests {
     use super::super::fixture::{batch, registry};
     use super::*;
     use crate::workload::procedures as p;
+    use ordain_role::NodeId;
 
-    fn kind(logs: &[(NodeId, Vec<Batch>)]) -> Result<usize, ViolationKind> {
-        merge(logs).map(|log| log.len()).map_err(|violation| violation.kind)
+    fn log(node: u16, partition: u16, batches: &[Batch]) -> NodeLog {
+        NodeLog { node: NodeId(node), partition: PartitionId(partition), batches: batches.to_vec() }
+    }
+
+    fn merged(logs: &[NodeLog]) -> Result<Vec<(u64, u16)>, ViolationKind> {
+        let places = |log: Vec<Batch>| log.iter().map(|b| (b.epoch.0, b.partition.0)).collect();
+        merge(logs).map(places).map_err(|violation| violation.kind)
+    }
+
+    fn add(epoch: u64, partition: u16, key: &str) -> Batch {
+        let mut one = batch(&registry(), epoch, &[(p::INCREMENT, p::COUNTERS, &[key], None)]);
+        one.partition = PartitionId(partition);
+        one
     }
 
     #[test]
     fn a_log_that_goes_back_or_repeats_is_caught() {
-        let registry = registry();
-        let one = |epoch| batch(&registry, epoch, &[(p::INCREMENT, p::COUNTERS, &["n"], None)]);
-        assert_eq!(kind(&[(NodeId(0), vec![one(1), one(4)])]), Ok(2));
-        assert_eq!(kind(&[(NodeId(0), vec![one(4), one(1)])]), Err(ViolationKind::LogOrder));
-        assert_eq!(kind(&[(NodeId(0), vec![one(4), one(4)])]), Err(ViolationKind::LogOrder));
+        let one = |epoch| add(epoch, 0, "n");
+        assert_eq!(merged(&[log(0, 0, &[one(1), one(4)])]), Ok(vec![(1, 0), (4, 0)]));
+        assert_eq!(merged(&[log(0, 0, &[one(4), one(1)])]), Err(ViolationKind::LogOrder));
+        assert_eq!(merged(&[log(0, 0, &[one(4), one(4)])]), Err(ViolationKind::LogOrder));
         let mut late = one(5);
         late.now = ordain_model::Millis(3);
-        assert_eq!(kind(&[(NodeId(0), vec![one(4), late])]), Err(ViolationKind::LogOrder));
+        assert_eq!(merged(&[log(0, 0, &[one(4), late])]), Err(ViolationKind::LogOrder));
     }
 
     #[test]
-    fn replicas_must_hold_the_same_and_partitions_interleave() {
-        let registry = registry();
-        let one = |epoch, key| batch(&registry, epoch, &[(p::INCREMENT, p::COUNTERS, &[key], None)]);
-        let replica = |key| vec![(NodeId(0), vec![one(1, "n")]), (NodeId(1), vec![one(1, key)])];
-        assert_eq!(kind(&replica("n")), Ok(1));
-        assert_eq!(kind(&replica("m")), Err(ViolationKind::LogOrder));
-        let mut other = one(1, "m");
-        other.partition = PartitionId(1);
-        let merged = merge(&[(NodeId(1), vec![other]), (NodeId(0), vec![one(1, "n"), one(2, "n")])]).unwrap();
-        let places: Vec<_> = merged.iter().map(|b| (b.epoch.0, b.partition.0)).collect();
-        assert_eq!(places, [(1, 0), (1, 1), (2, 0)]);
+    fn partitions_interleave_and_keep_to_their_own() {
+        let logs =
+            [log(1, 1, &[add(1, 1, "m"), add(3, 1, "m")]), log(0, 0, &[add(1, 0, "n"), add(2, 0, "n")])];
+        assert_eq!(merged(&logs), Ok(vec![(1, 0), (1, 1), (2, 0), (3, 1)]));
+        assert_eq!(merged(&[log(1, 0, &[add(1, 1, "m")])]), Err(ViolationKind::LogOrder));
+    }
+
+    #[test]
+    fn of_twins_one_has_the_beginning_of_the_other() {
+        let whole = [add(1, 0, "n"), add(2, 0, "n"), add(4, 0, "n")];
+        let places = Ok(vec![(1, 0), (2, 0), (4, 0)]);
+        for known in 0..=3 {
+            assert_eq!(merged(&[log(0, 0, &whole[..known]), log(1, 0, &whole)]), places);
+            assert_eq!(merged(&[log(1, 0, &whole), log(0, 0, &whole[..known])]), places);
+        }
+        for other in [&[add(1, 0, "m")][..], &[add(2, 0, "n")], &[add(1, 0, "n"), add(3, 0, "n")]] {
+            assert_eq!(merged(&[log(0, 0, &whole), log(1, 0, other)]), Err(ViolationKind::LogOrder));
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Serial equivalence (calvin.md, section 8, oracle 1): the reference executor runs the durable log one
 //! transaction at a time, and every acknowledged answer must be the one that it gives.
 //!
-//! Transactions that only read are not logged but have a place in the order like all others: the ones that
-//! were answered are run at their places, between the logged ones. The time that such a transaction saw is
-//! that of its batch; where its batch held reads alone and so is not in the log, it is taken to be that of the
-//! last logged batch before it, so a workload's reads must not depend on the time.
+//! Transactions that only read have a place in the order like all others, and most are not logged (those are in which
+//! several partitions take part): the ones that were answered are run at their places, between those that write. The
+//! time that such a transaction saw is that of its batch; where its batch held reads alone and so is not in the log,
+//! it is taken to be that of the last logged batch before it, so a workload's reads must not depend on the time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,18 +51,20 @@ pub fn check(
             while let Some(read) = reads.next_if(|read| read.answer.gsn <= gsn) {
                 let time = if read.answer.gsn >= start { batch.now } else { now };
                 read.check(registry, &mut reference, time)?;
+                if read.answer.gsn == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
+                    return Err(misplaced(registry, history.get(read.id), txn, gsn).of(read.id));
+                }
             }
             now = batch.now;
+            if txn.read_only && !is_dependent(registry, txn.call.procedure) {
+                // It changes nothing, whoever asked for it and however often; who was answered is among the reads.
+                continue;
+            }
             let expected = reference.run_txn(gsn, batch.now, chunk, txn);
             ledger.settle(gsn, chunk, txn, &expected)?;
             for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
                 if !is_same(registry, request, chunk, txn) {
-                    let text = format!(
-                        "a request for {} was acknowledged where the log holds one for {}",
-                        name(registry, request.call.procedure),
-                        name(registry, txn.call.procedure)
-                    );
-                    return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn).of(id));
+                    return Err(misplaced(registry, request, txn, gsn).of(id));
                 }
                 compare(registry, id, request.call.procedure, answer, &expected)?;
             }
@@ -91,6 +93,15 @@ pub fn check(
         }
         None => Ok(digest),
     }
+}
+
+fn misplaced(registry: &Registry, request: &Request, txn: &Txn, gsn: Gsn) -> Violation {
+    let text = format!(
+        "a request for {} was acknowledged where the log holds one for {}",
+        name(registry, request.call.procedure),
+        name(registry, txn.call.procedure)
+    );
+    Violation::new(ViolationKind::WrongPlace, text).at(gsn)
 }
 
 fn name(registry: &Registry, procedure: ProcedureId) -> String {
@@ -218,8 +229,8 @@ impl Ledger<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Ask, batch, good, registry, reply_int, run, tampered};
-    use super::super::{Evidence, check as check_all};
+    use super::super::fixture::{Ask, batch, batch_of_two, good, registry, reply_int, run, tampered};
+    use super::super::{Evidence, NodeLog, check as check_all};
     use super::*;
     use crate::workload::procedures as p;
     use ordain_model::Micros;
@@ -292,6 +303,31 @@ mod tests {
     }
 
     #[test]
+    fn reads_in_the_log_are_held_to_their_answers_and_owe_nobody() {
+        let registry = registry();
+        let all: Ask<'_> = (p::GET, p::COUNTERS, &["n", "a", "b", "c", "d", "e", "f", "g"], Some((7, 1)));
+        let some: Ask<'_> = (p::GET, p::COUNTERS, &["g", "f", "e", "d", "c", "b", "a", "n"], None);
+        let batches =
+            [batch_of_two(&registry, 1, &[ADD, all]), batch_of_two(&registry, 2, &[ADD, all, some])];
+        let (log, history) = good(&registry, &batches);
+        assert_eq!(log.iter().flat_map(Batch::txns).filter(|(_, _, txn)| txn.read_only).count(), 3);
+        // A request of a session may be read twice, and see two states.
+        assert!(run(&registry, &log, &history).is_ok());
+        for request in [1, 3] {
+            let unanswered = tampered(&history, request, |r| r.answers.clear());
+            assert!(run(&registry, &log, &unanswered).is_ok(), "nobody asked twice, or for nothing");
+            let wrong = tampered(&history, request, |r| r.answers[0].reply = reply_int(8));
+            assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
+        }
+        // The right answer at a place that is another's.
+        let twice = [batch_of_two(&registry, 1, &[all, some])];
+        let (log, history) = good(&registry, &twice);
+        let place = history.get(RequestId(1)).answers[0].gsn;
+        let wrong = tampered(&history, 0, |r| r.answers[0].gsn = place);
+        assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongPlace));
+    }
+
+    #[test]
     fn a_session_s_request_with_two_effects_is_caught_across_attempts() {
         let registry = registry();
         let ask = |attempt| {
@@ -317,7 +353,7 @@ mod tests {
         let registry = registry();
         let (log, history) = good(&registry, &[batch(&registry, 1, &[ADD])]);
         let right = run(&registry, &log, &history).unwrap();
-        let logs = [(NodeId(0), log)];
+        let logs = [NodeLog { node: NodeId(0), partition: ordain_model::PartitionId(0), batches: log }];
         let verdict = |digest| {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
             let evidence = Evidence {

@@ -26,20 +26,20 @@ pub fn clients_number(logged: RequestNo) -> RequestNo {
 pub fn check(log: &[Batch], history: &History) -> Result<(), Violation> {
     let mut places: BTreeMap<(SessionId, RequestNo), Gsn> = BTreeMap::new();
     for (gsn, _, txn) in log.iter().flat_map(Batch::txns) {
-        let Some(session) = txn.call.session else { continue };
+        // A read that was sent twice is two reads, logged or not.
+        let Some(session) = txn.call.session.filter(|_| !txn.read_only) else { continue };
         if let Some(first) = places.insert(session, gsn) {
             let text = format!("request {} of session {} is in the log twice", session.1, session.0);
             return Err(Violation::new(ViolationKind::EffectTwice, text).at(first).at(gsn));
         }
     }
     for (id, request) in history.requests() {
-        // A read that was sent twice is two reads, and each may see another state; so is a reconnaissance
-        // that gave up, which had no effect.
+        // Two reads may see two states; so may a reconnaissance that gave up, which had no effect.
         let lasting = |gsn: Gsn, status| {
             let logged =
                 log.binary_search_by_key(&(gsn.epoch(), gsn.partition()), |b| (b.epoch, b.partition));
             status != OutcomeStatus::Aborted(Abort::Restart)
-                && logged.is_ok_and(|at| log[at].txns().any(|(g, _, _)| g == gsn))
+                && logged.is_ok_and(|at| log[at].txns().any(|(g, _, txn)| g == gsn && !txn.read_only))
         };
         let mut answers = request.answers.iter().filter(|a| lasting(a.gsn, a.status));
         let Some(first) = answers.next() else { continue };

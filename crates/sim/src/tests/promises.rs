@@ -1,14 +1,17 @@
-//! What the driver promises roles, and what it does to links between nodes only when it was told to.
+//! What the driver promises roles, on one node and between two.
 
 use std::sync::{Arc, Mutex};
 
+use ordain_gateway::Gateway;
 use ordain_model::{Batch, Front, GatewayId, Micros, Registry};
 use ordain_role::{
-    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId,
+    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId, Wire,
 };
 
-use crate::system::{FrontDoor, Roles, System};
-use crate::{Config, Faults, Mix, Simulator};
+use crate::network::Cuts;
+use crate::system::{Alone, FrontDoor, Roles, System};
+use crate::{Config, Counts, Fault, Faults, Mix, Simulator};
 
 const SEND: u16 = 0;
 const RECEIVE: u16 = 1;
@@ -17,6 +20,25 @@ const RECEIVE: u16 = 1;
 enum Message {
     Number(u64),
     Front,
+    Peer(PeerChange),
+}
+
+impl From<PeerChange> for Message {
+    fn from(change: PeerChange) -> Message {
+        Message::Peer(change)
+    }
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut Vec<u8>) {
+        if let Message::Number(n) = self {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+    }
+
+    fn decode(_: &Registry, bytes: &[u8]) -> Option<Message> {
+        Some(Message::Number(u64::from_le_bytes(bytes.try_into().ok()?)))
+    }
 }
 
 impl From<Front> for Message {
@@ -71,12 +93,19 @@ impl Role for Sender {
     }
 }
 
-type Heard = Arc<Mutex<Vec<(NodeId, u64)>>>;
+/// A number and who said it, or what has become of the stream to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Number(NodeId, u64),
+    Peer(PeerChange),
+}
+
+type Notes = Arc<Mutex<Vec<Heard>>>;
 
 /// Writes down what it hears, and one file for each, and wants the disk's answers in order. Has some more to write
 /// when its node stops, one file after the other.
 struct Receiver {
-    heard: Heard,
+    heard: Notes,
     asked: u64,
     answered: u64,
     /// How many files it still has to write, once it was told that its node stops.
@@ -107,8 +136,11 @@ impl Role for Receiver {
     fn handle(&mut self, _now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Message { from, message: Message::Number(n) } if self.last.is_none() => {
-                self.heard.lock().unwrap().push((from.node, n));
+                self.heard.lock().unwrap().push(Heard::Number(from.node, n));
                 self.write(out);
+            }
+            Event::Message { message: Message::Peer(change), .. } => {
+                self.heard.lock().unwrap().push(Heard::Peer(change));
             }
             Event::Disk(done) if done.token == self.answered => {
                 self.answered += 1;
@@ -132,7 +164,7 @@ impl Role for Receiver {
 
 #[derive(Default)]
 struct Pair {
-    heard: [Heard; 2],
+    heard: [Notes; 2],
     lives: u32,
 }
 
@@ -160,9 +192,14 @@ impl System for Pair {
         Ok(vec![(SEND, Box::new(sender)), (RECEIVE, Box::new(receiver))])
     }
 
-    fn door(&self, node: NodeId, n: u16) -> FrontDoor {
+    fn door(&self, node: NodeId, _: u32, n: u16) -> FrontDoor {
         let address = Address { node, role: 100 + n };
-        FrontDoor { id: GatewayId::of(node.0, n), address, engine: Address { node, role: RECEIVE } }
+        let gateway = Gateway::new(GatewayId::of(node.0, n), self.registry());
+        FrontDoor { address, gateway, ways: Box::new(Alone(Address { node, role: RECEIVE })) }
+    }
+
+    fn hears_of_peers(&self, _: NodeId) -> Vec<u16> {
+        vec![RECEIVE]
     }
 
     fn log(&mut self, _: NodeId, _: &mut dyn Directory) -> Result<Vec<Batch>, String> {
@@ -170,54 +207,135 @@ impl System for Pair {
     }
 }
 
-/// What node 1 heard from itself and from node 0 in 20 ms.
-fn heard(seed: u64, faults: &str) -> (Vec<u64>, Vec<u64>) {
+/// Lets node 0 and node 1 talk for a while; what node 1 heard, and what happened.
+fn run(seed: u64, faults: &str, for_us: u64) -> (Vec<Heard>, Counts) {
     let faults: Faults = faults.parse().unwrap();
     let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
     let pair = Pair::default();
     let heard = pair.heard[1].clone();
     let mut mix = Mix::bank(1);
     let mut simulator = Simulator::new(pair, &mut mix, &config, None);
-    simulator.run(Micros(20_000), |_| true);
+    simulator.run(Micros(for_us), |_| true);
     assert_eq!(simulator.violation(), None, "seed {seed} faults {faults}");
-    let heard = heard.lock().unwrap();
-    let from = |node| heard.iter().filter(|(n, _)| *n == node).map(|(_, n)| *n).collect();
-    (from(NodeId(1)), from(NodeId(0)))
+    let heard = heard.lock().unwrap().clone();
+    (heard, simulator.counts)
 }
 
-fn is_count(numbers: &[u64]) -> bool {
-    numbers.iter().copied().eq(0..numbers.len() as u64)
+/// The numbers that a node has said, in the streams in which they came.
+fn streams(heard: &[Heard], node: NodeId) -> Vec<Vec<u64>> {
+    let mut streams = vec![Vec::new()];
+    for heard in heard {
+        match heard {
+            Heard::Number(from, n) if *from == node => streams.last_mut().unwrap().push(*n),
+            Heard::Peer(change) if change.node == node && change.state == PeerState::Fresh => {
+                streams.push(Vec::new());
+            }
+            _ => {}
+        }
+    }
+    streams
+}
+
+fn is_consecutive(numbers: &[u64]) -> bool {
+    numbers.windows(2).all(|pair| pair[1] == pair[0] + 1)
 }
 
 #[test]
 fn messages_within_a_node_arrive_in_order_and_once_whatever_happens() {
     for faults in ["none", "delay", "reorder,duplicate,partition", "all"] {
         for seed in 0..30 {
-            let (local, _) = heard(seed, faults);
-            assert!(is_count(&local), "seed {seed} faults {faults}: {local:?}");
+            let local = streams(&run(seed, faults, 20_000).0, NodeId(1)).concat();
+            assert!(is_consecutive(&local) && local.first().is_none_or(|n| *n == 0), "seed {seed} {faults}");
         }
     }
 }
 
 #[test]
-fn links_misbehave_as_told_and_not_otherwise() {
-    let ways = |faults| {
-        let (mut lost, mut doubled, mut overtaken) = (0, 0, 0);
-        for seed in 0..40 {
-            let (_, mut far) = heard(seed, faults);
-            overtaken += u32::from(!far.is_sorted());
-            far.sort_unstable();
-            doubled += u32::from(far.windows(2).any(|w| w[0] == w[1]));
-            far.dedup();
-            lost += u32::from(far.first() != Some(&0) || far.windows(2).any(|w| w[1] - w[0] > 8));
+fn messages_between_nodes_arrive_in_order_and_once_in_each_stream() {
+    let (mut streams_of, mut lost, mut packets_lost) = (0, 0, 0);
+    let single = Fault::ALL.iter().map(|(fault, _)| *fault).map(|fault| Faults::NONE.with(fault).to_string());
+    for faults in single.chain(["reorder,duplicate".to_owned(), "all".to_owned()]) {
+        for seed in 0..20 {
+            let (heard, counts) = run(seed, &faults, 60_000);
+            let streams = streams(&heard, NodeId(0));
+            assert_eq!(streams[0], [], "nothing arrives before the first stream");
+            assert!(streams.iter().all(|stream| is_consecutive(stream)), "seed {seed} faults {faults}");
+            let all = streams.concat();
+            assert!(all.is_sorted_by(|a, b| a < b) || counts.crashes > 0, "seed {seed} faults {faults}");
+            streams_of += streams.len() - 1;
+            lost += u64::from(!is_consecutive(&all));
+            packets_lost += counts.packets_lost;
         }
-        (lost > 0, doubled > 0, overtaken > 0)
-    };
-    assert_eq!(ways("none"), (false, false, false));
-    assert_eq!(ways("partition"), (true, false, false));
-    assert_eq!(ways("reorder"), (false, false, true));
-    let (lost, doubled, _) = ways("duplicate");
-    assert_eq!((lost, doubled), (false, true));
+    }
+    assert!(streams_of > 150 && lost > 5 && packets_lost > 100, "{streams_of} {lost} {packets_lost}");
+}
+
+#[test]
+fn without_faults_there_is_one_stream_and_nothing_of_it_is_lost() {
+    for seed in 0..20 {
+        let (heard, counts) = run(seed, "none", 40_000);
+        let streams = streams(&heard, NodeId(0));
+        assert_eq!((streams.len(), counts.packets_lost, counts.losses), (2, 0, 0), "seed {seed}");
+        assert!(streams[1].len() > 200, "seed {seed}: {}", streams[1].len());
+    }
+}
+
+/// What the wire loses, doubles and turns around does not show; a cut shows as silence, and then it goes on.
+#[test]
+fn a_partition_is_told_and_heals_without_loss() {
+    let (mut losses, mut returns) = (0, 0);
+    for seed in 0..10 {
+        let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
+        let pair = Pair::default();
+        let heard = pair.heard[1].clone();
+        let mut mix = Mix::bank(1);
+        let mut simulator = Simulator::new(pair, &mut mix, &config, None);
+        simulator.intensity.lost_after_us = 1 << 15;
+        simulator.run(Micros(20_000), |_| true);
+        let cut = [(0, 1), (1, 0)];
+        let one_way = seed % 2 == 0;
+        simulator.cuts = if one_way { Cuts::of(&cut[..1]) } else { Cuts::of(&cut) };
+        simulator.run(Micros(150_000), |_| true);
+        simulator.cuts.mend();
+        simulator.run(Micros(300_000), |_| true);
+        assert_eq!(simulator.violation(), None, "seed {seed}");
+        let heard = heard.lock().unwrap();
+        let told = |state| heard.contains(&Heard::Peer(PeerChange { node: NodeId(0), state }));
+        assert!(told(PeerState::Lost) && told(PeerState::Back), "seed {seed}");
+        let streams = streams(&heard, NodeId(0));
+        assert_eq!(streams.len(), 2, "seed {seed}");
+        assert!(is_consecutive(&streams[1]) && streams[1].len() > 1_000, "seed {seed}: {}", streams[1].len());
+        losses += simulator.counts.losses;
+        returns += simulator.counts.returns;
+    }
+    assert!(losses >= 20 && returns == losses, "{losses} {returns}");
+}
+
+/// A node that stands still hears nothing, says nothing and misses nothing.
+#[test]
+fn a_node_that_stood_still_goes_on_where_it_was() {
+    for seed in 0..20 {
+        let faults = Faults::NONE;
+        let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
+        let pair = Pair::default();
+        let heard = pair.heard[1].clone();
+        let mut mix = Mix::bank(1);
+        let mut simulator = Simulator::new(pair, &mut mix, &config, None);
+        simulator.run(Micros(10_000), |_| true);
+        simulator.intensity.freeze_us_max = 1 << 14;
+        let before = heard.lock().unwrap().len();
+        simulator.freeze(1);
+        let is_still = |s: &Simulator<'_, Pair>| s.nodes[1].is_frozen;
+        simulator.run(Micros(100_000), |s| is_still(s) && s.nodes[1].held.len() < 20);
+        if is_still(&simulator) {
+            assert_eq!(heard.lock().unwrap().len(), before, "seed {seed}");
+        }
+        simulator.run(Micros(200_000), |_| true);
+        assert_eq!((simulator.violation(), simulator.counts.freezes), (None, 1), "seed {seed}");
+        let heard = heard.lock().unwrap();
+        assert!(heard.len() > before + 1_000, "seed {seed}");
+        assert!([0, 1].map(NodeId).iter().all(|node| is_consecutive(&streams(&heard, *node).concat())));
+    }
 }
 
 /// A node that stops loses nothing that its roles asked of the disk then, or upon its answers; then it is down.
@@ -234,7 +352,8 @@ fn a_stop_in_good_order_is_told_once_and_waits_for_the_disk() {
         assert_eq!(simulator.violation(), None, "seed {seed}");
         assert!(!simulator.nodes[1].up && simulator.nodes[0].up);
         let files = simulator.nodes[1].disk.list().unwrap();
-        assert_eq!(files.len(), heard.lock().unwrap().len() + 5, "seed {seed}");
+        let numbers = heard.lock().unwrap().iter().filter(|h| matches!(h, Heard::Number(..))).count();
+        assert_eq!(files.len(), numbers + 5, "seed {seed}");
         assert!(files.iter().all(|(_, len)| *len == 9), "seed {seed}: {files:?}");
         // And it starts again.
         simulator.run(Micros(20_000_000), |s| !s.nodes[1].up);

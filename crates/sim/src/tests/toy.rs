@@ -1,22 +1,28 @@
 //! The smallest system that keeps the promises: one role orders requests and logs them, another runs the
-//! durable batches through the reference executor. Mistakes can be planted in it.
+//! durable batches through the reference executor. In a cluster the other nodes follow: they log and run copies of the
+//! batches. Mistakes can be planted in it.
+
+mod follow;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use ordain_gateway::Gateway;
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
-    Batch, Chunk, Digest, Epoch, Front, GatewayId, Gsn, Lookup, Millis, OutcomeBatch, OutcomeStatus,
-    PartitionId, Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
+    Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
+    OutcomeBatch, OutcomeStatus, PartitionId, PartitionSet, Placed, ReferenceExecutor, Registry, RequestNo,
+    SessionId, reference, wire,
 };
-use ordain_model::{Micros, reference};
 use ordain_role::{
-    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId,
+    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId, Wire,
 };
 
 use crate::ViolationKind;
 use crate::check::fixture;
-use crate::system::{FrontDoor, Roles, System};
+use crate::system::{FrontDoor, Roles, System, Ways};
+use follow::{FOLLOW, Follow};
 
 const ORDER: u16 = 0;
 const EXECUTE: u16 = 1;
@@ -63,6 +69,12 @@ pub enum Mistake {
     RunRefused,
     /// The state digest that is told is wrong.
     WrongDigest,
+    /// A follower that asks is not sent what it has missed.
+    SkipMissed,
+    /// A follower logs something else now and then.
+    ForkCopy,
+    /// A request that was sequenced for one node is sequenced again for another.
+    ForgetOtherNodes,
 }
 
 impl Mistake {
@@ -89,7 +101,7 @@ impl Mistake {
                 "duplicate",
                 &[V::AnswersDiffer, V::WrongAnswer, V::WrongPlace, V::AcknowledgedLost],
             ),
-            (Mistake::ReuseEpochs, "crash", &[V::RealTime, V::WrongAnswer]),
+            (Mistake::ReuseEpochs, "crash", &[V::RealTime, V::WrongAnswer, V::WrongPlace]),
             (Mistake::TimeGoesBack, "clock", &[V::LogOrder]),
             (Mistake::KeepAborted, "none", &[V::WrongAnswer, V::WrongState]),
             (Mistake::BreakInvariant, "none", &[V::Invariant]),
@@ -99,12 +111,74 @@ impl Mistake {
             (Mistake::WrongDigest, "none", &[V::WrongState]),
         ]
     };
+
+    /// The same for those that take a cluster.
+    pub const CLUSTER: [(Mistake, &'static str, &'static [ViolationKind]); 4] = {
+        use ViolationKind as V;
+        [
+            (Mistake::SkipMissed, "crash", &[V::Halted]),
+            (Mistake::ForkCopy, "none", &[V::LogOrder]),
+            (Mistake::ForgetOtherNodes, "crash", &[V::EffectTwice]),
+            (Mistake::AckBeforeDurable, "crash", &[V::AcknowledgedLost, V::LogOrder, V::Halted, V::RealTime]),
+        ]
+    };
 }
 
 #[derive(Clone, Debug)]
 pub enum Message {
     Front(Front),
+    /// Between the roles of the main node.
     Run(Arc<Batch>),
+    /// To a follower: the batch that comes after the one of epoch `before`.
+    Copy {
+        before: Epoch,
+        batch: Arc<Batch>,
+    },
+    /// From a follower: it wants all batches after this epoch, and those to come.
+    Follow {
+        after: Epoch,
+    },
+    Peer(PeerChange),
+}
+
+impl From<PeerChange> for Message {
+    fn from(change: PeerChange) -> Message {
+        Message::Peer(change)
+    }
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Front(front) => {
+                wire::u8(out, 0);
+                front.encode(out);
+            }
+            Message::Copy { before, batch } => {
+                wire::u8(out, 1);
+                wire::u64(out, before.0);
+                out.extend(batch.encode());
+            }
+            Message::Follow { after } => {
+                wire::u8(out, 2);
+                wire::u64(out, after.0);
+            }
+            Message::Run(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
+        }
+    }
+
+    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Message> {
+        let mut bytes = wire::Reader(bytes);
+        Some(match bytes.u8()? {
+            0 => Message::Front(Front::decode(registry, &mut bytes)?),
+            1 => Message::Copy {
+                before: Epoch(bytes.u64()?),
+                batch: Arc::new(Batch::decode(registry, bytes.0).ok()?),
+            },
+            2 => Message::Follow { after: Epoch(bytes.u64()?) },
+            _ => return None,
+        })
+    }
 }
 
 impl From<Front> for Message {
@@ -119,21 +193,24 @@ impl TryFrom<Message> for Front {
     fn try_from(message: Message) -> Result<Front, ()> {
         match message {
             Message::Front(front) => Ok(front),
-            Message::Run(_) => Err(()),
+            _ => Err(()),
         }
     }
 }
 
-/// The system: node 0 does everything; the front doors of other nodes send their requests to it.
+/// The digest of each node's state, and the last logged batch in it.
+type Digests = Arc<Mutex<BTreeMap<NodeId, (Epoch, Digest)>>>;
+
+/// The system: node 0 orders and answers everything; the front doors of other nodes send their requests to it.
 pub struct Toy {
     registry: Arc<Registry>,
     mistake: Option<Mistake>,
-    digest: Arc<Mutex<Option<Digest>>>,
+    digests: Digests,
 }
 
 impl Toy {
     pub fn new(mistake: Option<Mistake>) -> Toy {
-        Toy { registry: fixture::registry(), mistake, digest: Arc::default() }
+        Toy { registry: fixture::registry(), mistake, digests: Arc::default() }
     }
 
     fn open(&self, disk: &mut dyn Directory) -> Result<(LogWriter, Vec<Batch>), String> {
@@ -162,7 +239,9 @@ impl System for Toy {
         disk: &mut dyn Directory,
     ) -> Result<Roles<Message>, String> {
         if node != MAIN {
-            return Ok(Vec::new());
+            let (log, batches) = self.open(disk)?;
+            let follow = Follow::new(node, self, log, &batches);
+            return Ok(vec![(FOLLOW, Box::new(follow))]);
         }
         if self.mistake == Some(Mistake::DamageLog) && incarnation > 0 {
             let (file, _) = disk.list().map_err(|e| e.to_string())?.remove(0);
@@ -180,6 +259,8 @@ impl System for Toy {
             sealed: VecDeque::new(),
             seen: BTreeSet::new(),
             asked: 0,
+            logged: Vec::new(),
+            followers: BTreeSet::new(),
         };
         let mut execute = Execute {
             mistake: self.mistake,
@@ -187,7 +268,8 @@ impl System for Toy {
             reference: ReferenceExecutor::new(self.registry.clone()),
             outcomes: BTreeMap::new(),
             run: 0,
-            digest: self.digest.clone(),
+            digests: self.digests.clone(),
+            last: Epoch(0),
         };
         if has(Mistake::ReuseEpochs) {
             order.epoch = Epoch(0);
@@ -195,30 +277,53 @@ impl System for Toy {
         for batch in batches {
             order.epoch = order.epoch.max(batch.epoch);
             order.now = batch.now;
-            order.seen.extend(batch.txns().filter_map(|(_, _, txn)| txn.call.session));
+            let sessions = batch.txns().filter_map(|(_, _, txn)| txn.call.session);
+            order.seen.extend(sessions.map(|session| (NodeId(0), session)));
             execute.run(&batch, &mut Outbox::default());
+            order.logged.push(Arc::new(batch));
         }
         Ok(vec![(ORDER, Box::new(order)), (EXECUTE, Box::new(execute))])
     }
 
-    fn door(&self, node: NodeId, n: u16) -> FrontDoor {
-        FrontDoor {
-            id: GatewayId::of(node.0, n),
-            address: Address { node, role: DOORS + n },
-            engine: Address { node: MAIN, role: ORDER },
-        }
+    fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
+        let (id, layout) = (GatewayId::of(node.0, n), Arc::new(Layout::single(1)));
+        let first = ChunkNo(u64::from(incarnation) << 32);
+        let gateway = Gateway::in_cluster(id, self.registry.clone(), layout, (0, PartitionId(0)), first);
+        let ways = Box::new(ToMain { has_met: node == MAIN });
+        FrontDoor { address: Address { node, role: DOORS + n }, gateway, ways }
     }
 
-    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
-        if node != MAIN {
-            return Ok(Vec::new());
-        }
+    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+        vec![if node == MAIN { ORDER } else { FOLLOW }]
+    }
+
+    fn log(&mut self, _: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
         self.open(disk).map(|(_, batches)| batches)
     }
 
+    /// A follower that has not heard of the last batch has another state, and rightly.
     fn digest(&mut self, node: NodeId) -> Option<Digest> {
-        let digest = *self.digest.lock().ok()?;
-        digest.filter(|_| node == MAIN)
+        let digests = self.digests.lock().ok()?;
+        let (last, _) = digests.get(&MAIN)?;
+        digests.get(&node).filter(|(epoch, _)| epoch == last).map(|(_, digest)| *digest)
+    }
+}
+
+/// Everything is asked of the main node, once it has been met.
+#[derive(Debug)]
+struct ToMain {
+    has_met: bool,
+}
+
+impl Ways for ToMain {
+    fn sequencer(&mut self, _: PartitionId) -> Option<Address> {
+        self.has_met.then_some(Address { node: MAIN, role: ORDER })
+    }
+
+    fn change(&mut self, change: PeerChange) -> PartitionSet {
+        let is_new = change.node == MAIN && change.state == PeerState::Fresh;
+        let owes = is_new && std::mem::replace(&mut self.has_met, true);
+        PartitionSet::all(u16::from(owes))
     }
 }
 
@@ -241,8 +346,13 @@ struct Order {
     open: Vec<Arc<Chunk>>,
     /// Not durable yet, or behind one that is not.
     sealed: VecDeque<Sealed>,
-    seen: BTreeSet<(SessionId, RequestNo)>,
+    /// Requests of sessions that were sequenced; for the mistake that minds, with the node that asked.
+    seen: BTreeSet<(NodeId, (SessionId, RequestNo))>,
     asked: u64,
+    /// What is logged and durable.
+    logged: Vec<Arc<Batch>>,
+    /// Who has all of that, or has it on its way.
+    followers: BTreeSet<NodeId>,
 }
 
 const RETRY: TimerId = TimerId(1);
@@ -269,7 +379,9 @@ impl Order {
             let mut skipped = Vec::new();
             for txn in chunk.txns().iter().filter(|txn| !txn.read_only) {
                 let Some((session, request)) = txn.call.session else { continue };
-                if !self.seen.insert((session, request)) && !self.has(Mistake::ForgetSession) {
+                let node = if self.has(Mistake::ForgetOtherNodes) { chunk.gateway.node() } else { 0 };
+                let is_new = self.seen.insert((NodeId(node), (session, request)));
+                if !is_new && !self.has(Mistake::ForgetSession) {
                     skipped.push(txn.index);
                     let (gateway, chunk, index) = (chunk.gateway, chunk.number, txn.index);
                     batch.lookups.push(Lookup { session, request, gateway, chunk, index });
@@ -299,6 +411,13 @@ impl Order {
             }
             let address = Address { node: MAIN, role: EXECUTE };
             out.send(address, Message::Run(first.batch.clone()));
+            if first.logged {
+                let before = self.logged.last().map_or(Epoch(0), |batch| batch.epoch);
+                for node in &self.followers {
+                    out.send(follow::of(*node), Message::Copy { before, batch: first.batch.clone() });
+                }
+                self.logged.push(first.batch.clone());
+            }
             self.sealed.pop_front();
         }
         while let Some(DiskRequest { token, mut ops }) = self.log.next_request() {
@@ -348,6 +467,20 @@ impl Role for Order {
                     self.seal(now, out);
                 }
             }
+            Event::Message { message: Message::Peer(change), .. } => {
+                if change.state == PeerState::Fresh {
+                    self.followers.remove(&change.node);
+                }
+            }
+            Event::Message { from, message: Message::Follow { after } } => {
+                let mut before = after;
+                let skips = self.has(Mistake::SkipMissed);
+                for batch in self.logged.iter().filter(|batch| batch.epoch > after && !skips) {
+                    out.send(from, Message::Copy { before, batch: batch.clone() });
+                    before = batch.epoch;
+                }
+                self.followers.insert(from.node);
+            }
             Event::Message { .. } => out.halt("not for me"),
             Event::Disk(mut done) => {
                 if self.has(Mistake::IgnoreFailedSync) {
@@ -385,7 +518,9 @@ struct Execute {
     reference: ReferenceExecutor,
     outcomes: BTreeMap<(SessionId, RequestNo), reference::Result>,
     run: u64,
-    digest: Arc<Mutex<Option<Digest>>>,
+    digests: Digests,
+    /// The last logged batch that was run.
+    last: Epoch,
 }
 
 impl Execute {
@@ -406,7 +541,7 @@ impl Execute {
                 self.reference.run_txn(gsn, batch.now, chunk, txn)
             };
             if has(Mistake::KeepAborted) && result.status != OutcomeStatus::Committed {
-                let mut write = Chunk::new(GatewayId(0), ordain_model::ChunkNo(0));
+                let mut write = Chunk::new(GatewayId(0), ChunkNo(0));
                 let call = ordain_model::Call::new(
                     crate::workload::procedures::INCREMENT,
                     crate::workload::procedures::COUNTERS,
@@ -441,8 +576,11 @@ impl Execute {
         if has(Mistake::WrongDigest) {
             digest.add(1);
         }
-        if let Ok(mut told) = self.digest.lock() {
-            *told = Some(digest);
+        if batch.is_logged() {
+            self.last = batch.epoch;
+        }
+        if let Ok(mut told) = self.digests.lock() {
+            told.insert(MAIN, (self.last, digest));
         }
     }
 }

@@ -1,0 +1,380 @@
+//! The network between nodes: the same [`Link`]s that the runtime keeps, over a network that does what it likes.
+//!
+//! Every node has an [`End`] toward every other. What a role sends to another node goes into the link there, encoded;
+//! the link's frames cross the network as packets, which are late, lost, doubled and reordered as far as the faults
+//! allow and are held up nowhere by the order of connections; and what the other link makes of them is given to the
+//! roles at once, in order. Connections break, on each side in its own time, and nodes say hello again. A node that
+//! has not been reached for a while is told of as lost.
+//!
+//! As in the runtime, what a role sends before it has handled the news of a fresh stream is dropped with the old one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_link::{Frame, Life, Link, Received};
+use ordain_model::Micros;
+use ordain_role::{Address, Event, NodeId, PeerChange, PeerState, Wire};
+
+use crate::check::{Violation, ViolationKind};
+use crate::random::Random;
+use crate::simulator::{Happening, Simulator};
+use crate::system::System;
+
+/// The role number under which the driver itself speaks to roles.
+pub(crate) const DRIVER: u16 = u16::MAX;
+
+/// What a message costs a link besides its bytes.
+const HEAD: usize = 16;
+
+/// A message on its way to another node, between two of its roles.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    from: u16,
+    to: u16,
+    bytes: Arc<[u8]>,
+}
+
+/// What crosses the network.
+#[derive(Clone, Debug)]
+pub(crate) enum Packet {
+    Frame(Frame<Parcel>),
+    /// The sender has nothing to say, and is there.
+    Alive,
+}
+
+/// A node's side of its link with another.
+#[derive(Debug)]
+pub(crate) struct End {
+    link: Link<Parcel>,
+    is_connected: bool,
+    /// When the other node was last known to hear this one, and to be heard.
+    reached: Micros,
+    /// A look at what has to be sent again is scheduled.
+    is_watched: bool,
+    /// How soon the next one is; grows while nothing moves.
+    pause: u64,
+    /// The latest number that was acknowledged, and the same when it was last looked at.
+    acknowledged: u64,
+    seen: u64,
+    /// How often each role has yet to hear that the stream is a fresh one.
+    unheard: BTreeMap<u16, u32>,
+}
+
+impl End {
+    fn new(life: Life, limit: usize, now: Micros) -> End {
+        End {
+            link: Link::new(life, limit),
+            is_connected: false,
+            reached: now,
+            is_watched: false,
+            pause: 0,
+            acknowledged: 0,
+            seen: 0,
+            unheard: BTreeMap::new(),
+        }
+    }
+}
+
+/// Which ways between nodes are cut.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts(BTreeSet<(usize, usize)>);
+
+impl Cuts {
+    /// Draws a partition: the nodes fall in two, or one is off; both ways or one.
+    pub(crate) fn draw(nodes: usize, random: &mut Random) -> Cuts {
+        let side: Vec<bool> = match random.below(3) {
+            0 => (0..nodes).map(|_| random.chance(500_000)).collect(),
+            1 => {
+                let off = random.index(nodes);
+                (0..nodes).map(|node| node == off).collect()
+            }
+            _ => {
+                let off = random.index(nodes);
+                (0..nodes).map(|node| node != off).collect()
+            }
+        };
+        let one_way = random.chance(330_000);
+        let is_cut = |from: usize, to: usize| side[from] != side[to] && (side[from] || !one_way);
+        let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        Cuts(ways.filter(|(from, to)| is_cut(*from, *to)).collect())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(ways: &[(usize, usize)]) -> Cuts {
+        Cuts(ways.iter().copied().collect())
+    }
+
+    pub(crate) fn mend(&mut self) {
+        self.0.clear();
+    }
+
+    fn has(&self, from: usize, to: usize) -> bool {
+        self.0.contains(&(from, to))
+    }
+}
+
+impl std::fmt::Display for Cuts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|(from, to)| write!(f, " {from}>{to}"))
+    }
+}
+
+impl<S: System> Simulator<'_, S> {
+    /// A node has started: it has a link to every other, and connects.
+    pub(crate) fn open_links(&mut self, here: usize) {
+        let life = self.nodes[here].incarnation;
+        let limit = usize::try_from(self.intensity.link_bytes_max).unwrap_or(usize::MAX);
+        let others = (0..self.nodes.len()).filter(|there| *there != here);
+        let ends: BTreeMap<usize, End> =
+            others.map(|there| (there, End::new(Life(u64::from(life) + 1), limit, self.now))).collect();
+        for there in ends.keys().copied().collect::<Vec<_>>() {
+            self.connect_soon(here, there);
+            let first = self.random.between(1, self.beat());
+            self.after(first, Happening::Beat { here, there, life });
+        }
+        self.nodes[here].ends = ends;
+    }
+
+    /// A node is gone: some of the others notice at once, the rest when they do not hear of it any more.
+    pub(crate) fn hang_up(&mut self, gone: usize) {
+        for here in 0..self.nodes.len() {
+            if self.nodes[here].ends.contains_key(&gone) && self.random.chance(500_000) {
+                let delay = self.random.tail(self.intensity.link_delay_us_max);
+                let life = self.nodes[here].incarnation;
+                self.after(delay, Happening::Part { here, there: gone, life });
+            }
+        }
+    }
+
+    /// A connection breaks: any one, on each side in its time.
+    pub(crate) fn break_connection(&mut self) {
+        let here = self.random.index(self.nodes.len());
+        let there = (here + 1 + self.random.index(self.nodes.len() - 1)) % self.nodes.len();
+        self.counts.breaks += 1;
+        self.trace.note(self.now, format_args!("connection {here}-{there} breaks"));
+        for (here, there) in [(here, there), (there, here)] {
+            let life = self.nodes[here].incarnation;
+            let delay = self.random.tail(self.intensity.link_delay_us_max);
+            self.after(delay, Happening::Part { here, there, life });
+        }
+    }
+
+    /// One side has noticed that its connection is gone; it dials again soon.
+    pub(crate) fn part(&mut self, here: usize, there: usize) {
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        if std::mem::take(&mut end.is_connected) {
+            end.link.parted();
+            self.connect_soon(here, there);
+        }
+    }
+
+    fn connect_soon(&mut self, here: usize, there: usize) {
+        let life = self.nodes[here].incarnation;
+        let delay = self.random.tail(self.intensity.redial_us_max);
+        self.after(delay, Happening::Connect { here, there, life });
+    }
+
+    /// One side has a connection.
+    pub(crate) fn connect(&mut self, here: usize, there: usize) {
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        end.is_connected = true;
+        end.pause = 0;
+        end.link.connected();
+        self.pump(here, there);
+    }
+
+    /// How often a node says that it is there.
+    fn beat(&self) -> u64 {
+        self.intensity.lost_after_us / 4 + 1
+    }
+
+    /// A node looks whether another is still there, and says that it is itself.
+    pub(crate) fn look(&mut self, here: usize, there: usize) {
+        let (beat, lost_after) = (self.beat(), self.intensity.lost_after_us);
+        let life = self.nodes[here].incarnation;
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        if self.now.since(end.reached).0 >= lost_after {
+            if let Some(state) = end.link.lost() {
+                self.tell(here, there, state);
+            }
+            self.part(here, there);
+        } else if end.is_connected && !end.link.is_waiting() {
+            self.transmit(here, there, Packet::Alive);
+        }
+        self.after(beat, Happening::Beat { here, there, life });
+    }
+
+    /// A role sends something to a role of another node.
+    pub(crate) fn post(&mut self, from: Address, to: Address, message: &S::Message) {
+        let (here, there) = (from.node.0 as usize, to.node.0 as usize);
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let size = bytes.len() + HEAD;
+        let parcel = Parcel { from: from.role, to: to.role, bytes: bytes.into() };
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        if end.unheard.contains_key(&from.role) || !end.link.send(parcel, size) {
+            self.trace.note(self.now, format_args!("no stream that {from:?} knows of to {to:?}: lost"));
+        }
+        self.pump(here, there);
+    }
+
+    /// Sends what a link has to send.
+    fn pump(&mut self, here: usize, there: usize) {
+        loop {
+            let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+            let Some(frame) = end.link.poll() else { break };
+            self.transmit(here, there, Packet::Frame(frame));
+        }
+        self.watch(here, there);
+    }
+
+    /// Sees to it that what is not acknowledged is sent again.
+    fn watch(&mut self, here: usize, there: usize) {
+        let shortest = self.intensity.retransmit_us;
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        if !end.is_watched && end.link.is_waiting() {
+            end.is_watched = true;
+            end.seen = end.acknowledged;
+            end.pause = end.pause.clamp(shortest, 16 * shortest);
+            let (delay, life) = (end.pause, self.nodes[here].incarnation);
+            self.after(delay, Happening::Retransmit { here, there, life });
+        }
+    }
+
+    /// Some time has passed since something was sent.
+    pub(crate) fn retransmit(&mut self, here: usize, there: usize) {
+        let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
+        end.is_watched = false;
+        if end.link.is_waiting() && end.seen == end.acknowledged {
+            end.pause *= 2;
+            end.link.resend();
+        } else {
+            end.pause = 0;
+        }
+        self.pump(here, there);
+    }
+
+    fn transmit(&mut self, from: usize, to: usize, packet: Packet) {
+        if self.cuts.has(from, to) || self.random.chance(self.intensity.drop_chance) {
+            self.counts.packets_lost += 1;
+            return;
+        }
+        let most = self.intensity.link_delay_us_max;
+        let mut delay = self.random.tail(most);
+        if self.random.chance(self.intensity.stall_chance) {
+            delay += self.random.tail(self.intensity.stall_us_max);
+        }
+        let mut at = self.now.plus(Micros(delay));
+        if !self.random.chance(self.intensity.reorder_chance) {
+            let last = self.wires.entry((from, to)).or_default();
+            at = at.max(*last);
+            *last = at;
+        }
+        if self.random.chance(self.intensity.duplicate_chance) {
+            let again = at.plus(Micros(self.random.tail(8 * most)));
+            self.at(again, Happening::Arrive { from, to, packet: packet.clone() });
+        }
+        self.at(at, Happening::Arrive { from, to, packet });
+    }
+
+    /// A packet has come through.
+    pub(crate) fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
+        let now = self.now;
+        let Some(end) = self.nodes[to].ends.get_mut(&from).filter(|end| end.is_connected) else { return };
+        let frame = match packet {
+            Packet::Frame(frame) => frame,
+            Packet::Alive => {
+                end.reached = now;
+                return;
+            }
+        };
+        match &frame {
+            Frame::Data { received, .. } | Frame::Ack { received, .. } => {
+                end.acknowledged = *received;
+                end.reached = now;
+            }
+            // One that is not settled may come from a node that does not hear this one.
+            Frame::Hello(hello) if hello.is_settled => end.reached = now,
+            Frame::Hello(_) => {}
+        }
+        match end.link.receive(frame) {
+            Received::Nothing | Received::Gap => {}
+            Received::Message(parcel) => self.unpack(from, to, &parcel),
+            Received::Change(state) => {
+                end.reached = now;
+                self.tell(to, from, state);
+            }
+        }
+        self.pump(to, from);
+    }
+
+    fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
+        let address = |node: usize, role| Address { node: NodeId(node as u16), role };
+        let (from, to) = (address(from, parcel.from), address(to, parcel.to));
+        match S::Message::decode(&self.registry, &parcel.bytes) {
+            Some(message) => self.deliver(from, to, message),
+            None => {
+                let text = format!("a message from {from:?} to {to:?} is not what it was when it is decoded");
+                self.fail(Violation::new(ViolationKind::Invariant, text));
+            }
+        }
+    }
+
+    /// Tells those who want to hear it what has become of the stream to another node.
+    fn tell(&mut self, here: usize, there: usize, state: PeerState) {
+        self.trace.note(self.now, format_args!("node {here} finds node {there} {state:?}"));
+        match state {
+            PeerState::Fresh => self.counts.streams += 1,
+            PeerState::Lost => self.counts.losses += 1,
+            PeerState::Back => self.counts.returns += 1,
+        }
+        let change = PeerChange { node: NodeId(there as u16), state };
+        let from = Address { node: NodeId(here as u16), role: DRIVER };
+        for role in self.system.hears_of_peers(from.node) {
+            let node = &mut self.nodes[here];
+            let (Some(slot), Some(end)) = (node.roles.get_mut(&role), node.ends.get_mut(&there)) else {
+                continue;
+            };
+            let is_fresh = state == PeerState::Fresh;
+            slot.news.push_back(is_fresh.then_some(there));
+            if is_fresh {
+                *end.unheard.entry(role).or_default() += 1;
+            }
+            self.push_event(here, role, Event::Message { from, message: change.into() });
+        }
+        self.tell_doors(here, change);
+    }
+
+    /// A role has handled what it was told of a stream.
+    pub(crate) fn has_heard(&mut self, here: usize, role: u16) {
+        let node = &mut self.nodes[here];
+        let news = node.roles.get_mut(&role).and_then(|slot| slot.news.pop_front()).flatten();
+        let Some(end) = news.and_then(|there| node.ends.get_mut(&there)) else { return };
+        if let Some(times) = end.unheard.get_mut(&role) {
+            *times -= 1;
+            if *times == 0 {
+                end.unheard.remove(&role);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_cut_is_drawn_and_no_node_is_cut_from_itself() {
+        let mut random = Random::new(5);
+        let (mut one_way, mut both_ways, mut one_off, mut halves) = (0, 0, 0, 0);
+        for _ in 0..500 {
+            let cuts = Cuts::draw(5, &mut random);
+            assert!((0..5).all(|node| !cuts.has(node, node)));
+            let is_mutual = cuts.0.iter().all(|(from, to)| cuts.has(*to, *from));
+            *(if is_mutual { &mut both_ways } else { &mut one_way }) += 1;
+            let touched = |node: usize| cuts.0.iter().filter(|(a, b)| *a == node || *b == node).count();
+            *(if (0..5).any(|node| touched(node) == cuts.0.len()) { &mut one_off } else { &mut halves }) += 1;
+        }
+        assert!(one_way > 50 && both_ways > 50 && one_off > 50 && halves > 50);
+    }
+}
