@@ -16,7 +16,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use axum::{Json, Router};
-use ordain_model::Micros;
 use ordain_role::NodeId;
 use ordain_runtime::{Handle, NetStatus, PeerStatus, Reach};
 use prometheus_client::collector::Collector;
@@ -46,82 +45,7 @@ pub struct About {
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// Its links to other nodes.
-    pub links: Box<dyn Links>,
-}
-
-/// Knows how the links to other nodes are, a moment ago.
-pub trait Links: fmt::Debug + Send + Sync {
-    /// All of them, by node.
-    fn links(&self) -> Vec<LinkStatus>;
-}
-
-/// The links of a node on its own.
-#[derive(Clone, Copy, Debug)]
-pub struct NoLinks;
-
-impl Links for NoLinks {
-    fn links(&self) -> Vec<LinkStatus> {
-        Vec::new()
-    }
-}
-
-impl Links for NetStatus {
-    fn links(&self) -> Vec<LinkStatus> {
-        let link = |peer: PeerStatus| LinkStatus {
-            node: peer.node,
-            state: match peer.reach {
-                Reach::Connected => LinkState::Connected,
-                Reach::Connecting | Reach::Lost => LinkState::Lost,
-                Reach::Refused(reason) => LinkState::Refused(reason.to_string()),
-            },
-            round_trip: peer.rtt,
-            kept_bytes: peer.kept_bytes,
-            sent_bytes: peer.output_bytes,
-            received_bytes: peer.input_bytes,
-            connects: peer.reconnects + 1,
-        };
-        self.peers().into_iter().map(link).collect()
-    }
-}
-
-/// How a link to another node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkStatus {
-    /// The node at the other end.
-    pub node: NodeId,
-    /// Whether they reach each other.
-    pub state: LinkState,
-    /// How long a question and its answer take.
-    pub round_trip: Option<Micros>,
-    /// What is kept because the other has not acknowledged it, bytes.
-    pub kept_bytes: u64,
-    /// What was sent, bytes.
-    pub sent_bytes: u64,
-    /// What has arrived, bytes.
-    pub received_bytes: u64,
-    /// How often the connection was made.
-    pub connects: u64,
-}
-
-/// Whether two nodes reach each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkState {
-    /// They do.
-    Connected,
-    /// They have not for a while.
-    Lost,
-    /// They do, and do not belong together.
-    Refused(String),
-}
-
-impl LinkState {
-    const fn name(&self) -> &'static str {
-        match self {
-            LinkState::Connected => "connected",
-            LinkState::Lost => "lost",
-            LinkState::Refused(_) => "refused",
-        }
-    }
+    pub links: NetStatus,
 }
 
 /// The running server; it ends when this is dropped.
@@ -235,16 +159,15 @@ impl Observed {
             let labels = vec![("role", "node".to_owned()), ("loop", "all".to_owned())];
             samples.entry(name).or_default().push(Sample { labels, value });
         }
-        for link in self.about.links.links() {
-            let is_up = link.state == LinkState::Connected;
-            let round_trip =
-                link.round_trip.map(|time| ("ordain_link_round_trip_seconds", time.0 as f64 / 1e6));
+        for link in self.about.links.peers() {
+            let is_up = link.reach == Reach::Connected;
+            let round_trip = link.rtt.map(|time| ("ordain_link_round_trip_seconds", time.0 as f64 / 1e6));
             let numbers = [
                 ("ordain_link_up", f64::from(u8::from(is_up))),
                 ("ordain_link_kept_bytes", link.kept_bytes as f64),
-                ("ordain_link_sent_bytes_total", link.sent_bytes as f64),
-                ("ordain_link_received_bytes_total", link.received_bytes as f64),
-                ("ordain_link_connects_total", link.connects as f64),
+                ("ordain_link_sent_bytes_total", link.output_bytes as f64),
+                ("ordain_link_received_bytes_total", link.input_bytes as f64),
+                ("ordain_link_reconnects_total", link.reconnects as f64),
             ];
             for (name, value) in numbers.into_iter().chain(round_trip) {
                 let labels = vec![("peer", link.node.0.to_string())];
@@ -353,7 +276,7 @@ impl Command {
 }
 
 /// What stands between a node and its work, as far as it knows.
-fn obstacles(about: &About, command: &Command, links: &[LinkStatus]) -> Vec<String> {
+fn obstacles(about: &About, command: &Command, links: &[PeerStatus]) -> Vec<String> {
     let Some(place) = &about.cluster else { return Vec::new() };
     let grid = place.cluster.topology();
     let mut found = Vec::new();
@@ -361,12 +284,13 @@ fn obstacles(about: &About, command: &Command, links: &[LinkStatus]) -> Vec<Stri
         found.push(format!("partition {} has no leader that this node knows", place.partition()));
     }
     for link in links {
-        let what = match &link.state {
-            LinkState::Connected => continue,
+        let what = match link.reach {
+            Reach::Connected => continue,
+            Reach::Refused(reason) => format!("is refused: {reason}"),
             // A lost node of another replica is nothing that this one waits for.
-            LinkState::Lost if grid.replica_of(link.node) != place.replica() => continue,
-            LinkState::Lost => "is lost".to_owned(),
-            LinkState::Refused(reason) => format!("is refused: {reason}"),
+            Reach::Connecting | Reach::Lost if grid.replica_of(link.node) != place.replica() => continue,
+            Reach::Connecting => "is not reached yet".to_owned(),
+            Reach::Lost => "is lost".to_owned(),
         };
         found.push(format!("node {} (partition {}) {what}", link.node.0, grid.partition_of(link.node)));
     }
@@ -391,7 +315,7 @@ async fn readyz(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         Ok(answer) if answer.starts_with(':') => (StatusCode::OK, "ready\n".to_owned()),
         answer => {
             let command = Command::of(&observed.about, &observed.samples());
-            let obstacles = obstacles(&observed.about, &command, &observed.about.links.links());
+            let obstacles = obstacles(&observed.about, &command, &observed.about.links.peers());
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", not_ready(answer, &obstacles)))
         }
     }
@@ -402,7 +326,7 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     let answer = observed.ask("DEBUG DIGEST").await;
     let digest = answer.as_ref().ok().and_then(|a| a.strip_prefix('+').map(str::to_owned));
     let samples = observed.samples();
-    let (command, links) = (Command::of(about, &samples), about.links.links());
+    let (command, links) = (Command::of(about, &samples), about.links.peers());
     let not_ready = digest.is_none().then(|| not_ready(answer, &obstacles(about, &command, &links)));
     let epoch = Observed::sum(&samples, "ordain_sequencer_epoch");
     let applied = Observed::min(&samples, "ordain_shard_applied_epoch");
@@ -424,7 +348,7 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "durable_epoch": Observed::max(&samples, "ordain_log_durable_epoch") as u64,
         "lag": (epoch - applied).max(0.0) as u64,
         "members": place.map(members).unwrap_or_default(),
-        "peers": links.iter().map(|link| peer(place, link)).collect::<Vec<_>>(),
+        "peers": links.iter().map(peer).collect::<Vec<_>>(),
         "digest": digest,
         "committed": Observed::sum(&samples, "ordain_shard_committed_total") as u64,
         "aborted": Observed::sum(&samples, "ordain_shard_aborted_total") as u64,
@@ -451,22 +375,23 @@ fn members(place: &Membership) -> Vec<Value> {
 }
 
 /// A link, as it is shown.
-fn peer(place: Option<&Membership>, link: &LinkStatus) -> Value {
-    let member = place.and_then(|place| place.cluster.members.get(usize::from(link.node.0)));
-    let reason = match &link.state {
-        LinkState::Refused(reason) => Some(reason),
-        LinkState::Connected | LinkState::Lost => None,
+fn peer(link: &PeerStatus) -> Value {
+    let (state, reason) = match link.reach {
+        Reach::Connecting => ("connecting", None),
+        Reach::Connected => ("connected", None),
+        Reach::Lost => ("lost", None),
+        Reach::Refused(reason) => ("refused", Some(reason.to_string())),
     };
     json!({
         "node": link.node.0,
-        "address": member.map(|member| member.cluster.to_string()),
-        "state": link.state.name(),
+        "address": link.address.to_string(),
+        "state": state,
         "reason": reason,
-        "rtt_us": link.round_trip.map(|time| time.0),
+        "rtt_us": link.rtt.map(|time| time.0),
         "kept_bytes": link.kept_bytes,
-        "sent_bytes": link.sent_bytes,
-        "received_bytes": link.received_bytes,
-        "connects": link.connects,
+        "sent_bytes": link.output_bytes,
+        "received_bytes": link.input_bytes,
+        "reconnects": link.reconnects,
     })
 }
 
@@ -524,6 +449,9 @@ fn resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_model::Micros;
+    use ordain_runtime::Refusal;
+
     use crate::cluster::{ClusterConfig, ClusterFile};
 
     /// Node 2 of a cluster of two partitions and two replicas.
@@ -542,19 +470,20 @@ mod tests {
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             password: None,
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
-            links: Box::new(NoLinks),
+            links: NetStatus::default(),
         }
     }
 
-    fn link(node: u16, state: LinkState) -> LinkStatus {
-        LinkStatus {
+    fn link(node: u16, reach: Reach) -> PeerStatus {
+        PeerStatus {
             node: NodeId(node),
-            state,
-            round_trip: Some(Micros(70)),
+            address: SocketAddr::from(([127, 0, 0, 1], 7000 + node)),
+            reach,
+            rtt: Some(Micros(70)),
+            input_bytes: 1,
+            output_bytes: 2,
             kept_bytes: 0,
-            sent_bytes: 1,
-            received_bytes: 2,
-            connects: 1,
+            reconnects: 1,
         }
     }
 
@@ -584,18 +513,17 @@ mod tests {
     fn a_node_that_is_not_ready_says_what_is_in_its_way() {
         let about = about(2);
         let command = Command { role: "follower", leader: None, term: Some(1) };
-        let links = [
-            link(0, LinkState::Lost),
-            link(1, LinkState::Refused("another secret".into())),
-            link(3, LinkState::Lost),
-        ];
+        let links = [link(0, Reach::Lost), link(1, Reach::Refused(Refusal::Secret)), link(3, Reach::Lost)];
         let found = obstacles(&about, &command, &links);
         let said = not_ready(Err(io::ErrorKind::TimedOut.into()), &found);
-        let expected = "a transaction is not answered within 2 s; partition 0 has no leader that this node knows; \
-                        node 1 (partition 1) is refused: another secret; node 3 (partition 1) is lost";
+        let expected = format!(
+            "a transaction is not answered within 2 s; partition 0 has no leader that this node knows; \
+             node 1 (partition 1) is refused: {}; node 3 (partition 1) is lost",
+            Refusal::Secret
+        );
         assert_eq!(said, expected, "and node 0 is of another replica");
         let led = Command { leader: Some(0), ..command };
-        assert!(obstacles(&about, &led, &[link(3, LinkState::Connected)]).is_empty());
+        assert!(obstacles(&about, &led, &[link(3, Reach::Connected)]).is_empty());
         assert_eq!(not_ready(Ok("-BUSY".into()), &[]), "-BUSY");
     }
 
@@ -609,8 +537,8 @@ mod tests {
             (&all[3]["partition"], &all[3]["replica"], &all[3]["admin"]),
             (&json!(1), &json!(1), &json!("127.0.0.1:7203"))
         );
-        let shown = peer(place, &link(1, LinkState::Refused("why".into())));
+        let shown = peer(&link(1, Reach::Refused(Refusal::Cluster)));
         assert_eq!((&shown["address"], &shown["state"]), (&json!("127.0.0.1:7001"), &json!("refused")));
-        assert_eq!((&shown["reason"], &shown["rtt_us"]), (&json!("why"), &json!(70)));
+        assert_eq!((&shown["reason"], &shown["rtt_us"]), (&json!(Refusal::Cluster.to_string()), &json!(70)));
     }
 }

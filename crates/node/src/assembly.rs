@@ -9,7 +9,10 @@ use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, PartitionId, Registry};
 use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role, Topology};
-use ordain_sequencer::{Courier, CourierSettings, Entrance, InputLog, LogSettings, Neighbours, Sequencer};
+use ordain_sequencer::{
+    Courier, CourierSettings, Entrance, GroupError, GroupLog, GroupSettings, InputLog, LogSettings,
+    Neighbours, Sequencer,
+};
 use ordain_store::MemoryStore;
 
 /// The role numbers of a node.
@@ -128,6 +131,17 @@ impl NodeSettings {
         if self.has_peers() { vec![self.at(places::COURIER)] } else { self.own_shards() }
     }
 
+    /// Whoever hears what the twins have agreed on: the sequencer too, which must know what another's held.
+    fn group_sinks(&self) -> Vec<Address> {
+        let mut sinks = self.executors();
+        sinks.push(self.at(places::SEQUENCER));
+        sinks
+    }
+
+    fn group_settings(&self) -> GroupSettings {
+        GroupSettings::new(self.at(places::LOG), self.topology.group(self.partition()).collect())
+    }
+
     fn log_config(&self) -> LogConfig {
         let synced = self.keep == Keep::Fsync && !self.bugs.has(Bug::SkipSync);
         LogConfig {
@@ -205,12 +219,11 @@ impl NodeSettings {
 const KEPT_MAX: usize = 256 << 20;
 
 /// The roles of a node, ready to run.
-#[derive(Debug)]
 pub struct Assembly {
     /// The sequencer.
     pub sequencer: Sequencer<ShardMessage>,
     /// The input log.
-    pub log: InputLog<ShardMessage>,
+    pub log: Box<dyn Role<Message = calvin::Message>>,
     /// The courier, where there are other partitions.
     pub courier: Option<Courier<ShardMessage>>,
     /// The shards, in order.
@@ -227,6 +240,9 @@ pub enum AssemblyError {
     /// The log is refused.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The log that twins agree on is refused.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The journal of what came in is refused.
     #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
     Inbox(LogError),
@@ -252,16 +268,23 @@ impl Assembly {
         settings: &NodeSettings,
         registry: &Arc<Registry>,
     ) -> Result<Assembly, AssemblyError> {
-        let (sequencer, sinks) = (settings.at(places::SEQUENCER), settings.executors());
+        let (sequencer, executors) = (settings.at(places::SEQUENCER), settings.executors());
+        let alone = InputLog::new(LogSettings::default(), None, sequencer, executors.clone());
         let mut assembly = Assembly {
             sequencer: settings.new_sequencer(registry),
-            log: InputLog::new(LogSettings::default(), None, sequencer, sinks.clone()),
+            log: Box::new(alone),
             courier: settings.new_courier(registry),
             shards: settings.new_shards(registry),
             recovered: None,
             replayed: 0,
         };
+        let has_twins = settings.topology.replicas > 1;
         let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
+            if has_twins {
+                let ends = (sequencer, settings.group_sinks());
+                assembly.log =
+                    Box::new(GroupLog::in_memory(settings.group_settings(), registry.clone(), ends)?);
+            }
             assembly.begin(None, Epoch(0));
             return Ok(assembly);
         };
@@ -270,27 +293,45 @@ impl Assembly {
         let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
         let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
         let mut replay = calvin::Replay::new(shards, courier);
-        let (writer, recovered) = LogWriter::open(directory, settings.log_config(), |entry| {
-            let batch = Arc::new(Batch::decode(registry, &entry.payload).map_err(|e| e.to_string())?);
-            if batch.epoch != entry.epoch {
-                return Err(format!("it holds a batch of epoch {}", batch.epoch));
-            }
+        let mut again = |entry: &[u8]| {
+            let batch = Arc::new(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
             inbox.replay_before(batch.epoch, &mut replay)?;
             last = batch.epoch;
             *replayed += batch.txns().count() as u64;
             orders.replay(&batch);
             replay.batch(batch)
-        })?;
+        };
+        let log: Box<dyn Role<Message = calvin::Message>>;
+        let recovered;
+        if has_twins {
+            let (registry, ends) = (registry.clone(), (sequencer, settings.group_sinks()));
+            let (group, found) = GroupLog::open(
+                directory,
+                settings.log_config(),
+                settings.group_settings(),
+                registry,
+                ends,
+                &mut again,
+            )?;
+            (log, recovered) = (Box::new(group), found);
+        } else {
+            let (writer, found) =
+                LogWriter::open(directory, settings.log_config(), |entry| again(&entry.payload))?;
+            let log_settings =
+                LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
+            log = Box::new(InputLog::new(log_settings, Some(writer), sequencer, executors));
+            recovered = found;
+        }
         inbox.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
         if recovered.starts_after > Epoch(0) {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
-        let log_settings = LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
-        assembly.log = InputLog::new(log_settings, Some(writer), sequencer, sinks);
-        let resumed = InputLog::<ShardMessage>::resume_after(last);
-        assembly.sequencer.resume_after(resumed);
+        // What twins have agreed on has all its epochs in the log; a node on its own has used some that are not there.
+        let sealed = if has_twins { last } else { InputLog::<ShardMessage>::resume_after(last) };
+        assembly.log = log;
+        assembly.sequencer.resume_after(sealed);
         assembly.recovered = Some(recovered);
-        assembly.begin(inbox.writer, resumed);
+        assembly.begin(inbox.writer, sealed);
         Ok(assembly)
     }
 
@@ -302,7 +343,7 @@ impl Assembly {
         }
     }
 
-    /// The digest of the state.
+    /// The digest of what is here.
     pub fn digest(&self) -> Digest {
         self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
     }
@@ -310,7 +351,7 @@ impl Assembly {
     /// The roles with their numbers: for a driver that runs all of them in one place.
     pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> {
         let mut roles: Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> =
-            vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, Box::new(self.log))];
+            vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
         if let Some(courier) = self.courier {
             roles.push((places::COURIER, Box::new(courier)));
         }

@@ -13,12 +13,12 @@ use ordain_model::{Micros, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, NodeId, Topology};
 use ordain_runtime::{
-    DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, Network, Options, Running, Runtime,
-    StartError, Stopped,
+    DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, Running,
+    Runtime, StartError, Stopped,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::admin::{Admin, Links, NoLinks};
+use crate::admin::Admin;
 use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
 use crate::cluster::Membership;
 use crate::engine::Engine;
@@ -189,10 +189,10 @@ impl Node {
         let Assembly { sequencer, log, courier, shards, .. } = assembly;
         let mut head = Some((sequencer, log, courier));
         let mut network = None;
-        let mut links: Box<dyn Links> = Box::new(NoLinks);
+        let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
             let edge = open_network(place, listener, config.threads, life, &registry)?;
-            links = Box::new(edge.status());
+            links = edge.status();
             network = Some(edge);
         }
         let is_member = network.is_some();

@@ -186,3 +186,23 @@ pub trait Role: Send {
         let _ = report;
     }
 }
+
+impl<R: Role + ?Sized> Role for Box<R> {
+    type Message = R::Message;
+
+    fn handle(&mut self, now: Now, event: Event<Self::Message>, out: &mut Outbox<Self::Message>) {
+        (**self).handle(now, event, out);
+    }
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        (**self).check()
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        (**self).gauges(report);
+    }
+}

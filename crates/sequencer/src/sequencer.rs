@@ -111,6 +111,8 @@ pub struct Sequencer<X> {
     full: bool,
     /// The timer that closes a lingering batch is set.
     lingering: bool,
+    /// The log has turned a batch away, and has not said that another leads: it is asked again a little later.
+    pausing: bool,
     house: u64,
     /// Slots whose sweep is waiting, so that each is asked for once.
     sweeps: BTreeSet<usize>,
@@ -139,6 +141,8 @@ struct Counts {
 }
 
 const LINGER: TimerId = TimerId(1);
+const PAUSE: TimerId = TimerId(2);
+const PAUSE_FOR: Micros = Micros::from_millis(5);
 
 impl<X> Sequencer<X> {
     /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
@@ -165,6 +169,7 @@ impl<X> Sequencer<X> {
             sessions: Sessions::default(),
             full: false,
             lingering: false,
+            pausing: false,
             house: 0,
             sweeps: BTreeSet::new(),
             counts: Counts::default(),
@@ -219,7 +224,7 @@ impl<X> Sequencer<X> {
 
     /// Whether the log can take another batch of this sequencer.
     fn has_turn(&self) -> bool {
-        self.in_log.is_none() && self.leader == Leader::Me
+        self.in_log.is_none() && self.leader == Leader::Me && !self.pausing
     }
 
     /// Whether there is something to close and the pipeline can take it.
@@ -355,6 +360,8 @@ impl<X> Sequencer<X> {
             self.waiting_txns += placed.chunk.txns().len();
             self.waiting.push_front(placed.chunk.clone());
         }
+        self.pausing = true;
+        out.set_timer(PAUSE, PAUSE_FOR);
         self.led_by(self.leader, self.epoch, out);
     }
 
@@ -494,6 +501,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
                 Message::Sequencing(Sequencing::Lost(batch)) => self.lost(&batch, out),
                 Message::Sequencing(Sequencing::Leader { node, is_me, last, .. }) => {
+                    self.pausing = false;
                     let other = node.filter(|node| *node != self.neighbours.me.node);
                     let leader = other.map_or(Leader::Nobody, Leader::Other);
                     self.led_by(if is_me { Leader::Me } else { leader }, last, out);
@@ -507,6 +515,7 @@ impl<X: Send> Role for Sequencer<X> {
                     name_of(&other)
                 )),
             },
+            Event::Timer(PAUSE) => self.pausing = false,
             Event::Timer(LINGER) => {
                 self.lingering = false;
                 if self.may_close() {
