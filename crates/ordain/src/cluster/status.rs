@@ -5,7 +5,7 @@
 //! another have places in the one order of all transactions in that order. A node that is asked before and after all
 //! the others and says the same twice has seen no write between, and neither may the others have.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::thread;
@@ -147,6 +147,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
 /// What the digests have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Digests {
+    /// No node has told one.
+    Unknown,
     Equal,
     /// Writes go on, so that those of one moment could not be had.
     Moving,
@@ -154,8 +156,19 @@ enum Digests {
 }
 
 impl Digests {
+    /// What can be said of digests that were asked for at one time.
+    fn of(asked: &[Result<Status, String>]) -> Digests {
+        let mut all = asked.iter().filter_map(|answer| answer.as_ref().ok()?.digest.as_deref());
+        match all.next() {
+            None => Digests::Unknown,
+            Some(first) if all.all(|other| other == first) => Digests::Equal,
+            Some(_) => Digests::Moving,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
+            Digests::Unknown => "not available",
             Digests::Equal => "equal",
             Digests::Moving => "not compared, because writes go on",
             Digests::Differ => "differ",
@@ -201,35 +214,29 @@ fn anyone(candidates: &[String]) -> anyhow::Result<Status> {
     anyhow::bail!("no node answers ({}): start the cluster, or name a node with --admin", reasons.join("; "))
 }
 
-/// Asks all nodes, until their digests can be compared.
+/// Asks all nodes, and those whose digests differ until these can be compared.
 fn look(first: &Status) -> (Vec<Line>, Digests) {
     let members = &first.members;
-    let mut found = (Vec::new(), Digests::Moving);
+    let mut asked = ask_all(members);
+    let mut seen = (Digests::of(&asked), None);
     for _ in 0..ROUNDS {
-        // Whom to ask before and after the others: one that does answer.
-        let yardstick = members.iter().find(|member| member.node == first.node).unwrap_or(&members[0]);
-        let before = ask(&yardstick.admin).ok().and_then(|status| status.digest);
-        let asked = ask_all(members);
-        let after = ask(&yardstick.admin).ok().and_then(|status| status.digest);
-        let digests: Vec<&str> = asked.iter().filter_map(|a| a.as_ref().ok()?.digest.as_deref()).collect();
-        let seen = compare(before.as_deref(), &digests, after.as_deref());
-        let still = before.filter(|_| seen == Digests::Differ);
-        let lines = members.iter().zip(asked).map(|(member, answer)| line(member, answer, still.as_deref()));
-        found = (lines.collect(), seen);
-        // A state that was left and came back to between two answers looks like a difference: once.
-        if seen == Digests::Equal {
+        if seen.0 != Digests::Moving {
             break;
         }
+        // The one to ask before and after the others: it did answer.
+        let yardstick = members.iter().find(|member| member.node == first.node).unwrap_or(&members[0]);
+        let before = ask(&yardstick.admin).ok().and_then(|status| status.digest);
+        asked = ask_all(members);
+        let after = ask(&yardstick.admin).ok().and_then(|status| status.digest);
+        let still = after.filter(|after| before.as_ref() == Some(after));
+        seen = match (Digests::of(&asked), still) {
+            (Digests::Moving, Some(still)) => (Digests::Differ, Some(still)),
+            (other, _) => (other, None),
+        };
     }
-    found
-}
-
-fn compare(before: Option<&str>, all: &[&str], after: Option<&str>) -> Digests {
-    match before {
-        _ if all.windows(2).all(|pair| pair[0] == pair[1]) => Digests::Equal,
-        Some(still) if after == Some(still) && all.iter().any(|digest| *digest != still) => Digests::Differ,
-        _ => Digests::Moving,
-    }
+    let (digests, still) = seen;
+    let lines = members.iter().zip(asked).map(|(member, answer)| line(member, answer, still.as_deref()));
+    (lines.collect(), digests)
 }
 
 fn ask_all(members: &[Member]) -> Vec<Result<Status, String>> {
@@ -326,21 +333,23 @@ fn unwell(lines: &[Line]) -> Option<String> {
 
 /// Asks a node how it is.
 fn ask(address: &str) -> Result<Status, String> {
-    let body = get(address).map_err(|error| error.to_string())?;
+    let body = get(address).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer in time".to_owned(),
+        _ => error.to_string(),
+    })?;
     serde_json::from_slice(&body).map_err(|_| "what answers there is no node of ordain".to_owned())
 }
 
 fn get(address: &str) -> std::io::Result<Vec<u8>> {
     let resolved: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    let address = resolved.first().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    let address = resolved.first().ok_or(ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(address, CONNECT_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
-    let end =
-        answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or(ErrorKind::UnexpectedEof)?;
     if !answer.starts_with(b"HTTP/1.") || answer.get(9..12) != Some(b"200") {
         return Err(std::io::Error::other("what answers there is no node of ordain"));
     }
@@ -360,13 +369,50 @@ mod tests {
     }
 
     #[test]
+    fn digests_that_differ_may_be_of_different_moments() {
+        let of = |digests: &[&str]| {
+            let answers = digests.iter().map(|digest| Ok(status(0, digest)));
+            Digests::of(&answers.chain([Err("gone".into()), Ok(Status::default())]).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), Digests::Unknown);
+        assert_eq!(of(&["a"]), Digests::Equal);
+        assert_eq!(of(&["a", "a"]), Digests::Equal);
+        assert_eq!(of(&["a", "b"]), Digests::Moving);
+    }
+
+    /// Answers every request with what it is told, one after the other, the last for ever.
+    fn stand_in(node: u16, digests: &'static [&'static str]) -> Member {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            for (times, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                let mut request = [0; 256];
+                let _ = stream.read(&mut request).unwrap();
+                let digest = digests[times.min(digests.len() - 1)];
+                let body = format!("{{\"node\": {node}, \"digest\": \"{digest}\", \"role\": \"leader\"}}");
+                write!(stream, "HTTP/1.0 200 OK\r\n\r\n{body}").unwrap();
+            }
+        });
+        Member { admin, ..member(node) }
+    }
+
+    #[test]
     fn a_difference_counts_only_if_nothing_was_written_meanwhile() {
-        assert_eq!(compare(Some("a"), &["a", "a"], Some("a")), Digests::Equal);
-        assert_eq!(compare(Some("a"), &["b", "b"], Some("b")), Digests::Equal, "all have the write between");
-        assert_eq!(compare(Some("a"), &["a", "b"], Some("a")), Digests::Differ);
-        assert_eq!(compare(Some("a"), &["a", "b"], Some("b")), Digests::Moving);
-        assert_eq!(compare(None, &["a", "b"], None), Digests::Moving);
-        assert_eq!(compare(None, &["a"], None), Digests::Equal);
+        let cluster = |members| Status { members, ..Status::default() };
+        let diverged = cluster(vec![stand_in(0, &["a"]), stand_in(1, &["b"])]);
+        let (lines, digests) = look(&diverged);
+        assert_eq!((digests, lines[0].state, lines[1].state), (Digests::Differ, State::Ok, State::Differs));
+        // Another digest at every question.
+        let written = cluster(vec![
+            stand_in(0, &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]),
+            stand_in(1, &["A", "B", "C", "D", "E"]),
+        ]);
+        let (lines, digests) = look(&written);
+        assert_eq!((digests, unwell(&lines)), (Digests::Moving, None));
+        // A write between the two, and then no more.
+        let settled = cluster(vec![stand_in(0, &["a", "b"]), stand_in(1, &["b"])]);
+        assert_eq!(look(&settled).1, Digests::Equal);
     }
 
     #[test]
