@@ -322,7 +322,10 @@ fn a_node_that_stood_still_goes_on_where_it_was() {
         let mut mix = Mix::bank(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.run(Micros(10_000), |_| true);
+        // So that it happens to many messages on their way within the node.
+        simulator.intensity.local_delay_us_max = 1 << 12;
         simulator.intensity.freeze_us_max = 1 << 14;
+        simulator.run(Micros(20_000), |_| true);
         let before = heard.lock().unwrap().len();
         simulator.freeze(1);
         let is_still = |s: &Simulator<'_, Pair>| s.nodes[1].is_frozen;
