@@ -160,7 +160,9 @@ impl System for CalvinSystem {
     }
 
     fn hears_of_peers(&self, _node: NodeId) -> Vec<u16> {
-        vec![places::LOG, places::COURIER]
+        let Topology { layout, replicas } = &self.settings.topology;
+        let log = (*replicas > 1).then_some(places::LOG);
+        log.into_iter().chain((layout.partitions() > 1).then_some(places::COURIER)).collect()
     }
 
     fn partition(&self, node: NodeId) -> PartitionId {
