@@ -671,7 +671,8 @@ impl<X: Send> Role for GroupLog<X> {
         report("ordain_group_term", raft.term as f64);
         report("ordain_group_is_leader", f64::from(u8::from(self.may_propose())));
         report("ordain_group_elections_won_total", self.counts.elections as f64);
-        report("ordain_group_members", raft.prs().conf().voters().ids().iter().count() as f64);
+        report("ordain_group_members", self.raft.store().members.voters.len() as f64);
+        report("ordain_group_learners", self.raft.store().members.learners.len() as f64);
         report("ordain_group_last", raft.raft_log.last_index() as f64);
         report("ordain_group_commit", raft.raft_log.committed as f64);
         report("ordain_group_dispatched", self.dispatched.0 as f64);

@@ -2,9 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ordain_log::MemoryDirectory;
 use ordain_role::{Bug, Bugs};
 
-use super::world::{Fate, World};
+use super::world::{Fate, Fault, World};
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -13,11 +14,14 @@ struct Tally {
     /// Of those that were taken, not of those that were sent back at once.
     lost: usize,
     fetches: f64,
+    replaced: usize,
 }
 
 /// Faults for a while, then none, then everything must be in order.
 fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
     let mut world = World::new(members, seed, bugs);
+    // One of them may lose its disk; with more gone at a time, what they acknowledged may be nowhere else.
+    let mut replaced = None;
     while world.time < 8_000_000 {
         // Between two faults there is work.
         for _ in 0..world.random.between((1, 20)) {
@@ -39,7 +43,12 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
                 world.propose(node, skip, size)?;
             }
         }
-        fault(&mut world, members);
+        fault(&mut world, members)?;
+        if replaced.is_none() && world.random.below(60) == 0 {
+            let node = world.random.below(members as u64) as usize;
+            replace(&mut world, node);
+            replaced = Some(node);
+        }
         if world.random.below(3) == 0 {
             heal(&mut world);
         }
@@ -51,6 +60,13 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
         }
     }
     world.run(1_000_000)?;
+    if replaced.is_some() {
+        let is_in = |world: &World| {
+            (0..members)
+                .all(|node| world.gauge(node, "ordain_group_learners") == 0.0 && world.nodes[node].votes())
+        };
+        world.run_until(12_000_000, is_in).map_err(|e| format!("the newcomer is not let in: {e}"))?;
+    }
     world.run_until(3_000_000, World::is_settled).map_err(|e| format!("the group does not settle: {e}"))?;
     let before = world.agreed.len();
     for _ in 0..10 {
@@ -70,7 +86,15 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
         }
     }
     let fetches = (0..members).map(|node| world.gauge(node, "ordain_group_fetches_total")).sum();
-    Ok(Tally { logged, lost: world.lost_late, fetches })
+    Ok(Tally { logged, lost: world.lost_late, fetches, replaced: usize::from(replaced.is_some()) })
+}
+
+/// A member loses its disk, and its node comes back as another member.
+fn replace(world: &mut World, node: usize) {
+    world.stop(node, true);
+    world.nodes[node].disk = MemoryDirectory::new();
+    world.nodes[node].generation += 1;
+    world.start_later(node, 1000);
 }
 
 fn heal(world: &mut World) {
@@ -80,7 +104,7 @@ fn heal(world: &mut World) {
     world.nodes.iter_mut().for_each(|node| node.disk.set_full_from(None));
 }
 
-fn fault(world: &mut World, members: usize) {
+fn fault(world: &mut World, members: usize) -> Fault {
     let node = world.random.below(members as u64) as usize;
     let back = world.random.between((1000, 800_000));
     match world.random.below(12) {
@@ -111,6 +135,9 @@ fn fault(world: &mut World, members: usize) {
         8 => {
             if let Some(leader) = world.leader() {
                 world.set_cut(leader, true);
+                // It does not know yet, and takes some more.
+                world.propose(leader, 1, 10)?;
+                world.propose(leader, 1, 10)?;
             }
         }
         9 => world.loss = world.random.below(3) * 100,
@@ -121,6 +148,7 @@ fn fault(world: &mut World, members: usize) {
             world.delay = if full { (200, 2000) } else { (200, 60_000) };
         }
     }
+    Ok(())
 }
 
 #[test]
@@ -131,9 +159,13 @@ fn three_members_keep_their_promises() {
         total.logged += tally.logged;
         total.lost += tally.lost;
         total.fetches += tally.fetches;
+        total.replaced += tally.replaced;
     }
     // The runs are worth something: much is agreed on, something is lost, and twins that lag are served from disk.
-    assert!(total.logged > 10_000 && total.lost > 20 && total.fetches > 100.0, "{total:?}");
+    assert!(
+        total.logged > 10_000 && total.lost > 30 && total.fetches > 100.0 && total.replaced > 20,
+        "{total:?}"
+    );
 }
 
 #[test]

@@ -249,6 +249,44 @@ fn a_group_without_disks_agrees_and_keeps_a_bounded_tail() {
     assert!(world.gauge(0, "ordain_group_bytes_in_memory") < 5000.0);
 }
 
+/// What another member has overwritten here may be agreed on all the same, if somebody else still has it and is elected
+/// (the Raft paper's figure 8). Until it cannot be, it is not called lost.
+#[test]
+fn what_was_overwritten_is_not_lost_yet() {
+    let mut world = at_rest(5);
+    world.delay = (3000, 3000);
+    // Only member 1 gets it.
+    (2..5).for_each(|node| world.set_cut(node, true));
+    let id = world.propose(0, 1, 10).unwrap();
+    world.run(20_000).unwrap();
+    world.stop(1, false);
+    // Member 2 is elected by 3 and 4, and reaches nobody but 0 then.
+    (2..5).for_each(|node| world.set_cut(node, false));
+    world.set_cut(0, true);
+    let leads = |world: &World| world.gauge(2, "ordain_group_elections_won_total") > 0.0;
+    world.run_until(2_000_000, leads).unwrap();
+    world.set_cut(2, true);
+    world.cut.remove(&(2, 0));
+    let index = world.gauge(2, "ordain_group_last");
+    let terms = |world: &World| (world.gauge(0, "ordain_group_term"), world.gauge(0, "ordain_group_last"));
+    let (term, last) = terms(&world);
+    assert_eq!((last, world.gauge(2, "ordain_group_term") > term), (index, true));
+    world.run_until(100_000, |world| terms(world).0 > term).unwrap();
+    world.run(20_000).unwrap();
+    assert_eq!((fate(&world, id), world.agreed.len()), (None, 0));
+    // Member 1 is elected next, and has it agreed on.
+    world.stop(2, false);
+    (1..5).for_each(|node| world.set_cut(node, false));
+    world.set_cut(0, true);
+    world.start(1).unwrap();
+    world.run_until(2_000_000, |world| world.nodes[1].leads).unwrap();
+    assert_eq!((fate(&world, id), world.agreed.len()), (None, 1));
+    world.start(2).unwrap();
+    world.set_cut(0, false);
+    settle(&mut world);
+    assert_eq!(fate(&world, id), Some(Fate::Logged));
+}
+
 /// Asks a member for its vote in a term; what it answers, once whatever has to be durable is.
 fn ask_for_vote(world: &mut World, node: usize, candidate: u16, term: u64) -> String {
     let id = |node| Member { node: NodeId(node), generation: 0 }.id();

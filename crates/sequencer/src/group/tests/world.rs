@@ -116,6 +116,13 @@ fn id_of(batch: &Batch) -> u64 {
     batch.now.0
 }
 
+impl Node {
+    /// Whether it knows itself to be a voter.
+    pub fn votes(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.raft.store().members.voters.contains(&log.member.id()))
+    }
+}
+
 impl World {
     pub fn new(members: usize, seed: u64, bugs: Bugs) -> World {
         let mut registry = Registry::default();
