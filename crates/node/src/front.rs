@@ -500,7 +500,7 @@ impl Door {
 
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
     fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
-        let owed = self.ways.change(change);
+        let owed = self.ways.change(self.now, change);
         self.gateway.answer_from(self.ways.answering());
         self.give_up(owed);
         for (home, chunk, since) in std::mem::take(&mut self.held) {
@@ -519,9 +519,11 @@ impl Door {
         });
     }
 
-    /// Turns away what has been held for too long: it was never sequenced.
-    fn turn_away(&mut self) {
+    /// Gives up what has been waited for too long, and turns away what was held as long: that was never sequenced.
+    fn lose_patience(&mut self) {
         let now = self.now;
+        let owed = self.ways.give_up(now);
+        self.give_up(owed);
         let late: Vec<_> = self.held.extract_if(.., |held| now.since(held.2) > PATIENCE).collect();
         for (_, chunk, _) in late {
             let mut busy = OutcomeBatch::new(chunk.gateway);
@@ -606,7 +608,7 @@ impl Role for Door {
             Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
             Event::Timer(_) => {
                 self.close_idle();
-                self.turn_away();
+                self.lose_patience();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
             Event::Disk(_) | Event::Stop => {}

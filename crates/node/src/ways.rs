@@ -1,8 +1,8 @@
 //! Which node a front door turns to, and which replica is to answer: its own, while all of it can be reached.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{PartitionId, PartitionSet};
+use ordain_model::{Micros, PartitionId, PartitionSet};
 use ordain_role::{NodeId, PeerChange, PeerState, Topology};
 
 /// What a front door knows of the nodes of its cluster.
@@ -13,20 +13,31 @@ pub struct Ways {
     /// Nodes with which there is a stream.
     met: BTreeSet<NodeId>,
     /// Those of them that have not been reached for a while.
-    lost: BTreeSet<NodeId>,
+    lost: BTreeMap<NodeId, Lost>,
     /// Nodes of other replicas that something was sent to in place of their twins here.
     turned_to: BTreeSet<NodeId>,
 }
 
+/// A node that cannot be reached.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    since: Micros,
+    /// What it may owe was given up.
+    is_given_up: bool,
+}
+
 impl Ways {
+    /// How long an answer from a node that cannot be reached is waited for.
+    const PATIENCE: Micros = Micros::from_millis(5000);
+
     /// The ways from a node that has met nobody.
     pub fn new(topology: Topology, node: NodeId) -> Ways {
-        let (met, lost, turned_to) = (BTreeSet::from([node]), BTreeSet::new(), BTreeSet::new());
+        let (met, lost, turned_to) = (BTreeSet::from([node]), BTreeMap::new(), BTreeSet::new());
         Ways { topology, node, met, lost, turned_to }
     }
 
     fn is_there(&self, node: NodeId) -> bool {
-        self.met.contains(&node) && !self.lost.contains(&node)
+        self.met.contains(&node) && !self.lost.contains_key(&node)
     }
 
     /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to.
@@ -62,17 +73,32 @@ impl Ways {
     }
 
     /// Takes note of a change, and says from whose partitions no answer may come any more to what was asked before.
-    pub fn change(&mut self, change: PeerChange) -> PartitionSet {
+    pub fn change(&mut self, now: Micros, change: PeerChange) -> PartitionSet {
         let PeerChange { node, state } = change;
         let mut owed = PartitionSet::EMPTY;
         match state {
-            PeerState::Lost => _ = self.lost.insert(node),
+            PeerState::Lost => _ = self.lost.entry(node).or_insert(Lost { since: now, is_given_up: false }),
             PeerState::Back => _ = self.lost.remove(&node),
             PeerState::Fresh => {
                 self.lost.remove(&node);
                 let is_own = self.topology.replica_of(node) == self.topology.replica_of(self.node);
                 if !self.met.insert(node) && (is_own || self.turned_to.remove(&node)) {
                     owed.insert(self.topology.partition_of(node));
+                }
+            }
+        }
+        owed
+    }
+
+    /// Says from whose partitions an answer has been waited for too long, each time once.
+    pub fn give_up(&mut self, now: Micros) -> PartitionSet {
+        let mut owed = PartitionSet::EMPTY;
+        let own = self.topology.replica_of(self.node);
+        for (node, lost) in &mut self.lost {
+            if !lost.is_given_up && now.since(lost.since) > Ways::PATIENCE {
+                lost.is_given_up = true;
+                if self.topology.replica_of(*node) == own || self.turned_to.contains(node) {
+                    owed.insert(self.topology.partition_of(*node));
                 }
             }
         }
@@ -93,7 +119,8 @@ mod tests {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let mut ways = Ways::new(Topology { layout, replicas: 2 }, NodeId(2));
         let p = PartitionId;
-        let mut change = |ways: &mut Ways, node, state| ways.change(PeerChange { node: NodeId(node), state });
+        let mut change =
+            |ways: &mut Ways, node, state| ways.change(Micros(0), PeerChange { node: NodeId(node), state });
         assert_eq!(
             (ways.sequencer(p(0)), ways.sequencer(p(1)), ways.answering()),
             (Some(NodeId(2)), None, 1)
@@ -108,6 +135,9 @@ mod tests {
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
         change(&mut ways, 1, PeerState::Lost);
         assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (Some(NodeId(3)), false));
+        assert!(ways.give_up(Ways::PATIENCE).is_empty());
+        assert_eq!(ways.give_up(Ways::PATIENCE.plus(Micros(1))).only(), Some(p(1)));
+        assert!(ways.give_up(Micros(u64::MAX)).is_empty());
         // One that comes back as it was has lost nothing; one that begins anew has.
         assert!(change(&mut ways, 3, PeerState::Back).is_empty());
         assert!(ways.is_complete());

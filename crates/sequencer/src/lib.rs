@@ -12,6 +12,7 @@
 //! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
+mod chunks;
 mod courier;
 mod group;
 mod input_log;

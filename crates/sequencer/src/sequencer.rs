@@ -8,7 +8,8 @@
 //! opens, and whoever hears of an epoch beyond its own seals it too, with what is waiting or with nothing. So an idle
 //! cluster is silent, and nobody waits for a tick (calvin.md, section 4.9, where the epochs follow a schedule).
 //!
-//! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them.
+//! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
+//! again when another leads: what was agreed on already is left out then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use ordain_model::{
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
 
+use crate::chunks::Chunks;
 use crate::message::{Message, Post, Sequencing};
 use crate::sessions::Sessions;
 
@@ -107,6 +109,7 @@ pub struct Sequencer<X> {
     /// Whose batches count, and which role of it to pass chunks on to. Where there are no twins: this one's.
     leader: Leader,
     sessions: Sessions,
+    twins: Option<Twins>,
     /// The disk is full: only reads are sequenced.
     full: bool,
     /// The timer that closes a lingering batch is set.
@@ -127,6 +130,35 @@ enum Leader {
     Other(NodeId),
     /// Nobody, or nobody that is known.
     Nobody,
+}
+
+/// What a sequencer with twins knows of chunks.
+#[derive(Debug, Default)]
+struct Twins {
+    sealed: Chunks,
+    /// Those that wait here, or are on their way.
+    queued: BTreeSet<(GatewayId, ChunkNo)>,
+    /// Those that were passed on and not seen since, with the time, oldest first.
+    passed_on: VecDeque<(Micros, Arc<Chunk>)>,
+}
+
+impl Twins {
+    /// After so long a chunk that was passed on is not passed on again: nobody waits for it any more.
+    const PATIENCE: Micros = Micros::from_millis(10_000);
+
+    /// Twins have agreed on a batch.
+    fn note(&mut self, batch: &Batch) {
+        self.sealed.note(batch);
+        let mut agreed = BTreeSet::new();
+        for placed in &batch.chunks {
+            let id = (placed.chunk.gateway, placed.chunk.number);
+            self.queued.remove(&id);
+            agreed.insert(id);
+        }
+        if !agreed.is_empty() {
+            self.passed_on.retain(|(_, chunk)| !agreed.contains(&(chunk.gateway, chunk.number)));
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +199,7 @@ impl<X> Sequencer<X> {
             reached: Epoch(0),
             leader: if has_twins { Leader::Nobody } else { Leader::Me },
             sessions: Sessions::default(),
+            twins: has_twins.then(Twins::default),
             full: false,
             lingering: false,
             pausing: false,
@@ -179,8 +212,7 @@ impl<X> Sequencer<X> {
 
     /// Takes note of a batch that the log held at start.
     pub fn replay(&mut self, batch: &Batch) {
-        self.sessions.note(batch);
-        self.now = self.now.max(batch.now);
+        self.agreed(batch);
     }
 
     /// Says where to go on after replay: the first batch gets an epoch after `epoch`, which must be at least as
@@ -189,13 +221,18 @@ impl<X> Sequencer<X> {
         self.epoch = epoch;
     }
 
-    fn submit(&mut self, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+    fn submit(&mut self, now: Now, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         if let Leader::Other(node) = self.leader {
-            self.counts.passed_on += chunk.txns().len() as u64;
-            return out.send(Address { node, ..self.neighbours.me }, Front::Submit(chunk));
+            return self.pass_on(now, node, chunk, out);
+        }
+        if let Some(twins) = &mut self.twins
+            && !twins.queued.insert((chunk.gateway, chunk.number))
+        {
+            return;
         }
         if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
             self.counts.busy += chunk.txns().len() as u64;
+            self.twins.iter_mut().for_each(|twins| _ = twins.queued.remove(&(chunk.gateway, chunk.number)));
             self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
             return;
         }
@@ -287,11 +324,12 @@ impl<X> Sequencer<X> {
             let Some(chunk) = self.waiting.pop_front() else { break };
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
+            let is_known = self.twins.as_ref().is_some_and(|twins| twins.sealed.is_known(&chunk));
             for txn in chunk.txns() {
                 if let Some(lookup) = self.lookup(&chunk, txn, &mut requests) {
                     batch.lookups.push(lookup);
                     skipped.push(txn.index);
-                } else if self.full && txn.logged {
+                } else if txn.logged && (self.full || is_known) {
                     skipped.push(txn.index);
                 }
             }
@@ -329,30 +367,49 @@ impl<X> Sequencer<X> {
         self.epoch = self.epoch.max(batch.epoch);
         self.now = self.now.max(batch.now);
         self.sessions.note(batch);
+        self.twins.iter_mut().for_each(|twins| twins.note(batch));
     }
 
     /// Another leads now, or this one does.
-    fn led_by(&mut self, leader: Leader, last: Epoch, out: &mut Outbox<Message<X>>) {
-        self.leader = leader;
+    fn led_by(&mut self, now: Now, leader: Leader, last: Epoch, out: &mut Outbox<Message<X>>) {
+        let is_new = std::mem::replace(&mut self.leader, leader) != leader;
         self.epoch = self.epoch.max(last);
+        if let (true, Some(twins)) = (is_new && leader != Leader::Nobody, &mut self.twins) {
+            // Whoever led before may not have come to them.
+            let again = std::mem::take(&mut twins.passed_on);
+            for (_, chunk) in again.into_iter().filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE) {
+                self.submit(now, chunk, out);
+            }
+        }
         if let Leader::Other(node) = leader {
-            let there = Address { node, ..self.neighbours.me };
             self.waiting_txns = 0;
-            for chunk in self.waiting.drain(..) {
-                // The house's own are made again by the leader.
-                if chunk.gateway != GatewayId::HOUSE {
-                    self.counts.passed_on += chunk.txns().len() as u64;
-                    out.send(there, Front::Submit(chunk));
-                }
+            for chunk in std::mem::take(&mut self.waiting) {
+                self.pass_on(now, node, chunk, out);
             }
             if self.reached > self.epoch {
-                out.send(there, Sequencing::Reached(self.reached));
+                out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
             }
         }
     }
 
+    /// Another leads: it is for that one to put the chunk in a batch.
+    fn pass_on(&mut self, now: Now, node: NodeId, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+        // The house's own are made again by the leader.
+        if chunk.gateway == GatewayId::HOUSE {
+            return;
+        }
+        self.counts.passed_on += chunk.txns().len() as u64;
+        if let Some(twins) = &mut self.twins {
+            twins.queued.remove(&(chunk.gateway, chunk.number));
+            let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
+            while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
+            twins.passed_on.push_back((now.elapsed, chunk.clone()));
+        }
+        out.send(Address { node, ..self.neighbours.me }, Front::Submit(chunk));
+    }
+
     /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
-    fn lost(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
+    fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.counts.lost += u64::from(batch.total);
         self.in_log.take_if(|lost| lost.epoch == batch.epoch);
         self.under_way.retain(|epoch| *epoch != batch.epoch);
@@ -362,7 +419,7 @@ impl<X> Sequencer<X> {
         }
         self.pausing = true;
         out.set_timer(PAUSE, PAUSE_FOR);
-        self.led_by(self.leader, self.epoch, out);
+        self.led_by(now, self.leader, self.epoch, out);
     }
 
     /// Another partition has opened an epoch.
@@ -495,16 +552,16 @@ impl<X: Send> Role for Sequencer<X> {
     fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
         match event {
             Event::Message { from, message } => match message {
-                Message::Front(Front::Submit(chunk)) => self.submit(chunk, out),
+                Message::Front(Front::Submit(chunk)) => self.submit(now, chunk, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(epoch),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
-                Message::Sequencing(Sequencing::Lost(batch)) => self.lost(&batch, out),
+                Message::Sequencing(Sequencing::Lost(batch)) => self.lost(now, &batch, out),
                 Message::Sequencing(Sequencing::Leader { node, is_me, last, .. }) => {
                     self.pausing = false;
                     let other = node.filter(|node| *node != self.neighbours.me.node);
                     let leader = other.map_or(Leader::Nobody, Leader::Other);
-                    self.led_by(if is_me { Leader::Me } else { leader }, last, out);
+                    self.led_by(now, if is_me { Leader::Me } else { leader }, last, out);
                 }
                 Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(&batch, out),

@@ -114,10 +114,15 @@ fn a_follower_passes_on_and_a_leader_goes_on_where_the_log_ends() {
     // What the leader's batch held is known here too.
     let asked = Ask::Write(Some((9, 1)));
     one.tell(Sequencing::Sealed(batch(20, std::slice::from_ref(&asked))));
-    let sent = one.lead(Some(0), 20);
-    assert!(sent.is_empty(), "nothing waits, and the epoch that was reached is past: {sent:?}");
+    let first = batch_of(&one.lead(Some(0), 20));
+    assert_eq!(
+        (first.epoch, first.chunks.len()),
+        (Epoch(21), 2),
+        "what was passed on and has not been seen since"
+    );
+    one.tell(Sequencing::Logged(Epoch(21)));
     let again = batch_of(&one.submit(2, &[asked]));
-    assert_eq!((again.epoch, again.lookups.len()), (Epoch(21), 1));
+    assert_eq!((again.epoch, again.lookups.len()), (Epoch(22), 1));
 }
 
 #[test]
@@ -139,4 +144,24 @@ fn what_was_lost_is_sequenced_again_here_or_by_whoever_leads() {
     one.lead(None, 5);
     assert!(one.submit(2, &[WRITE]).is_empty());
     assert_eq!(batch_of(&one.lead(Some(0), 9)).epoch, Epoch(10));
+}
+
+#[test]
+fn a_chunk_that_is_passed_on_again_takes_effect_once() {
+    let mut one = One::new(true);
+    one.lead(Some(4), 0);
+    assert_eq!(passed_on(&one.submit(0, &[WRITE]), 4), [0]);
+    assert_eq!(passed_on(&one.submit(1, &[WRITE]), 4), [1]);
+    // The leader came to the first only.
+    one.tell(Sequencing::Sealed(batch(0, &[WRITE])));
+    assert!(one.lead(None, 1).is_empty());
+    assert_eq!(passed_on(&one.lead(Some(5), 1), 5), [1]);
+    // Now it leads itself. What it passed on last, and what comes again, it puts in a batch once.
+    let sent = one.lead(Some(0), 1);
+    assert_eq!(batch_of(&sent).chunks.len(), 1);
+    assert!(one.submit(1, &[WRITE]).is_empty());
+    one.tell(Sequencing::Sealed(batch_of(&sent)));
+    one.tell(Sequencing::Logged(batch_of(&sent).epoch));
+    let again = batch_of(&one.submit(1, &[WRITE, Ask::Read]));
+    assert_eq!(again.chunks[0].skipped, [0], "the read may be run again, the write not");
 }

@@ -1,0 +1,37 @@
+//! Which chunks twins have agreed on, so that one that is passed on again, because whoever led has gone, takes effect
+//! once.
+//!
+//! A function of the sealed batches and nothing else, so that every twin has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_model::{Batch, Chunk, ChunkNo, GatewayId};
+
+/// The last chunks by gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks(BTreeMap<GatewayId, BTreeSet<ChunkNo>>);
+
+impl Chunks {
+    /// How many of each gateway are remembered. One that is so old that it was forgotten counts as known.
+    const MAX: usize = 1 << 12;
+
+    /// Whether what of a chunk is logged was agreed on, or may have been too long ago to tell.
+    pub(crate) fn is_known(&self, chunk: &Chunk) -> bool {
+        self.0.get(&chunk.gateway).is_some_and(|known| {
+            let is_old =
+                || known.len() >= Chunks::MAX && known.first().is_some_and(|first| chunk.number < *first);
+            known.contains(&chunk.number) || is_old()
+        })
+    }
+
+    /// Notes the chunks of a sealed batch.
+    pub(crate) fn note(&mut self, batch: &Batch) {
+        for placed in batch.logged().filter(|placed| placed.chunk.gateway != GatewayId::HOUSE) {
+            let known = self.0.entry(placed.chunk.gateway).or_default();
+            known.insert(placed.chunk.number);
+            if known.len() > Chunks::MAX {
+                known.pop_first();
+            }
+        }
+    }
+}
