@@ -3,10 +3,10 @@
 use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Place, Progress, Recovered};
 use ordain_model::Epoch;
 use ordain_role::{Directory, DiskDone, DiskRequest, Fetched, Outbox};
-use protobuf::Message as _;
 use raft::GetEntriesContext;
-use raft::eraftpb::{ConfChange, Entry, HardState};
+use raft::eraftpb::{Entry, HardState};
 
+use super::membership::parse_change;
 use super::store::{Store, is_change};
 use super::{epoch_of, record};
 
@@ -82,7 +82,7 @@ pub(super) fn open(
         let agreed = store.from(dispatched.0 + 1).take_while(|entry| entry.index <= commit);
         for entry in agreed.cloned().collect::<Vec<Entry>>() {
             if is_change(&entry) {
-                let change = ConfChange::parse_from_bytes(&entry.data).map_err(|e| e.to_string())?;
+                let change = parse_change(&entry.data)?;
                 store.replay_change(&change);
             } else if !entry.data.is_empty() {
                 visit(&entry.data)?;

@@ -1,4 +1,4 @@
-//! Who is in a group, what members say to each other, and how one that has lost its disk is replaced.
+//! Who is in a group, and how a member that has lost its disk is replaced.
 //!
 //! A node that comes back without what it had on disk is another member of the same node: its generation is larger.
 //! It asks all twins to be let in, again and again, until it sees itself among the voters. The leader answers no word
@@ -7,12 +7,12 @@
 //! never counts on a member that has nothing yet, and a new leader goes on where the old one was.
 
 use ordain_model::Micros;
-use ordain_model::wire::{self, Reader};
 use ordain_role::{NodeId, Now, Outbox};
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Message as RaftMessage};
+use raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 
 use super::GroupLog;
+use super::said::Said;
 use crate::message::Message;
 
 /// A member of a group: a node in one of its generations.
@@ -40,47 +40,17 @@ pub(super) fn founders(twins: &[NodeId]) -> Vec<u64> {
     twins.iter().map(|node| Member { node: *node, generation: 0 }.id()).collect()
 }
 
-/// What members say to each other.
-#[derive(Debug)]
-pub(super) enum Said {
-    /// Something of the protocol.
-    Raft(RaftMessage),
-    /// This member, which is none yet, asks to be let in.
-    Join(Member),
-}
+/// The bytes of every change that a member proposes are fewer.
+const CHANGE_MAX: usize = 64;
 
-impl Said {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self {
-            Said::Raft(message) => {
-                out.reserve(message.compute_size() as usize + 1);
-                wire::u8(&mut out, 0);
-                // Writing to memory fails for nothing but a message that lacks a required field, and none is.
-                let written = message.write_to_vec(&mut out);
-                debug_assert!(written.is_ok());
-            }
-            Said::Join(member) => {
-                wire::u8(&mut out, 1);
-                wire::u16(&mut out, member.node.0);
-                wire::u32(&mut out, member.generation);
-            }
-        }
-        out
+/// The change of the membership that an entry's bytes are. They may be any leader's, so they are not given to the
+/// parser unless they are few (module `said`).
+pub(super) fn parse_change(bytes: &[u8]) -> Result<ConfChange, String> {
+    if bytes.len() > CHANGE_MAX {
+        return Err("a change of the group's membership is longer than any that a member proposes".to_owned());
     }
-
-    /// What the bytes say; `None` if they are nothing that a member says.
-    pub fn decode(bytes: &[u8]) -> Option<Said> {
-        let mut bytes = Reader(bytes);
-        match bytes.u8()? {
-            0 => RaftMessage::parse_from_bytes(bytes.0).ok().map(Said::Raft),
-            1 => {
-                let member = Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? };
-                bytes.end(Said::Join(member))
-            }
-            _ => None,
-        }
-    }
+    ConfChange::parse_from_bytes(bytes)
+        .map_err(|e| format!("a change of the group's membership cannot be read: {e}"))
 }
 
 /// For how long a member must have been silent to be taken for dead.
@@ -167,17 +137,6 @@ mod tests {
         assert_eq!(Member::of(0), None);
         assert_eq!(Member::of(5 << 32), None);
         assert_eq!(Member::of(1 << 17), None);
-    }
-
-    #[test]
-    fn what_is_said_is_heard() {
-        let message = RaftMessage { to: 3, from: 1, term: 9, ..RaftMessage::default() };
-        let heard = Said::decode(&Said::Raft(message.clone()).encode());
-        assert!(matches!(heard, Some(Said::Raft(heard)) if heard == message));
-        let join = Said::Join(member(3, 2)).encode();
-        assert!(matches!(Said::decode(&join), Some(Said::Join(heard)) if heard == member(3, 2)));
-        assert!(Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none());
-        assert!(Said::decode(&[2]).is_none() && Said::decode(&[0, 1, 2, 255]).is_none());
     }
 
     #[test]

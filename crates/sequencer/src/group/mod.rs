@@ -39,6 +39,7 @@
 mod journal;
 mod membership;
 mod record;
+mod said;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -50,13 +51,13 @@ use std::sync::Arc;
 use ordain_log::{LogConfig, LogError, Recovered};
 use ordain_model::{Batch, Epoch, Micros, Registry};
 use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
-use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, Entry, Message as RaftMessage, MessageType};
+use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 use raft::{Config, RawNode, StateRole};
 
 use crate::message::{GroupMessage, Message, Sequencing};
 use journal::Journal;
-use membership::{Member, Said};
+use membership::Member;
+use said::Said;
 use store::{Store, is_change};
 
 /// How a group's log is set up.
@@ -494,10 +495,11 @@ impl<X> GroupLog<X> {
 
     /// A change of the membership was agreed on.
     fn change(&mut self, entry: &Entry) -> Result<(), String> {
-        let unusable =
-            |e: &dyn fmt::Display| format!("a change of the group's membership cannot be used: {e}");
-        let change = ConfChange::parse_from_bytes(&entry.data).map_err(|e| unusable(&e))?;
-        let members = self.raft.apply_conf_change(&change).map_err(|e| unusable(&e))?;
+        let change = membership::parse_change(&entry.data)?;
+        let members = self
+            .raft
+            .apply_conf_change(&change)
+            .map_err(|e| format!("a change of the group's membership cannot be applied: {e}"))?;
         self.raft.mut_store().members = members;
         Ok(())
     }

@@ -7,7 +7,8 @@ use ordain_model::Epoch;
 use ordain_role::{Address, Bugs, Event, NodeId};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::super::membership::{Member, Said};
+use super::super::membership::Member;
+use super::super::said::Said;
 use super::world::{Fate, World};
 use crate::message::GroupMessage;
 

@@ -18,7 +18,8 @@ use ordain_role::{
     TimerId,
 };
 
-use super::super::membership::{Member, Said};
+use super::super::membership::Member;
+use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
 use crate::message::{GroupMessage, Message, Sequencing};
 

@@ -1,0 +1,159 @@
+//! What members say to each other, and in which bytes.
+//!
+//! The protocol's messages are not sent in its crate's own encoding: the parser of that version of protobuf can be made
+//! to overflow the stack by whoever chooses the bytes (RUSTSEC-2024-0437). All numbers are little-endian; fields that
+//! our members never set are left out.
+
+use ordain_model::wire::{self, Reader};
+use ordain_role::NodeId;
+use protobuf::ProtobufEnum as _;
+use raft::eraftpb::{Entry, EntryType, Message as RaftMessage, MessageType};
+
+use super::membership::Member;
+use super::store::is_change;
+
+/// Bytes that an entry takes at least.
+const ENTRY: usize = 21;
+
+/// What members say to each other.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// Something of the protocol.
+    Raft(RaftMessage),
+    /// This member, which is none yet, asks to be let in.
+    Join(Member),
+}
+
+impl Said {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Said::Raft(message) => {
+                let bytes: usize = message.entries.iter().map(|entry| entry.data.len() + ENTRY).sum();
+                out.reserve(bytes + 96);
+                wire::u8(&mut out, 0);
+                encode(message, &mut out);
+            }
+            Said::Join(member) => {
+                wire::u8(&mut out, 1);
+                wire::u16(&mut out, member.node.0);
+                wire::u32(&mut out, member.generation);
+            }
+        }
+        out
+    }
+
+    /// What the bytes say; `None` if they are nothing that a member says.
+    pub fn decode(bytes: &[u8]) -> Option<Said> {
+        let mut bytes = Reader(bytes);
+        let said = match bytes.u8()? {
+            0 => Said::Raft(decode(&mut bytes)?),
+            1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
+            _ => return None,
+        };
+        bytes.end(said)
+    }
+}
+
+fn encode(message: &RaftMessage, out: &mut Vec<u8>) {
+    wire::u8(out, message.msg_type.value() as u8);
+    wire::u8(out, u8::from(message.reject));
+    for number in [
+        message.to,
+        message.from,
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.reject_hint,
+    ] {
+        wire::u64(out, number);
+    }
+    wire::bytes(out, &message.context);
+    wire::u32(out, message.entries.len() as u32);
+    for entry in &message.entries {
+        wire::u64(out, entry.index);
+        wire::u64(out, entry.term);
+        wire::u8(out, u8::from(is_change(entry)));
+        wire::bytes(out, &entry.data);
+    }
+}
+
+fn decode(bytes: &mut Reader<'_>) -> Option<RaftMessage> {
+    let msg_type = MessageType::from_i32(i32::from(bytes.u8()?))?;
+    let reject = flag(bytes.u8()?)?;
+    let (to, from, term) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+    let (log_term, index) = (bytes.u64()?, bytes.u64()?);
+    let (commit, commit_term, reject_hint) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+    let context = bytes.bytes()?.to_vec().into();
+    let mut entries = Vec::new();
+    for _ in 0..bytes.count(ENTRY)? {
+        let mut entry = Entry { index: bytes.u64()?, term: bytes.u64()?, ..Entry::default() };
+        if flag(bytes.u8()?)? {
+            entry.entry_type = EntryType::EntryConfChange;
+        }
+        entry.data = bytes.bytes()?.to_vec().into();
+        entries.push(entry);
+    }
+    let mut message =
+        RaftMessage { msg_type, reject, to, from, term, log_term, index, ..RaftMessage::default() };
+    (message.commit, message.commit_term, message.reject_hint) = (commit, commit_term, reject_hint);
+    (message.context, message.entries) = (context, entries.into());
+    Some(message)
+}
+
+fn flag(byte: u8) -> Option<bool> {
+    (byte < 2).then_some(byte == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_heard_and_no_less_of_it(
+            (kind, reject, numbers) in (0i32..19, any::<bool>(), any::<[u64; 8]>()),
+            context in proptest::collection::vec(any::<u8>(), 0..9),
+            entries in proptest::collection::vec(
+                (any::<u64>(), any::<u64>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)), 0..4),
+        ) {
+            let mut message = RaftMessage { reject, context: context.into(), ..RaftMessage::default() };
+            message.msg_type = MessageType::from_i32(kind).unwrap();
+            (message.to, message.from, message.term, message.log_term) =
+                (numbers[0], numbers[1], numbers[2], numbers[3]);
+            (message.index, message.commit, message.commit_term, message.reject_hint) =
+                (numbers[4], numbers[5], numbers[6], numbers[7]);
+            for (index, term, change, data) in entries {
+                let mut entry = Entry { index, term, data: data.into(), ..Entry::default() };
+                if change {
+                    entry.entry_type = EntryType::EntryConfChange;
+                }
+                message.entries.push(entry);
+            }
+            let bytes = Said::Raft(message.clone()).encode();
+            for cut in 0..bytes.len() {
+                prop_assert!(Said::decode(&bytes[..cut]).is_none());
+            }
+            prop_assert!(matches!(Said::decode(&bytes), Some(Said::Raft(heard)) if heard == message));
+        }
+
+        #[test]
+        fn any_bytes_are_something_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Said::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn who_asks_to_be_let_in_is_heard() {
+        let member = Member { node: NodeId(3), generation: 2 };
+        let join = Said::Join(member).encode();
+        assert!(matches!(Said::decode(&join), Some(Said::Join(heard)) if heard == member));
+        assert!(
+            Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none() && Said::decode(&[2]).is_none()
+        );
+    }
+}
