@@ -2,7 +2,7 @@
 //!
 //! Everything that a driver promises a role (see `ordain_role`) it keeps, and beyond that it is as unhelpful as
 //! the faults allow: roles of one node run at any relative speed, packets between nodes are late, lost, doubled and
-//! reordered (the module [`crate::network`]), disks are slow and full, nodes stand still and lose power between any
+//! reordered (the module `network`), disks are slow and full, nodes stand still and lose power between any
 //! two disk operations.
 //!
 //! Happenings at one time are handled in the order in which they were scheduled, so the run is a function of
