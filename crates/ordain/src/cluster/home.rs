@@ -67,7 +67,7 @@ impl Home {
         let head =
             "# Made by `ordain cluster up`. The same for all nodes: ordain serve --config FILE --node N\n\n";
         let text = toml::to_string(&home.file).context("cannot write down the cluster")?;
-        home.write(CONFIG, format!("{head}{text}").as_bytes())?;
+        home.write(CONFIG, format!("{head}{text}").as_bytes(), true)?;
         Ok(home)
     }
 
@@ -106,16 +106,23 @@ impl Home {
         }
     }
 
+    /// Writes down which nodes run. After a crash of the machine none does, so nobody waits for the disk.
+    pub(super) fn note(&self, record: &Record) -> anyhow::Result<()> {
+        self.write(RECORD, serde_json::to_string_pretty(record)?.as_bytes(), false)
+    }
+
     /// Writes a file of ours: whoever reads it sees what was there or what is there now. Only its owner may read it:
     /// the secret stands in one of them.
-    pub(super) fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+    fn write(&self, name: &str, bytes: &[u8], durably: bool) -> anyhow::Result<()> {
         let path = self.directory.join(name);
         let aside = self.directory.join(format!("{name}.new"));
         let write = || {
             let mut file =
                 fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
             file.write_all(bytes)?;
-            file.sync_all()?;
+            if durably {
+                file.sync_all()?;
+            }
             fs::rename(&aside, &path)
         };
         write().with_context(|| format!("cannot write {}: check its owner and the disk", path.display()))

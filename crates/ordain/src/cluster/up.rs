@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::home::{Home, Wanted};
-use super::{NodeRecord, RECORD, Record};
+use super::{NodeRecord, Record};
 use crate::serve::Durability;
 
 /// How long nodes have to stop by themselves: they take ten seconds for their clients and ten for their disks at most.
@@ -264,7 +264,7 @@ impl Fleet {
 
     /// Tells where everything is.
     fn announce(&self, json: Option<&Path>) -> anyhow::Result<()> {
-        self.write_record()?;
+        self.home.note(&self.record)?;
         if let Some(path) = json {
             std::fs::write(path, serde_json::to_string_pretty(&self.record)?)
                 .with_context(|| format!("cannot write {}", path.display()))?;
@@ -284,10 +284,6 @@ impl Fleet {
             json.display()
         );
         Ok(())
-    }
-
-    fn write_record(&self) -> anyhow::Result<()> {
-        self.home.write(RECORD, serde_json::to_string_pretty(&self.record)?.as_bytes())
     }
 
     /// Sees to it that the nodes run until somebody wants to stop.
@@ -313,7 +309,7 @@ impl Fleet {
     fn mourn(&mut self, id: u16) -> anyhow::Result<()> {
         let lived = self.up.get(&id).map(|node| node.since.elapsed()).unwrap_or_default();
         let (_, how) = self.bury(id)?;
-        self.write_record()?;
+        self.home.note(&self.record)?;
         if self.restart {
             let (first, most) = RESTART_AFTER;
             let last = self.delays.get(&id).filter(|_| lived < STEADY_AFTER);
@@ -342,7 +338,7 @@ impl Fleet {
             self.due.remove(&id);
             self.launch(id)?;
         }
-        self.write_record()
+        self.home.note(&self.record)
     }
 
     /// Stops all nodes and waits until they are gone. True: all of them in good order.
@@ -370,7 +366,7 @@ impl Fleet {
             }
         }
         if self.home.record_path().exists() {
-            self.write_record()?;
+            self.home.note(&self.record)?;
         }
         Ok(in_order)
     }
