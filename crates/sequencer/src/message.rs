@@ -112,7 +112,7 @@ pub trait Letter: Wire + Clone + std::fmt::Debug + Send {
 pub struct GroupMessage {
     /// Who says it.
     pub from: NodeId,
-    /// What: the consensus crate's own encoding.
+    /// What, in the group's own encoding.
     pub bytes: Arc<Vec<u8>>,
 }
 
