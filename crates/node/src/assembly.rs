@@ -335,6 +335,30 @@ impl Assembly {
         Ok(assembly)
     }
 
+    /// The batches that a directory's log holds, in order; of twins, those that it knows to be agreed on.
+    ///
+    /// # Errors
+    /// [`AssemblyError`].
+    pub fn batches(
+        directory: &mut dyn Directory,
+        settings: &NodeSettings,
+        registry: &Arc<Registry>,
+    ) -> Result<Vec<Batch>, AssemblyError> {
+        let mut batches = Vec::new();
+        let mut visit = |entry: &[u8]| {
+            batches.push(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
+            Ok(())
+        };
+        if settings.topology.replicas > 1 {
+            let ends = (Address::default(), Vec::new());
+            let (config, group) = (settings.log_config(), settings.group_settings());
+            GroupLog::<ShardMessage>::open(directory, config, group, registry.clone(), ends, visit)?;
+        } else {
+            LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?;
+        }
+        Ok(batches)
+    }
+
     /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
     fn begin(&mut self, inbox: Option<LogWriter>, sealed: Epoch) {
         match &mut self.courier {

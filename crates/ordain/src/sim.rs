@@ -1,4 +1,4 @@
-//! `ordain sim`: a whole node, with its disk, its clients and its bad luck, from one seed.
+//! `ordain sim`: a whole cluster, with its disks, its links, its clients and its bad luck, from one seed.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_engines::calvin;
-use ordain_log::{LogConfig, LogWriter};
-use ordain_model::{Batch, PartitionId, PartitionSet, Registry};
+use ordain_model::{Batch, Layout, Micros, PartitionId, PartitionSet, Registry};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::procedures;
@@ -42,11 +41,11 @@ pub struct SimArgs {
     /// Many seeds: from A to B, B not included.
     #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_range)]
     seeds: Option<(u64, u64)>,
-    /// Partitions. Clusters are not built yet: 1.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    /// Partitions.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: u16,
-    /// Replicas. Clusters are not built yet: 1.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1))]
+    /// Replicas. With more than one, those who hold a partition agree on its batches.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
     /// Shards a node; by default drawn from the seed, 1 to 8.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -88,19 +87,24 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
     found.ok_or_else(|| format!("there is no bug '{name}' to plant; there are: {names}"))
 }
 
-/// A Calvin node for the simulator.
+/// A cluster of Calvin nodes for the simulator.
 struct CalvinSystem {
     registry: Arc<Registry>,
     settings: NodeSettings,
 }
 
 impl CalvinSystem {
-    fn new(seed: u64, shards: Option<u16>, bugs: Bugs) -> CalvinSystem {
+    /// The system that the flags describe, where they leave a choice as the seed has it.
+    fn new(args: &SimArgs, seed: u64) -> anyhow::Result<CalvinSystem> {
+        let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
+        let partitions = usize::from(args.partitions);
         let mut registry = (*procedures::all()).clone();
         simulated::register(&mut registry);
-        let shards = shards.map_or([1, 2, 3, 4, 8][seed as usize % 5], usize::from);
+        let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
+        let shards = args.shards.map_or(drawn, usize::from);
+        let layout = Arc::new(Layout::even(partitions, shards)?);
         let settings = NodeSettings {
-            topology: Topology::single(shards),
+            topology: Topology { layout, replicas: args.replicas },
             gateways: 2,
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),
@@ -111,7 +115,7 @@ impl CalvinSystem {
             bugs,
             ..NodeSettings::default()
         };
-        CalvinSystem { registry: Arc::new(registry), settings }
+        Ok(CalvinSystem { registry: Arc::new(registry), settings })
     }
 }
 
@@ -125,7 +129,8 @@ impl ordain_sim::Ways for DoorWays {
     }
 
     fn change(&mut self, change: PeerChange) -> PartitionSet {
-        self.0.change(change)
+        // The simulator's clients wait until everything is healed.
+        self.0.change(Micros(0), change)
     }
 
     fn answering(&self) -> u16 {
@@ -169,35 +174,26 @@ impl System for CalvinSystem {
         self.settings.topology.partition_of(node)
     }
 
-    fn log(&mut self, _node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
-        let mut batches = Vec::new();
-        let config = LogConfig {
-            segment_bytes: self.settings.segment_bytes,
-            ..LogConfig::new(self.settings.identity.clone())
-        };
-        LogWriter::open(disk, config, |entry| {
-            batches.push(Batch::decode(&self.registry, &entry.payload).map_err(|e| e.to_string())?);
-            Ok(())
-        })
-        .map_err(|e| e.to_string())?;
-        Ok(batches)
+    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())
     }
 }
 
 /// Runs one seed.
-fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> Report {
-    let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
-    let config = Config { txns: args.txns, faults: args.faults, ..Config::new(seed) };
+fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
+    let system = CalvinSystem::new(args, seed)?;
+    let nodes = system.settings.topology.nodes();
+    let config = Config { nodes, txns: args.txns, faults: args.faults, ..Config::new(seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
         WorkloadName::Direct => Mix::direct(args.keys),
     };
-    let system = CalvinSystem::new(seed, args.shards, bugs);
-    match sink {
+    Ok(match sink {
         Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
         None => run_seed(&config, system, &mut mix, None),
-    }
+    })
 }
 
 /// Runs the seeds. True: no violation.
@@ -211,7 +207,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
     let mut sound = true;
     for seed in from..to {
         let report = match &args.trace {
-            None => simulate(args, seed, None),
+            None => simulate(args, seed, None)?,
             Some(path) => {
                 let file = std::fs::File::create(path)
                     .with_context(|| format!("cannot write the trace to {}", path.display()))?;
@@ -220,7 +216,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
                 let mut sink = |line: &str| {
                     failed = failed.take().or(writeln!(file, "{line}").err());
                 };
-                let report = simulate(args, seed, Some(&mut sink));
+                let report = simulate(args, seed, Some(&mut sink))?;
                 let ended = failed.map_or(Ok(()), Err).and_then(|()| file.flush());
                 ended.with_context(|| format!("cannot write the trace to {}", path.display()))?;
                 report
@@ -246,6 +242,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
         "ordain sim --engine {} --seed {seed} --txns {} --keys {}",
         args.engine, args.txns, args.keys
     );
+    if (args.partitions, args.replicas) != (1, 1) {
+        command += &format!(" --partitions {} --replicas {}", args.partitions, args.replicas);
+    }
     command += &format!(" --faults {}", args.faults);
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());
@@ -298,7 +297,7 @@ mod tests {
     fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
         let args = args(flags);
         for seed in seeds {
-            let report = simulate(&args, seed, None);
+            let report = simulate(&args, seed, None).unwrap();
             assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
             // Besides what clients asked for, a run asks each node for its digest.
             assert!(report.transactions >= args.txns, "only {} requests were made", report.transactions);
@@ -327,8 +326,8 @@ mod tests {
         let args = args(&[]);
         for seed in 3000..3005 {
             let (mut first, mut second) = (Vec::new(), Vec::new());
-            let a = simulate(&args, seed, Some(&mut |line| first.push(line.to_owned())));
-            let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned())));
+            let a = simulate(&args, seed, Some(&mut |line| first.push(line.to_owned()))).unwrap();
+            let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned()))).unwrap();
             assert_eq!(a, b);
             assert_eq!(first, second);
         }
@@ -339,7 +338,7 @@ mod tests {
     fn every_planted_bug_is_found() {
         for (bug, name) in Bug::ALL {
             let args = SimArgs { plant: Some(bug), ..args(&["--txns", "600"]) };
-            let found = (0..60).any(|seed| simulate(&args, seed, None).verdict.is_err());
+            let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }
     }

@@ -295,8 +295,8 @@ impl<X: Letter> Courier<X> {
     }
 
     /// A node asks for everything after an epoch. One of another replica has lost its own source: this one stands in.
+    /// What it has, it need not have on disk yet: it may ask for that again, so nothing is forgotten.
     fn resume(&mut self, node: NodeId, after: Epoch, out: &mut Outbox<Message<X>>) {
-        self.note_progress(node, after);
         let to = self.settings.topology.partition_of(node);
         let (at, sealed, sequencer) = (self.at(node), self.sealed, self.partition);
         let outgoing = &mut self.outgoing[usize::from(to.0)];

@@ -224,6 +224,12 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     assert_eq!(shown(&desk.hear(5, Post::Resume(Epoch(0)))).len(), 5);
     desk.hear(5, Post::Progress(Epoch(5)));
     assert_eq!(
+        shown(&desk.hear(2, Post::Resume(Epoch(0)))).len(),
+        5,
+        "it has epoch 4, but maybe not on its disk"
+    );
+    desk.hear(2, Post::Progress(Epoch(4)));
+    assert_eq!(
         shown(&desk.hear(2, Post::Resume(Epoch(0)))),
         ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
     );
