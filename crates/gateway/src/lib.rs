@@ -86,12 +86,38 @@ struct Cluster {
 
 #[derive(Debug)]
 struct Submitted {
-    /// Who waits for each transaction, until it is answered, and which partition's node answers it.
-    tickets: Vec<(Option<Ticket>, PartitionId)>,
+    tickets: Vec<Waiter>,
     left: usize,
     home: PartitionId,
     /// It is being built.
     is_open: bool,
+}
+
+/// Who waits for a transaction.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    /// None once it is answered.
+    ticket: Option<Ticket>,
+    /// Whose node answers it.
+    answers: PartitionId,
+    /// Or else whoever leads where it is sequenced: it only reads, or was asked for before and is remembered there.
+    may_be_led: bool,
+}
+
+/// From where no answer may come any more to what was asked before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// From the nodes of these partitions to which requests went, and which were to answer.
+    pub all: PartitionSet,
+    /// From some node of these partitions: it may have been the one that led.
+    pub led: PartitionSet,
+}
+
+impl Owed {
+    fn covers(&self, home: PartitionId, waiter: &Waiter) -> bool {
+        let is_in = |set: PartitionSet| set.contains(home) || set.contains(waiter.answers);
+        is_in(self.all) || waiter.may_be_led && is_in(self.led)
+    }
 }
 
 /// A request whose keys have to be found first.
@@ -200,22 +226,24 @@ impl Gateway {
         call: Call,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<(ChunkNo, u32), PlanError> {
-        let (home, answers) = match &mut self.cluster {
+        let (home, answers, may_be_led) = match &mut self.cluster {
             None => {
                 self.building[0].push(&self.registry, call, write_args)?;
-                (PartitionId(0), PartitionId(0))
+                (PartitionId(0), PartitionId(0), false)
             }
             Some(cluster) => {
                 let Cluster { layout, partition, staged, .. } = cluster;
                 staged.push(&self.registry, call, write_args)?;
                 let txn = &staged.txns()[0];
                 let answers = layout.partition_of(staged.collector_slot(txn).unwrap_or(0));
-                let home = match txn.call.session {
-                    Some((session, _)) if !txn.read_only => layout.partition_of(session_slot(session)),
-                    _ => staged.participants(txn, layout).only().unwrap_or(*partition),
+                let session = txn.call.session.filter(|_| !txn.read_only);
+                let home = match session {
+                    Some((session, _)) => layout.partition_of(session_slot(session)),
+                    None => staged.participants(txn, layout).only().unwrap_or(*partition),
                 };
+                let is_logged = txn.logged;
                 self.building[usize::from(home.0)].take(staged);
-                (home, answers)
+                (home, answers, session.is_some() || !is_logged)
             }
         };
         let chunk = &mut self.building[usize::from(home.0)];
@@ -227,7 +255,7 @@ impl Gateway {
         }
         let (number, bytes) = (chunk.number, chunk.bytes());
         let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
-        submitted.tickets.push((Some(ticket), answers));
+        submitted.tickets.push(Waiter { ticket: Some(ticket), answers, may_be_led });
         submitted.left += 1;
         if submitted.left >= MAX_CHUNK || bytes >= MAX_CHUNK_BYTES {
             self.close(home);
@@ -264,21 +292,21 @@ impl Gateway {
         self.closed.push_back((home, Arc::new(chunk)));
     }
 
-    /// The nodes of these partitions, to which this gateway's requests go and from which its outcomes come, have lost
-    /// what was under way. Reports every request that may have been among it as [`OutcomeStatus::Unknown`].
-    pub fn give_up(&mut self, partitions: PartitionSet, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
+    /// Other nodes have lost what was under way. Reports every request that may have been among it as
+    /// [`OutcomeStatus::Unknown`].
+    pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
         let mut given_up = Vec::new();
         for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
             if submitted.is_open {
                 continue;
             }
             let Submitted { tickets, left, home, .. } = submitted;
-            for (index, (ticket, answers)) in (0..).zip(tickets) {
-                if partitions.contains(*home) || partitions.contains(*answers) {
-                    given_up.extend(ticket.take().map(|ticket| (ChunkNo(number), index, ticket)));
+            for (index, waiter) in (0..).zip(tickets) {
+                if owed.covers(*home, waiter) {
+                    given_up.extend(waiter.ticket.take().map(|ticket| (ChunkNo(number), index, ticket)));
                 }
             }
-            *left = submitted.tickets.iter().filter(|(ticket, _)| ticket.is_some()).count();
+            *left = submitted.tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
         }
         for (number, index, ticket) in given_up {
             self.dependents.remove(&(number, index));
@@ -312,7 +340,7 @@ impl Gateway {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
             let ticket = submitted.tickets.get_mut(outcome.index as usize);
-            let Some(ticket) = ticket.and_then(|(ticket, _)| ticket.take()) else { continue };
+            let Some(ticket) = ticket.and_then(|waiter| waiter.ticket.take()) else { continue };
             submitted.left -= 1;
             let reply = batch.reply(outcome);
             let dependent = match self.dependents.is_empty() {

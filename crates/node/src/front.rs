@@ -12,10 +12,8 @@ use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::calvin::Message;
-use ordain_gateway::{Finished, Gateway, Ticket};
-use ordain_model::{
-    Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, PartitionSet, Writer,
-};
+use ordain_gateway::{Finished, Gateway, Owed, Ticket};
+use ordain_model::{Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
@@ -508,8 +506,8 @@ impl Door {
         }
     }
 
-    fn give_up(&mut self, owed: PartitionSet) {
-        if owed.is_empty() {
+    fn give_up(&mut self, owed: Owed) {
+        if owed == Owed::default() {
             return;
         }
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;

@@ -286,7 +286,7 @@ fn open_network(
     let cluster = &place.cluster;
     let mut hears: Vec<u16> = (0..threads as u16).map(|i| places::GATEWAYS + i).collect();
     if cluster.replicas > 1 {
-        hears.push(places::LOG);
+        hears.extend([places::SEQUENCER, places::LOG]);
     }
     if cluster.layout.partitions() > 1 {
         hears.push(places::COURIER);

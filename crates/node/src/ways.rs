@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{Micros, PartitionId, PartitionSet};
+use ordain_gateway::Owed;
+use ordain_model::{Micros, PartitionId};
 use ordain_role::{NodeId, PeerChange, PeerState, Topology};
 
 /// What a front door knows of the nodes of its cluster.
@@ -14,7 +15,7 @@ pub struct Ways {
     met: BTreeSet<NodeId>,
     /// Those of them that have not been reached for a while.
     lost: BTreeMap<NodeId, Lost>,
-    /// Nodes of other replicas that something was sent to in place of their twins here.
+    /// Nodes of other replicas that something was sent to, or that were to answer, in place of their twins here.
     turned_to: BTreeSet<NodeId>,
 }
 
@@ -57,13 +58,17 @@ impl Ways {
     }
 
     /// The replica that is to answer: the first from the own one on of which every node can be reached.
-    pub fn answering(&self) -> u16 {
+    pub fn answering(&mut self) -> u16 {
         let own = self.topology.replica_of(self.node).0;
         let replicas = (0..self.topology.replicas).map(|i| (own + i) % self.topology.replicas);
         let is_whole = |replica: &u16| {
             self.topology.replica(ordain_role::ReplicaId(*replica)).all(|node| self.is_there(node))
         };
-        replicas.into_iter().find(is_whole).unwrap_or(own)
+        let answering = replicas.into_iter().find(is_whole).unwrap_or(own);
+        if answering != own {
+            self.turned_to.extend(self.topology.replica(ordain_role::ReplicaId(answering)));
+        }
+        answering
     }
 
     /// Whether every partition has a node that can be reached.
@@ -72,18 +77,22 @@ impl Ways {
         partitions.all(|partition| self.topology.group(partition).any(|node| self.is_there(node)))
     }
 
-    /// Takes note of a change, and says from whose partitions no answer may come any more to what was asked before.
-    pub fn change(&mut self, now: Micros, change: PeerChange) -> PartitionSet {
+    /// Takes note of a change, and says from where no answer may come any more to what was asked before.
+    pub fn change(&mut self, now: Micros, change: PeerChange) -> Owed {
         let PeerChange { node, state } = change;
-        let mut owed = PartitionSet::EMPTY;
+        let mut owed = Owed::default();
         match state {
             PeerState::Lost => _ = self.lost.entry(node).or_insert(Lost { since: now, is_given_up: false }),
             PeerState::Back => _ = self.lost.remove(&node),
             PeerState::Fresh => {
                 self.lost.remove(&node);
                 let is_own = self.topology.replica_of(node) == self.topology.replica_of(self.node);
-                if !self.met.insert(node) && (is_own || self.turned_to.remove(&node)) {
-                    owed.insert(self.topology.partition_of(node));
+                if !self.met.insert(node) {
+                    let partition = self.topology.partition_of(node);
+                    owed.led.insert(partition);
+                    if self.turned_to.remove(&node) || is_own {
+                        owed.all.insert(partition);
+                    }
                 }
             }
         }
@@ -91,14 +100,16 @@ impl Ways {
     }
 
     /// Says from whose partitions an answer has been waited for too long, each time once.
-    pub fn give_up(&mut self, now: Micros) -> PartitionSet {
-        let mut owed = PartitionSet::EMPTY;
+    pub fn give_up(&mut self, now: Micros) -> Owed {
+        let mut owed = Owed::default();
         let own = self.topology.replica_of(self.node);
         for (node, lost) in &mut self.lost {
             if !lost.is_given_up && now.since(lost.since) > Ways::PATIENCE {
                 lost.is_given_up = true;
+                let partition = self.topology.partition_of(*node);
+                owed.led.insert(partition);
                 if self.topology.replica_of(*node) == own || self.turned_to.contains(node) {
-                    owed.insert(self.topology.partition_of(*node));
+                    owed.all.insert(partition);
                 }
             }
         }
@@ -128,23 +139,23 @@ mod tests {
         assert!(!ways.is_complete());
         // The first meeting owes nothing.
         for node in [0, 1, 3] {
-            assert!(change(&mut ways, node, PeerState::Fresh).is_empty());
+            assert!(change(&mut ways, node, PeerState::Fresh).all.is_empty());
         }
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
         change(&mut ways, 3, PeerState::Lost);
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
         change(&mut ways, 1, PeerState::Lost);
         assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (Some(NodeId(3)), false));
-        assert!(ways.give_up(Ways::PATIENCE).is_empty());
-        assert_eq!(ways.give_up(Ways::PATIENCE.plus(Micros(1))).only(), Some(p(1)));
-        assert!(ways.give_up(Micros(u64::MAX)).is_empty());
+        assert!(ways.give_up(Ways::PATIENCE).all.is_empty());
+        assert_eq!(ways.give_up(Ways::PATIENCE.plus(Micros(1))).all.only(), Some(p(1)));
+        assert_eq!(ways.give_up(Micros(u64::MAX)), Owed::default());
         // One that comes back as it was has lost nothing; one that begins anew has.
-        assert!(change(&mut ways, 3, PeerState::Back).is_empty());
+        assert!(change(&mut ways, 3, PeerState::Back).all.is_empty());
         assert!(ways.is_complete());
-        assert_eq!(change(&mut ways, 3, PeerState::Fresh).only(), Some(p(1)));
-        assert_eq!(change(&mut ways, 1, PeerState::Fresh).only(), Some(p(1)));
+        assert_eq!(change(&mut ways, 3, PeerState::Fresh).all.only(), Some(p(1)));
+        assert_eq!(change(&mut ways, 1, PeerState::Fresh).all.only(), Some(p(1)));
         // Nobody has turned to it since.
-        assert!(change(&mut ways, 1, PeerState::Fresh).is_empty());
-        assert!(change(&mut ways, 0, PeerState::Fresh).is_empty());
+        assert!(change(&mut ways, 1, PeerState::Fresh).all.is_empty());
+        assert_eq!(change(&mut ways, 0, PeerState::Fresh).led.only(), Some(p(0)));
     }
 }

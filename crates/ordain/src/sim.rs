@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_engines::calvin;
-use ordain_model::{Batch, Layout, Micros, PartitionId, PartitionSet, Registry};
+use ordain_gateway::Owed;
+use ordain_model::{Batch, Layout, Micros, PartitionId, Registry};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::procedures;
@@ -128,12 +129,12 @@ impl ordain_sim::Ways for DoorWays {
         self.0.sequencer(home).map(|node| Address { node, role: places::SEQUENCER })
     }
 
-    fn change(&mut self, change: PeerChange) -> PartitionSet {
+    fn change(&mut self, change: PeerChange) -> Owed {
         // The simulator's clients wait until everything is healed.
         self.0.change(Micros(0), change)
     }
 
-    fn answering(&self) -> u16 {
+    fn answering(&mut self) -> u16 {
         self.0.answering()
     }
 }
@@ -166,8 +167,8 @@ impl System for CalvinSystem {
 
     fn hears_of_peers(&self, _node: NodeId) -> Vec<u16> {
         let Topology { layout, replicas } = &self.settings.topology;
-        let log = (*replicas > 1).then_some(places::LOG);
-        log.into_iter().chain((layout.partitions() > 1).then_some(places::COURIER)).collect()
+        let twins = [places::SEQUENCER, places::LOG].into_iter().filter(|_| *replicas > 1);
+        twins.chain((layout.partitions() > 1).then_some(places::COURIER)).collect()
     }
 
     fn partition(&self, node: NodeId) -> PartitionId {

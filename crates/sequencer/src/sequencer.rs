@@ -18,7 +18,7 @@ use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
 use crate::chunks::Chunks;
 use crate::message::{Message, Post, Sequencing};
@@ -374,12 +374,8 @@ impl<X> Sequencer<X> {
     fn led_by(&mut self, now: Now, leader: Leader, last: Epoch, out: &mut Outbox<Message<X>>) {
         let is_new = std::mem::replace(&mut self.leader, leader) != leader;
         self.epoch = self.epoch.max(last);
-        if let (true, Some(twins)) = (is_new && leader != Leader::Nobody, &mut self.twins) {
-            // Whoever led before may not have come to them.
-            let again = std::mem::take(&mut twins.passed_on);
-            for (_, chunk) in again.into_iter().filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE) {
-                self.submit(now, chunk, out);
-            }
+        if is_new && leader != Leader::Nobody {
+            self.pass_on_again(now, out);
         }
         if let Leader::Other(node) = leader {
             self.waiting_txns = 0;
@@ -389,6 +385,15 @@ impl<X> Sequencer<X> {
             if self.reached > self.epoch {
                 out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
             }
+        }
+    }
+
+    /// Whoever led may not have come to what was passed on to it.
+    fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let Some(twins) = &mut self.twins else { return };
+        let again = std::mem::take(&mut twins.passed_on);
+        for (_, chunk) in again.into_iter().filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE) {
+            self.submit(now, chunk, out);
         }
     }
 
@@ -564,6 +569,13 @@ impl<X: Send> Role for Sequencer<X> {
                     self.led_by(now, if is_me { Leader::Me } else { leader }, last, out);
                 }
                 Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
+                Message::Peer(PeerChange { node, state: PeerState::Fresh }) => {
+                    if self.leader == Leader::Other(node) {
+                        self.pass_on_again(now, out);
+                        out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
+                    }
+                }
+                Message::Peer(_) => {}
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(&batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),

@@ -4,8 +4,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ordain_gateway::Gateway;
-use ordain_model::{Batch, Digest, Front, PartitionId, PartitionSet, Registry};
+use ordain_gateway::{Gateway, Owed};
+use ordain_model::{Batch, Digest, Front, PartitionId, Registry};
 use ordain_role::{Address, Directory, NodeId, PeerChange, Role, Wire};
 
 /// The roles of a node, by number.
@@ -29,10 +29,10 @@ pub trait Ways: Debug {
 
     /// Takes note of what has become of the stream to another node, and says from which partitions no answer may come
     /// any more to what was asked before.
-    fn change(&mut self, change: PeerChange) -> PartitionSet;
+    fn change(&mut self, change: PeerChange) -> Owed;
 
     /// The replica that is to send the outcomes.
-    fn answering(&self) -> u16 {
+    fn answering(&mut self) -> u16 {
         0
     }
 }
@@ -49,8 +49,8 @@ impl Ways for Alone {
         Some(self.0)
     }
 
-    fn change(&mut self, _change: PeerChange) -> PartitionSet {
-        PartitionSet::EMPTY
+    fn change(&mut self, _change: PeerChange) -> Owed {
+        Owed::default()
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo};
+use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
 use ordain_sequencer::Post;
 
@@ -34,10 +34,11 @@ pub struct Places {
 }
 
 impl Places {
-    /// Whether outcomes of a chunk are sent from this replica; the others execute it too and keep silent.
+    /// Whether the outcome of a transaction is sent from this replica; the others execute it too and keep silent. What
+    /// is not logged only the replica knows where it was sequenced.
     #[inline]
-    pub(crate) fn answers(&self, chunk: &Chunk) -> bool {
-        chunk.replica == self.replica && chunk.gateway != GatewayId::HOUSE
+    pub(crate) fn answers(&self, chunk: &Chunk, txn: &Txn) -> bool {
+        (chunk.replica == self.replica || !txn.logged) && chunk.gateway != GatewayId::HOUSE
     }
 
     /// The way to a gateway: directly on this node, by the courier to another. None to one that is no more.

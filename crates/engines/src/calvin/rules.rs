@@ -856,7 +856,7 @@ impl<S: RecordStore> Shard<S> {
         // A request that may not take effect twice is remembered in every replica; only one says how it ended.
         let session = txn.call.session.filter(|_| !txn.read_only);
         let mut reply = Vec::new();
-        if self.places.answers(&chunk) {
+        if self.places.answers(&chunk, txn) {
             let at = outcomes_of(&mut self.outcomes, chunk.gateway);
             let outcomes = &mut self.outcomes[at];
             outcomes.push(chunk.number, txn.index, active.gsn, status, write);

@@ -8,7 +8,7 @@ use ordain_model::{
     OutcomeStatus, PartitionId, PartitionSet, Registry, RequestNo, SessionId, Value, system,
 };
 
-use crate::{Gateway, Ticket};
+use crate::{Gateway, Owed, Ticket};
 
 /// A gateway of partition 1 of 3, and a key of each partition.
 fn in_cluster() -> (Gateway, Arc<Layout>, [Vec<u8>; 3]) {
@@ -85,6 +85,7 @@ fn what_a_lost_node_owes_is_given_up_once() {
     read(&mut gateway, 4, &[&c]);
     let mut lost = PartitionSet::EMPTY;
     lost.insert(layout.partition_of(KeyHash::of(&c).slot()));
+    let lost = Owed { all: lost, ..Owed::default() };
     let mut given_up = Vec::new();
     gateway.give_up(lost, |_, finished| given_up.push((finished.ticket.0, finished.status)));
     given_up.sort_unstable_by_key(|(ticket, _)| *ticket);
@@ -95,4 +96,17 @@ fn what_a_lost_node_owes_is_given_up_once() {
     let mut late = OutcomeBatch::new(GatewayId::of(4, 0));
     late.push(ChunkNo(1 << 40), 0, Gsn(9), OutcomeStatus::Committed, |_| {});
     gateway.take_outcomes(&late, |finished| panic!("{finished:?} was answered twice"));
+}
+
+#[test]
+fn a_request_that_whoever_led_may_have_answered_is_given_up_sooner() {
+    let (mut gateway, layout, [_, b, _]) = in_cluster();
+    let session = (1..).find(|s| layout.partition_of(session_slot(SessionId(*s))) == PartitionId(0)).unwrap();
+    write(&mut gateway, 1, Some(session), &b);
+    write(&mut gateway, 2, None, &b);
+    while gateway.flush().is_some() {}
+    let mut given_up = Vec::new();
+    let owed = Owed { all: PartitionSet::EMPTY, led: PartitionSet::all(2) };
+    gateway.give_up(owed, |_, finished| given_up.push(finished.ticket.0));
+    assert_eq!(given_up, [1]);
 }

@@ -7,7 +7,7 @@ mod follow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use ordain_gateway::Gateway;
+use ordain_gateway::{Gateway, Owed};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
@@ -320,10 +320,10 @@ impl Ways for ToMain {
         self.has_met.then_some(Address { node: MAIN, role: ORDER })
     }
 
-    fn change(&mut self, change: PeerChange) -> PartitionSet {
+    fn change(&mut self, change: PeerChange) -> Owed {
         let is_new = change.node == MAIN && change.state == PeerState::Fresh;
         let owes = is_new && std::mem::replace(&mut self.has_met, true);
-        PartitionSet::all(u16::from(owes))
+        Owed { all: PartitionSet::all(u16::from(owes)), ..Owed::default() }
     }
 }
 
