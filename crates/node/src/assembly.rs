@@ -187,7 +187,6 @@ impl NodeSettings {
             me: self.at(places::COURIER),
             sequencer: self.at(places::SEQUENCER),
             shards: self.own_shards(),
-            gateways: places::GATEWAYS,
             kept_max: KEPT_MAX,
             bugs: self.bugs,
         };
@@ -206,6 +205,7 @@ impl NodeSettings {
                 sequencer: self.at(places::SEQUENCER),
                 post: self.has_peers().then(|| self.at(places::COURIER)),
                 gateways: gateways.clone(),
+                doors: places::GATEWAYS,
             };
             let settings = calvin::Settings { window: self.window, bugs: self.bugs };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));

@@ -130,7 +130,7 @@ mod tests {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let mut ways = Ways::new(Topology { layout, replicas: 2 }, NodeId(2));
         let p = PartitionId;
-        let mut change =
+        let change =
             |ways: &mut Ways, node, state| ways.change(Micros(0), PeerChange { node: NodeId(node), state });
         assert_eq!(
             (ways.sequencer(p(0)), ways.sequencer(p(1)), ways.answering()),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
-use ordain_sequencer::Post;
+use ordain_sequencer::{Post, door};
 
 use super::Message;
 use super::messages::{Item, ShardMessage};
@@ -27,10 +27,12 @@ pub struct Places {
     pub shards: Vec<Address>,
     /// The sequencer of this node.
     pub sequencer: Address,
-    /// The courier of this node; a node on its own has none.
+    /// The courier of this node; where there is one partition there is none.
     pub post: Option<Address>,
     /// The gateways of this node.
     pub gateways: BTreeMap<GatewayId, Address>,
+    /// The role number of the first gateway on every node.
+    pub doors: u16,
 }
 
 impl Places {
@@ -41,10 +43,10 @@ impl Places {
         (chunk.replica == self.replica || !txn.logged) && chunk.gateway != GatewayId::HOUSE
     }
 
-    /// The way to a gateway: directly on this node, by the courier to another. None to one that is no more.
+    /// Where a gateway is. None for one that is no more.
     pub(crate) fn way_to(&self, gateway: GatewayId) -> Option<Address> {
-        let elsewhere = gateway.node() != self.sequencer.node.0 && gateway != GatewayId::HOUSE;
-        self.gateways.get(&gateway).copied().or(self.post.filter(|_| elsewhere))
+        let is_here = gateway.node() == self.sequencer.node.0;
+        if is_here { self.gateways.get(&gateway).copied() } else { door(self.doors, gateway) }
     }
 
     /// Sends a letter on its way: directly to a shard of this node, by the courier to another.

@@ -157,6 +157,7 @@ mod tests {
                         sequencer: at(0),
                         post: None,
                         gateways: BTreeMap::new(),
+                        doors: 128,
                     };
                     Shard::new(number, places, settings, registry.clone(), store)
                 })

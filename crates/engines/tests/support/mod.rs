@@ -205,6 +205,7 @@ impl Bench {
             sequencer: at(SEQUENCER),
             post: None,
             gateways: gateway_places.clone(),
+            doors: GATEWAY,
         };
         self.shards = (0..shards)
             .map(|number| {

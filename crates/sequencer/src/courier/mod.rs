@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogWriter, Progress, in_space};
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Batch, Epoch, Front, Micros, PartitionId, Registry};
+use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
 use ordain_role::{
     Address, Bug, Bugs, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology,
     Wire,
@@ -26,7 +26,6 @@ use ordain_role::{
 
 use crate::interleave::{Interleave, Put};
 use crate::message::{Letter, Message, Post, Sequencing};
-use crate::sequencer::door;
 
 /// How a courier is set up.
 #[derive(Clone, Debug)]
@@ -39,8 +38,6 @@ pub struct CourierSettings {
     pub sequencer: Address,
     /// The shards of this node, in order.
     pub shards: Vec<Address>,
-    /// The role number of the first gateway on every node.
-    pub gateways: u16,
     /// How much is kept for nodes of other replicas at most, bytes; for those of its own replica, without which nothing
     /// goes on here either, it keeps what it must.
     pub kept_max: usize,
@@ -648,11 +645,6 @@ impl<X: Letter> Role for Courier<X> {
                 }
                 Message::Post(post) => self.receive(from.node, post, out),
                 Message::Peer(change) => self.peer_changed(change, out),
-                Message::Front(Front::Outcomes(outcomes)) => {
-                    if let Some(gateway) = door(self.settings.gateways, outcomes.gateway) {
-                        out.send(gateway, Front::Outcomes(outcomes));
-                    }
-                }
                 _ => out.halt("the courier was sent a message that is not for it"),
             },
             Event::Disk(done) => {

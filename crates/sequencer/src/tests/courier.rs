@@ -54,7 +54,6 @@ impl Desk {
             me: courier_of(0),
             sequencer: at(0),
             shards: vec![SHARD],
-            gateways: GATEWAY.role,
             kept_max: 1 << 20,
             bugs: Default::default(),
         };

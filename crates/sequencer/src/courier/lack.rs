@@ -1,0 +1,131 @@
+//! What a node lacks that its senders do not keep any more: it reads it in the journal of a twin.
+//!
+//! A node that has lost its disk, or was away for longer than the others keep things for it, hears that from those that
+//! it asks to send something again. Its twins have received the same and have it on their disks. So it asks one of them
+//! for its journal, a piece at a time, the next when it has written the one before into its own; and at the end, up to
+//! which epoch that is complete. From there on it asks its senders again.
+
+use std::collections::BTreeMap;
+
+use ordain_model::Epoch;
+use ordain_role::NodeId;
+
+/// What is lacking and how it is got.
+#[derive(Debug, Default)]
+pub(super) struct Lack {
+    /// Up to which epoch everything that has come in is here, executed or not.
+    covered: Epoch,
+    /// Who keeps nothing any more up to an epoch that is not covered.
+    by: BTreeMap<NodeId, Epoch>,
+    reading: Option<Reading>,
+    /// Which twin was asked last.
+    last: Option<NodeId>,
+}
+
+/// A journal that is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Whose it is.
+    pub twin: NodeId,
+    /// The entry that comes next.
+    pub from: Epoch,
+    /// Nothing up to this epoch is of any use.
+    pub after: Epoch,
+}
+
+impl Lack {
+    /// Up to which epoch everything that comes in is here, on a node with this progress.
+    pub fn reach(&self, progress: Epoch) -> Epoch {
+        self.covered.max(progress)
+    }
+
+    /// The largest epoch that is not covered and that nobody keeps any more; 0 if nothing is lacking.
+    pub fn up_to(&self) -> Epoch {
+        self.by.values().max().copied().unwrap_or_default()
+    }
+
+    /// A node says that it keeps nothing any more up to an epoch.
+    pub fn note(&mut self, node: NodeId, epoch: Epoch) {
+        self.by.insert(node, epoch);
+    }
+
+    /// A node cannot be asked again, or will be asked anew.
+    pub fn drop(&mut self, node: NodeId) {
+        self.by.remove(&node);
+        if self.reading.is_some_and(|reading| reading.twin == node) {
+            self.reading = None;
+        }
+    }
+
+    /// Begins to read a twin's journal, if there is need, none is being read and there is a twin. The next one is taken
+    /// each time.
+    pub fn begin(&mut self, twins: &[NodeId], progress: Epoch) -> Option<Reading> {
+        if self.by.is_empty() || self.reading.is_some() {
+            return None;
+        }
+        let next = twins.iter().find(|twin| self.last.is_none_or(|last| **twin > last)).or(twins.first());
+        self.last = next.copied();
+        let reading = Reading { twin: *next?, from: Epoch(1), after: self.reach(progress) };
+        self.reading = Some(reading);
+        self.reading
+    }
+
+    /// A piece has come. What comes next, if there is more; `Err` if nobody has asked for this.
+    pub fn take(
+        &mut self,
+        twin: NodeId,
+        (from, next): (Epoch, Epoch),
+        covers: Option<Epoch>,
+    ) -> Result<Option<Reading>, ()> {
+        let reading = self.reading.as_mut().filter(|reading| (reading.twin, reading.from) == (twin, from));
+        let Some(reading) = reading else { return Err(()) };
+        reading.from = next;
+        if let Some(covers) = covers {
+            self.covered = self.covered.max(covers);
+            self.reading = None;
+        }
+        Ok(self.reading)
+    }
+
+    /// Who can be asked again now.
+    pub fn settled(&mut self, progress: Epoch) -> Vec<NodeId> {
+        let reach = self.reach(progress);
+        self.by.extract_if(.., |_, epoch| *epoch <= reach).map(|(node, _)| node).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_read_to_its_end_and_another_if_that_was_not_enough() {
+        let twins = [NodeId(3), NodeId(6)];
+        let mut lack = Lack::default();
+        assert_eq!(lack.begin(&twins, Epoch(5)), None, "nothing is lacking");
+        lack.note(NodeId(1), Epoch(20));
+        lack.note(NodeId(2), Epoch(9));
+        let first = lack.begin(&twins, Epoch(5)).unwrap();
+        assert_eq!(first, Reading { twin: NodeId(3), from: Epoch(1), after: Epoch(5) });
+        assert_eq!(lack.begin(&twins, Epoch(5)), None, "one at a time");
+        assert_eq!(lack.take(NodeId(6), (Epoch(1), Epoch(4)), None), Err(()));
+        let more = lack.take(NodeId(3), (Epoch(1), Epoch(4)), None).unwrap().unwrap();
+        assert_eq!((more.from, lack.settled(Epoch(5))), (Epoch(4), vec![]));
+        assert_eq!(lack.take(NodeId(3), (Epoch(4), Epoch(7)), Some(Epoch(12))), Ok(None));
+        assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(2)], Epoch(20)));
+        let second = lack.begin(&twins, Epoch(5)).unwrap();
+        assert_eq!(second, Reading { twin: NodeId(6), from: Epoch(1), after: Epoch(12) });
+        lack.drop(NodeId(6));
+        assert_eq!(lack.begin(&twins, Epoch(5)).unwrap().twin, NodeId(3));
+        assert_eq!(lack.take(NodeId(3), (Epoch(1), Epoch(1)), Some(Epoch(20))), Ok(None));
+        assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(1)], Epoch(0)));
+        assert_eq!(lack.reach(Epoch(5)), Epoch(20));
+    }
+
+    #[test]
+    fn without_a_twin_it_stays_lacking() {
+        let mut lack = Lack::default();
+        lack.note(NodeId(1), Epoch(20));
+        assert_eq!((lack.begin(&[], Epoch(5)), lack.up_to()), (None, Epoch(20)));
+    }
+}
