@@ -52,7 +52,8 @@ const LAYERS: &[Row] = &[
     // What knows everything below it.
     row("node",      &["model", "role", "link", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload"], &[]),
-    row("lab",       &["model", "role", "store", "node", "workload", "runtime", "gateway", "sim", "commands"], &[]),
+    row("lab",       &["model", "role", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
+                       "commands"], &[]),
     row("ordain",    &["model", "role", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.

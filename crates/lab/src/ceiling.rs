@@ -66,7 +66,7 @@ pub fn run(args: &CeilingArgs) -> anyhow::Result<bool> {
     let scratch = args.common.scratch()?;
     let registry = registry();
     let mut settings = Vec::new();
-    for threads in args.common.thread_counts() {
+    for threads in args.common.thread_counts(1) {
         for workload in args.knobs.workloads(args.common.partitions.unwrap_or(threads))? {
             settings.push((threads, workload));
         }

@@ -186,6 +186,9 @@ pub struct Run {
     /// Processor time while measuring, microseconds for each committed transaction, by role.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub cpu_us_per_txn: BTreeMap<String, f64>,
+    /// The same of each node, where there are several, divided by the transactions of all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpu_us_per_txn_by_node: Vec<BTreeMap<String, f64>>,
     /// Transactions a second of replaying the run's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_txn_per_s: Option<f64>,
@@ -245,6 +248,7 @@ impl Run {
             share_of_ceiling: None,
             load_seconds: 0.0,
             cpu_us_per_txn: BTreeMap::new(),
+            cpu_us_per_txn_by_node: Vec::new(),
             replay_txn_per_s: None,
             kinds: BTreeMap::new(),
             restarts: 0,

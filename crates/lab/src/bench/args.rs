@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ordain_model::Micros;
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_node::engine::Engine;
@@ -12,7 +13,7 @@ use ordain_role::Bugs;
 
 use super::measure::Sockets;
 use super::systems::{Durability, System};
-use crate::embedded::Length;
+use crate::embedded::{Delay, Grid, Length};
 use crate::report::{Report, check_writable};
 use crate::resp::{FormName, Target};
 use crate::workloads::Knobs;
@@ -32,10 +33,12 @@ pub struct BenchArgs<K: Knobs> {
 /// What every measurement takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// How many event loops, each with a shard of the records [default: one a core]; several are compared
+    /// How many event loops a node has, each with a shard of the records [default: one a core, all nodes together];
+    /// several are compared
     #[arg(long, value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// How many partitions the workload counts with: equal runs of hash slots [default: one a thread]
+    /// How many partitions the workload counts with: equal runs of hash slots [default: one a node, or on a node on its
+    /// own one a thread]
     #[arg(long)]
     pub partitions: Option<usize>,
     /// Where everything that is drawn comes from; each repetition adds one
@@ -59,9 +62,10 @@ pub struct Common {
 }
 
 impl Common {
-    /// The numbers of threads to compare.
-    pub fn thread_counts(&self) -> Vec<usize> {
-        if self.threads.is_empty() { vec![host::Host::look().cores] } else { self.threads.clone() }
+    /// The numbers of threads to compare, of each of so many nodes.
+    pub fn thread_counts(&self, nodes: usize) -> Vec<usize> {
+        let a_core_each = (host::Host::look().cores / nodes.max(1)).max(1);
+        if self.threads.is_empty() { vec![a_core_each] } else { self.threads.clone() }
     }
 
     /// The seed of a repetition, which count from 1.
@@ -199,12 +203,24 @@ pub struct Terms {
     /// Delete what is in the database of a --target
     #[arg(long)]
     pub(super) flush: bool,
-    /// How many nodes the cluster has
-    #[arg(long, default_value_t = 1)]
-    pub(super) nodes: u16,
+    /// How many nodes the cluster has, each with a partition and with --threads loops, all in this process; several are
+    /// compared
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    pub(super) nodes: Vec<u16>,
+    /// How many replicas of every partition, each on a node of its own [default: 1, or 3 with --replication sync]
+    #[arg(long)]
+    pub(super) replicas: Option<u16>,
+    /// How input reaches the replicas: sync agrees on it before it is executed, none has one replica; several are
+    /// compared [default: none with one replica, else sync]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(super) replication: Vec<ReplicationName>,
     /// One-way delay between nodes, microseconds
     #[arg(long, default_value_t = 0)]
     pub(super) latency_us: u64,
+    /// Compare every cluster with as many nodes on their own, of the same threads, which run side by side and have a
+    /// share of the data each
+    #[arg(long, value_enum)]
+    pub(super) against: Option<Against>,
     /// Do not measure the ceiling beside every run
     #[arg(long)]
     pub(super) no_ceiling: bool,
@@ -223,6 +239,24 @@ pub(super) enum Via {
     Embedded,
     /// Over the Redis protocol
     Resp,
+}
+
+/// How input reaches the replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ReplicationName {
+    /// There is one replica
+    None,
+    /// One replica leads, the others follow some time after
+    Async,
+    /// A majority has it before it takes effect
+    Sync,
+}
+
+/// What a cluster is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Against {
+    /// Nodes that do not know each other
+    Independent,
 }
 
 /// A length of time of the command line.
@@ -263,12 +297,7 @@ impl Terms {
         {
             bail!("--rate must be 1 to 1000000000 transactions a second, not {rate}");
         }
-        if self.nodes != 1 {
-            bail!("--nodes {} is not built yet: this version has clusters of 1 node", self.nodes);
-        }
-        if self.latency_us != 0 {
-            bail!("--latency-us {} has no effect on a cluster of 1 node: leave it at 0", self.latency_us);
-        }
+        self.check_nodes()?;
         if self.txns == Some(0) {
             bail!("--txns must be at least 1");
         }
@@ -282,6 +311,86 @@ impl Terms {
             Some(txns) => Length::Txns(txns),
             None => Length::Time { warmup, measure },
         })
+    }
+
+    /// Refuses what makes no sense of nodes; how many threads are too many is seen when they are known.
+    fn check_nodes(&self) -> anyhow::Result<()> {
+        /// More than light needs round the earth.
+        const LATENCY_MAX_US: u64 = 1_000_000;
+        let is_alone = self.grids().iter().all(|grid| grid.all() == 1);
+        if let Some(nodes) = self.nodes.iter().find(|nodes| !(1..=MAX_SHARDS as u16).contains(*nodes)) {
+            bail!("--nodes must be 1 to {MAX_SHARDS}, not {nodes}");
+        }
+        if self.replication.contains(&ReplicationName::Async) {
+            bail!("--replication async is not built yet: choose sync, or none with one replica");
+        }
+        match (self.replicas, &self.replication[..]) {
+            (Some(replicas @ 2..), [ReplicationName::None]) => {
+                bail!(
+                    "--replication none with --replicas {replicas}: nothing would ever reach the other replicas: say sync"
+                )
+            }
+            (Some(1), given) if given.contains(&ReplicationName::Sync) => {
+                bail!("--replication sync with --replicas 1: there is nobody to agree with: say 3, or none")
+            }
+            _ => {}
+        }
+        if self.latency_us != 0 && is_alone {
+            bail!("--latency-us {} has no effect on a cluster of 1 node: leave it at 0", self.latency_us);
+        }
+        if self.latency_us > LATENCY_MAX_US {
+            bail!("--latency-us must be at most {LATENCY_MAX_US}, not {}", self.latency_us);
+        }
+        if self.against.is_some() && is_alone {
+            bail!("--against independent compares clusters: say --nodes 2 or more");
+        }
+        if is_alone {
+            return Ok(());
+        }
+        if self.is_behind_sockets() || !self.is_embedded() {
+            bail!(
+                "--nodes and --replicas are for engines --via embedded: for clients behind sockets start a cluster with \
+                 `ordain cluster up` and name a node of it with --target"
+            );
+        }
+        if self.replay {
+            bail!(
+                "--replay is for one node: nodes of a cluster ask one another for what they miss at a start"
+            );
+        }
+        Ok(())
+    }
+
+    /// The clusters to compare.
+    pub(super) fn grids(&self) -> Vec<Grid> {
+        /// The fewest of which one may be lost.
+        const REPLICAS: u16 = 3;
+        let given = self.replicas.unwrap_or(1);
+        let replicas: Vec<u16> = match &self.replication[..] {
+            [] => vec![given],
+            modes => modes
+                .iter()
+                .map(|mode| match mode {
+                    ReplicationName::None => 1,
+                    _ => self.replicas.unwrap_or(REPLICAS),
+                })
+                .collect(),
+        };
+        let delay = Delay::Even(Micros(self.latency_us));
+        let mut grids = Vec::new();
+        for &nodes in &self.nodes {
+            for &replicas in &replicas {
+                let grid = Grid { nodes, replicas, delay: delay.clone(), apart: false };
+                // There is nothing between nodes of which there is one.
+                grids.push(if grid.all() == 1 { Grid::ALONE } else { grid });
+            }
+        }
+        grids
+    }
+
+    /// What a cluster is compared with besides other clusters.
+    pub(super) fn apart_from(&self, grid: &Grid) -> Option<Grid> {
+        (self.against.is_some() && grid.nodes > 1).then(|| Grid { apart: true, ..Grid::of(grid.nodes) })
     }
 
     /// Whether some of our engines run in this process.
@@ -323,8 +432,8 @@ impl Terms {
         }
     }
 
-    /// Everything that is compared at one number of threads, and how many clients it has.
-    pub(super) fn systems(&self) -> Vec<(System, usize)> {
+    /// Everything that is compared on the same nodes with the same threads, and how many clients it has.
+    pub(super) fn systems(&self, grid: &Grid) -> Vec<(System, usize)> {
         /// Enough to hide a sync behind the work of others.
         const CLIENTS: usize = 2000;
         let forms = |otherwise| if self.form.is_empty() { vec![otherwise] } else { self.form.clone() };
@@ -335,8 +444,10 @@ impl Terms {
             for engine in self.systems_of_ours() {
                 for via in &self.via {
                     match via {
-                        Via::Embedded => systems
-                            .push((System::Embedded { engine, durability }, self.clients.unwrap_or(CLIENTS))),
+                        Via::Embedded => systems.push((
+                            System::Embedded { engine, durability, grid: grid.clone() },
+                            self.clients.unwrap_or(CLIENTS),
+                        )),
                         Via::Resp => systems.extend(
                             forms(FormName::Native)
                                 .into_iter()

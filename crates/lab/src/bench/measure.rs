@@ -14,7 +14,7 @@ use super::args::scratch;
 use super::told::{tell_embedded, tell_resp};
 use super::{Durability, Point, System};
 use crate::ceiling;
-use crate::embedded::{self, Length, Setup};
+use crate::embedded::{self, Delay, Grid, Length, Setup};
 use crate::progress::Progress;
 use crate::report::{Run, Setting};
 use crate::resp::{self, FormName, RespSetup, Target};
@@ -64,6 +64,23 @@ impl Sockets {
     }
 }
 
+/// Says which nodes a run has.
+fn say_grid(grid: &Grid, setting: &mut Setting) {
+    setting.nodes = grid.nodes;
+    let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
+    say("replicas", grid.replicas.into());
+    say("replication", if grid.replicas > 1 { "sync" } else { "none" }.into());
+    say("apart", grid.apart.into());
+    match &grid.delay {
+        Delay::Even(delay) => say("latency_us", delay.0.into()),
+        Delay::Regions { near, far } => {
+            say("latency_us", near.0.into());
+            let far = far.iter().map(|((a, b), delay)| format!("{a}-{b}: {}", delay.0)).collect::<Vec<_>>();
+            say("latency_us_between_replicas", far.join(", ").into())
+        }
+    };
+}
+
 /// What all runs have in common.
 #[derive(Debug)]
 pub struct Bench {
@@ -105,7 +122,7 @@ impl Bench {
         /// The ceiling has no waiting in it, so it needs no longer.
         const ENOUGH: f64 = 2.0;
         let duration = Duration::from_secs_f64(duration.min(ENOUGH));
-        ceiling::measure(&*point.workload, &self.registry, point.threads, seed, duration, repetition)
+        ceiling::measure(&*point.workload, &self.registry, point.loops(), seed, duration, repetition)
     }
 
     /// Measures a point once.
@@ -130,11 +147,14 @@ impl Bench {
             say("rate", rate.into());
         }
         match &point.system {
-            System::Embedded { engine, durability } => {
+            System::Embedded { engine, durability, grid } => {
                 say("via", "embedded".into());
                 say("durability", durability.to_string().into());
+                if grid.all() > 1 {
+                    say_grid(grid, &mut setting);
+                }
                 setting.engine = engine.name().to_owned();
-                self.measure_embedded(point, *durability, seed, Run::new(setting, repetition), progress)
+                self.measure_embedded(point, (*durability, grid), Run::new(setting, repetition), progress)
             }
             System::Served { engine, durability, form } => {
                 say("via", "resp".into());
@@ -175,11 +195,11 @@ impl Bench {
     fn measure_embedded(
         &self,
         point: &Point,
-        durability: Durability,
-        seed: u64,
+        (durability, grid): (Durability, &Grid),
         mut run: Run,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
+        let seed = run.seed;
         let scratch = scratch(self.data_dir.as_deref())?;
         let keeps = durability != Durability::Ephemeral;
         let setup = Setup {
@@ -189,6 +209,7 @@ impl Bench {
                 bugs: self.bugs,
                 ..NodeSettings::default()
             },
+            grid: grid.clone(),
             directory: keeps.then(|| scratch.path().to_owned()),
             loops: point.threads,
             clients: point.clients,
@@ -203,7 +224,12 @@ impl Bench {
         if self.replay && keeps {
             progress.show(Duration::ZERO, "replaying");
             let replayed = embedded::replay(&setup, &self.registry)?;
-            let answer = measured.audits.first().map(Vec::as_slice).unwrap_or_default();
+            let answer = measured
+                .audits
+                .first()
+                .and_then(|audits| audits.first())
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let digest = Datum::first(answer).as_bytes().unwrap_or_default();
             run.checks.insert("replay", (replayed.digest.to_string().as_bytes() == digest).into());
             run.replay_txn_per_s = Some(replayed.txns as f64 / replayed.took.as_secs_f64());

@@ -8,6 +8,7 @@
 
 mod args;
 mod measure;
+mod ratios;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::embedded::Length;
+use crate::embedded::{Grid, Length};
 use crate::progress::Progress;
 use crate::report::{Report, cpu_table, kinds_table, throughput_table};
 use crate::workloads::Knobs;
 use crate::{ceiling, interrupt};
+use ordain_workload::Workload;
 
 pub use args::{BenchArgs, Common, Terms, scratch, seconds};
 pub use measure::{Bench, Sockets, registry};
@@ -44,7 +46,11 @@ pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
     let result = measure_all(args, length, &points, &mut report);
     if !report.runs.is_empty() {
         println!("{}", throughput_table(&report.runs));
-        let more = [kinds_table(&report.runs), cpu_table(&report.runs)];
+        let more = [
+            kinds_table(&report.runs),
+            cpu_table(&report.runs),
+            ratios::table_of(&ratios::ratios(&report.runs)),
+        ];
         more.into_iter().flatten().for_each(|table| println!("{table}"));
         if !report.machine.is_empty() {
             println!("{}", ceiling::machine_table(&report));
@@ -65,25 +71,50 @@ fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
     if let Some(partitions) = args.common.partitions.filter(|_| !args.knobs.has_partitions()) {
         bail!("--partitions {partitions} says nothing here: this workload does not look at them");
     }
-    let systems = args.terms.systems();
     let mut points = Vec::new();
-    for (i, threads) in args.common.thread_counts().into_iter().enumerate() {
-        for workload in args.knobs.workloads(args.common.partitions.unwrap_or(threads))? {
-            for &rate in &rates {
-                for (system, clients) in &systems {
-                    let threads = match system {
-                        // It has the threads that it has.
-                        System::Remote { .. } if i > 0 => continue,
-                        System::Remote { .. } => 0,
-                        _ => threads,
-                    };
-                    let (system, clients) = (system.clone(), *clients);
-                    points.push(Point { system, threads, clients, rate, workload: workload.clone() });
+    let mut is_first = true;
+    for grid in args.terms.grids() {
+        for threads in args.common.thread_counts(grid.all().into()) {
+            grid.check(threads)?;
+            let partitions = partitions_of(args, &grid, threads)?;
+            let mut add = |grid: &Grid, workload: &Arc<dyn Workload>| {
+                for &rate in &rates {
+                    for (system, clients) in args.terms.systems(grid) {
+                        let threads = match system {
+                            // It has the threads that it has.
+                            System::Remote { .. } if !is_first => continue,
+                            System::Remote { .. } => 0,
+                            _ => threads,
+                        };
+                        points.push(Point { system, threads, clients, rate, workload: workload.clone() });
+                    }
                 }
+            };
+            let workloads = args.knobs.workloads(partitions)?;
+            workloads.iter().for_each(|workload| add(&grid, workload));
+            if let Some(apart) = args.terms.apart_from(&grid) {
+                let workloads = args.knobs.alone(grid.nodes.into()).workloads(1)?;
+                workloads.iter().for_each(|workload| add(&apart, workload));
             }
+            is_first = false;
         }
     }
     Ok(points)
+}
+
+/// How many partitions the workload counts with. A node's is a run of slots, and so is a workload's partition: several
+/// of the workload's may make up one of a node's, but none may be on two nodes.
+fn partitions_of<K: Knobs>(args: &BenchArgs<K>, grid: &Grid, threads: usize) -> anyhow::Result<usize> {
+    let nodes = usize::from(grid.nodes);
+    match args.common.partitions {
+        Some(partitions) if partitions % nodes != 0 => bail!(
+            "--partitions {partitions} on --nodes {nodes}: a partition of the workload would be on two nodes: say a \
+             multiple of {nodes}"
+        ),
+        Some(partitions) => Ok(partitions),
+        None if nodes > 1 => Ok(nodes),
+        None => Ok(threads),
+    }
 }
 
 /// Runs every setting once, then every setting again, until each has had its repetitions.
@@ -127,7 +158,7 @@ impl Bench {
             // The ceiling of a workload and a number of threads; the workload by its address, as points share it.
             let mut ceilings: BTreeMap<(usize, usize), Option<f64>> = BTreeMap::new();
             for point in points {
-                let place = (point.threads, Arc::as_ptr(&point.workload).addr());
+                let place = (point.loops(), Arc::as_ptr(&point.workload).addr());
                 if !args.terms.no_ceiling && point.threads > 0 && !ceilings.contains_key(&place) {
                     progress.show(Duration::ZERO, "the ceiling");
                     let run = self.ceiling(point, seed, args.terms.duration, repetition)?;

@@ -7,6 +7,7 @@ use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
 
+use crate::embedded::Grid;
 use crate::resp::{FormName, Target};
 
 /// What a workload runs against.
@@ -18,6 +19,8 @@ pub enum System {
         engine: Engine,
         /// When its writes are acknowledged.
         durability: Durability,
+        /// On which nodes.
+        grid: Grid,
     },
     /// A node of ours in a process of its own, behind a socket.
     Served {
@@ -40,7 +43,14 @@ pub enum System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            System::Embedded { engine, durability } => write!(f, "{engine} with --durability {durability}"),
+            System::Embedded { engine, durability, grid } => {
+                write!(f, "{engine} with --durability {durability}")?;
+                match grid {
+                    Grid { nodes: 1, replicas: 1, .. } => Ok(()),
+                    Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
+                    Grid { nodes, replicas, .. } => write!(f, " on {nodes} nodes in {replicas} replicas"),
+                }
+            }
             System::Served { engine, durability, form } => {
                 write!(f, "{engine} with --durability {durability} behind a socket, --form {}", form.name())
             }
@@ -89,7 +99,7 @@ impl fmt::Display for Durability {
 pub struct Point {
     /// What runs.
     pub system: System,
-    /// How many loops it has; 0 for a server that does not tell.
+    /// How many loops a node has; 0 for a server that does not tell.
     pub threads: usize,
     /// How many transactions there may be under way.
     pub clients: usize,
@@ -97,4 +107,14 @@ pub struct Point {
     pub rate: Option<f64>,
     /// What they ask for.
     pub workload: Arc<dyn Workload>,
+}
+
+impl Point {
+    /// How many loops execute each transaction's kind of work, all nodes of a replica together; 0 if nobody can tell.
+    pub fn loops(&self) -> usize {
+        match &self.system {
+            System::Embedded { grid, .. } => self.threads * usize::from(grid.nodes),
+            _ => self.threads,
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! What the drivers tell, as a [`Run`] of the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ordain_workload::{Counts, Finding, Seen, Workload};
+use ordain_model::Datum;
+use ordain_workload::{Counts, Finding, Workload};
 
-use super::Point;
-use crate::embedded::{self, parts_of};
+use super::{Point, System};
+use crate::embedded::{self, Grid, parts_of};
 use crate::report::{Check, KindOfRun, Latency, Run};
 use crate::resp::RespMeasured;
 use crate::tally::{Book, TICK, Tally};
@@ -19,7 +20,7 @@ struct Told<'a> {
     seconds: f64,
     load_seconds: f64,
     book: &'a Book,
-    seen: &'a Seen,
+    turned_away: u64,
     findings: Vec<Finding>,
     unanswered: u64,
 }
@@ -63,7 +64,7 @@ impl Told<'_> {
         let tick = |(i, commits): (usize, &u64)| ((i + 1) as f64 * TICK.as_secs_f64(), *commits);
         run.timeline = self.book.timeline.iter().take(whole).enumerate().map(tick).collect();
         let mut findings = self.findings;
-        let (unanswered, turned_away) = (self.unanswered, self.seen.total().turned_away);
+        let (unanswered, turned_away) = (self.unanswered, self.turned_away);
         findings.push(Finding::new("all_answered", unanswered == 0, || {
             format!("{unanswered} transactions were never answered")
         }));
@@ -72,7 +73,11 @@ impl Told<'_> {
         }));
         for finding in findings {
             run.wrong.extend(finding.wrong.iter().map(|wrong| format!("{}: {wrong}", finding.name)));
-            run.checks.insert(finding.name, Check::from(finding.wrong.is_none()));
+            // The same may have to hold of several nodes.
+            let check = run.checks.entry(finding.name).or_insert(Check::Pass);
+            if finding.wrong.is_some() {
+                *check = Check::Fail;
+            }
         }
     }
 }
@@ -80,17 +85,20 @@ impl Told<'_> {
 /// A run in this process.
 pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut run: Run) -> Run {
     let workload = &*point.workload;
+    let mut findings: Vec<Finding> = measured.seen.iter().flat_map(|seen| workload.check(seen)).collect();
+    findings.extend(replicas_agree(point, &measured.audits));
     let told = Told {
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
         book: &measured.book,
-        seen: &measured.seen,
-        findings: workload.check(&measured.seen),
+        turned_away: measured.seen.iter().map(|seen| seen.total().turned_away).sum(),
+        findings,
         unanswered: measured.unanswered,
     };
     told.put(workload, point.rate, &mut run);
     run.peak_rss_bytes = measured.peak_rss_bytes;
     run.cpu_us_per_txn = embedded_cpu(measured, run.committed);
+    run.cpu_us_per_txn_by_node = cpu_by_node(measured, run.committed);
     run
 }
 
@@ -105,13 +113,13 @@ pub(super) fn tell_resp(point: &Point, measured: &RespMeasured, mut run: Run) ->
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
         book: &measured.book,
-        seen: &measured.seen,
+        turned_away: measured.seen.total().turned_away,
         findings: measured.findings.clone(),
         unanswered: measured.unanswered,
     };
     told.put(workload, point.rate, &mut run);
     run.peak_rss_bytes = measured.server_peak_rss_bytes;
-    let per_txn = |time: Duration| time.as_secs_f64() * 1e6 / run.committed.max(1) as f64;
+    let per_txn = |time| per_txn(time, run.committed);
     let mut parts: BTreeMap<String, f64> = measured
         .server_cpu
         .iter()
@@ -122,9 +130,42 @@ pub(super) fn tell_resp(point: &Point, measured: &RespMeasured, mut run: Run) ->
     run
 }
 
+/// All replicas must have come to the same state.
+fn replicas_agree(point: &Point, audits: &[Vec<Vec<u8>>]) -> Option<Finding> {
+    let System::Embedded { grid: Grid { apart: false, replicas: 2.., .. }, .. } = &point.system else {
+        return None;
+    };
+    let digest = |audits: &Vec<Vec<u8>>| {
+        let answer = audits.first().map(Vec::as_slice).unwrap_or_default();
+        String::from_utf8_lossy(Datum::first(answer).as_bytes().unwrap_or_default()).into_owned()
+    };
+    let digests: Vec<String> = audits.iter().map(digest).collect();
+    let same = digests.windows(2).all(|pair| pair[0] == pair[1]) && !digests[0].is_empty();
+    Some(Finding::new("replicas_agree", same, || {
+        format!("the digests of the replicas: {}", digests.join(", "))
+    }))
+}
+
+/// The same of each node, if there are several: their sum is that of all, but for the disk threads.
+fn cpu_by_node(measured: &embedded::Measured, committed: u64) -> Vec<BTreeMap<String, f64>> {
+    let nodes: BTreeSet<u16> = measured.loops.iter().map(|used| used.node).collect();
+    if nodes.len() < 2 {
+        return Vec::new();
+    }
+    let of = |node| {
+        let parts = parts_of(measured.loops.iter().filter(|used| used.node == node)).into_iter();
+        parts.map(|(name, time)| (name.to_owned(), per_txn(time, committed))).collect()
+    };
+    nodes.into_iter().map(of).collect()
+}
+
+fn per_txn(time: Duration, committed: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / committed.max(1) as f64
+}
+
 /// Processor time for each committed transaction, by role or part of the driver.
 fn embedded_cpu(measured: &embedded::Measured, committed: u64) -> BTreeMap<String, f64> {
-    let per_txn = |time: Duration| time.as_secs_f64() * 1e6 / committed.max(1) as f64;
+    let per_txn = |time| per_txn(time, committed);
     let mut parts: BTreeMap<String, f64> =
         parts_of(&measured.loops).into_iter().map(|(name, time)| (name.to_owned(), per_txn(time))).collect();
     // What the process used beyond its loops is the disk thread's, but for the little that leading takes.

@@ -31,6 +31,7 @@ pub use registry::{FIGURES, Figure, find};
 pub use told::{Beside, Measured, Shape, Told};
 
 use crate::bench::{Durability, Point, System};
+use crate::embedded::Grid;
 
 /// The subcommands of `ordain lab`.
 #[derive(Debug, clap::Subcommand)]
@@ -192,7 +193,11 @@ impl FigurePoint {
     /// Calvin on one node, whose clients do not wait for the log, as the papers' did not: on every core.
     fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
         let point = Point {
-            system: System::Embedded { engine: Engine::Calvin, durability: Durability::None },
+            system: System::Embedded {
+                engine: Engine::Calvin,
+                durability: Durability::None,
+                grid: Grid::ALONE,
+            },
             threads,
             clients: CLIENTS,
             rate: None,

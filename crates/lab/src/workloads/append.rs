@@ -51,6 +51,10 @@ impl Knobs for AppendKnobs {
         })?)])
     }
 
+    fn alone(&self, _nodes: usize) -> AppendKnobs {
+        self.clone()
+    }
+
     fn has_partitions(&self) -> bool {
         false
     }

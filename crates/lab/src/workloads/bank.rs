@@ -52,6 +52,10 @@ impl Knobs for BankKnobs {
         Ok(workloads)
     }
 
+    fn alone(&self, nodes: usize) -> BankKnobs {
+        BankKnobs { accounts: self.accounts / nodes as u64, ..self.clone() }
+    }
+
     fn has_partitions(&self) -> bool {
         false
     }

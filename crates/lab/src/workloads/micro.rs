@@ -118,6 +118,12 @@ impl Knobs for MicroKnobs {
         Ok(workloads)
     }
 
+    fn alone(&self, nodes: usize) -> MicroKnobs {
+        // What is said for each partition is said for each node already.
+        let records = self.records.iter().map(|records| (records / nodes as u64).max(1)).collect();
+        MicroKnobs { multi_partition: Vec::new(), records, ..self.clone() }
+    }
+
     fn has_partitions(&self) -> bool {
         self.paper == Paper::Calvin
     }

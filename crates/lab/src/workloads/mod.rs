@@ -22,6 +22,11 @@ pub trait Knobs: clap::Args + Clone + Debug {
     /// A value that makes no sense, by the name of its flag.
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>>;
 
+    /// The same for one of so many nodes that do not know each other: its share of the data, and no transaction that
+    /// needs a second partition.
+    #[must_use]
+    fn alone(&self, nodes: usize) -> Self;
+
     /// Whether it matters to the workload how many partitions its data are in.
     fn has_partitions(&self) -> bool {
         true

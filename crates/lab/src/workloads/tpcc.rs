@@ -53,4 +53,11 @@ impl Knobs for TpccKnobs {
         }
         Ok(workloads)
     }
+
+    fn alone(&self, nodes: usize) -> TpccKnobs {
+        // A second warehouse is on the same node then.
+        let warehouses =
+            self.warehouses.iter().map(|warehouses| (warehouses / nodes as u32).max(1)).collect();
+        TpccKnobs { warehouses, ..self.clone() }
+    }
 }

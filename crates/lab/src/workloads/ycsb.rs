@@ -83,4 +83,13 @@ impl Knobs for YcsbKnobs {
         }
         Ok(workloads)
     }
+
+    fn alone(&self, nodes: usize) -> YcsbKnobs {
+        YcsbKnobs {
+            records: self.records / nodes as u64,
+            multi_partition: vec![0.0],
+            partitions_per_txn: Vec::new(),
+            ..self.clone()
+        }
+    }
 }

@@ -1,0 +1,486 @@
+//! The clients of one loop, and the gateway through which they ask.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use ordain_engines::calvin::Message;
+use ordain_gateway::{Gateway, Ticket};
+use ordain_model::{ArgsBuilder, Call, Db, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+use ordain_runtime::{Edge, Tokens, Turn};
+use ordain_workload::{Made, Source};
+
+use super::{LoopUse, parts};
+use crate::meter::{Meter, thread_cpu};
+use crate::schedule::Schedule;
+use crate::stage::{Stage, Stages};
+use crate::tally::{Answer, Book};
+
+/// What a population tells.
+#[derive(Debug)]
+pub(super) enum Word {
+    Loaded,
+    Drained(Box<Report>),
+    /// Its own audits, in order; whose they are is the first.
+    Audited(Place, Vec<Vec<u8>>),
+    /// It cannot go on.
+    Failed(String),
+    /// It has ended, and its node with it.
+    Gone(Place),
+}
+
+/// Where a population is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Which of several sets of data, where nodes are apart.
+    pub data: usize,
+    /// Which copy of them.
+    pub replica: u16,
+    /// Which node, of all that run.
+    pub node: u16,
+}
+
+/// What a population has to tell when it is through.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub place: Place,
+    pub book: Book,
+    pub testimony: Vec<u8>,
+    pub unanswered: u64,
+    pub used: LoopUse,
+}
+
+/// A source for a loop whose clients ask for nothing.
+pub(super) struct Nobody;
+
+impl Source for Nobody {
+    fn load(&mut self) -> Option<ProcedureId> {
+        None
+    }
+
+    fn next(&mut self) -> Made {
+        Made { procedure: ProcedureId(0), kind: 0 }
+    }
+
+    fn write_args(&self, _args: &mut ArgsBuilder<'_>) {}
+}
+
+/// A stop-watch's reading of a loop.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    at: Instant,
+    cpu: Duration,
+    meters: Vec<Duration>,
+}
+
+/// How the clients of a loop ask.
+pub(super) struct Asking {
+    /// How many there are.
+    pub clients: usize,
+    /// How many transactions a second they ask for, in an open loop.
+    pub rate: Option<f64>,
+    /// How many transactions they ask for, if that is what ends the run.
+    pub budget: Option<u64>,
+    /// What is drawn from: a seed and a stream of it.
+    pub seed: (u64, u64),
+    /// How long they wait when none is answered.
+    pub patience: Micros,
+}
+
+/// Whom a population turns to.
+pub(super) struct Reach {
+    /// By home partition.
+    pub sequencers: Vec<Address>,
+    /// Nodes that it has to hear of before it begins.
+    pub unmet: BTreeSet<NodeId>,
+}
+
+/// What leads a population, and hears from it.
+pub(super) struct Told {
+    pub stages: Arc<Stages>,
+    pub words: Sender<Word>,
+}
+
+/// Where the time of its loop goes.
+pub(super) struct Meters {
+    /// The loop's roles, by name, and the parts of the population.
+    pub parts: Vec<(&'static str, Meter)>,
+    pub planning: Meter,
+    pub answering: Meter,
+}
+
+/// The clients of one loop, and their gateway.
+pub(super) struct Population {
+    place: Place,
+    gateway: Gateway,
+    source: Box<dyn Source>,
+    asking: Asking,
+    reach: Reach,
+    told: Told,
+    meters: Meters,
+    /// When the clients of an open loop ask.
+    schedule: Option<Schedule>,
+    /// How many transactions it has left to ask for, if that is what ends it.
+    budget: Option<u64>,
+    audits: Vec<ProcedureId>,
+    answers: Vec<Vec<u8>>,
+    /// When there last was an answer, or nothing to wait for.
+    heard_at: Micros,
+    /// The stage acted upon, and whether it is done with.
+    stage: Stage,
+    done: bool,
+    stopping: bool,
+    /// Clients without a transaction under way.
+    free: Vec<u32>,
+    /// When each client's transaction was submitted, or was due; and which kind it is.
+    submitted: Vec<(Micros, u8)>,
+    book: Book,
+    generated: u64,
+    begun: Option<(Reading, u64)>,
+    ended: Option<Reading>,
+}
+
+/// How many transactions of loading a population has under way: enough to hide a sync.
+const LOAD_WINDOW: usize = 64;
+/// A population looks for the next stage when something happens, and besides this often: when nothing is under
+/// way, and when it waits for answers.
+const LOOK: TimerId = TimerId(0);
+const LOOK_IDLE: Micros = Micros::from_millis(1);
+const LOOK_WAITING: Micros = Micros::from_millis(50);
+/// Without clients there is no hurry, and no processor time to waste.
+const LOOK_AT_OTHERS: Micros = Micros::from_millis(20);
+/// The ticket of the first audit; the next have smaller ones. Clients number from 0.
+const AUDIT_TICKET: u64 = u64::MAX;
+
+impl Population {
+    #[expect(clippy::too_many_arguments, reason = "each is a group of its own already")]
+    pub fn new(
+        place: Place,
+        gateway: Gateway,
+        (source, asking): (Box<dyn Source>, Asking),
+        reach: Reach,
+        audits: Vec<ProcedureId>,
+        told: Told,
+        book: Book,
+        meters: Meters,
+    ) -> Population {
+        Population {
+            place,
+            gateway,
+            source,
+            reach,
+            told,
+            meters,
+            schedule: None,
+            budget: asking.budget,
+            audits,
+            answers: Vec::new(),
+            heard_at: Micros(0),
+            stage: Stage::Load,
+            done: false,
+            stopping: false,
+            free: (0..LOAD_WINDOW as u32).collect(),
+            submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
+            asking,
+            book,
+            generated: 0,
+            begun: None,
+            ended: None,
+        }
+    }
+
+    /// Acts upon the stage, and submits for every client that is free.
+    fn go_on(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let stage = self.told.stages.stage();
+        if stage != self.stage {
+            self.enter(stage, now.elapsed);
+            self.heard_at = now.elapsed;
+        }
+        if !self.stopping
+            && let Err(refusal) = self.submit(now.elapsed)
+        {
+            self.say(Word::Failed(refusal));
+        }
+        while let Some((home, chunk)) = self.gateway.flush() {
+            out.send(self.reach.sequencers[usize::from(home.0)], Front::Submit(chunk));
+        }
+        if self.gateway.outstanding() == 0 {
+            self.heard_at = now.elapsed;
+            self.finish_stage(now.elapsed);
+        } else if self.is_audited() || now.elapsed.since(self.heard_at) > self.asking.patience {
+            self.finish_stage(now.elapsed);
+        }
+        let look = match (self.asking.clients, self.gateway.outstanding()) {
+            (0, 0) => LOOK_AT_OTHERS,
+            (_, 0) => LOOK_IDLE,
+            _ => LOOK_WAITING,
+        };
+        match &self.schedule {
+            Some(schedule) if !self.free.is_empty() && self.stage < Stage::Drain => {
+                out.set_timer(LOOK, schedule.next().since(now.elapsed).min(look));
+            }
+            _ if self.gateway.outstanding() == 0 => out.set_timer(LOOK, look),
+            _ => {}
+        }
+    }
+
+    /// The stream to another node has changed. All of them must be there at first; what is under way when one begins
+    /// anew is lost, and with it the run.
+    fn hear_of(&mut self, change: PeerChange) {
+        if change.state == PeerState::Fresh && !self.reach.unmet.remove(&change.node) {
+            let (here, there) = (self.place.node, change.node.0);
+            self.say(Word::Failed(format!(
+                "the stream between nodes {here} and {there} began anew, and what was under way is lost: more had to be \
+                 kept than a link may keep"
+            )));
+        }
+    }
+
+    /// It has asked for everything that it had to. Loading is no part of that.
+    fn is_spent(&self) -> bool {
+        self.stage != Stage::Load && self.budget == Some(0)
+    }
+
+    /// Every audit is answered, though other transactions may never be.
+    fn is_audited(&self) -> bool {
+        self.stage == Stage::Audit && self.answers.iter().all(|answer| !answer.is_empty())
+    }
+
+    fn enter(&mut self, stage: Stage, now: Micros) {
+        if self.stage == Stage::Load {
+            self.free = (0..self.asking.clients as u32).collect();
+            let (seed, stream) = self.asking.seed;
+            self.schedule = self.asking.rate.map(|rate| Schedule::new(rate, now, seed, stream));
+        }
+        if stage >= Stage::Measure && self.begun.is_none() {
+            self.begun = Some((self.read_watch(), self.generated));
+            self.book.begin(now);
+        }
+        if self.stage == Stage::Measure {
+            self.end_measuring(now);
+        }
+        self.stage = stage;
+        // A budget that was spent has been reported while measuring: there is nothing left to drain.
+        self.done = self.done && stage == Stage::Drain;
+    }
+
+    fn read_watch(&self) -> Reading {
+        Reading {
+            at: Instant::now(),
+            cpu: thread_cpu(),
+            meters: self.meters.parts.iter().map(|(_, meter)| meter.total()).collect(),
+        }
+    }
+
+    fn end_measuring(&mut self, now: Micros) {
+        if self.ended.is_none() {
+            self.ended = Some(self.read_watch());
+            self.book.end(now, self.schedule.as_ref(), self.budget.unwrap_or(u64::MAX));
+        }
+    }
+
+    fn submit(&mut self, now: Micros) -> Result<(), String> {
+        match self.stage {
+            Stage::Load | Stage::Audit if self.done => return Ok(()),
+            Stage::Load | Stage::WarmUp | Stage::Measure if self.free.is_empty() => return Ok(()),
+            Stage::Drain => return Ok(()),
+            _ => {}
+        }
+        let meter = self.meters.planning.clone();
+        meter.time(|| {
+            if self.stage == Stage::Audit {
+                for (i, audit) in self.audits.drain(..).enumerate() {
+                    let call = Call::new(audit, Db(0));
+                    let refused = self.gateway.submit(Ticket(AUDIT_TICKET - i as u64), call, |_| {});
+                    refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
+                    self.answers.push(Vec::new());
+                }
+                return Ok(());
+            }
+            while !self.free.is_empty() && !self.is_spent() {
+                let mut asked = now;
+                let Made { procedure, kind } = if self.stage == Stage::Load {
+                    let Some(procedure) = self.source.load() else { break };
+                    Made { procedure, kind: 0 }
+                } else {
+                    if let Some(schedule) = &mut self.schedule {
+                        asked = schedule.next();
+                        if asked > now {
+                            break;
+                        }
+                        schedule.advance();
+                    }
+                    self.budget = self.budget.map(|left| left - 1);
+                    self.generated += 1;
+                    self.source.next()
+                };
+                let Some(client) = self.free.pop() else { break };
+                self.submitted[client as usize] = (asked, kind);
+                let call = Call::new(procedure, Db(0));
+                let ticket = Ticket(u64::from(client));
+                self.gateway
+                    .submit(ticket, call, |args| self.source.write_args(args))
+                    .map_err(|refusal| format!("a transaction of the workload was refused: {refusal}"))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Nothing is under way, or nothing that will be answered: says so, once a stage.
+    fn finish_stage(&mut self, now: Micros) {
+        if self.done {
+            return;
+        }
+        let given_up = self.gateway.outstanding() > 0;
+        match self.stage {
+            Stage::Load => self.say(Word::Loaded),
+            Stage::Measure if self.budget.is_some_and(|left| left == 0 || given_up) => {
+                self.end_measuring(now);
+                self.report();
+            }
+            Stage::Drain => self.report(),
+            Stage::Audit if !self.answers.is_empty() => {
+                let answers = std::mem::take(&mut self.answers);
+                self.say(Word::Audited(self.place, answers));
+            }
+            Stage::WarmUp | Stage::Measure | Stage::Audit => return,
+        }
+        self.done = true;
+    }
+
+    fn report(&mut self) {
+        let (Some((begun, generated)), Some(ended)) = (self.begun.clone(), self.ended.clone()) else {
+            return;
+        };
+        let spent = ended.meters.iter().zip(&begun.meters).map(|(end, begin)| end.saturating_sub(*begin));
+        let mut parts: Vec<(&'static str, Duration)> =
+            self.meters.parts.iter().map(|(name, _)| *name).zip(spent).collect();
+        let testimony = self.source.testimony();
+        // Making up is part of planning until its own cost, measured apart, is taken off.
+        let made = self.generated - generated;
+        let cost = if made > 0 { cost_of_generating(&mut *self.source) } else { Duration::ZERO };
+        let generating = cost.mul_f64(made as f64);
+        if let Some((_, planning)) = parts.iter_mut().find(|(name, _)| *name == parts::PLAN) {
+            let generating = generating.min(*planning);
+            *planning -= generating;
+            parts.push((parts::GENERATE, generating));
+        }
+        let used = LoopUse {
+            node: self.place.node,
+            wall: ended.at - begun.at,
+            cpu: ended.cpu.saturating_sub(begun.cpu),
+            parts,
+        };
+        let report = Report {
+            place: self.place,
+            book: self.book.clone(),
+            testimony,
+            unanswered: self.gateway.outstanding() as u64,
+            used,
+        };
+        self.say(Word::Drained(Box::new(report)));
+    }
+
+    fn say(&self, word: Word) {
+        // If nobody listens any more, the run has been given up.
+        let _ = self.told.words.send(word);
+    }
+
+    fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
+        self.heard_at = now;
+        let Population { gateway, source, stage, free, submitted, book, .. } = self;
+        let (mut committed, mut lost) = (0, 0);
+        gateway.take_outcomes(outcomes, |finished| {
+            if *stage == Stage::Audit {
+                if let Some(answer) = self.answers.get_mut((AUDIT_TICKET - finished.ticket.0) as usize) {
+                    *answer = finished.reply.to_vec();
+                }
+                return;
+            }
+            let client = finished.ticket.0 as u32;
+            free.push(client);
+            let (asked, kind) = submitted[client as usize];
+            let is_committed = finished.status == OutcomeStatus::Committed;
+            committed += u64::from(is_committed);
+            if *stage == Stage::Load {
+                lost += u64::from(!is_committed);
+                return;
+            }
+            source.heard(kind, finished.status, finished.reply);
+            let (status, restarts) = (finished.status, finished.restarts.into());
+            book.note(Answer { kind, status, restarts, asked, now });
+        });
+        if lost > 0 {
+            self.say(Word::Failed("the node turned away transactions that load the data".to_owned()));
+        }
+        self.told.stages.answered.fetch_add(committed, Ordering::Relaxed);
+    }
+}
+
+/// What it costs to make one transaction up, measured on its own.
+fn cost_of_generating(source: &mut dyn Source) -> Duration {
+    const SAMPLE: u32 = 5_000;
+    let before = thread_cpu();
+    (0..SAMPLE).for_each(|_| _ = std::hint::black_box(source.next()));
+    thread_cpu().saturating_sub(before) / SAMPLE
+}
+
+impl Role for Population {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        match event {
+            Event::Message { message: Message::Front(Front::Outcomes(outcomes)), .. } => {
+                let meter = self.meters.answering.clone();
+                meter.time(|| self.take(&outcomes, now.elapsed));
+            }
+            Event::Message { message: Message::Peer(change), .. } => self.hear_of(change),
+            Event::Message { .. } => {
+                out.halt("a population of clients was sent a message that is not for it");
+            }
+            Event::Start | Event::Timer(_) => out.set_timer(LOOK, LOOK_WAITING),
+            Event::Disk(_) | Event::Stop => {}
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "clients"
+    }
+}
+
+impl Edge for Population {
+    fn register(&mut self, _registry: mio::Registry, _tokens: Tokens) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ready(&mut self, _event: &mio::event::Event, _now: Now, _out: &mut Outbox<Message>) {}
+
+    fn turn(&mut self, _now: Now, _out: &mut Outbox<Message>) -> Turn {
+        Turn::Idle
+    }
+
+    fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+        if self.reach.unmet.is_empty() {
+            self.go_on(now, out);
+        }
+    }
+
+    fn stop(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+        self.stopping = true;
+    }
+
+    fn drained(&self) -> bool {
+        // The stop comes when all stages are done with, or when the run has been given up.
+        true
+    }
+}
+
+impl Drop for Population {
+    fn drop(&mut self) {
+        self.say(Word::Gone(self.place));
+    }
+}

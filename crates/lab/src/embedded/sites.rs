@@ -1,0 +1,292 @@
+//! The nodes of a run: what each is made of, where its clients are, and what joins it to the others.
+//!
+//! A node here is what `ordain serve` starts, with the same roles and the same network edge over TCP to the nodes that
+//! it belongs with; only the front doors are replaced by populations of clients, and all nodes are in one process.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ordain_engines::calvin::Message;
+use ordain_link::Life;
+use ordain_model::layout::MAX_SHARDS;
+use ordain_model::{Layout, Micros, Registry};
+use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
+use ordain_node::cluster::MAX_REPLICAS;
+use ordain_role::{Address, Directory, NodeId, ReplicaId, Topology};
+use ordain_runtime::{Disk, FsDirectory, LoopSpec, NetConfig, NetLimits, Network};
+
+use super::population::Place;
+use super::remote::{Remote, RemoteParts};
+use crate::meter::{Meter, Metered};
+
+/// Which nodes a run has, and how far they are from one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// How many nodes a replica has, each with a partition; or how many there are, if they are apart.
+    pub nodes: u16,
+    /// How many replicas agree on all input before it is executed.
+    pub replicas: u16,
+    /// How long it takes from node to node, one way, beyond what it takes anyway.
+    pub delay: Delay,
+    /// They are nodes on their own, side by side, each with data of its own: what a cluster is compared with.
+    pub apart: bool,
+}
+
+/// Delay that is added between nodes, one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// The same everywhere.
+    Even(Micros),
+    /// Between the nodes of a replica, and between those of two replicas, by their numbers.
+    Regions {
+        /// Inside.
+        near: Micros,
+        /// Between a lower and a higher number.
+        far: BTreeMap<(u16, u16), Micros>,
+    },
+}
+
+impl Delay {
+    /// Everywhere.
+    fn near(&self) -> Micros {
+        match self {
+            Delay::Even(near) | Delay::Regions { near, .. } => *near,
+        }
+    }
+
+    /// Between two replicas, beyond what there is everywhere.
+    fn further(&self, a: ReplicaId, b: ReplicaId) -> Micros {
+        match self {
+            Delay::Regions { near, far } => {
+                far.get(&(a.0.min(b.0), a.0.max(b.0))).map_or(Micros(0), |far| far.since(*near))
+            }
+            Delay::Even(_) => Micros(0),
+        }
+    }
+}
+
+impl Grid {
+    /// One node.
+    pub const ALONE: Grid = Grid { nodes: 1, replicas: 1, delay: Delay::Even(Micros(0)), apart: false };
+
+    /// Nodes that hold a partition each, with nothing between them.
+    pub const fn of(nodes: u16) -> Grid {
+        Grid { nodes, ..Grid::ALONE }
+    }
+
+    /// How many nodes run, all replicas together.
+    pub fn all(&self) -> u16 {
+        self.nodes * self.replicas
+    }
+
+    /// Refuses what cannot be, with the reason.
+    ///
+    /// # Errors
+    /// What and why.
+    pub fn check(&self, threads: usize) -> anyhow::Result<()> {
+        /// More threads than this, and a machine for a benchmark does nothing but change between them.
+        const LOOPS_MAX: usize = 256;
+        if !(1..=MAX_REPLICAS).contains(&self.replicas) {
+            bail!("--replicas must be 1 to {MAX_REPLICAS}, not {}", self.replicas);
+        }
+        let nodes = usize::from(self.nodes);
+        if nodes == 0 || nodes * threads > MAX_SHARDS {
+            bail!(
+                "--nodes {nodes} of --threads {threads}: there must be at least one of each and at most {MAX_SHARDS} \
+                 shards (nodes times threads) in a replica: choose fewer"
+            );
+        }
+        let loops = nodes * threads * usize::from(self.replicas);
+        if loops > LOOPS_MAX {
+            bail!(
+                "--nodes {nodes} of --threads {threads} in --replicas {} are {loops} event loops, all in this process: \
+                 at most {LOOPS_MAX}: choose fewer",
+                self.replicas
+            );
+        }
+        Ok(())
+    }
+
+    /// The nodes, with so many threads each.
+    ///
+    /// # Errors
+    /// There cannot be so many.
+    fn members(&self, threads: usize) -> anyhow::Result<Vec<(Place, NodeId, Topology)>> {
+        if self.apart {
+            let member = |node: u16| {
+                (Place { data: node.into(), replica: 0, node }, NodeId(0), Topology::single(threads))
+            };
+            return Ok((0..self.nodes).map(member).collect());
+        }
+        let layout = Arc::new(Layout::even(self.nodes.into(), threads)?);
+        let topology = Topology { layout, replicas: self.replicas };
+        let member = |node| {
+            let id = NodeId(node);
+            (Place { data: 0, replica: topology.replica_of(id).0, node }, id, topology.clone())
+        };
+        Ok((0..topology.nodes()).map(member).collect())
+    }
+}
+
+/// A node, ready to be given its clients and to be started.
+pub(super) struct Site {
+    pub place: Place,
+    pub settings: NodeSettings,
+    pub disk: Option<Disk>,
+    /// A loop for each shard, and the meters of its roles.
+    pub loops: Vec<(LoopSpec<Message>, Vec<(&'static str, Meter)>)>,
+    /// The other nodes that it belongs with.
+    pub peers: Vec<NodeId>,
+}
+
+/// Where a node keeps what it keeps.
+pub(super) fn directory_of(root: Option<&PathBuf>, grid: &Grid, node: u16) -> Option<PathBuf> {
+    let root = root?;
+    Some(if *grid == Grid::ALONE { root.clone() } else { root.join(format!("node-{node}")) })
+}
+
+/// Builds all nodes of a run; `base` is what they have in common.
+pub(super) fn build(
+    grid: &Grid,
+    threads: usize,
+    base: &NodeSettings,
+    root: Option<&PathBuf>,
+    registry: &Arc<Registry>,
+) -> anyhow::Result<Vec<Site>> {
+    let members = grid.members(threads)?;
+    let mut listeners = Vec::new();
+    if !grid.apart && members.len() > 1 {
+        for _ in &members {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                .context("cannot listen on the loopback interface, where the nodes of a run meet")?;
+            listeners.push((listener.local_addr()?, listener));
+        }
+    }
+    let addresses: Vec<(NodeId, SocketAddr)> =
+        members.iter().zip(&listeners).map(|((_, id, _), (address, _))| (*id, *address)).collect();
+    let mut listeners = listeners.into_iter().map(|(_, listener)| listener);
+    let mut sites = Vec::new();
+    for (place, node, topology) in members {
+        let settings = NodeSettings { node, topology, gateways: threads, ..base.clone() };
+        let path = directory_of(root, grid, place.node);
+        if let Some(path) = &path {
+            std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        let (assembly, disk) = open(&settings, path.as_deref(), registry)?;
+        let name =
+            |i| if grid.all() > 1 { format!("bench-{}-{i}", place.node) } else { format!("bench-{i}") };
+        let mut loops: Vec<_> = (0..threads).map(|i| (LoopSpec::new(name(i)), Vec::new())).collect();
+        for (number, role) in assembly.into_roles() {
+            // A shard has its own loop, the others are on the first.
+            let (spec, meters) = &mut loops[usize::from(number.saturating_sub(places::SHARDS))];
+            let meter = Meter::default();
+            meters.push((role.name(), meter.clone()));
+            spec.roles.push((number, Box::new(Metered::new(role, meter))));
+        }
+        if let Some(listener) = listeners.next() {
+            let network = network(grid, &settings, listener, &addresses, registry)?;
+            // Not on the loop of the sequencer, if there is another: as in a node that serves.
+            if let Some((spec, meters)) = loops.last_mut() {
+                let meter = Meter::default();
+                meters.push(("network", meter.clone()));
+                let further = |(peer, _): &(NodeId, SocketAddr)| {
+                    let replica = settings.topology.replica_of(*peer);
+                    (*peer, grid.delay.further(ReplicaId(place.replica), replica))
+                };
+                let delays = addresses.iter().map(further).filter(|(_, delay)| delay.0 > 0).collect();
+                let parts = RemoteParts { network, delays, meter };
+                spec.edges.push((places::NETWORK, Box::new(Remote::new(parts))));
+            }
+        }
+        let peers = addresses.iter().map(|(peer, _)| *peer).filter(|peer| *peer != node).collect();
+        sites.push(Site { place, settings, disk, loops, peers });
+    }
+    Ok(sites)
+}
+
+/// The edge by which a node talks to those that it belongs with, as `ordain serve` sets it up.
+fn network(
+    grid: &Grid,
+    settings: &NodeSettings,
+    listener: TcpListener,
+    addresses: &[(NodeId, SocketAddr)],
+    registry: &Arc<Registry>,
+) -> anyhow::Result<Network<Message>> {
+    let mut hears: Vec<u16> = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i).collect();
+    hears.extend((grid.replicas > 1).then_some(places::LOG));
+    hears.extend((grid.nodes > 1).then_some(places::COURIER));
+    let config = NetConfig {
+        me: Address { node: settings.node, role: places::NETWORK },
+        listener,
+        peers: addresses.to_vec(),
+        cluster: "bench".to_owned(),
+        secret: b"only nodes of this very process".to_vec(),
+        fingerprint: 1,
+        life: Life(1),
+        hears,
+        delay: grid.delay.near(),
+        procedures: registry.clone(),
+        // Threads that share a few cores may be silent for long, and no node dies.
+        limits: NetLimits { lost_after: Micros(SILENCE.as_micros() as u64), ..NetLimits::default() },
+    };
+    Network::new(config).context("cannot set up the connections between the nodes of a run")
+}
+
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Opens a node's directory, if it keeps anything, and builds its roles.
+pub(super) fn open(
+    node: &NodeSettings,
+    directory: Option<&std::path::Path>,
+    registry: &Arc<Registry>,
+) -> anyhow::Result<(Assembly, Option<Disk>)> {
+    match directory.filter(|_| node.keep != Keep::Nothing) {
+        None => Ok((Assembly::open(None, node, registry)?, None)),
+        Some(path) => {
+            let mut directory = FsDirectory::open(path)?;
+            let assembly = Assembly::open(Some(&mut directory as &mut dyn Directory), node, registry)?;
+            Ok((assembly, Some(Disk::new(directory))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_further_apart_than_nodes_of_one() {
+        let far = BTreeMap::from([((0, 1), Micros(50_000)), ((1, 2), Micros(100))]);
+        let delay = Delay::Regions { near: Micros(500), far };
+        let further = |a, b| delay.further(ReplicaId(a), ReplicaId(b)).0;
+        assert_eq!(delay.near(), Micros(500));
+        assert_eq!((further(0, 1), further(1, 0)), (49_500, 49_500));
+        assert_eq!((further(1, 1), further(2, 1), further(0, 2)), (0, 0, 0));
+        assert_eq!(Delay::Even(Micros(9)).further(ReplicaId(0), ReplicaId(1)), Micros(0));
+    }
+
+    #[test]
+    fn nodes_apart_have_data_of_their_own_and_those_of_a_cluster_share_them() {
+        let places = |grid: &Grid| {
+            let members = grid.members(2).unwrap();
+            members.iter().map(|(place, id, _)| (place.data, place.replica, id.0)).collect::<Vec<_>>()
+        };
+        let cluster = Grid { replicas: 2, ..Grid::of(2) };
+        assert_eq!(places(&cluster), [(0, 0, 0), (0, 0, 1), (0, 1, 2), (0, 1, 3)]);
+        assert_eq!(places(&Grid { apart: true, ..Grid::of(2) }), [(0, 0, 0), (1, 0, 0)]);
+    }
+
+    #[test]
+    fn too_many_are_refused_with_the_numbers() {
+        let refusal = |grid: Grid, threads| grid.check(threads).unwrap_err().to_string();
+        assert!(refusal(Grid::of(65), 2).contains("--nodes 65 of --threads 2"));
+        assert!(refusal(Grid::of(0), 1).contains("--nodes 0"));
+        assert!(refusal(Grid { replicas: 10, ..Grid::of(1) }, 1).contains("--replicas must be 1 to 9"));
+        assert!(refusal(Grid { replicas: 3, ..Grid::of(64) }, 2).contains("384 event loops"));
+        assert!(Grid { replicas: 3, ..Grid::of(4) }.check(1).is_ok());
+    }
+}
