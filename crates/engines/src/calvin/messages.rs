@@ -1,7 +1,7 @@
 //! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
 
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Abort, Cell, Epoch, Gsn, Registry, SlotNo};
+use ordain_model::{Abort, Cell, Digest, Epoch, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::Letter;
 
@@ -56,6 +56,13 @@ pub enum Item {
         /// Whether it was changed.
         changed: bool,
     },
+    /// Between twins: the digest of the shard's state after the batch that the number is of.
+    Vouch {
+        /// The digest.
+        digest: Digest,
+        /// Somebody had another one, so whoever is told tells its own.
+        doubted: bool,
+    },
 }
 
 impl Item {
@@ -66,6 +73,7 @@ impl Item {
             Item::Vote(_) => (VOTE, SlotNo(0)),
             Item::Lend { slot, .. } => (LEND, *slot),
             Item::Return { slot, .. } => (RETURN, *slot),
+            Item::Vouch { .. } => (VOUCH, SlotNo(0)),
         }
     }
 
@@ -94,6 +102,12 @@ impl Item {
                 wire::u8(out, u8::from(*changed));
                 cell.encode(out);
             }
+            Item::Vouch { digest: Digest { sum, records }, doubted } => {
+                wire::u64(out, (sum >> 64) as u64);
+                wire::u64(out, *sum as u64);
+                wire::u32(out, *records);
+                wire::u8(out, u8::from(*doubted));
+            }
         }
     }
 
@@ -118,6 +132,10 @@ impl Item {
                 let (slot, changed) = (slot(bytes)?, flag(bytes)?);
                 Item::Return { slot, cell: cell(bytes)?, changed }
             }
+            VOUCH => {
+                let sum = u128::from(bytes.u64()?) << 64 | u128::from(bytes.u64()?);
+                Item::Vouch { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
+            }
             _ => return None,
         })
     }
@@ -127,6 +145,7 @@ const SLOT: u8 = 0;
 const VOTE: u8 = 1;
 const LEND: u8 = 2;
 const RETURN: u8 = 3;
+const VOUCH: u8 = 4;
 
 /// The fewest bytes that an item takes, with its transaction: those of a vote.
 const LEAST: usize = 10;
@@ -216,6 +235,9 @@ mod tests {
                 cell,
                 changed
             })),
+            (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
+                none(Item::Vouch { digest: Digest { sum, records }, doubted })
+            }),
         ]
     }
 

@@ -50,6 +50,7 @@ mod replay;
 mod rules;
 mod sessions;
 mod state;
+mod witness;
 
 pub use mail::Places;
 pub use messages::{Item, ShardMessage};

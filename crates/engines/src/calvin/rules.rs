@@ -27,6 +27,9 @@ use super::members::{Held, Members};
 use super::messages::{Item, ShardMessage};
 use super::sessions::Sessions;
 use super::state::{Active, Known, Lent, Loan, ShardSet, owner};
+use super::witness::{Vouch, Witness};
+
+mod twins;
 
 /// How a shard is set up.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +84,9 @@ pub struct Shard<S> {
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
     early: Early,
     sessions: Sessions,
+    witness: Witness,
+    /// What twins are to be told.
+    vouches: Vec<Vouch>,
     outcomes: Vec<OutcomeBatch>,
     letters: Letters,
     /// Why this node must stop, once something has shown it.
@@ -128,7 +134,6 @@ impl<S: RecordStore> Shard<S> {
             partition: layout.shards_of(layout.partition_of_shard(number)),
             letters: Letters::new(number, layout.shards()),
             settings,
-            places,
             registry,
             store,
             locals: Locals::default(),
@@ -147,13 +152,22 @@ impl<S: RecordStore> Shard<S> {
             barrier: None,
             early: Early::default(),
             sessions: Sessions::default(),
+            witness: Witness::new(places.sequencer.node, Vec::new()),
+            vouches: Vec::new(),
             outcomes: Vec::new(),
             broken: None,
             scratch: None,
             swept: 0,
             turn_left: 0,
             counts: Counts::default(),
+            places,
         }
+    }
+
+    /// The same, on a node with twins: they compare their digests as batches are executed.
+    #[must_use]
+    pub fn with_twins(self, twins: Vec<Address>) -> Shard<S> {
+        Shard { witness: Witness::new(self.address().node, twins), ..self }
     }
 
     /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
@@ -310,8 +324,12 @@ impl<S: RecordStore> Shard<S> {
         let txn = &chunk.txns()[at];
         let gsn = batch.gsn(base, txn);
         self.started = gsn;
+        self.witness.credit(turn_of(gsn), || self.store.digest());
         if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return;
+        }
+        if self.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
+            self.flip(chunk, txn);
         }
         let mut active = self.scratch.take().unwrap_or_default();
         if self.shards() > 1 {
@@ -418,6 +436,7 @@ impl<S: RecordStore> Shard<S> {
     /// Goes on with a parked transaction that has its locks.
     fn resume(&mut self, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
+        self.witness.credit(turn_of(active.gsn), || self.store.digest());
         let mut over = active.done_here && self.finish_here(&mut active);
         if !active.done_here && active.locks_left == 0 && self.advance(&mut active) == Progress::Done {
             self.unfinished -= 1;
@@ -915,6 +934,7 @@ impl<S: RecordStore> Shard<S> {
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
         let Some(mut active) = self.active[number as usize].take() else { return };
+        self.witness.credit(turn_of(active.gsn), || self.store.digest());
         match self.note_item(&mut active, from, item, bytes) {
             Known::New => {}
             Known::Same => self.counts.repeated += 1,
@@ -971,6 +991,7 @@ impl<S: RecordStore> Shard<S> {
                     Known::New
                 }
             },
+            Item::Vouch { .. } => Known::Other("the digest of a twin"),
             Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
                 None => {
                     active.loans.insert(slot, Loan::Early(cell, changed));
@@ -1020,7 +1041,9 @@ impl<S: RecordStore> Shard<S> {
         if let Some((epoch, partition)) = self.backlog.advance() {
             let listener = self.places.post.unwrap_or(self.places.sequencer);
             out.send(listener, Sequencing::Applied { epoch, partition });
+            self.compare((epoch, partition));
         }
+        self.vouch(out);
     }
 
     /// Looks whether records of the next slots have outlived their time. That is only looking: removing them is
@@ -1115,13 +1138,20 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Timer(GO_ON) => {}
             Event::Timer(_) => {
                 self.look_for_expired(now, out);
+                self.vouch_now_and_then(out);
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 return;
             }
             Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
                 self.take_batch(batch)
             }
-            Event::Message { message: Message::Engine(letter), .. } => self.take_letter(letter),
+            Event::Message { from, message: Message::Engine(letter) } => {
+                if self.witness.twins().contains(&from) {
+                    self.take_vouches(from.node, &letter);
+                } else {
+                    self.take_letter(letter);
+                }
+            }
             Event::Message { .. } | Event::Disk(_) => {
                 out.halt(format!("shard {} was sent a message that is not for it", self.number));
             }
@@ -1164,6 +1194,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
+        report("ordain_shard_doubts_total", self.witness.doubts() as f64);
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);
         report("ordain_shard_early_messages", self.early.len() as f64);

@@ -1,0 +1,74 @@
+//! A shard and its twins: what the [witness](super::super::witness) has to say is said here.
+
+use ordain_model::serial::key_of;
+use ordain_model::{Chunk, Gsn, Txn, Value};
+use ordain_role::{NodeId, Outbox};
+use ordain_store::RecordStore;
+
+use super::super::Message;
+use super::super::backlog::Turn;
+use super::super::messages::{Item, ShardMessage};
+use super::super::witness::Vouch;
+use super::{Shard, turn_of};
+
+impl<S: RecordStore> Shard<S> {
+    /// Everything up to a batch is executed: what twins have said of it is compared with what came of it here.
+    pub(super) fn compare(&mut self, turn: Turn) {
+        match self.witness.applied(turn, || self.store.digest()) {
+            Ok(vouches) => self.vouches.extend(vouches),
+            Err(diverged) => _ = self.broken.get_or_insert(diverged),
+        }
+    }
+
+    /// A twin has said what its digests were.
+    pub(super) fn take_vouches(&mut self, twin: NodeId, letter: &ShardMessage) {
+        for (gsn, item) in &letter.items {
+            let Item::Vouch { digest, doubted } = *item else {
+                self.broken.get_or_insert(format!("shard {} was told by a twin: {item:?}", self.number));
+                return;
+            };
+            match self.witness.hear(twin, Vouch { after: turn_of(*gsn), digest, doubted }) {
+                Ok(vouch) => self.vouches.extend(vouch),
+                Err(diverged) => _ = self.broken.get_or_insert(diverged),
+            }
+        }
+    }
+
+    /// Tells twins what this shard's digests were.
+    pub(super) fn vouch(&mut self, out: &mut Outbox<Message>) {
+        if self.vouches.is_empty() {
+            return;
+        }
+        let item = |vouch: Vouch| {
+            let Vouch { after: (epoch, partition), digest, doubted } = vouch;
+            (Gsn::new(epoch, partition, 0), Item::Vouch { digest, doubted })
+        };
+        let items: Vec<(Gsn, Item)> = self.vouches.drain(..).map(item).collect();
+        for twin in self.witness.twins() {
+            let letter = ShardMessage { from: self.number, items: items.clone(), bytes: Vec::new() };
+            out.send(*twin, Message::Engine(letter));
+        }
+    }
+
+    /// Tells them the last one.
+    pub(super) fn vouch_now_and_then(&mut self, out: &mut Outbox<Message>) {
+        self.vouches.extend(self.witness.news());
+        self.vouch(out);
+    }
+
+    /// Changes the first record of a transaction, if it is here, as nobody has asked for.
+    pub(super) fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
+        let is_last = usize::from(self.places.replica) == self.witness.twins().len();
+        let fragment = chunk.fragments(txn).iter().find(|f| f.is_keyed() && self.owns(f));
+        let Some(fragment) = fragment.filter(|_| is_last) else { return };
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let Some(record) = self.store.find(fragment.db, key, fragment.hash) else { return };
+        let version = self.store.version(record);
+        self.store.edit(record, version, |cell, changed| {
+            if let Some(Value::String(bytes)) = &mut cell.value {
+                bytes.push(b'0');
+                *changed = true;
+            }
+        });
+    }
+}

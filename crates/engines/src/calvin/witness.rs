@@ -1,0 +1,320 @@
+//! Twins bear witness for each other: a node whose state is not that of its twins takes itself out (calvin.md, section
+//! 8, oracle 2 and scenario 18).
+//!
+//! Every change of the state is credited to the batch that made it. So a shard knows exactly what its digest was when a
+//! batch and all before it were executed and nothing else was, although transactions of later ones are under way. Now
+//! and then it tells the shards of the same number on its twins. Whoever had another digest there *doubts*, to all; then
+//! all tell what they had, each once. What most of them had stands; who had something else has diverged.
+//!
+//! If no digest has a majority although all have told, which is so with two twins, the one that more of them had
+//! stands, and among equals the one of the lowest node. While somebody who would decide it is away, all go on.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ordain_model::Digest;
+use ordain_role::{Address, NodeId};
+
+use super::backlog::Turn;
+
+/// What the digest was after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vouch {
+    pub(crate) after: Turn,
+    pub(crate) digest: Digest,
+    /// Somebody had another: everybody is to tell.
+    pub(crate) doubted: bool,
+}
+
+/// What a shard knows of its own digests, and of its twins'.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    me: NodeId,
+    /// The same shard on the other nodes that hold its partition.
+    twins: Vec<Address>,
+    /// The batch that changes are credited to, and the digest when that began.
+    credited: Turn,
+    since: Digest,
+    /// What batches that are not applied have changed so far.
+    changes: BTreeMap<Turn, Digest>,
+    /// The digest after each of the last applied batches that changed it, and before the first of them.
+    history: VecDeque<(Turn, Digest)>,
+    before: (Turn, Digest),
+    applied: Turn,
+    told: Turn,
+    /// What twins have said of batches that are not applied here, or that are in doubt.
+    heard: BTreeMap<Turn, Heard>,
+    /// Up to here nothing is heard any more.
+    closed: Turn,
+    doubts: u64,
+}
+
+/// What was said of one batch.
+#[derive(Debug, Default)]
+struct Heard {
+    said: BTreeMap<NodeId, Digest>,
+    doubted: bool,
+    answered: bool,
+}
+
+/// How many digests are remembered: of more batches than a twin is behind, unless it is far behind.
+const HISTORY: usize = 1 << 12;
+/// Of how many batches something is kept that twins have said.
+const HEARD: usize = 1 << 8;
+
+impl Witness {
+    /// Of a shard on a node with twins; without any there is nothing to witness.
+    pub(crate) fn new(me: NodeId, twins: Vec<Address>) -> Witness {
+        Witness {
+            me,
+            twins,
+            credited: Turn::default(),
+            since: Digest::default(),
+            changes: BTreeMap::new(),
+            history: VecDeque::new(),
+            before: (Turn::default(), Digest::default()),
+            applied: Turn::default(),
+            told: Turn::default(),
+            heard: BTreeMap::new(),
+            closed: Turn::default(),
+            doubts: 0,
+        }
+    }
+
+    /// Whom to tell.
+    pub(crate) fn twins(&self) -> &[Address] {
+        &self.twins
+    }
+
+    /// How often there was doubt.
+    pub(crate) const fn doubts(&self) -> u64 {
+        self.doubts
+    }
+
+    /// Changes of the state from now on are a batch's; `digest` is that of the state.
+    #[inline]
+    pub(crate) fn credit(&mut self, turn: Turn, digest: impl FnOnce() -> Digest) {
+        if turn != self.credited && !self.twins.is_empty() {
+            self.settle(digest());
+            self.credited = turn;
+        }
+    }
+
+    fn settle(&mut self, digest: Digest) {
+        let change = digest.minus(self.since);
+        if change != Digest::default() {
+            let credited = self.changes.entry(self.credited).or_default();
+            *credited = credited.plus(change);
+            self.since = digest;
+        }
+    }
+
+    /// Everything up to a batch is executed. Answers what is to be told to all twins.
+    ///
+    /// # Errors
+    /// This node has diverged.
+    pub(crate) fn applied(
+        &mut self,
+        turn: Turn,
+        digest: impl FnOnce() -> Digest,
+    ) -> Result<Vec<Vouch>, String> {
+        if self.twins.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.settle(digest());
+        self.applied = turn;
+        while let Some(change) = self.changes.first_entry().filter(|change| *change.key() <= turn) {
+            let (turn, change) = change.remove_entry();
+            let last = self.history.back().map_or(self.before.1, |(_, digest)| *digest);
+            self.history.push_back((turn, last.plus(change)));
+            if self.history.len() > HISTORY
+                && let Some(oldest) = self.history.pop_front()
+            {
+                self.before = oldest;
+            }
+        }
+        let due: Vec<Turn> =
+            self.heard.range(..=turn).filter(|(_, heard)| !heard.answered).map(|(t, _)| *t).collect();
+        due.into_iter().filter_map(|turn| self.judge(turn).transpose()).collect()
+    }
+
+    /// The digest after a batch that is applied; `None` if that is too long ago.
+    fn digest_after(&self, turn: Turn) -> Option<Digest> {
+        let known = self.history.partition_point(|(at, _)| *at <= turn);
+        match known.checked_sub(1) {
+            Some(at) => self.history.get(at).map(|(_, digest)| *digest),
+            None => (self.before.0 <= turn).then_some(self.before.1),
+        }
+    }
+
+    /// What twins should be told now and then.
+    pub(crate) fn news(&mut self) -> Option<Vouch> {
+        let is_new = self.applied > self.told && !self.twins.is_empty();
+        self.told = self.applied;
+        let digest = self.digest_after(self.applied).filter(|_| is_new)?;
+        Some(Vouch { after: self.applied, digest, doubted: false })
+    }
+
+    /// A twin tells something. Answers what is to be told to all of them.
+    ///
+    /// # Errors
+    /// This node has diverged.
+    pub(crate) fn hear(&mut self, twin: NodeId, vouch: Vouch) -> Result<Option<Vouch>, String> {
+        if vouch.after <= self.closed {
+            return Ok(None);
+        }
+        let heard = self.heard.entry(vouch.after).or_default();
+        heard.said.insert(twin, vouch.digest);
+        heard.doubted |= vouch.doubted;
+        if self.heard.len() > HEARD
+            && let Some((oldest, _)) = self.heard.pop_first()
+        {
+            self.closed = oldest;
+        }
+        if vouch.after <= self.applied { self.judge(vouch.after) } else { Ok(None) }
+    }
+
+    /// Compares what was said of an applied batch with what is known of it.
+    fn judge(&mut self, turn: Turn) -> Result<Option<Vouch>, String> {
+        let own = self.digest_after(turn);
+        let Some(heard) = self.heard.get_mut(&turn) else { return Ok(None) };
+        let Some(own) = own.filter(|own| heard.doubted || heard.said.values().any(|said| said != own)) else {
+            self.heard.remove(&turn);
+            return Ok(None);
+        };
+        let is_first = !std::mem::replace(&mut heard.answered, true);
+        self.doubts += u64::from(is_first);
+        let all = self.twins.len() + 1;
+        let said = heard.said.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
+        let mut holders: Vec<(Digest, Vec<NodeId>)> = Vec::new();
+        for (node, digest) in said {
+            match holders.iter_mut().find(|(of, _)| *of == digest) {
+                Some((_, nodes)) => nodes.push(node),
+                None => holders.push((digest, vec![node])),
+            }
+        }
+        let told: usize = holders.iter().map(|(_, nodes)| nodes.len()).sum();
+        let lowest = |nodes: &[NodeId]| std::cmp::Reverse(nodes.iter().min().copied());
+        let first = holders.into_iter().max_by_key(|(_, nodes)| (nodes.len(), lowest(nodes)));
+        let Some((digest, nodes)) = first else { return Ok(None) };
+        let is_decided = nodes.len() * 2 > all || told == all;
+        if is_decided && digest != own {
+            let names: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+            return Err(format!(
+                "the state after epoch {} of partition {} has digest {own} here and {digest} on node {}: this node has \
+                 diverged from its twins and takes itself out",
+                turn.0,
+                turn.1,
+                names.join(", ")
+            ));
+        }
+        Ok(is_first.then_some(Vouch { after: turn, digest: own, doubted: true }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Epoch, PartitionId};
+
+    use super::*;
+
+    const fn turn(epoch: u64) -> Turn {
+        (Epoch(epoch), PartitionId(0))
+    }
+
+    const fn state(sum: u128) -> Digest {
+        Digest { sum, records: 1 }
+    }
+
+    fn witness(me: u16, of: u16) -> Witness {
+        let twins = (0..of).filter(|node| *node != me).map(|node| Address { node: NodeId(node), role: 16 });
+        Witness::new(NodeId(me), twins.collect())
+    }
+
+    /// Twins with these digests after batch 1 tell each other until nobody has anything to say; who has diverged?
+    fn told(digests: &[u128], away: Option<usize>) -> Vec<usize> {
+        let count = digests.len();
+        let mut twins: Vec<Witness> = (0..count).map(|me| witness(me as u16, count as u16)).collect();
+        let mut under_way = VecDeque::new();
+        for (me, twin) in twins.iter_mut().enumerate().filter(|(me, _)| Some(*me) != away) {
+            twin.credit(turn(1), Digest::default);
+            assert_eq!(twin.applied(turn(1), || state(digests[me])), Ok(Vec::new()));
+            under_way.extend(twin.news().map(|vouch| (me, vouch)));
+            assert_eq!(twin.news(), None, "it is no news");
+        }
+        let mut diverged = Vec::new();
+        let mut said = 0;
+        while let Some((from, vouch)) = under_way.pop_front() {
+            said += 1;
+            assert!(said < 100, "they never stop");
+            for to in (0..count).filter(|to| *to != from && Some(*to) != away) {
+                if diverged.contains(&to) {
+                    continue;
+                }
+                match twins[to].hear(NodeId(from as u16), vouch) {
+                    Ok(answer) => under_way.extend(answer.map(|vouch| (to, vouch))),
+                    Err(_) => diverged.push(to),
+                }
+            }
+        }
+        diverged
+    }
+
+    #[test]
+    fn who_differs_from_most_of_its_twins_takes_itself_out() {
+        assert_eq!(told(&[5, 5, 5], None), []);
+        for odd in 0..3 {
+            let mut digests = [5; 3];
+            digests[odd] = 6;
+            assert_eq!(told(&digests, None), [odd]);
+        }
+        assert_eq!(told(&[5, 6], None), [1], "of two, the lower node's stands");
+        let mut all = told(&[5, 6, 7], None);
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+        assert_eq!(told(&[5, 6, 5], Some(2)), [], "who would decide it is away");
+        assert_eq!(told(&[5, 5, 5, 6, 5], Some(2)), [3]);
+    }
+
+    #[test]
+    fn a_digest_is_that_of_a_batch_though_later_ones_are_under_way() {
+        let (mut one, mut other) = (witness(0, 3), witness(1, 3));
+        // Batch 2 runs in the middle of batch 1; the other does one after the other.
+        one.credit(turn(1), Digest::default);
+        one.credit(turn(2), || state(10));
+        one.credit(turn(1), || state(14));
+        assert_eq!(one.applied(turn(1), || state(15)), Ok(Vec::new()));
+        let early = one.news().unwrap();
+        assert_eq!((early.after, early.digest), (turn(1), state(11)));
+        other.credit(turn(1), Digest::default);
+        other.credit(turn(2), || state(11));
+        // It had not come to it when it was told.
+        assert_eq!(other.hear(NodeId(0), early), Ok(None));
+        assert_eq!(other.applied(turn(2), || state(15)), Ok(Vec::new()));
+        assert_eq!(one.applied(turn(2), || state(15)), Ok(Vec::new()));
+        assert_eq!(one.hear(NodeId(1), other.news().unwrap()), Ok(None));
+        assert_eq!((one.doubts(), other.doubts()), (0, 0));
+        // A batch that changes nothing need not be known to all.
+        assert_eq!(one.applied(turn(4), || state(15)), Ok(Vec::new()));
+        assert_eq!(one.applied(turn(9), || state(15)), Ok(Vec::new()));
+        let after = turn(6);
+        assert_eq!(one.hear(NodeId(1), Vouch { after, digest: state(15), doubted: false }), Ok(None));
+        assert!(one.hear(NodeId(1), Vouch { after, digest: state(16), doubted: false }).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_long_ago_is_not_judged() {
+        let mut witness = witness(0, 3);
+        for epoch in 1..=2 * HISTORY as u64 {
+            witness.credit(turn(epoch), || state(u128::from(epoch - 1)));
+            assert_eq!(witness.applied(turn(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
+        }
+        let vouch = |epoch| Vouch { after: turn(epoch), digest: state(0), doubted: false };
+        assert_eq!(witness.hear(NodeId(1), vouch(1)), Ok(None));
+        assert!(witness.hear(NodeId(1), vouch(HISTORY as u64 + 1)).unwrap().is_some());
+        // What is of the future is bounded.
+        for epoch in 0..4 * HEARD as u64 {
+            assert_eq!(witness.hear(NodeId(2), vouch((1 << 20) + epoch)), Ok(None));
+        }
+        assert_eq!(witness.heard.len(), HEARD);
+    }
+}
