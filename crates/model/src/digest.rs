@@ -30,6 +30,12 @@ impl Digest {
         self.records = self.records.wrapping_sub(1);
     }
 
+    /// What has to be added to another digest to make this one.
+    #[must_use]
+    pub fn minus(self, other: Digest) -> Digest {
+        Digest { sum: self.sum.wrapping_sub(other.sum), records: self.records.wrapping_sub(other.records) }
+    }
+
     /// The digest of two disjoint states together.
     #[must_use]
     pub fn plus(self, other: Digest) -> Digest {
@@ -59,5 +65,6 @@ mod tests {
         b.remove(9);
         assert_eq!(a, b);
         assert_eq!(a.to_string().len(), 40);
+        assert_eq!(b.minus(Digest::default().minus(a)), a.plus(a));
     }
 }

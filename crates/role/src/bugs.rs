@@ -27,11 +27,13 @@ pub enum Bug {
     LoseLetter,
     /// A node executes the batches of an epoch in another order of the partitions.
     WrongInterleave,
+    /// Every so often a node of the last replica changes a record that it was not told to.
+    FlipRecord,
 }
 
 impl Bug {
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 10] = [
+    pub const ALL: [(Bug, &'static str); 11] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -42,6 +44,7 @@ impl Bug {
         (Bug::SkipSlot, "skip-slot"),
         (Bug::LoseLetter, "lose-letter"),
         (Bug::WrongInterleave, "wrong-interleave"),
+        (Bug::FlipRecord, "flip-record"),
     ];
 }
 

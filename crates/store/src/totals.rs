@@ -47,6 +47,8 @@ struct Database {
 #[derive(Debug)]
 pub(crate) struct Totals {
     databases: Box<[Database; 256]>,
+    /// Of all databases together.
+    digest: Digest,
     /// Of each slot, in order, how many records have an expiry: the sweep passes over slots without any.
     expiring: Vec<u32>,
     first_slot: usize,
@@ -59,6 +61,7 @@ impl Totals {
     pub(crate) fn new(slots: &std::ops::Range<usize>) -> Totals {
         Totals {
             databases: Box::new([Database::default(); 256]),
+            digest: Digest::default(),
             expiring: vec![0; slots.len()],
             first_slot: slots.start,
             value_bytes: 0,
@@ -76,10 +79,8 @@ impl Totals {
         self.expiring[slot]
     }
 
-    pub(crate) fn digest(&self) -> Digest {
-        self.databases.iter().fold(Digest::default(), |digest, database| {
-            digest.plus(Digest { sum: database.hashes, records: database.records as u32 })
-        })
+    pub(crate) const fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// A record's share has become another.
@@ -90,11 +91,13 @@ impl Totals {
             database.records -= 1;
             database.hashes = database.hashes.wrapping_sub(share.hash);
             self.value_bytes -= share.size.heap_bytes;
+            self.digest.remove(share.hash);
         }
         if let Some(share) = after {
             database.records += 1;
             database.hashes = database.hashes.wrapping_add(share.hash);
             self.value_bytes += share.size.heap_bytes;
+            self.digest.add(share.hash);
         }
         let expires = |share: Option<Share>| share.is_some_and(|share| share.size.expires);
         if expires(before) != expires(after) {
@@ -117,6 +120,7 @@ impl Totals {
 
     /// Every record of a database has lost its content.
     pub(crate) fn cleared(&mut self, db: Db) {
-        self.databases[db.0 as usize] = Database::default();
+        let Database { records, hashes } = std::mem::take(&mut self.databases[db.0 as usize]);
+        self.digest = self.digest.minus(Digest { sum: hashes, records: records as u32 });
     }
 }
