@@ -281,3 +281,27 @@ fn status_of_a_cluster_that_is_not_there_is_an_error() {
     let words = ["cluster", "status", "--admin", &nobody, "--data-dir", dir.path().to_str().unwrap()];
     run(ordain(words)).refused_with(&["no node answers", &nobody, "--admin"]);
 }
+
+#[test]
+fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster =
+        Cluster::start(dir.path(), &["--partitions", "2", "--replicas", "3", "--threads", "1", "--restart"]);
+    assert_eq!(cluster.client(5).run("MSET a 1 b 2 c 3"), Reply::ok());
+    // Node 0 is as good as any: it may lead or not.
+    cluster.kill(0);
+    let mut client = cluster.client(3);
+    until("writes go on", || client.run("MSET a 4 b 5 c 6") == Reply::ok());
+    assert_eq!(cluster.client(4).run("GET b").text(), "5");
+    until("it is ready again", || cluster.process.stderr().contains("node 0 is ready again"));
+    until("all is well", || status(dir.path()).0.code == Some(0));
+    let (_, found) = status(dir.path());
+    assert_eq!(found["digests"], "equal", "{found}");
+    for partition in [0, 1] {
+        let nodes = found["nodes"].as_array().unwrap().iter();
+        let leaders = nodes.filter(|node| node["partition"] == partition && node["role"] == "leader").count();
+        assert_eq!(leaders, 1, "{found}");
+    }
+    assert_eq!(cluster.client(0).run("GET c").text(), "6");
+    cluster.stop();
+}

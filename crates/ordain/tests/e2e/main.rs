@@ -13,6 +13,7 @@ mod bench;
 mod cluster;
 mod configuration;
 mod damage;
+mod faults;
 mod full_disk;
 mod hostile;
 mod kill;

@@ -1,0 +1,311 @@
+//! The nodes of a cluster as processes that can be killed, frozen and started again, and the network between them.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ordain_model::{KeyHash, Layout};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Client, DEADLINE, Process, clean, http, ordain, until};
+
+/// A cluster of processes.
+pub struct Grid {
+    dir: tempfile::TempDir,
+    pub partitions: usize,
+    pub replicas: usize,
+    nodes: Vec<Node>,
+    /// Where each node has a network of its own.
+    net: Option<Net>,
+}
+
+struct Node {
+    process: Option<Process>,
+    resp: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Grid {
+    /// A cluster on loopback; `settings` are more lines of its file.
+    pub fn start(partitions: usize, replicas: usize, settings: &str) -> Grid {
+        let nodes = partitions * replicas;
+        // All held at once, so that all are different.
+        let held: Vec<TcpListener> =
+            (0..3 * nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<SocketAddr> = held.iter().map(|held| held.local_addr().unwrap()).collect();
+        drop(held);
+        Grid::with((partitions, replicas), settings, &addresses, None)
+    }
+
+    /// A cluster each of whose nodes is on a machine of its own, as far as the network can tell.
+    ///
+    /// # Errors
+    /// Why this machine cannot do that.
+    pub fn apart(partitions: usize, replicas: usize, settings: &str) -> Result<Grid, String> {
+        let nodes = partitions * replicas;
+        let net = Net::make(nodes)?;
+        let addresses = (0..nodes).flat_map(|node| [7000, 7001, 7002].map(|port| net.address(node, port)));
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let settings = format!("insecure = true\n{settings}");
+        Ok(Grid::with((partitions, replicas), &settings, &addresses, Some(net)))
+    }
+
+    fn with(
+        (partitions, replicas): (usize, usize),
+        settings: &str,
+        addresses: &[SocketAddr],
+        net: Option<Net>,
+    ) -> Grid {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = format!(
+            "cluster = \"faults\"\nsecret = \"0123456789abcdef0123456789abcdef\"\npartitions = {partitions}\n\
+             replicas = {replicas}\nthreads = 1\n{settings}\n"
+        );
+        let mut nodes = Vec::new();
+        for (id, at) in addresses.chunks(3).enumerate() {
+            let data = dir.path().join(format!("node-{id}"));
+            text += &format!(
+                "\n[[node]]\nid = {id}\ncluster = \"{}\"\nresp = \"{}\"\nadmin = \"{}\"\ndata-dir = {:?}\n",
+                at[0],
+                at[1],
+                at[2],
+                data.to_str().unwrap()
+            );
+            nodes.push(Node { process: None, resp: at[1], admin: at[2] });
+        }
+        let mut grid = Grid { dir, partitions, replicas, nodes, net };
+        fs::write(grid.config(), text).unwrap();
+        (0..grid.nodes.len()).for_each(|id| grid.launch(id));
+        (0..grid.nodes.len()).for_each(|id| grid.await_line(id));
+        grid.await_ready();
+        grid
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("cluster.toml")
+    }
+
+    fn launch(&mut self, id: usize) {
+        let config = self.config();
+        let number = id.to_string();
+        let words = ["serve", "--config", config.to_str().unwrap(), "--node", &number];
+        let command = match &self.net {
+            None => ordain(words),
+            Some(net) => {
+                let within =
+                    ["netns", "exec", &net.space(id), env!("CARGO_BIN_EXE_ordain")].map(str::to_owned);
+                clean(Command::new("ip"), within.into_iter().chain(words.map(str::to_owned)))
+            }
+        };
+        self.nodes[id].process = Some(Process::spawn(command));
+    }
+
+    /// Waits until a node takes connections.
+    #[track_caller]
+    fn await_line(&self, id: usize) {
+        let process = self.process(id);
+        match process.line_within(DEADLINE) {
+            Ok(line) => assert!(line.ends_with(&format!("node={id}")), "{line}"),
+            Err(_) => panic!("node {id} does not get ready; stderr:\n{}", process.stderr()),
+        }
+    }
+
+    /// Waits until every node answers transactions over all partitions.
+    #[track_caller]
+    pub fn await_ready(&self) {
+        for node in self.nodes.iter().filter(|node| node.process.is_some()) {
+            until("every node is ready", || http(node.admin, "/readyz").0 == 200);
+        }
+    }
+
+    fn process(&self, id: usize) -> &Process {
+        self.nodes[id].process.as_ref().unwrap_or_else(|| panic!("node {id} is down"))
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where clients connect.
+    pub fn doors(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.resp).collect()
+    }
+
+    pub fn client(&self, id: usize) -> Client {
+        Client::connect(self.nodes[id].resp).unwrap()
+    }
+
+    /// What a node says of itself.
+    pub fn status(&self, id: usize) -> Value {
+        serde_json::from_str(&http(self.nodes[id].admin, "/status").2).unwrap()
+    }
+
+    /// The node that leads a partition.
+    pub fn leader(&self, partition: usize) -> usize {
+        let mut found = None;
+        until("a partition has a leader", || {
+            let twins = (0..self.replicas).map(|replica| replica * self.partitions + partition);
+            let mut up = twins.filter(|id| self.nodes[*id].process.is_some());
+            found = up.find(|id| self.status(*id)["role"] == "leader");
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Waits until one node takes another for lost.
+    pub fn await_loss(&self, of: usize, by: usize) {
+        until("a node that is not heard of is lost", || {
+            let status = self.status(by);
+            let mut peers = status["peers"].as_array().unwrap().iter();
+            peers.any(|peer| peer["node"] == of && peer["state"] == "lost")
+        });
+    }
+
+    /// A key of a partition.
+    pub fn key_in(&self, partition: usize, name: &str) -> String {
+        let layout = Layout::even(self.partitions, 1).unwrap();
+        let is_there = |key: &String| {
+            usize::from(layout.partition_of(KeyHash::of(key.as_bytes()).slot()).0) == partition
+        };
+        (0..).map(|i| format!("{name}:{i}")).find(is_there).unwrap()
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self, id: usize) {
+        self.nodes[id].process.take().unwrap_or_else(|| panic!("node {id} is down already")).kill();
+    }
+
+    /// Starts a node that was killed, and waits until it takes connections.
+    #[track_caller]
+    pub fn restart(&mut self, id: usize) {
+        self.launch(id);
+        self.await_line(id);
+    }
+
+    pub fn signal(&self, id: usize, signal: Signal) {
+        self.process(id).signal(signal);
+    }
+
+    /// What crosses from one node to another is lost from now on.
+    pub fn cut(&self, from: usize, to: usize) {
+        self.net.as_ref().expect("nodes that are apart").cut(from, to);
+    }
+
+    /// It is not lost any more.
+    pub fn heal(&self, from: usize, to: usize) {
+        self.net.as_ref().expect("nodes that are apart").heal(from, to);
+    }
+
+    /// Waits until every node has the same digest, that of all that was acknowledged.
+    #[track_caller]
+    pub fn await_equal_digests(&self) -> String {
+        let mut digests = Vec::new();
+        until("the digests are equal on all nodes", || {
+            digests = (0..self.len()).map(|id| self.client(id).run("DEBUG DIGEST")).collect();
+            !digests[0].bytes().is_empty() && digests.iter().all(|digest| *digest == digests[0])
+        });
+        digests[0].text().to_owned()
+    }
+
+    /// Asks all nodes to stop and holds them to a clean end.
+    #[track_caller]
+    pub fn stop(mut self) {
+        for node in &self.nodes {
+            node.process.iter().for_each(|process| process.signal(Signal::TERM));
+        }
+        for (id, node) in self.nodes.iter_mut().enumerate() {
+            if let Some(process) = node.process.take() {
+                let ended = process.wait();
+                assert_eq!(ended.code, Some(0), "node {id}: {ended:?}");
+                assert!(!ended.stderr.contains("not everything is finished"), "node {id}: {ended:?}");
+            }
+        }
+    }
+}
+
+/// A network namespace for each node, and a bridge between them.
+struct Net {
+    /// What all names begin with; a name of an interface has at most 15 characters.
+    prefix: String,
+    subnet: String,
+    nodes: usize,
+}
+
+impl Net {
+    fn make(nodes: usize) -> Result<Net, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !Path::new("/proc/self/ns/net").exists() {
+            return Err("this system has no network namespaces".to_owned());
+        }
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let subnet = format!("10.{}.{}", 200 + count % 50, process % 250);
+        let net = Net { prefix: format!("o{}{count}", process % 1_000_000), subnet, nodes };
+        let bridge = net.bridge();
+        ip(&["link", "add", &bridge, "type", "bridge"])?;
+        ip(&["addr", "add", &format!("{}.254/24", net.subnet), "dev", &bridge])?;
+        ip(&["link", "set", &bridge, "up"])?;
+        for node in 0..nodes {
+            let (space, here, there) = (net.space(node), net.cable(node), format!("{}t", net.cable(node)));
+            ip(&["netns", "add", &space])?;
+            ip(&["link", "add", &here, "type", "veth", "peer", "name", &there])?;
+            ip(&["link", "set", &there, "netns", &space])?;
+            ip(&["link", "set", &here, "master", &bridge, "up"])?;
+            let address = format!("{}/24", net.address(node, 0).ip());
+            ip(&["-n", &space, "link", "set", &there, "name", "eth0"])?;
+            ip(&["-n", &space, "addr", "add", &address, "dev", "eth0"])?;
+            ip(&["-n", &space, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &space, "link", "set", "lo", "up"])?;
+        }
+        Ok(net)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}b", self.prefix)
+    }
+
+    fn space(&self, node: usize) -> String {
+        format!("{}n{node}", self.prefix)
+    }
+
+    fn cable(&self, node: usize) -> String {
+        format!("{}v{node}", self.prefix)
+    }
+
+    fn address(&self, node: usize, port: u16) -> SocketAddr {
+        format!("{}.{}:{port}", self.subnet, node + 1).parse().unwrap()
+    }
+
+    /// Has one node send what is for the other to a machine that is not there: all of it is lost, silently, and what
+    /// comes the other way is not.
+    fn cut(&self, from: usize, to: usize) {
+        let (space, to) = (self.space(from), self.address(to, 0).ip().to_string());
+        let nobody = "02:00:00:00:00:01";
+        ip(&["-n", &space, "neigh", "replace", &to, "lladdr", nobody, "nud", "permanent", "dev", "eth0"])
+            .unwrap();
+    }
+
+    fn heal(&self, from: usize, to: usize) {
+        let (space, to) = (self.space(from), self.address(to, 0).ip().to_string());
+        ip(&["-n", &space, "neigh", "del", &to, "dev", "eth0"]).unwrap();
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // What was not made cannot be removed; a namespace takes its end of the cable along.
+        for node in 0..self.nodes {
+            let _ = ip(&["netns", "del", &self.space(node)]);
+            let _ = ip(&["link", "del", &self.cable(node)]);
+        }
+        let _ = ip(&["link", "del", &self.bridge()]);
+    }
+}
+
+fn ip(words: &[&str]) -> Result<(), String> {
+    let ran = Command::new("ip").args(words).output().map_err(|error| format!("cannot run ip: {error}"))?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() { Ok(()) } else { Err(format!("ip {}: {}", words.join(" "), said.trim())) }
+}
