@@ -209,7 +209,10 @@ impl NodeSettings {
             };
             let settings = calvin::Settings { window: self.window, bugs: self.bugs };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
+            let role = self.shards()[number].role;
+            let twins = self.topology.group(self.partition()).filter(|node| *node != self.node);
             calvin::Shard::new(number, places, settings, registry.clone(), store)
+                .with_twins(twins.map(|node| Address { node, role }).collect())
         });
         shards.collect()
     }
