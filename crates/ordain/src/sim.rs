@@ -323,9 +323,31 @@ mod tests {
     }
 
     #[test]
+    fn seeds_of_clusters_without_twins_are_sound() {
+        demand_sound(&["--partitions", "2"], 4000..4025);
+        demand_sound(&["--partitions", "4"], 4100..4110);
+    }
+
+    #[test]
+    fn seeds_of_clusters_with_twins_are_sound() {
+        demand_sound(&["--partitions", "1", "--replicas", "3"], 5000..5015);
+        demand_sound(&["--partitions", "2", "--replicas", "3"], 5100..5115);
+        demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "bank"], 5200..5208);
+    }
+
+    #[test]
+    fn a_seed_of_a_cluster_repeats_to_the_byte() {
+        demand_repeated(&["--partitions", "2", "--replicas", "3"], 6000..6002);
+    }
+
+    #[test]
     fn a_seed_repeats_to_the_byte() {
-        let args = args(&[]);
-        for seed in 3000..3005 {
+        demand_repeated(&[], 3000..3005);
+    }
+
+    fn demand_repeated(flags: &[&str], seeds: std::ops::Range<u64>) {
+        let args = args(flags);
+        for seed in seeds {
             let (mut first, mut second) = (Vec::new(), Vec::new());
             let a = simulate(&args, seed, Some(&mut |line| first.push(line.to_owned()))).unwrap();
             let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned()))).unwrap();
@@ -338,7 +360,8 @@ mod tests {
     #[test]
     fn every_planted_bug_is_found() {
         for (bug, name) in Bug::ALL {
-            let args = SimArgs { plant: Some(bug), ..args(&["--txns", "600"]) };
+            let (partitions, replicas) = bug.shows_with();
+            let args = SimArgs { plant: Some(bug), partitions, replicas, ..args(&["--txns", "600"]) };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

@@ -32,6 +32,15 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// How many partitions and replicas there must be for it to show.
+    pub const fn shows_with(self) -> (u16, u16) {
+        match self {
+            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave => (2, 1),
+            Bug::FlipRecord => (1, 3),
+            _ => (1, 1),
+        }
+    }
+
     /// All of them, with the names by which a command line plants them.
     pub const ALL: [(Bug, &'static str); 11] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
