@@ -10,8 +10,8 @@ use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, PartitionId, Registry};
 use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role, Topology};
 use ordain_sequencer::{
-    Courier, CourierSettings, Entrance, GroupError, GroupLog, GroupSettings, InputLog, LogSettings,
-    Neighbours, Sequencer,
+    Courier, CourierSettings, Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings,
+    Neighbours, Opened, Sequencer,
 };
 use ordain_store::MemoryStore;
 
@@ -63,10 +63,14 @@ pub struct NodeSettings {
     pub identity: Vec<u8>,
     /// There was a log before: a directory without one has lost it.
     pub expect_log: bool,
+    /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
+    pub generation: u32,
     /// Length of a log segment, bytes.
     pub segment_bytes: u64,
     /// The sequencer's knobs.
     pub sequencer: ordain_sequencer::Settings,
+    /// About how many bytes its courier sends again or writes at once.
+    pub piece: usize,
     /// Most transactions under way in a shard.
     pub window: usize,
     /// Bugs that a test has planted.
@@ -82,8 +86,10 @@ impl Default for NodeSettings {
             keep: Keep::Fsync,
             identity: Vec::new(),
             expect_log: false,
+            generation: 0,
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
+            piece: 1 << 20,
             window: 2000,
             bugs: Bugs::NONE,
         }
@@ -139,7 +145,8 @@ impl NodeSettings {
     }
 
     fn group_settings(&self) -> GroupSettings {
-        GroupSettings::new(self.at(places::LOG), self.topology.group(self.partition()).collect())
+        let twins = self.topology.group(self.partition()).collect();
+        GroupSettings { generation: self.generation, ..GroupSettings::new(self.at(places::LOG), twins) }
     }
 
     fn log_config(&self) -> LogConfig {
@@ -188,6 +195,7 @@ impl NodeSettings {
             sequencer: self.at(places::SEQUENCER),
             shards: self.own_shards(),
             kept_max: KEPT_MAX,
+            piece: self.piece,
             bugs: self.bugs,
         };
         self.has_peers().then(|| Courier::new(settings, registry.clone()))
@@ -218,7 +226,7 @@ impl NodeSettings {
     }
 }
 
-/// How much a courier keeps for nodes of other replicas, bytes.
+/// How much a courier keeps for the nodes of a partition that are behind, bytes.
 const KEPT_MAX: usize = 256 << 20;
 
 /// The roles of a node, ready to run.
@@ -334,7 +342,7 @@ impl Assembly {
         assembly.log = log;
         assembly.sequencer.resume_after(sealed);
         assembly.recovered = Some(recovered);
-        assembly.begin(inbox.writer, sealed);
+        assembly.begin(inbox.journal, sealed);
         Ok(assembly)
     }
 
@@ -363,9 +371,9 @@ impl Assembly {
     }
 
     /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
-    fn begin(&mut self, inbox: Option<LogWriter>, sealed: Epoch) {
+    fn begin(&mut self, inbox: Option<Opened>, sealed: Epoch) {
         match &mut self.courier {
-            Some(courier) => courier.begin(inbox.map(|writer| (writer, INBOX)), sealed),
+            Some(courier) => courier.begin(inbox, sealed),
             None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
         }
     }
@@ -392,7 +400,7 @@ impl Assembly {
 /// What had come in from other nodes, to be taken again in the order in which it came.
 #[derive(Default)]
 struct Inbox {
-    writer: Option<LogWriter>,
+    journal: Option<Opened>,
     entrances: vec::IntoIter<Entrance<ShardMessage>>,
 }
 
@@ -405,15 +413,18 @@ impl Inbox {
         if !settings.has_peers() {
             return Ok(Inbox::default());
         }
-        let mut entrances = Vec::new();
+        let (mut entrances, mut index) = (Vec::new(), Index::default());
         let mut space = Space::new(directory, INBOX);
-        let opened = LogWriter::open(&mut space, settings.log_config(), |entry| {
+        let opened = LogWriter::open_placed(&mut space, settings.log_config(), |place, entry| {
             let read = Courier::entrances(registry, &entry.payload);
-            entrances.extend(read.ok_or("it does not parse: another version wrote it, or it is damaged")?);
+            let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
+            index.note(entry.epoch, place, entry.payload.len(), &read);
+            entrances.extend(read);
             Ok(())
         });
         let (writer, _) = opened.map_err(AssemblyError::Inbox)?;
-        Ok(Inbox { writer: Some(writer), entrances: entrances.into_iter() })
+        let journal = Opened { writer, prefix: INBOX, identity: settings.identity.clone(), index };
+        Ok(Inbox { journal: Some(journal), entrances: entrances.into_iter() })
     }
 
     /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.

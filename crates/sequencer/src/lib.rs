@@ -23,7 +23,7 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 
-pub use courier::{Courier, CourierSettings, Entrance};
+pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{GroupError, GroupLog, GroupSettings};
 pub use input_log::{InputLog, LogSettings, RESERVE};
 pub use message::{GroupMessage, Letter, Message, Post, Sequencing};

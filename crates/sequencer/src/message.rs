@@ -99,6 +99,31 @@ pub enum Post<X> {
     Resume(Epoch),
     /// The receiver need not stand in for its twin any more.
     Relieved,
+    /// What the receiver has asked for again, or needs, is not kept any more up to this epoch. It is sent nothing until
+    /// it asks for what comes after.
+    Forgotten(Epoch),
+    /// This was not all of what the receiver has asked for: it says when it has taken it.
+    Pause,
+    /// The sender has taken all up to the pause: it wants more.
+    Continue,
+    /// The sender asks its twin for what has come in there.
+    Fetch {
+        /// The number of the first entry of the journal that it wants.
+        from: Epoch,
+        /// It has no use for anything up to this epoch.
+        after: Epoch,
+    },
+    /// Some of the journal of the sender.
+    Fetched {
+        /// What was asked for.
+        from: Epoch,
+        /// The number of the entry that comes next.
+        next: Epoch,
+        /// If there is none: up to which epoch everything that has come in stands in those before.
+        covers: Option<Epoch>,
+        /// The entries, one after the other.
+        entrances: Arc<Vec<u8>>,
+    },
 }
 
 /// Something that one role of an engine tells another on another node.
@@ -222,6 +247,22 @@ impl<X: Wire> Wire for Post<X> {
                 wire::u16(out, *to);
                 letter.encode(out);
             }
+            Post::Forgotten(at) => epoch(6, at),
+            Post::Pause => wire::u8(out, 7),
+            Post::Continue => wire::u8(out, 8),
+            Post::Fetch { from, after } => {
+                wire::u8(out, 9);
+                wire::u64(out, from.0);
+                wire::u64(out, after.0);
+            }
+            Post::Fetched { from, next, covers, entrances } => {
+                wire::u8(out, 10);
+                wire::u64(out, from.0);
+                wire::u64(out, next.0);
+                wire::u8(out, u8::from(covers.is_some()));
+                wire::u64(out, covers.unwrap_or_default().0);
+                out.extend_from_slice(entrances);
+            }
         }
     }
 
@@ -239,6 +280,20 @@ impl<X: Wire> Wire for Post<X> {
                 return Some(Post::Slot { sequencer, after, through, content });
             }
             5 => return Some(Post::Letter { to: bytes.u16()?, letter: X::decode(registry, bytes.0)? }),
+            6 => Post::Forgotten(Epoch(bytes.u64()?)),
+            7 => Post::Pause,
+            8 => Post::Continue,
+            9 => Post::Fetch { from: Epoch(bytes.u64()?), after: Epoch(bytes.u64()?) },
+            10 => {
+                let (from, next) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                let is_end = match bytes.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
+                return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
+            }
             _ => return None,
         };
         bytes.end(post)

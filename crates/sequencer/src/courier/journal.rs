@@ -2,11 +2,12 @@
 //! that a twin which has lost its own can.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use ordain_log::{AppendError, Fetch, LogWriter, Place, in_space};
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, Registry};
-use ordain_role::{Bytes, DiskDone, DiskRequest, Fetched, NodeId, Outbox};
+use ordain_role::{Bytes, DiskDone, DiskRequest, Fetched, NodeId, Outbox, Wire as _};
 
 use crate::message::{Letter, Message, Post};
 
@@ -283,7 +284,7 @@ impl Journal {
             bytes.extend_from_slice(&entry);
         }
         let covers = (reading.next > durable).then_some(self.durable);
-        Some(Post::Fetched { from: reading.asked, next: reading.next, covers, entrances: bytes.into() })
+        Some(Post::Fetched { from: reading.asked, next: reading.next, covers, entrances: Arc::new(bytes) })
     }
 
     /// Takes what the disk has read, if the answer is to that; and gives the twin for which it was what it gets.

@@ -11,21 +11,33 @@
 //! that it came from is on this node's disk.
 //!
 //! When a node of this replica is lost and there is another replica, the lost one's twin there *stands in*: it sends us
-//! what it has kept for our twin, which is the same (calvin.md, section 4.11).
+//! what it has kept for our twin, which is the same (calvin.md, section 4.11), until the lost one is back and up to date.
+//!
+//! A node that lacks what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
+//! the journal of a twin (module `lack`).
 
-use std::collections::{BTreeMap, VecDeque};
+mod journal;
+mod lack;
+mod outgoing;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_log::{LogWriter, Progress, in_space};
-use ordain_model::wire::{self, Reader};
+use ordain_log::Progress;
 use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
 use ordain_role::{
-    Address, Bug, Bugs, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology,
+    Address, Bug, Bugs, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology,
     Wire,
 };
 
 use crate::interleave::{Interleave, Put};
 use crate::message::{Letter, Message, Post, Sequencing};
+
+pub use journal::{Entrance, Index, Opened};
+
+use journal::Journal;
+use lack::{Lack, Reading};
+use outgoing::{Forgotten, Outgoing, Piece};
 
 /// How a courier is set up.
 #[derive(Clone, Debug)]
@@ -38,9 +50,12 @@ pub struct CourierSettings {
     pub sequencer: Address,
     /// The shards of this node, in order.
     pub shards: Vec<Address>,
-    /// How much is kept for nodes of other replicas at most, bytes; for those of its own replica, without which nothing
-    /// goes on here either, it keeps what it must.
+    /// How much is kept for the nodes of a partition that are behind the majority of them, bytes at most. What the
+    /// majority of them has not on disk yet is kept in any case.
     pub kept_max: usize,
+    /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
+    /// many.
+    pub piece: usize,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -70,40 +85,24 @@ pub struct Courier<X> {
     /// The timer that ends a pause in telling is set.
     pausing: bool,
     /// Nodes that cannot be reached.
-    lost: BTreeMap<NodeId, Option<NodeId>>,
+    lost: BTreeSet<NodeId>,
+    /// Who stands in for the nodes of this replica that are lost, or are back and not up to date.
+    stand_ins: BTreeMap<NodeId, StandIn>,
+    lack: Lack,
+    /// What is said once what was written at that time is durable.
+    owed: VecDeque<(Epoch, NodeId, Post<X>)>,
     /// What the node had before it was stopped is being executed again: nothing leaves.
     is_rehearsing: bool,
     counts: Counts,
 }
 
-/// What goes to one partition.
-#[derive(Debug)]
-struct Outgoing<X> {
-    /// In the order in which it was sent, by epoch.
-    kept: VecDeque<(Epoch, usize, Post<X>)>,
-    bytes: usize,
-    /// Up to where something was thrown away although a node may still ask for it.
-    forgotten: Epoch,
-    /// The epoch of the last slice.
-    last_slice: Epoch,
-    /// Whom it is sent to at once: the node of this replica, and those for which this one stands in.
-    to: Vec<NodeId>,
-    /// Up to where each node that may ask needs nothing more.
-    progress: BTreeMap<NodeId, Epoch>,
-}
-
-/// What has come in.
-#[derive(Debug)]
-struct Journal {
-    writer: LogWriter,
-    prefix: &'static str,
-    /// What waits to be written, and the number of the entry that it will be.
-    pending: Vec<u8>,
-    next: Epoch,
-    /// Progress at the time at which entries were appended; those that are durable may be told.
-    marks: VecDeque<(Epoch, Epoch)>,
-    /// Progress that everything durable allows for.
-    durable: Epoch,
+/// Who sends what a node of this replica does not.
+#[derive(Debug, Default)]
+struct StandIn {
+    /// A twin of it, if one can be reached.
+    node: Option<NodeId>,
+    /// The lost one is back, and up to date when its progress is here.
+    until: Option<Epoch>,
 }
 
 #[derive(Debug, Default)]
@@ -116,33 +115,17 @@ struct Counts {
     gaps: u64,
     sent_again: u64,
     stood_in: u64,
-}
-
-/// What comes into a node from outside its partition, as the journal has kept it.
-#[derive(Clone, Debug)]
-pub enum Entrance<X> {
-    /// From another node.
-    Post(NodeId, Post<X>),
-    /// How far another node was.
-    Progress(NodeId, Epoch),
-}
-
-impl<X> Entrance<X> {
-    /// The epoch that it opens, if it is a batch.
-    pub fn opens(&self) -> Epoch {
-        match self {
-            Entrance::Post(_, Post::Slot { through, .. }) => *through,
-            _ => Epoch(0),
-        }
-    }
+    fetched: u64,
+    served: u64,
 }
 
 const FLUSH: TimerId = TimerId(1);
 const PROBE: TimerId = TimerId(2);
+/// A twin's journal is looked at again.
+const FETCH: TimerId = TimerId(3);
+const FETCH_EVERY: Micros = Micros::from_millis(200);
 /// How long what has come in may wait to be written. Until then its sender keeps it.
 const FLUSH_EVERY: Micros = Micros::from_millis(10);
-/// So much is written at once.
-const FLUSH_BYTES: usize = 256 << 10;
 const PROBE_EVERY: Micros = Micros::from_millis(500);
 
 impl<X: Letter> Courier<X> {
@@ -151,13 +134,9 @@ impl<X: Letter> Courier<X> {
         let topology = &settings.topology;
         let (node, layout) = (settings.me.node, &topology.layout);
         let (replica, partition) = (topology.replica_of(node), topology.partition_of(node));
-        let outgoing = (0..layout.partitions()).map(PartitionId).map(|to| Outgoing {
-            kept: VecDeque::new(),
-            bytes: 0,
-            forgotten: Epoch(0),
-            last_slice: Epoch(0),
-            to: if to == partition { Vec::new() } else { vec![topology.node(replica, to)] },
-            progress: topology.group(to).map(|node| (node, Epoch(0))).collect(),
+        let outgoing = (0..layout.partitions()).map(PartitionId).map(|to| {
+            let near = (to != partition).then(|| topology.node(replica, to));
+            Outgoing::new(topology.group(to), near)
         });
         Courier {
             order: Interleave::new(layout.partitions()),
@@ -173,7 +152,10 @@ impl<X: Letter> Courier<X> {
             journal: None,
             told: Epoch(0),
             pausing: false,
-            lost: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            stand_ins: BTreeMap::new(),
+            lack: Lack::default(),
+            owed: VecDeque::new(),
             is_rehearsing: true,
             counts: Counts::default(),
         }
@@ -181,17 +163,7 @@ impl<X: Letter> Courier<X> {
 
     /// Reads an entry of a journal: what came in, in order.
     pub fn entrances(registry: &Registry, entry: &[u8]) -> Option<Vec<Entrance<X>>> {
-        let mut bytes = Reader(entry);
-        let mut entrances = Vec::new();
-        while !bytes.is_empty() {
-            let (kind, node) = (bytes.u8()?, NodeId(bytes.u16()?));
-            entrances.push(match kind {
-                0 => Entrance::Post(node, Post::decode(registry, bytes.bytes()?)?),
-                1 => Entrance::Progress(node, Epoch(bytes.u64()?)),
-                _ => return None,
-            });
-        }
-        Some(entrances)
+        Entrance::read(registry, entry)
     }
 
     /// Takes note again of what came in before the node was stopped. What it asks for is for this node's own roles.
@@ -205,18 +177,12 @@ impl<X: Letter> Courier<X> {
 
     /// What was to be executed again has been. From now on what comes in is kept in a journal, if there is one, and no
     /// batch of this partition up to `sealed` is still to come.
-    pub fn begin(&mut self, journal: Option<(LogWriter, &'static str)>, sealed: Epoch) {
+    pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch) {
         self.is_rehearsing = false;
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
-        self.journal = journal.map(|(writer, prefix)| Journal {
-            next: writer.appended().next(),
-            writer,
-            prefix,
-            pending: Vec::new(),
-            marks: VecDeque::new(),
-            durable: self.progress,
-        });
+        self.journal = journal.map(|opened| Journal::new(opened, self.progress));
+        self.told = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
     }
 
     /// The largest epoch of which, and of all before it, everything is executed here.
@@ -261,19 +227,19 @@ impl<X: Letter> Courier<X> {
                 outgoing.last_slice = batch.epoch;
                 outgoing.keep(batch.epoch, size, slot.clone());
             }
-            self.send(to, slot, out);
+            self.send(to, batch.epoch, slot, out);
         }
         let content = (!batch.chunks.is_empty() || !batch.lookups.is_empty()).then(|| batch.clone());
         self.order.put(self.partition, Epoch(0), batch.epoch, content);
     }
 
-    /// Sends something to whoever is to have what goes to a partition.
-    fn send(&self, to: PartitionId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+    /// Sends something of an epoch to whoever is to have what goes to a partition.
+    fn send(&self, to: PartitionId, epoch: Epoch, post: Post<X>, out: &mut Outbox<Message<X>>) {
         if self.is_rehearsing {
             return;
         }
-        for node in &self.outgoing[usize::from(to.0)].to {
-            out.send(self.at(*node), post.clone());
+        for node in self.outgoing[usize::from(to.0)].receivers(epoch) {
+            out.send(self.at(node), post.clone());
         }
     }
 
@@ -288,41 +254,58 @@ impl<X: Letter> Courier<X> {
         if self.settings.bugs.has(Bug::LoseLetter) && self.counts.letters_out % 53 == 7 {
             return;
         }
-        self.send(partition, post, out);
+        self.send(partition, epoch, post, out);
+    }
+
+    fn outgoing_to(&mut self, node: NodeId) -> &mut Outgoing<X> {
+        let partition = self.settings.topology.partition_of(node);
+        &mut self.outgoing[usize::from(partition.0)]
     }
 
     /// A node asks for everything after an epoch. One of another replica has lost its own source: this one stands in.
     /// What it has, it need not have on disk yet: it may ask for that again, so nothing is forgotten.
     fn resume(&mut self, node: NodeId, after: Epoch, out: &mut Outbox<Message<X>>) {
-        let to = self.settings.topology.partition_of(node);
-        let (at, sealed, sequencer) = (self.at(node), self.sealed, self.partition);
-        let outgoing = &mut self.outgoing[usize::from(to.0)];
-        if !outgoing.to.contains(&node) {
-            self.counts.stood_in += 1;
-            outgoing.to.push(node);
-        }
-        for (epoch, _, post) in &outgoing.kept {
-            if *epoch > after {
-                self.counts.sent_again += 1;
-                out.send(at, post.clone());
+        let outgoing = self.outgoing_to(node);
+        let is_new = !outgoing.serves(node);
+        match outgoing.ask_again(node, after) {
+            Ok(()) => {
+                self.counts.stood_in += u64::from(is_new && !self.is_peer(node));
+                self.go_on(node, out);
             }
+            Err(Forgotten(epoch)) => out.send(self.at(node), Post::Forgotten(epoch)),
         }
-        if outgoing.forgotten <= after {
-            let after = outgoing.last_slice;
-            out.send(at, Post::Slot { sequencer, after, through: sealed, content: None });
+    }
+
+    /// Sends a node the next of what it has asked for.
+    fn go_on(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
+        let (at, sealed, sequencer, most) = (self.at(node), self.sealed, self.partition, self.settings.piece);
+        let size = |post: &Post<X>| {
+            let mut bytes = Vec::new();
+            post.encode(&mut bytes);
+            bytes.len()
+        };
+        let outgoing = self.outgoing_to(node);
+        let piece = outgoing.next_piece(node, most, size);
+        let after = outgoing.last_slice;
+        match piece {
+            Ok(Some(Piece { posts, is_last })) => {
+                self.counts.sent_again += posts.len() as u64;
+                posts.into_iter().for_each(|post| out.send(at, post));
+                if !is_last {
+                    return out.send(at, Post::Pause);
+                }
+                out.send(at, Post::Slot { sequencer, after, through: sealed, content: None });
+                out.send(at, Post::Opened(self.opened));
+            }
+            Ok(None) => {}
+            Err(Forgotten(epoch)) => out.send(at, Post::Forgotten(epoch)),
         }
-        out.send(at, Post::Opened(self.opened));
     }
 
     /// A node needs nothing more up to an epoch.
     fn note_progress(&mut self, node: NodeId, epoch: Epoch) {
-        let of = usize::from(self.settings.topology.partition_of(node).0);
-        let Some(outgoing) = self.outgoing.get_mut(of) else { return };
-        if let Some(known) = outgoing.progress.get_mut(&node) {
-            *known = epoch.max(*known);
-        }
-        let own = self.settings.topology.replica_of(self.settings.me.node);
-        outgoing.forget(&self.settings.topology, own, self.settings.kept_max);
+        let most = self.settings.kept_max;
+        self.outgoing_to(node).note_progress(node, epoch, most);
     }
 
     // ---- coming in ---------------------------------------------------------------------------------------
@@ -331,38 +314,53 @@ impl<X: Letter> Courier<X> {
     fn receive(&mut self, from: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
         match post {
             Post::Slot { sequencer, after, through, content } => {
-                self.take_slot(from, sequencer, (after, through), content, out);
-            }
-            Post::Letter { to, letter } => {
-                let mine = self.settings.topology.layout.shards_of(self.partition);
-                let shard = usize::from(to).checked_sub(mine.start).and_then(|n| self.settings.shards.get(n));
-                let Some(shard) = shard.copied() else {
-                    return out
-                        .halt(format!("node {} sent a letter for shard {to}, which is not here", from.0));
-                };
-                self.counts.letters_in += 1;
-                if !self.is_rehearsing {
-                    self.write(from, &Post::Letter { to, letter: letter.clone() });
+                if self.take_slot(from, sequencer, (after, through), content, out) {
+                    self.hear_of(through, out);
                 }
-                out.send(shard, Message::Engine(letter));
             }
+            Post::Letter { to, letter } => self.take_letter(from, to, letter, out),
             Post::Opened(epoch) => self.hear_of(epoch, out),
             Post::Progress(epoch) => {
                 self.note_progress(from, epoch);
                 if let Some(journal) = &mut self.journal {
-                    wire::u8(&mut journal.pending, 1);
-                    wire::u16(&mut journal.pending, from.0);
-                    wire::u64(&mut journal.pending, epoch.0);
+                    journal.note_progress(from, epoch);
                 }
+                self.relieve(from, out);
             }
             Post::Resume(after) => self.resume(from, after, out),
-            Post::Relieved => {
-                let of = usize::from(self.settings.topology.partition_of(from).0);
-                self.outgoing[of].to.retain(|node| *node != from);
+            Post::Relieved => self.outgoing_to(from).leave(from),
+            Post::Forgotten(epoch) => {
+                self.lack.note(from, epoch);
+                self.fill_lack(out);
+            }
+            Post::Pause => self.owe(from, Post::Continue, out),
+            Post::Continue => self.go_on(from, out),
+            Post::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
+            Post::Fetched { from: entry, next, covers, entrances } => {
+                self.take_fetched(from, (entry, next), covers, &entrances, out);
             }
         }
     }
 
+    fn take_letter(&mut self, from: NodeId, to: u16, letter: X, out: &mut Outbox<Message<X>>) {
+        let mine = self.settings.topology.layout.shards_of(self.partition);
+        let shard = usize::from(to).checked_sub(mine.start).and_then(|n| self.settings.shards.get(n));
+        let Some(shard) = shard.copied() else {
+            return out.halt(format!("node {} sent a letter for shard {to}, which is not here", from.0));
+        };
+        self.counts.letters_in += 1;
+        if letter.epoch() <= self.progress {
+            // Somebody tells again what is done with.
+            self.counts.known += 1;
+            return;
+        }
+        if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
+            journal.note_post(from, &Post::Letter { to, letter: letter.clone() });
+        }
+        out.send(shard, Message::Engine(letter));
+    }
+
+    /// Takes what a sequencer has sealed, and says whether it was something new.
     fn take_slot(
         &mut self,
         from: NodeId,
@@ -370,16 +368,17 @@ impl<X: Letter> Courier<X> {
         (after, through): (Epoch, Epoch),
         content: Option<Arc<Vec<u8>>>,
         out: &mut Outbox<Message<X>>,
-    ) {
+    ) -> bool {
         if sequencer == self.partition || sequencer.0 >= self.partitions() {
-            return out.halt(format!("node {} sent a batch of partition {sequencer}", from.0));
+            out.halt(format!("node {} sent a batch of partition {sequencer}", from.0));
+            return false;
         }
         // What is known or has a gap before it need not be looked into.
         let known = self.order.through(sequencer);
         if through <= known || after > known {
             self.counts.known += u64::from(through <= known);
             self.counts.gaps += u64::from(after > known);
-            return;
+            return false;
         }
         let mut batch = None;
         if let Some(content) = &content {
@@ -390,8 +389,14 @@ impl<X: Letter> Courier<X> {
                 {
                     batch = Some(Arc::new(b));
                 }
-                Ok(_) => return out.halt(format!("node {} sent a batch that is not what it says", from.0)),
-                Err(error) => return out.halt(format!("node {} sent a damaged batch: {error}", from.0)),
+                Ok(_) => {
+                    out.halt(format!("node {} sent a batch that is not what it says", from.0));
+                    return false;
+                }
+                Err(error) => {
+                    out.halt(format!("node {} sent a damaged batch: {error}", from.0));
+                    return false;
+                }
             }
         }
         if batch.is_some() && self.settings.bugs.has(Bug::SkipSlot) && through.0 % 41 == 11 {
@@ -399,11 +404,11 @@ impl<X: Letter> Courier<X> {
         }
         if self.order.put(sequencer, after, through, batch) == Put::New {
             self.counts.slices_in += 1;
-            if !self.is_rehearsing {
-                self.write(from, &Post::Slot { sequencer, after, through, content });
+            if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
+                journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, content });
             }
         }
-        self.hear_of(through, out);
+        true
     }
 
     fn layout_version(&self) -> u32 {
@@ -450,18 +455,6 @@ impl<X: Letter> Courier<X> {
 
     // ---- the journal -------------------------------------------------------------------------------------
 
-    fn write(&mut self, from: NodeId, post: &Post<X>) {
-        let Some(journal) = &mut self.journal else { return };
-        let out = &mut journal.pending;
-        wire::u8(out, 0);
-        wire::u16(out, from.0);
-        let at = out.len();
-        wire::u32(out, 0);
-        post.encode(out);
-        let len = (out.len() - at - 4) as u32;
-        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
-    }
-
     /// Writes what has come in, and tells how far this node is.
     fn flush(&mut self, out: &mut Outbox<Message<X>>) {
         let durable = match &mut self.journal {
@@ -491,7 +484,7 @@ impl<X: Letter> Courier<X> {
             None => (self.progress > self.told, false),
             Some(journal) => (
                 !journal.pending.is_empty() || self.progress > self.told,
-                journal.pending.len() >= FLUSH_BYTES,
+                journal.pending.len() >= self.settings.piece / 4,
             ),
         };
         if much {
@@ -502,124 +495,205 @@ impl<X: Letter> Courier<X> {
         }
     }
 
+    /// Says something once all that has come in so far is on disk: so nobody sends more than this node can write.
+    fn owe(&mut self, to: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+        self.flush(out);
+        let number = self.journal.as_ref().map_or(Epoch(0), |journal| journal.writer.appended());
+        self.owed.push_back((number, to, post));
+        self.pay(out);
+    }
+
+    fn pay(&mut self, out: &mut Outbox<Message<X>>) {
+        let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.writer.durable());
+        while let Some((_, to, post)) = self.owed.pop_front_if(|(number, ..)| *number <= durable) {
+            out.send(self.at(to), post);
+        }
+    }
+
+    fn disk(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+        let most = self.settings.piece;
+        let Some(journal) = &mut self.journal else { return };
+        if Journal::is_read(done) {
+            match journal.was_read(done, most, out) {
+                Ok(Some((twin, piece))) => out.send(self.at(twin), piece),
+                Ok(None) => {}
+                Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
+            }
+            return;
+        }
+        match journal.writer.done(done) {
+            Some(Progress::Full { .. }) => out.set_timer(PROBE, PROBE_EVERY),
+            Some(Progress::Failed { reason }) => {
+                return out.halt(format!("the journal of what comes in failed: {reason}"));
+            }
+            Some(Progress::Durable(_)) | None => {}
+        }
+        journal.done();
+        journal.ask(out);
+        self.pay(out);
+    }
+
+    // ---- what nobody keeps any more ----------------------------------------------------------------------
+
+    /// Gets what is lacking from a twin, and asks those again who keep what comes after.
+    fn fill_lack(&mut self, out: &mut Outbox<Message<X>>) {
+        let reach = self.lack.reach(self.progress);
+        for node in self.lack.settled(self.progress) {
+            out.send(self.at(node), Post::Resume(reach));
+        }
+        let me = self.settings.me.node;
+        let twins = self.settings.topology.group(self.partition);
+        let twins: Vec<NodeId> = twins.filter(|twin| *twin != me && !self.lost.contains(twin)).collect();
+        if let Some(Reading { twin, from, after }) = self.lack.begin(&twins, self.progress) {
+            out.send(self.at(twin), Post::Fetch { from, after });
+        }
+    }
+
+    /// A twin wants some of the journal.
+    fn serve(&mut self, twin: NodeId, wanted: (Epoch, Epoch), out: &mut Outbox<Message<X>>) {
+        if self.settings.topology.partition_of(twin) != self.partition {
+            return out.halt(format!("node {} asks for a journal, and is no twin", twin.0));
+        }
+        self.counts.served += 1;
+        let piece = match &mut self.journal {
+            Some(journal) => journal.read(twin, wanted, self.settings.piece, out),
+            None => {
+                let (from, _) = wanted;
+                Some(Post::Fetched { from, next: from, covers: Some(Epoch(0)), entrances: Arc::default() })
+            }
+        };
+        if let Some(piece) = piece {
+            out.send(self.at(twin), piece);
+        }
+    }
+
+    /// A piece of a twin's journal has come.
+    fn take_fetched(
+        &mut self,
+        twin: NodeId,
+        numbers: (Epoch, Epoch),
+        covers: Option<Epoch>,
+        entrances: &[u8],
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Ok(more) = self.lack.take(twin, numbers, covers) else { return };
+        let Some(entrances) = Entrance::<X>::read(&self.registry, entrances) else {
+            return out.halt(format!("node {} sent a journal that cannot be read", twin.0));
+        };
+        self.counts.fetched += entrances.len() as u64;
+        for entrance in entrances {
+            match entrance {
+                Entrance::Post(from, Post::Slot { sequencer, after, through, content }) => {
+                    self.take_slot(from, sequencer, (after, through), content, out);
+                }
+                Entrance::Post(from, Post::Letter { to, letter }) => self.take_letter(from, to, letter, out),
+                // How far others were then is not how far they are.
+                Entrance::Post(..) | Entrance::Progress(..) => {}
+            }
+        }
+        match more {
+            Some(Reading { from, after, .. }) => self.owe(twin, Post::Fetch { from, after }, out),
+            None => {
+                // Whoever has no more may have some later, and another one may have more.
+                for node in self.lack.settled(self.progress) {
+                    out.send(self.at(node), Post::Resume(self.lack.reach(self.progress)));
+                }
+                out.set_timer(FETCH, FETCH_EVERY);
+            }
+        }
+    }
+
     // ---- peers -------------------------------------------------------------------------------------------
 
     fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
-        let topology = &self.settings.topology;
-        if node == self.settings.me.node || topology.partition_of(node) == self.partition {
+        if node == self.settings.me.node {
             return;
         }
-        match state {
-            PeerState::Lost => {
-                if self.lost.insert(node, None).is_none() {
-                    self.find_stand_ins(out);
-                }
+        if state == PeerState::Lost {
+            self.lost.insert(node);
+        } else {
+            self.lost.remove(&node);
+        }
+        if state != PeerState::Back {
+            // What was asked may not have arrived, nor the answer.
+            self.lack.drop(node);
+            self.owed.retain(|(_, to, _)| *to != node);
+            self.journal.iter_mut().for_each(|journal| journal.leave(node));
+        }
+        if self.settings.topology.partition_of(node) != self.partition {
+            if self.is_peer(node) {
+                self.note_peer(node, state, out);
             }
-            PeerState::Fresh | PeerState::Back => {
-                let stand_in = self.lost.remove(&node).flatten();
-                if let Some(stand_in) = stand_in {
-                    out.send(self.at(stand_in), Post::Relieved);
-                }
-                if state == PeerState::Fresh {
-                    self.meet(node, out);
-                }
-                self.find_stand_ins(out);
+            if state == PeerState::Fresh {
+                self.meet(node, out);
             }
+            self.find_stand_ins(out);
+        }
+        self.fill_lack(out);
+    }
+
+    /// A node of this replica is lost, or is back: then whoever stands in for it does so until it is up to date.
+    fn note_peer(&mut self, node: NodeId, state: PeerState, out: &mut Outbox<Message<X>>) {
+        if state == PeerState::Lost {
+            self.stand_ins.entry(node).or_default().until = None;
+            return;
+        }
+        if let Some(stand_in) = self.stand_ins.get_mut(&node) {
+            stand_in.until = Some(self.progress);
+            // One that begins anew says how far it is.
+            if state == PeerState::Back || stand_in.node.is_none() {
+                self.relieve(node, out);
+            }
+        }
+    }
+
+    /// Nobody has to stand in for a node any more that is up to date again.
+    fn relieve(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
+        let Some(StandIn { node: twin, until: Some(until) }) = self.stand_ins.get(&node) else { return };
+        let (twin, until) = (*twin, *until);
+        if twin.is_some() && self.outgoing_to(node).progress_of(node) < until {
+            return;
+        }
+        self.stand_ins.remove(&node);
+        if let Some(twin) = twin {
+            out.send(self.at(twin), Post::Relieved);
         }
     }
 
     /// A new stream has begun to another node: what was under way is lost.
     fn meet(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
+        out.send(self.at(node), Post::Progress(self.told));
         if self.is_peer(node) {
-            out.send(self.at(node), Post::Resume(self.progress));
+            out.send(self.at(node), Post::Resume(self.lack.reach(self.progress)));
             return;
         }
         // Whoever it stood in for will be said again.
-        let of = usize::from(self.settings.topology.partition_of(node).0);
-        self.outgoing[of].to.retain(|to| *to != node);
-        for stand_in in self.lost.values_mut().filter(|stand_in| **stand_in == Some(node)) {
-            *stand_in = None;
+        self.outgoing_to(node).leave(node);
+        for stand_in in self.stand_ins.values_mut().filter(|stand_in| stand_in.node == Some(node)) {
+            stand_in.node = None;
         }
-        out.send(self.at(node), Post::Progress(self.told));
     }
 
     /// For every lost peer without a stand-in, asks one of its twins that can be reached.
     fn find_stand_ins(&mut self, out: &mut Outbox<Message<X>>) {
         let topology = self.settings.topology.clone();
-        let peers: Vec<NodeId> = self.peers().collect();
-        for node in peers {
-            let Some(stand_in) = self.lost.get(&node) else { continue };
-            if stand_in.is_some_and(|stand_in| !self.lost.contains_key(&stand_in)) {
+        let reach = self.lack.reach(self.progress);
+        let at = |node| Address { node, ..self.settings.me };
+        for (node, stand_in) in &mut self.stand_ins {
+            if stand_in.node.is_some_and(|twin| !self.lost.contains(&twin)) {
                 continue;
             }
-            let mut twins = topology.group(topology.partition_of(node));
-            let found = twins.find(|twin| *twin != node && !self.lost.contains_key(twin));
-            if let Some(twin) = found {
-                out.send(self.at(twin), Post::Resume(self.progress));
+            let mut twins = topology.group(topology.partition_of(*node));
+            stand_in.node = twins.find(|twin| twin != node && !self.lost.contains(twin));
+            if let Some(twin) = stand_in.node {
+                out.send(at(twin), Post::Resume(reach));
             }
-            self.lost.insert(node, found);
         }
     }
 }
 
 /// What a letter is taken to weigh: its bytes are known only to those who encode it.
 const LETTER_BYTES: usize = 256;
-
-impl<X> Outgoing<X> {
-    fn keep(&mut self, epoch: Epoch, bytes: usize, post: Post<X>) {
-        self.bytes += bytes;
-        self.kept.push_back((epoch, bytes, post));
-    }
-
-    /// Forgets what nobody will ask for; and beyond `most` bytes, what only nodes of other replicas may.
-    fn forget(&mut self, topology: &Topology, own: ordain_role::ReplicaId, most: usize) {
-        let all = self.progress.values().min().copied().unwrap_or_default();
-        let near = self.progress.iter().filter(|(node, _)| topology.replica_of(**node) == own);
-        let near = near.map(|(_, epoch)| *epoch).min().unwrap_or_default();
-        while let Some((epoch, bytes, _)) = self.kept.front() {
-            let too_much = self.bytes > most && *epoch <= near;
-            if *epoch > all && !too_much {
-                return;
-            }
-            if *epoch > all {
-                self.forgotten = self.forgotten.max(*epoch);
-            }
-            self.bytes -= bytes;
-            self.kept.pop_front();
-        }
-    }
-}
-
-impl Journal {
-    /// Makes an entry of what waits. Progress at this time may be told once it is durable.
-    fn append(&mut self, progress: Epoch) -> Result<(), ordain_log::AppendError> {
-        if !self.pending.is_empty() {
-            let entry = std::mem::take(&mut self.pending);
-            self.writer.append(self.next, 0, vec![Bytes::Owned(entry)])?;
-            self.marks.push_back((self.next, progress));
-            self.next = self.next.next();
-        } else if self.marks.is_empty() {
-            self.durable = self.durable.max(progress);
-        }
-        Ok(())
-    }
-
-    fn ask<X>(&mut self, out: &mut Outbox<Message<X>>) {
-        if let Some(request) = self.writer.next_request() {
-            out.disk(in_space(request, self.prefix));
-        }
-    }
-
-    fn done(&mut self) {
-        while let Some((number, progress)) = self.marks.front() {
-            if *number > self.writer.durable() {
-                return;
-            }
-            self.durable = self.durable.max(*progress);
-            self.marks.pop_front();
-        }
-    }
-}
 
 impl<X: Letter> Role for Courier<X> {
     type Message = Message<X>;
@@ -647,19 +721,8 @@ impl<X: Letter> Role for Courier<X> {
                 Message::Peer(change) => self.peer_changed(change, out),
                 _ => out.halt("the courier was sent a message that is not for it"),
             },
-            Event::Disk(done) => {
-                if let Some(journal) = &mut self.journal {
-                    match journal.writer.done(&done) {
-                        Some(Progress::Full { .. }) => out.set_timer(PROBE, PROBE_EVERY),
-                        Some(Progress::Failed { reason }) => {
-                            return out.halt(format!("the journal of what comes in failed: {reason}"));
-                        }
-                        Some(Progress::Durable(_)) | None => {}
-                    }
-                    journal.done();
-                    journal.ask(out);
-                }
-            }
+            Event::Disk(done) => self.disk(&done, out),
+            Event::Timer(FETCH) => self.fill_lack(out),
             Event::Timer(FLUSH) => {
                 self.pausing = false;
                 self.flush(out);
@@ -688,7 +751,7 @@ impl<X: Letter> Role for Courier<X> {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        let kept: usize = self.outgoing.iter().map(|outgoing| outgoing.bytes).sum();
+        let kept: usize = self.outgoing.iter().map(Outgoing::bytes).sum();
         let counts = &self.counts;
         report("ordain_courier_progress_epoch", self.progress.0 as f64);
         report("ordain_courier_durable_epoch", self.told.0 as f64);
@@ -705,5 +768,8 @@ impl<X: Letter> Role for Courier<X> {
         report("ordain_courier_gaps_total", counts.gaps as f64);
         report("ordain_courier_sent_again_total", counts.sent_again as f64);
         report("ordain_courier_stood_in_total", counts.stood_in as f64);
+        report("ordain_courier_lacking_epoch", self.lack.up_to().0 as f64);
+        report("ordain_courier_fetched_total", counts.fetched as f64);
+        report("ordain_courier_served_total", counts.served as f64);
     }
 }

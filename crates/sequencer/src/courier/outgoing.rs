@@ -37,17 +37,16 @@ struct Behind {
     after: Epoch,
 }
 
-/// What becomes of a node's wish to be sent something again.
+/// What a node needs is not kept any more, up to this epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forgotten(pub Epoch);
+
+/// The next of what a node has asked for.
 #[derive(Debug)]
-pub(super) enum Again<X> {
-    /// This is the next piece.
-    Piece(Vec<Post<X>>),
-    /// This is the last. From now on it is sent everything at once.
-    Last(Vec<Post<X>>),
-    /// What it needs is not kept any more, up to this epoch. It is sent nothing until it asks again.
-    Forgotten(Epoch),
-    /// It has not asked.
-    Nothing,
+pub(super) struct Piece<X> {
+    pub posts: Vec<Post<X>>,
+    /// There is nothing more. From now on the node is sent everything at once.
+    pub is_last: bool,
 }
 
 impl<X: Clone> Outgoing<X> {
@@ -97,37 +96,51 @@ impl<X: Clone> Outgoing<X> {
         self.to.remove(&node);
     }
 
-    /// A node wants everything after an epoch. One that has said before that it is farther has lost what it had.
-    pub fn ask_again(&mut self, node: NodeId, after: Epoch) {
+    /// A node wants everything after an epoch, and will get it in pieces; unless something of that is not kept any more:
+    /// then it is sent nothing. One that has said before that it is farther has lost what it had.
+    pub fn ask_again(&mut self, node: NodeId, after: Epoch) -> Result<(), Forgotten> {
         if let Some(known) = self.progress.get_mut(&node) {
             *known = after.min(*known);
         }
+        if self.dropped > after {
+            self.to.remove(&node);
+            return Err(Forgotten(self.dropped));
+        }
         self.to.insert(node, Some(Behind { next: self.first, after }));
+        Ok(())
     }
 
-    /// The next of what a node has asked for: about so many bytes of it.
-    pub fn next_piece(&mut self, node: NodeId, most: usize, size: impl Fn(&Post<X>) -> usize) -> Again<X> {
-        let Some(Some(behind)) = self.to.get_mut(&node) else { return Again::Nothing };
-        if behind.next <= self.first && self.dropped > behind.after {
+    /// The next of what a node has asked for: about so many bytes of it. Nothing, if it has not asked.
+    pub fn next_piece(
+        &mut self,
+        node: NodeId,
+        most: usize,
+        size: impl Fn(&Post<X>) -> usize,
+    ) -> Result<Option<Piece<X>>, Forgotten> {
+        let progress = self.progress_of(node);
+        let Some(Some(behind)) = self.to.get_mut(&node) else { return Ok(None) };
+        let Some(skip) = behind.next.checked_sub(self.first) else {
+            // Some was forgotten before it was its turn. If not all of that was executed there, it is missing.
+            behind.next = self.first;
+            if self.dropped <= behind.after.max(progress) {
+                return self.next_piece(node, most, size);
+            }
             self.to.remove(&node);
-            return Again::Forgotten(self.dropped);
-        }
-        let mut piece = Vec::new();
-        let mut bytes = 0;
-        let skip = usize::try_from(behind.next.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        behind.next = behind.next.max(self.first);
-        for (epoch, _, post) in self.kept.iter().skip(skip) {
+            return Err(Forgotten(self.dropped));
+        };
+        let (mut posts, mut bytes) = (Vec::new(), 0);
+        for (epoch, _, post) in self.kept.iter().skip(skip as usize) {
             if bytes >= most {
-                return Again::Piece(piece);
+                return Ok(Some(Piece { posts, is_last: false }));
             }
             behind.next += 1;
             if *epoch > behind.after {
                 bytes += size(post);
-                piece.push(post.clone());
+                posts.push(post.clone());
             }
         }
         self.to.insert(node, None);
-        Again::Last(piece)
+        Ok(Some(Piece { posts, is_last: true }))
     }
 
     /// Up to where a node needs nothing more, as far as is known.
@@ -187,10 +200,9 @@ mod tests {
             posts.iter().map(epoch).collect()
         };
         match outgoing.next_piece(NodeId(node), most, |_| 10) {
-            Again::Piece(posts) => (epochs(posts), "more"),
-            Again::Last(posts) => (epochs(posts), "last"),
-            Again::Forgotten(epoch) => (vec![epoch.0], "forgotten"),
-            Again::Nothing => (Vec::new(), "nothing"),
+            Ok(Some(Piece { posts, is_last })) => (epochs(posts), if is_last { "last" } else { "more" }),
+            Ok(None) => (Vec::new(), "nothing"),
+            Err(Forgotten(epoch)) => (vec![epoch.0], "forgotten"),
         }
     }
 
@@ -199,7 +211,7 @@ mod tests {
         let mut outgoing = outgoing(1);
         fill(&mut outgoing, 1..=5);
         assert_eq!(outgoing.receivers(Epoch(6)).collect::<Vec<_>>(), [NodeId(0)]);
-        outgoing.ask_again(NodeId(0), Epoch(1));
+        outgoing.ask_again(NodeId(0), Epoch(1)).unwrap();
         assert_eq!(piece(&mut outgoing, 0, 20), (vec![2, 3], "more"));
         fill(&mut outgoing, 6..=6);
         assert_eq!(outgoing.receivers(Epoch(6)).count(), 0, "it comes in its turn");
@@ -229,24 +241,26 @@ mod tests {
         outgoing.note_progress(NodeId(0), Epoch(3), MOST);
         outgoing.note_progress(NodeId(1), Epoch(3), MOST);
         // A node that has lost its disk.
-        outgoing.ask_again(NodeId(0), Epoch(0));
-        assert_eq!(piece(&mut outgoing, 0, MOST), (vec![3], "forgotten"));
+        assert_eq!(outgoing.ask_again(NodeId(0), Epoch(0)), Err(Forgotten(Epoch(3))));
         assert!(!outgoing.serves(NodeId(0)));
         // Nothing more is forgotten while it has not got it from elsewhere.
         outgoing.note_progress(NodeId(1), Epoch(5), MOST);
-        outgoing.ask_again(NodeId(0), Epoch(3));
+        outgoing.ask_again(NodeId(0), Epoch(3)).unwrap();
         assert_eq!(piece(&mut outgoing, 0, MOST), (vec![4, 5], "last"));
     }
 
     #[test]
     fn what_is_forgotten_while_it_is_on_its_way_is_noticed() {
-        let mut outgoing = outgoing(2);
-        fill(&mut outgoing, 1..=5);
-        outgoing.ask_again(NodeId(0), Epoch(0));
-        assert_eq!(piece(&mut outgoing, 0, 10), (vec![1], "more"));
-        outgoing.note_progress(NodeId(1), Epoch(5), MOST);
-        outgoing.note_progress(NodeId(0), Epoch(3), MOST);
-        assert_eq!(piece(&mut outgoing, 0, 10), (vec![3], "forgotten"));
+        for (progress, comes) in [(0, (vec![3], "forgotten")), (3, (vec![4], "more"))] {
+            let mut outgoing = outgoing(3);
+            fill(&mut outgoing, 1..=5);
+            outgoing.ask_again(NodeId(0), Epoch(0)).unwrap();
+            assert_eq!(piece(&mut outgoing, 0, 10), (vec![1], "more"));
+            outgoing.note_progress(NodeId(0), Epoch(progress), 20);
+            outgoing.note_progress(NodeId(1), Epoch(5), 20);
+            outgoing.note_progress(NodeId(2), Epoch(5), 20);
+            assert_eq!(piece(&mut outgoing, 0, 10), comes);
+        }
     }
 
     #[test]

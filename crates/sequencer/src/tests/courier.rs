@@ -5,7 +5,7 @@ use ordain_model::{KeyHash, Layout};
 use ordain_role::{DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
-use crate::{Courier, CourierSettings, Entrance, Letter, Post};
+use crate::{Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Note(u64, u8);
@@ -32,6 +32,7 @@ type Out = Outbox<Message<Note>>;
 
 const SHARD: Address = at(16);
 const PREFIX: &str = "inbox-";
+const PIECE: usize = 1000;
 
 fn courier_of(node: u16) -> Address {
     Address { node: NodeId(node), role: 2 }
@@ -55,6 +56,7 @@ impl Desk {
             sequencer: at(0),
             shards: vec![SHARD],
             kept_max: 1 << 20,
+            piece: PIECE,
             bugs: Default::default(),
         };
         let mut desk = Desk {
@@ -68,13 +70,14 @@ impl Desk {
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
             let courier = &mut desk.courier;
-            let opened = LogWriter::open(&mut space, LogConfig::new(*b"desk"), |entry| {
-                for entrance in Courier::entrances(&registry(), &entry.payload).expect("an entry") {
-                    courier.rehearse(entrance, &mut out);
-                }
+            let mut index = Index::default();
+            let opened = LogWriter::open_placed(&mut space, LogConfig::new(*b"desk"), |place, entry| {
+                let entrances = Courier::entrances(&registry(), &entry.payload).expect("an entry");
+                index.note(entry.epoch, place, entry.payload.len(), &entrances);
+                entrances.into_iter().for_each(|entrance| courier.rehearse(entrance, &mut out));
                 Ok(())
             });
-            (opened.unwrap().0, PREFIX)
+            Opened { writer: opened.unwrap().0, prefix: PREFIX, identity: b"desk".to_vec(), index }
         });
         let sent = desk.take(out);
         assert_eq!(sent.len(), 0, "nothing leaves while it rehearses: {sent:?}");
@@ -128,12 +131,16 @@ impl Desk {
         }
     }
 
-    fn disk_is_done(&mut self) {
-        for request in std::mem::take(&mut self.disk) {
-            let done = carry_out(&mut self.directory, &request);
-            let sent = self.event(Event::Disk(done));
-            assert!(sent.is_empty());
+    /// The disk does what it was asked for; what the courier says then.
+    fn disk_is_done(&mut self) -> Vec<(u16, Post<Note>)> {
+        let mut sent = Vec::new();
+        while !self.disk.is_empty() {
+            for request in std::mem::take(&mut self.disk) {
+                let done = carry_out(&mut self.directory, &request);
+                sent.extend(self.event(Event::Disk(done)));
+            }
         }
+        sent
     }
 
     fn time_passes(&mut self) -> Vec<(u16, Post<Note>)> {
@@ -228,8 +235,10 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
         "it has epoch 4, but maybe not on its disk"
     );
     desk.hear(2, Post::Progress(Epoch(4)));
+    // Whoever has lost what it had is told that it is not here any more, and sent nothing.
+    assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(0)))), ["2: Forgotten(Epoch(4))"]);
     assert_eq!(
-        shown(&desk.hear(2, Post::Resume(Epoch(0)))),
+        shown(&desk.hear(2, Post::Resume(Epoch(4)))),
         ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
     );
     // The twin has lost its own source and is stood in for, until it is relieved.
@@ -287,7 +296,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
 #[test]
 fn a_node_that_is_met_anew_is_asked_for_what_is_missing() {
     let mut desk = Desk::new(None);
-    assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Resume(Epoch(0))"]);
+    assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Progress(Epoch(0))", "1: Resume(Epoch(0))"]);
     // One of another replica is owed only how far this one is; a twin, nothing.
     assert_eq!(shown(&desk.change(4, PeerState::Fresh)), ["4: Progress(Epoch(0))"]);
     assert_eq!(desk.change(3, PeerState::Fresh).len(), 0);
@@ -304,6 +313,145 @@ fn a_lost_node_is_stood_in_for_by_its_twin() {
     assert_eq!(sent, ["4: Progress(Epoch(0))", "4: Resume(Epoch(0))"]);
     assert_eq!(shown(&desk.change(1, PeerState::Back)), ["4: Relieved"]);
     assert_eq!(desk.change(1, PeerState::Back).len(), 0);
+}
+
+#[test]
+fn a_node_that_begins_anew_is_stood_in_for_until_it_is_up_to_date() {
+    let mut desk = Desk::new(None);
+    desk.hear(1, empty_slot(1, 5));
+    desk.hear(2, empty_slot(2, 5));
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 5, &[0])));
+    desk.execute();
+    assert_eq!(desk.courier.progress(), Epoch(5));
+    assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(5))"]);
+    assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Progress(Epoch(0))", "1: Resume(Epoch(5))"]);
+    assert_eq!(desk.hear(1, Post::Progress(Epoch(4))).len(), 0);
+    assert_eq!(shown(&desk.hear(1, Post::Progress(Epoch(5)))), ["4: Relieved"]);
+    assert_eq!(desk.hear(1, Post::Progress(Epoch(6))).len(), 0);
+}
+
+#[test]
+fn what_is_sent_again_comes_in_pieces() {
+    let mut desk = Desk::new(None);
+    desk.change(2, PeerState::Fresh);
+    let epochs = 1..=40;
+    epochs.clone().for_each(|epoch| drop(desk.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[0, 2])))));
+    let mut sent = desk.hear(2, Post::Resume(Epoch(3)));
+    let (mut pauses, mut full) = (0, Vec::new());
+    loop {
+        let is_paused = matches!(sent.last(), Some((2, Post::Pause)));
+        let slots = sent.iter().filter_map(|(_, post)| match post {
+            Post::Slot { through, content: Some(content), .. } => Some((through.0, content.len())),
+            _ => None,
+        });
+        let slots: Vec<(u64, usize)> = slots.collect();
+        assert!(slots.iter().map(|(_, len)| len).sum::<usize>() < 2 * PIECE, "{slots:?}");
+        full.extend(slots.into_iter().map(|(epoch, _)| epoch));
+        if !is_paused {
+            break;
+        }
+        pauses += 1;
+        if pauses == 2 {
+            // What is new waits for its turn.
+            let late = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 41, &[0, 2])));
+            assert_eq!(shown(&late), ["1: 0..41"]);
+        }
+        sent = desk.hear(2, Post::Continue);
+    }
+    assert!(pauses > 2);
+    assert_eq!(full, (4..=41).collect::<Vec<u64>>());
+    let live = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 42, &[0, 2])));
+    assert_eq!(shown(&live), ["1: 0..42", "2: 41..42 full"]);
+}
+
+/// A node that has received what others keep no more reads the journal of its twin, a piece at a time, each when the one
+/// before is on its disk.
+#[test]
+fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
+    let mut old = Desk::new(Some(MemoryDirectory::new()));
+    let mut before = 0;
+    for epoch in 1..=30u64 {
+        old.hear(1, slot(1, before, epoch));
+        old.hear(2, empty_slot(2, epoch));
+        old.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
+        old.hear(1, Post::Progress(Epoch(before)));
+        old.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
+        old.execute();
+        old.time_passes();
+        old.disk_is_done();
+        before = epoch;
+    }
+    // One more is under way to the disk.
+    old.hear(1, slot(1, 30, 31));
+
+    for after in [0, 20] {
+        let mut new = Desk::new(Some(MemoryDirectory::new()));
+        (1..=30).for_each(|epoch| drop(new.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+        if after > 0 {
+            let mut before = 0;
+            for epoch in 1..=after {
+                new.hear(1, slot(1, before, epoch));
+                new.hear(2, empty_slot(2, epoch));
+                before = epoch;
+            }
+            new.execute();
+            assert_eq!(new.courier.progress(), Epoch(after));
+            new.shard.clear();
+        }
+        let mut wanted = new.hear(1, Post::Forgotten(Epoch(25)));
+        assert_eq!(new.hear(2, Post::Forgotten(Epoch(99))).len(), 0, "one journal at a time");
+        let mut pieces = 0;
+        let asked_again = loop {
+            let [(3, fetch @ Post::Fetch { .. })] = &wanted[..] else { break wanted };
+            let mut piece = old.hear(3, fetch.clone());
+            piece.extend(old.disk_is_done());
+            let [(3, piece)] = &piece[..] else { panic!("{piece:?}") };
+            pieces += 1;
+            wanted = new.hear(3, piece.clone());
+            let is_last = matches!(piece, Post::Fetched { covers: Some(_), .. });
+            let waits = wanted.is_empty() || after > 0;
+            assert!(is_last || waits, "the next is asked for when this one is on disk: {wanted:?}");
+            wanted.extend(new.disk_is_done());
+            wanted.retain(|(_, post)| !matches!(post, Post::Progress(_)));
+            assert_eq!(new.hear(3, piece.clone()).len(), 0, "an answer that nobody waits for");
+        };
+        assert_eq!(shown(&asked_again), ["1: Resume(Epoch(30))"], "partition 2 has forgotten more");
+        assert!(pieces > 3, "{pieces}");
+        let letters = new.shard.iter().filter(|message| matches!(message, Message::Engine(Note(_, 7))));
+        let letters: Vec<_> = letters.collect();
+        assert_eq!(letters.len(), 30 - after as usize);
+        new.execute();
+        assert_eq!(new.courier.progress(), Epoch(30));
+        // It has it all on its own disk now.
+        new.time_passes();
+        new.disk_is_done();
+        let mut directory = new.directory.clone();
+        directory.crash(|| 0);
+        let mut again = Desk::new(Some(directory));
+        (1..=30).for_each(|epoch| drop(again.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+        again.execute();
+        assert_eq!(again.courier.progress(), Epoch(30));
+    }
+}
+
+#[test]
+fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
+    let mut desk = Desk::new(None);
+    let fetch = "3: Fetch { from: Epoch(1), after: Epoch(0) }";
+    assert_eq!(shown(&desk.hear(1, Post::Forgotten(Epoch(9)))), [fetch]);
+    assert_eq!(desk.change(3, PeerState::Lost).len(), 0, "there is no other twin");
+    assert_eq!(shown(&desk.change(3, PeerState::Fresh)), [fetch]);
+    // A twin that keeps nothing on disk has nothing to give; it is asked again later.
+    let nothing = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
+    assert_eq!(desk.hear(3, nothing[0].1.clone()).len(), 0);
+    assert_eq!(shown(&desk.event(Event::Timer(TimerId(3)))), [fetch]);
+    // The one that has forgotten it begins anew: it will say so again.
+    desk.change(1, PeerState::Lost);
+    let mut lacking = None;
+    desk.courier.gauges(&mut |name, value| {
+        lacking = lacking.or((name == "ordain_courier_lacking_epoch").then_some(value));
+    });
+    assert_eq!(lacking, Some(0.0));
 }
 
 #[test]
