@@ -29,6 +29,7 @@ use super::sessions::Sessions;
 use super::state::{Active, Known, Lent, Loan, ShardSet, owner};
 use super::witness::{Vouch, Witness};
 
+mod expiry;
 mod twins;
 
 /// How a shard is set up.
@@ -1045,21 +1046,6 @@ impl<S: RecordStore> Shard<S> {
         }
         self.vouch(out);
     }
-
-    /// Looks whether records of the next slots have outlived their time. That is only looking: removing them is
-    /// a transaction like any other, so that every replica does it at the same point.
-    fn look_for_expired(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let Range { start: first, end } = self.slots;
-        if first >= end {
-            return;
-        }
-        let from = first + self.swept % (end - first);
-        let slots = from..(from + SLOTS_A_SWEEP).min(end);
-        self.swept = slots.end - first;
-        if self.store.has_expired(now.wall.to_millis(), slots.clone()) {
-            out.send(self.places.sequencer, Sequencing::Expired { slots });
-        }
-    }
 }
 
 /// How many records are fetched ahead together: enough for their misses to overlap.
@@ -1074,8 +1060,6 @@ const GO_ON: TimerId = TimerId(1);
 /// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
 /// place until the verdict.
 const PINNED: u32 = u32::MAX;
-/// How many slots are looked at in one go, and covered by one expiry transaction.
-const SLOTS_A_SWEEP: usize = 32;
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(2);

@@ -9,3 +9,4 @@ mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;
 mod transcripts;
+mod twins;
