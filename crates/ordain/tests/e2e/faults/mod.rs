@@ -231,9 +231,10 @@ fn writes_go_on_soon_after_a_leader_is_killed() {
     let since = Instant::now();
     std::thread::scope(|scope| {
         for (what, door, client, words) in &mut asked {
+            let (words, door): (&str, _) = (words, *door);
             scope.spawn(move || {
                 let patient = scope.spawn(move || answers(client, since, words));
-                let soonest = resumes(*door, since, words);
+                let soonest = resumes(door, since, words);
                 let longest = patient.join().unwrap();
                 let (ms, at_once) = (soonest.as_millis(), longest.as_millis());
                 println!("writes go on after {ms:>5} ms, one that was asked for at once took {at_once:>5} ms: {what}");
