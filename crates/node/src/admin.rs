@@ -329,7 +329,10 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     let (command, links) = (Command::of(about, &samples), about.links.peers());
     let not_ready = digest.is_none().then(|| not_ready(answer, &obstacles(about, &command, &links)));
     let epoch = Observed::sum(&samples, "ordain_sequencer_epoch");
-    let applied = Observed::min(&samples, "ordain_shard_applied_epoch");
+    // The shards know of epochs with something in them, the courier of all.
+    let of_all = samples.contains_key("ordain_courier_progress_epoch");
+    let name = if of_all { "ordain_courier_progress_epoch" } else { "ordain_shard_applied_epoch" };
+    let applied = Observed::min(&samples, name);
     let place = about.cluster.as_ref();
     Json(json!({
         "node": about.node.0,
