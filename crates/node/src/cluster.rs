@@ -191,6 +191,12 @@ pub enum ClusterError {
     /// Both at once.
     #[error("ephemeral nodes keep nothing, so durability has no meaning beside it: drop one of the two")]
     Ephemeral,
+    /// Nodes that forget what others count on.
+    #[error(
+        "ephemeral = true with {0} replicas: a node that is started again would have forgotten what its twins count on: \
+         choose durability = \"none\", or replicas = 1"
+    )]
+    Forgetful(u16),
     /// Replicas that would never hear of anything.
     #[error(
         "replication = \"none\" with {0} replicas: nothing would ever reach the other replicas: choose \"sync\", or \
@@ -328,6 +334,7 @@ impl ClusterFile {
     /// What is asked of a node's disk.
     fn keep(&self) -> Result<Keep, ClusterError> {
         match (self.ephemeral.unwrap_or(false), self.durability.as_deref()) {
+            (true, None) if self.replicas > 1 => Err(ClusterError::Forgetful(self.replicas)),
             (true, None) => Ok(Keep::Nothing),
             (true, Some(_)) => Err(ClusterError::Ephemeral),
             (false, None | Some("fsync")) => Ok(Keep::Fsync),
@@ -698,6 +705,7 @@ mod tests {
         refused(&file(1, 1, "engine = \"maat\""), &["'maat' is not built yet"]);
         refused(&file(1, 1, "durability = \"sometimes\""), &["sometimes", "fsync, os or none"]);
         refused(&file(1, 1, "durability = \"os\"\nephemeral = true"), &["ephemeral", "drop one"]);
+        refused(&file(1, 3, "ephemeral = true"), &["3 replicas", "forgotten", "durability = \"none\""]);
         for name in ["", "a b", "a/b", &"x".repeat(65)] {
             refused(&file(1, 1, "").replace("\"c\"", &format!("{name:?}")), &["a cluster's name"]);
         }

@@ -2,6 +2,10 @@
 //!
 //! A directory belongs to one node of one cluster, in one layout. To open it as anything else would mix up two logs
 //! or look for records where they are not, so it is refused, with what to do about it.
+//!
+//! A node that has lost its directory must not come back as who it was: its twins count on what it has acknowledged, and
+//! on its votes. It *joins* with an empty directory, in a new generation that is written down there; so it is another
+//! member of its group than the lost one.
 
 use std::fs;
 use std::io::Write;
@@ -15,6 +19,8 @@ use crate::engine::Engine;
 /// The version of everything in a data directory but the log, which has its own.
 const FORMAT: u32 = 2;
 const FILE: &str = "ordain.json";
+/// The file that is held while a process uses the directory.
+const LOCK: &str = ".lock";
 
 /// The content of `ordain.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +45,9 @@ pub struct Identity {
     pub starts: Vec<usize>,
     /// Event loops, each with a shard. A node on its own may change that from start to start.
     pub threads: usize,
+    /// In which generation the node is: 0 since the cluster began, or when it joined in place of one that was lost.
+    #[serde(default)]
+    pub generation: u32,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
 }
@@ -96,6 +105,14 @@ pub enum IdentityError {
         /// Who asked.
         asked: String,
     },
+    /// A node that is to join has something already.
+    #[error("{}: --join is for a node that has lost what it had, and this directory holds {found}: start it without --join if that is what the node had or has joined with, or empty the directory", path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+        /// A file in it.
+        found: String,
+    },
     /// Another layout of the cluster.
     #[error("{}: the data directory was written with {found}, not {asked}: records would be looked for where they are not: set that again in the cluster's file on all nodes, or begin an empty cluster with another --data-dir", path.display())]
     Layout {
@@ -109,6 +126,30 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    /// Gives an empty directory the identity of a node that comes in a new generation.
+    ///
+    /// # Errors
+    /// [`IdentityError`]; the directory is unchanged then.
+    pub fn join(
+        directory: &Path,
+        engine: Engine,
+        place: &Membership,
+        generation: u32,
+    ) -> Result<Identity, IdentityError> {
+        let io = |reason| IdentityError::Io { path: directory.to_owned(), reason };
+        for entry in fs::read_dir(directory).map_err(io)? {
+            let found = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
+            // Held by this process, or left behind by another.
+            if found != LOCK {
+                return Err(IdentityError::NotEmpty { path: directory.to_owned(), found });
+            }
+        }
+        let threads = place.cluster.layout.threads();
+        let identity = Identity { generation, ..Identity::of(engine, threads, Some(place)) };
+        identity.write(directory).map_err(io)?;
+        Ok(identity)
+    }
+
     /// Reads the identity of a directory, which must be for this engine and this place in a cluster (or none), or
     /// gives it one if it has none.
     ///
@@ -162,6 +203,7 @@ impl Identity {
             layout: 1,
             starts: vec![0],
             threads,
+            generation: 0,
             has_log: false,
         };
         let Some(place) = place else { return alone };
@@ -324,6 +366,23 @@ mod tests {
         open(alone.path(), None).unwrap();
         let error = open(alone.path(), Some(&place(0, |_| ()))).unwrap_err().to_string();
         assert!(error.contains("belongs to a node on its own, not to node 0 of cluster 'c'"), "{error}");
+    }
+
+    #[test]
+    fn whoever_joins_has_nothing_and_is_in_a_generation_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let mine = place(3, |_| ());
+        fs::write(dir.path().join(LOCK), "4711").unwrap();
+        let joined = Identity::join(dir.path(), Engine::Calvin, &mine, 77).unwrap();
+        assert_eq!((joined.generation, joined.node), (77, 3));
+        let error = Identity::join(dir.path(), Engine::Calvin, &mine, 78).unwrap_err().to_string();
+        assert!(error.contains("holds ordain.json") && error.contains("without --join"), "{error}");
+        assert_eq!(open(dir.path(), Some(&mine)).unwrap(), joined, "it stays what it has become");
+        // What was written before there were generations is of the first.
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap().replace("\"generation\": 77,", "");
+        fs::write(&path, text).unwrap();
+        assert_eq!(open(dir.path(), Some(&mine)).unwrap().generation, 0);
     }
 
     #[test]

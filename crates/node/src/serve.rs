@@ -50,6 +50,8 @@ pub struct ServeConfig {
     pub linger: Micros,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
+    /// It has lost what it had: it comes back with an empty directory, as another member of its group.
+    pub join: bool,
     /// The configuration file, for INFO.
     pub config_file: Option<PathBuf>,
 }
@@ -92,6 +94,9 @@ pub enum ServeError {
         /// What is wrong.
         source: ordain_log::LogError,
     },
+    /// There is nobody that it could get from what it has lost.
+    #[error("--join: {0}")]
+    Join(&'static str),
     /// The settings are refused.
     #[error(transparent)]
     Assembly(AssemblyError),
@@ -138,6 +143,7 @@ impl Node {
         if !(1..=MAX_SHARDS).contains(&config.threads) {
             return Err(ServeError::Threads(config.threads));
         }
+        let joins = config.join.then(|| newcomer(config)).transpose()?;
         raise_open_files();
         let listener = listen(config.listen, "--listen")?;
         let admin_listener = listen(config.admin, "--admin")?;
@@ -149,10 +155,17 @@ impl Node {
         let keeps = config.keep != Keep::Nothing;
         let mut directory = if keeps { Some(FsDirectory::open(&config.data_dir)?) } else { None };
         let lock = if keeps { Some(DirLock::acquire(&config.data_dir)?) } else { None };
-        let mut identity = if keeps {
-            Some(Identity::open(&config.data_dir, config.engine, config.threads, config.cluster.as_ref())?)
-        } else {
-            None
+        let mut identity = match joins {
+            Some((place, generation)) => {
+                Some(Identity::join(&config.data_dir, config.engine, place, generation)?)
+            }
+            None if keeps => Some(Identity::open(
+                &config.data_dir,
+                config.engine,
+                config.threads,
+                config.cluster.as_ref(),
+            )?),
+            None => None,
         };
         let topology = config
             .cluster
@@ -165,6 +178,7 @@ impl Node {
             keep: config.keep,
             identity: identity.as_ref().map(Identity::for_log).unwrap_or_default(),
             expect_log: identity.as_ref().is_some_and(|identity| identity.has_log),
+            generation: identity.as_ref().map_or(0, |identity| identity.generation),
             sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
             ..NodeSettings::default()
         };
@@ -274,6 +288,31 @@ impl Node {
         self.running.wait()
     }
 }
+
+/// The place of a node that has lost what it had, and the generation in which it comes: larger than any before, since
+/// it is the time.
+fn newcomer(config: &ServeConfig) -> Result<(&Membership, u32), ServeError> {
+    let Some(place) = &config.cluster else {
+        return Err(ServeError::Join("a node on its own has nobody to get its data from: restore a copy of it"));
+    };
+    if place.cluster.replicas == 1 {
+        return Err(ServeError::Join(
+            "with one replica no other node holds what this one has lost: restore a copy of its data directory",
+        ));
+    }
+    if config.keep == Keep::Nothing {
+        return Err(ServeError::Join("an ephemeral node has nothing to lose: start it without --join"));
+    }
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let generation = seconds.checked_sub(YEAR_2020).and_then(|since| u32::try_from(since).ok());
+    match generation.filter(|generation| *generation > 0) {
+        Some(generation) => Ok((place, generation)),
+        None => Err(ServeError::Join("the clock of this machine is wrong by decades: set it")),
+    }
+}
+
+/// When the year 2020 began, in seconds of Unix time.
+const YEAR_2020: u64 = 1_577_836_800;
 
 /// The edge by which a node talks to the other nodes of its cluster.
 fn open_network(

@@ -72,6 +72,11 @@ pub struct ServeArgs {
     #[arg(long, env = "ORDAIN_NODE", value_name = "N")]
     #[serde(skip)]
     node: Option<u16>,
+    /// This node has lost its data: its directory is empty, and it gets everything from its twins, as a new member in
+    /// the place of the lost one
+    #[arg(long)]
+    #[serde(skip)]
+    join: bool,
     /// The file with the secret that the nodes of a cluster share
     #[arg(long, env = "ORDAIN_SECRET_FILE", value_name = "FILE")]
     #[serde(skip)]
@@ -104,6 +109,7 @@ impl ServeArgs {
             linger_us: self.linger_us.or(file.linger_us),
             config: self.config,
             node: self.node,
+            join: self.join,
             secret_file: self.secret_file,
             parent: self.parent,
             log: self.log.or(file.log),
@@ -200,6 +206,7 @@ impl ServeArgs {
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             cluster,
+            join: self.join,
             config_file: self.config.clone(),
         })
     }

@@ -31,6 +31,7 @@ fn node(password: Option<&str>) -> Node {
         insecure: false,
         linger: Micros(0),
         cluster: None,
+        join: false,
         config_file: None,
     };
     Node::start(&config).unwrap()
