@@ -22,6 +22,8 @@ from pathlib import Path
 
 import redis
 
+from smoke_cluster import check_cluster
+
 ROOT = Path(__file__).resolve().parent.parent
 # Without `--`, this is `ordain serve` with its defaults; the environment moves its ports and its data.
 SERVE = ["cargo", "run", "--release"]
@@ -124,6 +126,19 @@ def free_ports(count):
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def free_block(count):
+    """The first of so many free ports in a row."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            with contextlib.ExitStack() as stack:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+        except (OSError, OverflowError):
+            continue
 
 
 class Checks:
@@ -313,6 +328,7 @@ def main():
     try:
         with tempfile.TemporaryDirectory(prefix="ordain-smoke-") as directory:
             check_all(checks, Path(directory))
+            check_cluster(checks, SERVE, ROOT, Path(directory) / "cluster", free_block(3 * 6))
     except Exception:  # The server could not be started, or a step between the checks failed.
         traceback.print_exc()
         checks.failed += 1
