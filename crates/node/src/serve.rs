@@ -293,7 +293,9 @@ impl Node {
 /// it is the time.
 fn newcomer(config: &ServeConfig) -> Result<(&Membership, u32), ServeError> {
     let Some(place) = &config.cluster else {
-        return Err(ServeError::Join("a node on its own has nobody to get its data from: restore a copy of it"));
+        return Err(ServeError::Join(
+            "a node on its own has nobody to get its data from: restore a copy of it",
+        ));
     };
     if place.cluster.replicas == 1 {
         return Err(ServeError::Join(

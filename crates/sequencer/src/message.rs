@@ -203,8 +203,12 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 3);
                 wire::u64(out, epoch.0);
             }
+            Message::Engine(message) => {
+                wire::u8(out, 4);
+                message.encode(out);
+            }
             // No role sends such a message to another node. It would be refused there.
-            Message::Sequencing(_) | Message::Engine(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
+            Message::Sequencing(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
     }
 
@@ -218,6 +222,7 @@ impl<X: Wire> Wire for Message<X> {
                 GroupMessage { from, bytes: Arc::new(content) }.into()
             }
             3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
+            4 => return X::decode(registry, bytes.0).map(Message::Engine),
             _ => return None,
         };
         bytes.end(message)
