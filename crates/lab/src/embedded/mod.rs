@@ -215,7 +215,13 @@ impl Crowd<'_> {
         if place.replica > 0 {
             return (
                 Box::new(Nobody),
-                Asking { clients: 0, rate: None, budget: Some(0), seed: (0, 0), patience },
+                Asking {
+                    clients: 0,
+                    rate: None,
+                    budget: matches!(length, Length::Txns(_)).then_some(0),
+                    seed: (0, 0),
+                    patience,
+                },
             );
         }
         let all = usize::from(grid.nodes) * loops;
