@@ -740,7 +740,13 @@ impl<X: Letter> Role for Courier<X> {
                     journal.ask(out);
                 }
             }
-            Event::Start | Event::Timer(_) => {}
+            Event::Start => {
+                // What others had opened is in the journal, and the sequencer begins with what is in the log.
+                if self.opened > self.sealed {
+                    out.send(self.settings.sequencer, Sequencing::Reached(self.opened));
+                }
+            }
+            Event::Timer(_) => {}
         }
         self.deliver(out);
         self.pace(out);

@@ -32,10 +32,14 @@
 //! entries to its twins while it writes them itself. How far entries are committed is written along with the next
 //! record and never for its own sake: a member that starts again hears it from the leader.
 //!
+//! Beginning: a founder takes part once all founders have met, so that one which has forgotten its past is noticed
+//! (module `founding`).
+//!
 //! Replacement: a member that has lost its disk must not come back as who it was, for it has forgotten its votes. Its
 //! node comes back with a larger *generation*, which makes it another member, and asks to be let in (module
 //! `membership`).
 
+mod founding;
 mod journal;
 mod membership;
 mod record;
@@ -55,6 +59,7 @@ use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 use raft::{Config, RawNode, StateRole};
 
 use crate::message::{GroupMessage, Message, Sequencing};
+use founding::Founding;
 use journal::Journal;
 use membership::Member;
 use said::Said;
@@ -129,6 +134,8 @@ pub struct GroupLog<X> {
     /// Index and epoch of what was dispatched last.
     dispatched: (u64, Epoch),
     announced: Option<Announced>,
+    /// It has yet to learn that the group has begun: until then it takes no part.
+    founding: Option<Founding>,
     /// Since when this member leads, and when it has heard from each other one since.
     leads_since: Micros,
     heard: BTreeMap<u64, Micros>,
@@ -193,7 +200,11 @@ impl<X> GroupLog<X> {
         let mut store = Store::new(membership::founders(&settings.twins));
         let (journal, dispatched, recovered) =
             journal::open(directory, config, &mut store, settings.tail_bytes, visit)?;
-        let log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
+        let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
+        let mut log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
+        if is_new && log.settings.twins.len() > 1 {
+            log.founding = Some(Founding::new(recovered.entries > 0));
+        }
         Ok((log, recovered))
     }
 
@@ -260,6 +271,7 @@ impl<X> GroupLog<X> {
             waiting: VecDeque::new(),
             dispatched,
             announced: None,
+            founding: None,
             leads_since: Micros(0),
             heard: BTreeMap::new(),
             ticks: 0,
@@ -305,6 +317,7 @@ impl<X> GroupLog<X> {
         match Said::decode(bytes) {
             Some(Said::Raft(message)) => self.step(now, from, message, out),
             Some(Said::Join(newcomer)) if newcomer.node == from => self.let_in(now, newcomer),
+            Some(Said::Found { is_ready, has_begun }) => self.hear_founding(from, (is_ready, has_begun), out),
             // Bytes that nobody of this version sends.
             Some(Said::Join(_)) | None => {}
         }
@@ -315,7 +328,7 @@ impl<X> GroupLog<X> {
         use MessageType::*;
         let is_from_there = Member::of(message.from).is_some_and(|sender| sender.node == from);
         let is_in_order = message.entries.iter().zip(message.index + 1..).all(|(e, index)| e.index == index);
-        if message.to != self.member.id() || !is_from_there || !is_in_order {
+        if message.to != self.member.id() || !is_from_there || !is_in_order || self.founding.is_some() {
             return;
         }
         match message.msg_type {
@@ -350,7 +363,7 @@ impl<X> GroupLog<X> {
         if message.msg_type == MessageType::MsgHeartbeat && message.commit > log.last_index() {
             return Err(format!(
                 "the leader knows that this node had entry {} and it has only {}: it has lost what it had \
-                 acknowledged; let it come back empty, with a new generation",
+                 acknowledged; start it with an empty directory and --join",
                 message.commit,
                 log.last_index()
             ));
@@ -555,7 +568,10 @@ impl<X> GroupLog<X> {
         able.max_by_key(|(id, progress)| (progress.matched, std::cmp::Reverse(**id))).map(|(id, _)| *id)
     }
 
-    fn peer(&mut self, change: PeerChange) {
+    fn peer(&mut self, change: PeerChange, out: &mut Outbox<Message<X>>) {
+        if change.state == PeerState::Fresh && self.founding.is_some() {
+            self.tell_founding(change.node, out);
+        }
         // Of what was on its way something may be lost: go back to what is known to have arrived.
         if matches!(change.state, PeerState::Lost | PeerState::Fresh) {
             let of_node = |id: &u64| Member::of(*id).is_some_and(|member| member.node == change.node);
@@ -615,12 +631,16 @@ impl<X: Send> Role for GroupLog<X> {
             Event::Message { from, message: Message::Group(GroupMessage { bytes, .. }) } => {
                 self.receive(now, from.node, &bytes, out);
             }
-            Event::Message { message: Message::Peer(change), .. } => self.peer(change),
+            Event::Message { message: Message::Peer(change), .. } => self.peer(change, out),
             Event::Message { .. } => out.halt("the group's log was sent a message that is not for it"),
             Event::Disk(done) => self.disk(&done, out),
             Event::Timer(TICK) => {
-                self.raft.tick();
-                self.ask_to_join(out);
+                if self.founding.is_some() {
+                    self.tick_founding(out);
+                } else {
+                    self.raft.tick();
+                    self.ask_to_join(out);
+                }
                 out.set_timer(TICK, TICK_EVERY);
             }
             Event::Timer(PROBE) => self.journal.retry(),
@@ -646,6 +666,7 @@ impl<X: Send> Role for GroupLog<X> {
                 self.is_stopping = true;
             }
         }
+        self.found(out);
         self.advance(out);
         self.announce(now, out);
         self.housekeeping(out);
@@ -672,6 +693,7 @@ impl<X: Send> Role for GroupLog<X> {
         let (entries, bytes) = self.raft.store().in_memory();
         report("ordain_group_term", raft.term as f64);
         report("ordain_group_is_leader", f64::from(u8::from(self.may_propose())));
+        report("ordain_group_unfounded", self.unfounded() as f64);
         report("ordain_group_elections_won_total", self.counts.elections as f64);
         report("ordain_group_members", self.raft.store().members.voters.len() as f64);
         report("ordain_group_learners", self.raft.store().members.learners.len() as f64);

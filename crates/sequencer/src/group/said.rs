@@ -22,6 +22,13 @@ pub(super) enum Said {
     Raft(RaftMessage),
     /// This member, which is none yet, asks to be let in.
     Join(Member),
+    /// How far a founder is.
+    Found {
+        /// It has met all the others.
+        is_ready: bool,
+        /// All were ready.
+        has_begun: bool,
+    },
 }
 
 impl Said {
@@ -39,6 +46,11 @@ impl Said {
                 wire::u16(&mut out, member.node.0);
                 wire::u32(&mut out, member.generation);
             }
+            Said::Found { is_ready, has_begun } => {
+                wire::u8(&mut out, 2);
+                wire::u8(&mut out, u8::from(*is_ready));
+                wire::u8(&mut out, u8::from(*has_begun));
+            }
         }
         out
     }
@@ -49,6 +61,7 @@ impl Said {
         let said = match bytes.u8()? {
             0 => Said::Raft(decode(&mut bytes)?),
             1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
+            2 => Said::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
             _ => return None,
         };
         bytes.end(said)
@@ -153,7 +166,10 @@ mod tests {
         let join = Said::Join(member).encode();
         assert!(matches!(Said::decode(&join), Some(Said::Join(heard)) if heard == member));
         assert!(
-            Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none() && Said::decode(&[2]).is_none()
+            Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none() && Said::decode(&[3]).is_none()
         );
+        let found = Said::Found { is_ready: true, has_begun: false }.encode();
+        assert!(matches!(Said::decode(&found), Some(Said::Found { is_ready: true, has_begun: false })));
+        assert!(Said::decode(&found[..2]).is_none() && Said::decode(&[2, 1, 2]).is_none());
     }
 }

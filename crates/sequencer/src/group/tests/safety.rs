@@ -44,7 +44,8 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
             }
         }
         fault(&mut world, members)?;
-        if replaced.is_none() && world.random.below(60) == 0 {
+        // Before the group has begun there is nothing to replace.
+        if replaced.is_none() && world.random.below(60) == 0 && !world.agreed.is_empty() {
             let node = world.random.below(members as u64) as usize;
             replace(&mut world, node);
             replaced = Some(node);

@@ -237,7 +237,60 @@ fn a_member_that_has_lost_what_it_acknowledged_stops() {
     world.nodes[2].disk = MemoryDirectory::new();
     world.start(2).unwrap();
     let broken = world.run(1_000_000).unwrap_err();
-    assert!(broken.contains("node 2 halts") && broken.contains("new generation"), "{broken}");
+    assert!(broken.contains("node 2 halts") && broken.contains("--join"), "{broken}");
+}
+
+/// A vote alone cannot be missed by anybody's log; that the node has nothing can.
+#[test]
+fn a_member_that_has_lost_no_more_than_a_vote_stops_too() {
+    for leader_is_there in [true, false] {
+        let mut world = at_rest(3);
+        world.stop(2, true);
+        world.nodes[2].disk = MemoryDirectory::new();
+        if !leader_is_there {
+            world.stop(0, true);
+        }
+        world.start(2).unwrap();
+        let broken = world.run(1_000_000).unwrap_err();
+        assert!(broken.contains("node 2 halts") && broken.contains("--join"), "{broken}");
+    }
+}
+
+#[test]
+fn a_group_begins_when_all_have_met_and_only_once() {
+    let mut world = World::new(3, 1, Bugs::NONE);
+    world.set_cut(2, true);
+    world.run(5_000_000).unwrap();
+    assert_eq!((world.leader(), world.gauge(0, "ordain_group_term")), (None, 0.0));
+    assert_eq!(world.gauge(0, "ordain_group_unfounded"), 2.0);
+    world.set_cut(2, false);
+    settle(&mut world);
+    work(&mut world, 1, 10);
+    // From now on a majority is enough, also after all of them were down.
+    (0..3).for_each(|node| world.stop(node, true));
+    (0..2).for_each(|node| world.start(node).unwrap());
+    world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+    work(&mut world, 1, 10);
+    assert_eq!(world.agreed.len(), 2);
+}
+
+/// Whoever dies in the middle of the beginning has been ready or has not; the group begins all the same.
+#[test]
+fn a_group_begins_although_members_die_meanwhile() {
+    for seed in 0..200 {
+        let mut world = World::new(3, seed, Bugs::NONE);
+        for _ in 0..4 {
+            let (until, node) = (world.random.below(8_000), world.random.below(3) as usize);
+            world.run(until).unwrap();
+            if world.nodes[node].log.is_some() {
+                world.stop(node, true);
+                world.start_later(node, until);
+            }
+        }
+        settle(&mut world);
+        work(&mut world, 1, 10);
+        assert_eq!(world.agreed.len(), 1);
+    }
 }
 
 #[test]
