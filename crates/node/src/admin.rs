@@ -276,13 +276,14 @@ impl Command {
 }
 
 /// What stands between a node and its work, as far as it knows.
-fn obstacles(about: &About, command: &Command, links: &[PeerStatus]) -> Vec<String> {
+fn obstacles(about: &About, samples: &Samples, command: &Command, links: &[PeerStatus]) -> Vec<String> {
     let Some(place) = &about.cluster else { return Vec::new() };
     let grid = place.cluster.topology();
     let mut found = Vec::new();
     if command.leader.is_none() {
         found.push(format!("partition {} has no leader that this node knows", place.partition()));
     }
+    found.extend(shortfalls(place, samples));
     for link in links {
         let what = match link.reach {
             Reach::Connected => continue,
@@ -293,6 +294,32 @@ fn obstacles(about: &About, command: &Command, links: &[PeerStatus]) -> Vec<Stri
             Reach::Lost => "is lost".to_owned(),
         };
         found.push(format!("node {} (partition {}) {what}", link.node.0, grid.partition_of(link.node)));
+    }
+    found
+}
+
+/// What a node has not got that it needs.
+fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
+    let mut found = Vec::new();
+    if Observed::max(samples, "ordain_group_unfounded") > 0.0 {
+        let partition = place.partition();
+        found.push(format!(
+            "the nodes of partition {partition} have not all met yet, which they must once: start them"
+        ));
+    }
+    if samples.contains_key("ordain_group_is_voter") && Observed::max(samples, "ordain_group_is_voter") == 0.0
+    {
+        found.push("this node is joining and not let in yet".to_owned());
+    }
+    let lacking = Observed::max(samples, "ordain_courier_lacking_epoch");
+    if lacking > 0.0 {
+        let remedy = match place.cluster.replicas {
+            1 => "and no other node has it: restore a copy of this node's data directory that is not as old",
+            _ => "and is read from the other nodes of its partition",
+        };
+        found.push(format!(
+            "what came in from other partitions up to epoch {lacking} is missing here, {remedy}"
+        ));
     }
     found
 }
@@ -314,8 +341,9 @@ async fn readyz(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     match observed.ask("DBSIZE").await {
         Ok(answer) if answer.starts_with(':') => (StatusCode::OK, "ready\n".to_owned()),
         answer => {
-            let command = Command::of(&observed.about, &observed.samples());
-            let obstacles = obstacles(&observed.about, &command, &observed.about.links.peers());
+            let samples = observed.samples();
+            let command = Command::of(&observed.about, &samples);
+            let obstacles = obstacles(&observed.about, &samples, &command, &observed.about.links.peers());
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", not_ready(answer, &obstacles)))
         }
     }
@@ -327,7 +355,8 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     let digest = answer.as_ref().ok().and_then(|a| a.strip_prefix('+').map(str::to_owned));
     let samples = observed.samples();
     let (command, links) = (Command::of(about, &samples), about.links.peers());
-    let not_ready = digest.is_none().then(|| not_ready(answer, &obstacles(about, &command, &links)));
+    let not_ready =
+        digest.is_none().then(|| not_ready(answer, &obstacles(about, &samples, &command, &links)));
     let epoch = Observed::sum(&samples, "ordain_sequencer_epoch");
     // The shards know of epochs with something in them, the courier of all.
     let of_all = samples.contains_key("ordain_courier_progress_epoch");
@@ -517,7 +546,7 @@ mod tests {
         let about = about(2);
         let command = Command { role: "follower", leader: None, term: Some(1) };
         let links = [link(0, Reach::Lost), link(1, Reach::Refused(Refusal::Secret)), link(3, Reach::Lost)];
-        let found = obstacles(&about, &command, &links);
+        let found = obstacles(&about, &samples(&[]), &command, &links);
         let said = not_ready(Err(io::ErrorKind::TimedOut.into()), &found);
         let expected = format!(
             "a transaction is not answered within 2 s; partition 0 has no leader that this node knows; \
@@ -526,7 +555,19 @@ mod tests {
         );
         assert_eq!(said, expected, "and node 0 is of another replica");
         let led = Command { leader: Some(0), ..command };
-        assert!(obstacles(&about, &led, &[link(3, Reach::Connected)]).is_empty());
+        let whole = [("ordain_group_is_voter", 1.0), ("ordain_courier_lacking_epoch", 0.0)];
+        assert!(obstacles(&about, &samples(&whole), &led, &[link(3, Reach::Connected)]).is_empty());
+        let numbers = [
+            ("ordain_group_is_voter", 0.0),
+            ("ordain_courier_lacking_epoch", 7.0),
+            ("ordain_group_unfounded", 1.0),
+        ];
+        let found = obstacles(&about, &samples(&numbers), &led, &[]).join("; ");
+        for words in
+            ["have not all met", "not let in yet", "up to epoch 7 is missing here", "from the other nodes"]
+        {
+            assert!(found.contains(words), "'{words}' is not in: {found}");
+        }
         assert_eq!(not_ready(Ok("-BUSY".into()), &[]), "-BUSY");
     }
 

@@ -60,7 +60,7 @@ pub struct SimArgs {
     /// Keys that they use: few, so that they are in each other's way.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..))]
     keys: u64,
-    /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock.
+    /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
     #[arg(long, default_value = "all")]
     faults: Faults,
     /// Plant a bug, to see that it is found.
@@ -92,6 +92,8 @@ fn parse_bug(name: &str) -> Result<Bug, String> {
 struct CalvinSystem {
     registry: Arc<Registry>,
     settings: NodeSettings,
+    /// In which generation each node is.
+    generations: Vec<u32>,
 }
 
 impl CalvinSystem {
@@ -116,7 +118,14 @@ impl CalvinSystem {
             bugs,
             ..NodeSettings::default()
         };
-        Ok(CalvinSystem { registry: Arc::new(registry), settings })
+        let generations = vec![0; usize::from(settings.topology.nodes())];
+        Ok(CalvinSystem { registry: Arc::new(registry), settings, generations })
+    }
+
+    /// The settings of a node.
+    fn of(&self, node: NodeId) -> NodeSettings {
+        let generation = self.generations[usize::from(node.0)];
+        NodeSettings { node, generation, ..self.settings.clone() }
     }
 }
 
@@ -152,7 +161,7 @@ impl System for CalvinSystem {
         _incarnation: u32,
         disk: &mut dyn Directory,
     ) -> Result<Roles<calvin::Message>, String> {
-        let settings = NodeSettings { node, ..self.settings.clone() };
+        let settings = self.of(node);
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
         Ok(assembly.into_roles())
     }
@@ -175,8 +184,33 @@ impl System for CalvinSystem {
         self.settings.topology.partition_of(node)
     }
 
+    fn bears_loss(&self) -> bool {
+        self.settings.topology.replicas >= 3
+    }
+
+    /// Nothing is gone if all the others of the group have what was agreed on and what came in, and count.
+    fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let grid = &self.settings.topology;
+        let group: Vec<NodeId> = grid.group(grid.partition_of(node)).collect();
+        let is = |of: &NodeId, name: &str, value: f64| gauge(*of, name) == Some(value);
+        let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
+        let agreed = known.fold(0.0, f64::max);
+        agreed > 0.0
+            && group.iter().filter(|other| **other != node).all(|other| {
+                is(other, "ordain_group_is_voter", 1.0)
+                    && is(other, "ordain_group_members", group.len() as f64)
+                    && is(other, "ordain_group_learners", 0.0)
+                    && is(other, "ordain_group_dispatched", agreed)
+                    && gauge(*other, "ordain_courier_lacking_epoch").unwrap_or_default() == 0.0
+            })
+    }
+
+    fn lose(&mut self, node: NodeId) {
+        self.generations[usize::from(node.0)] += 1;
+    }
+
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
-        let settings = NodeSettings { node, ..self.settings.clone() };
+        let settings = self.of(node);
         Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())
     }
 }
@@ -274,6 +308,7 @@ fn to_json(report: &Report) -> serde_json::Value {
         "crashes": report.counts.crashes,
         "restarts": report.counts.restarts,
         "disk_shortages": report.counts.shortages,
+        "disks_lost": report.counts.disks_lost,
         "events": report.events,
         "trace_hash": format!("{:032x}", report.trace_hash),
         "closing_draw": report.closing_draw,
@@ -353,6 +388,21 @@ mod tests {
             let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned()))).unwrap();
             assert_eq!(a, b);
             assert_eq!(first, second);
+        }
+    }
+
+    /// Nobody has to compare digests in the end: a replica that has diverged says so itself.
+    #[test]
+    fn a_replica_that_diverges_takes_itself_out() {
+        for (partitions, replicas) in [(1, 3), (2, 3), (1, 2)] {
+            let flags = args(&["--faults", "none", "--txns", "600"]);
+            let args = SimArgs { plant: Some(Bug::FlipRecord), partitions, replicas, ..flags };
+            let fenced = |seed: &u64| {
+                let verdict = simulate(&args, *seed, None).unwrap().verdict;
+                verdict.is_err_and(|violation| violation.to_string().contains("takes itself out"))
+            };
+            let found = (0..20).filter(fenced).count();
+            assert!(found >= 10, "{partitions} x {replicas}: only {found} of 20");
         }
     }
 

@@ -29,11 +29,14 @@ pub enum Fault {
     Disk,
     /// Clocks run fast or slow, and wall clocks jump both ways.
     Clock,
+    /// A node loses power and its disk, and comes back with an empty one: where the system can bear that, and not before
+    /// it has got over the last time.
+    Loss,
 }
 
 impl Fault {
     /// All of them, with their names on the command line.
-    pub const ALL: [(Fault, &'static str); 7] = [
+    pub const ALL: [(Fault, &'static str); 8] = [
         (Fault::Crash, "crash"),
         (Fault::Partition, "partition"),
         (Fault::Delay, "delay"),
@@ -41,12 +44,13 @@ impl Fault {
         (Fault::Duplicate, "duplicate"),
         (Fault::Disk, "disk"),
         (Fault::Clock, "clock"),
+        (Fault::Loss, "loss"),
     ];
 }
 
 /// A set of kinds of fault. Its text form is `none`, `all`, or names separated by commas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults(u8);
+pub struct Faults(u16);
 
 impl Faults {
     /// No faults.
@@ -57,25 +61,25 @@ impl Faults {
     /// This set and one more.
     #[must_use]
     pub const fn with(self, fault: Fault) -> Faults {
-        Faults(self.0 | 1 << fault as u8)
+        Faults(self.0 | 1 << fault as u16)
     }
 
     /// This set without one.
     #[must_use]
     pub const fn without(self, fault: Fault) -> Faults {
-        Faults(self.0 & !(1 << fault as u8))
+        Faults(self.0 & !(1 << fault as u16))
     }
 
     /// Whether a kind is in it.
     pub const fn has(self, fault: Fault) -> bool {
-        self.0 & (1 << fault as u8) != 0
+        self.0 & (1 << fault as u16) != 0
     }
 }
 
 /// A name that is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown fault `{0}`: say none, all, or some of crash,partition,delay,reorder,duplicate,disk,clock separated by commas"
+    "unknown fault `{0}`: say none, all, or some of crash,partition,delay,reorder,duplicate,disk,clock,loss separated by commas"
 )]
 pub struct UnknownFault(String);
 
@@ -166,6 +170,8 @@ pub struct Intensity {
     pub full_every_us: u64,
     /// Longest time that a disk stays full.
     pub full_us_max: u64,
+    /// Mean time between two losses of a disk; 0 for none.
+    pub loss_every_us: u64,
     /// How far a clock's rate may be from the true one, per million.
     pub clock_drift: u32,
     /// Mean time between two jumps of a wall clock; 0 for none.
@@ -205,6 +211,7 @@ impl Intensity {
             sync_failure_chance: 0,
             full_every_us: 0,
             full_us_max: 0,
+            loss_every_us: 0,
             clock_drift: 0,
             jump_every_us: 0,
             jump_us_max: 0,
@@ -219,11 +226,11 @@ impl Intensity {
         // Every kind is asked for in any case, so that leaving one out changes the others of a seed little.
         let only = faults.0.count_ones() == 1;
         let mut uses = |fault| (random.chance(750_000) || only) && faults.has(fault);
-        let used = Fault::ALL.map(|(fault, _)| uses(fault));
+        let used = Fault::ALL.map(|(fault, _)| fault != Fault::Loss && uses(fault));
         let rate = |random: &mut Random| 1 << random.between(10, 17);
         // A packet that is lost or late holds up all that come after it.
         let packets = |random: &mut Random| 1 << random.between(8, 15);
-        let [crash, partition, delay, reorder, duplicate, disk, clock] = used;
+        let [crash, partition, delay, reorder, duplicate, disk, clock, _] = used;
         if crash {
             drawn.crash_every_us = 1 << random.between(9, 15);
             drawn.down_us_max = 1 << random.between(8, 17 + longer);
@@ -267,6 +274,13 @@ impl Intensity {
         }
         drawn
     }
+
+    /// Draws how often a disk is lost, on a system that can bear it.
+    pub fn draw_loss(&mut self, faults: Faults, random: &mut Random) {
+        if faults.has(Fault::Loss) && (random.chance(500_000) || faults.0.count_ones() == 1) {
+            self.loss_every_us = 1 << random.between(15, 20);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -275,7 +289,7 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for text in ["none", "all", "crash", "crash,delay,disk"] {
+        for text in ["none", "all", "crash", "loss", "crash,delay,disk"] {
             assert_eq!(text.parse::<Faults>().unwrap().to_string(), text);
         }
         assert_eq!("disk, clock".parse::<Faults>().unwrap().to_string(), "disk,clock");

@@ -68,6 +68,12 @@ impl<M> Node<M> {
         self.roles.values().all(|slot| !slot.disk.is_busy() && !slot.inbox.iter().any(waits))
     }
 
+    /// There is an empty disk in the place of the one that was there.
+    pub(crate) fn replace_disk(&mut self) {
+        self.disk = MemoryDirectory::new();
+        self.fill(self.is_full);
+    }
+
     /// Makes the disk full, or gives it space again.
     pub(crate) fn fill(&mut self, full: bool) {
         self.is_full = full;

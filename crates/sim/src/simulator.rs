@@ -78,6 +78,8 @@ pub(crate) enum Happening<M> {
     Mend,
     /// A connection breaks.
     Break,
+    /// Some node may lose its disk.
+    Lose,
     /// A node stands still.
     Freeze { node: usize },
     /// It goes on.
@@ -146,6 +148,8 @@ pub struct Counts {
     pub restarts: u32,
     /// Times that a disk became full.
     pub shortages: u32,
+    /// Disks that were lost.
+    pub disks_lost: u32,
     /// Syncs that failed.
     pub sync_failures: u32,
     /// Times that the network fell apart.
@@ -216,7 +220,10 @@ impl<'a, S: System> Simulator<'a, S> {
     ) -> Simulator<'a, S> {
         assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
         let mut random = Random::new(config.seed);
-        let intensity = Intensity::draw(config.faults, config.nodes, &mut random);
+        let mut intensity = Intensity::draw(config.faults, config.nodes, &mut random);
+        if system.bears_loss() {
+            intensity.draw_loss(config.faults, &mut random);
+        }
         let registry = system.registry();
         let mut doors = Vec::new();
         for node in 0..config.nodes {
@@ -382,6 +389,11 @@ impl<'a, S: System> Simulator<'a, S> {
                 self.break_connection();
                 self.after_about(self.intensity.break_every_us, Happening::Break);
             }
+            Happening::Lose if !self.healed => {
+                self.after_about(self.intensity.loss_every_us, Happening::Lose);
+                let node = self.random.index(self.nodes.len());
+                self.lose_disk(node);
+            }
             Happening::Freeze { node } if !self.healed => {
                 self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
                 self.freeze(node);
@@ -420,6 +432,7 @@ impl<'a, S: System> Simulator<'a, S> {
         if self.nodes.len() > 1 {
             self.after_about(self.intensity.partition_every_us, Happening::Cut);
             self.after_about(self.intensity.break_every_us, Happening::Break);
+            self.after_about(self.intensity.loss_every_us, Happening::Lose);
         }
     }
 
@@ -459,6 +472,28 @@ impl<'a, S: System> Simulator<'a, S> {
         self.hang_up(node);
         let down = 1 + self.random.tail(self.intensity.down_us_max);
         self.after(down, Happening::Restart { node });
+    }
+
+    /// A node loses power and its disk, if the system can bear that.
+    fn lose_disk(&mut self, number: usize) {
+        let node = NodeId(number as u16);
+        let nodes = &self.nodes;
+        let gauge = |of: NodeId, name: &str| {
+            let node = nodes.get(usize::from(of.0)).filter(|node| node.up)?;
+            let mut found = None;
+            for slot in node.roles.values() {
+                slot.role.gauges(&mut |known, value| found = found.or((known == name).then_some(value)));
+            }
+            found
+        };
+        if !self.nodes[number].up || !self.system.may_lose(node, &gauge) {
+            return;
+        }
+        self.trace.note(self.now, format_args!("node {number} loses its disk"));
+        self.counts.disks_lost += 1;
+        self.crash(number);
+        self.nodes[number].replace_disk();
+        self.system.lose(node);
     }
 
     /// A node stops in good order, as far as it can: its roles are told, and what they ask of the disk is done. Then

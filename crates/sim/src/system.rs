@@ -97,6 +97,23 @@ pub trait System {
     /// Why the log cannot be read, which is a violation.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
 
+    /// Whether a node may ever lose its disk.
+    fn bears_loss(&self) -> bool {
+        false
+    }
+
+    /// Whether a node that runs may lose its disk now, so that nothing is gone with it that was promised. `gauge` tells
+    /// what the roles of a node report, unless it is down.
+    fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let _ = (node, gauge);
+        false
+    }
+
+    /// A node has lost its disk: it starts next with an empty one.
+    fn lose(&mut self, node: NodeId) {
+        let _ = node;
+    }
+
     /// The digest of the whole state as a node knows it, if the system can tell without a transaction. Asked when
     /// nothing is under way.
     fn digest(&mut self, node: NodeId) -> Option<Digest> {

@@ -81,6 +81,15 @@ impl Home {
         self.directory.join(RECORD)
     }
 
+    /// Whether a node has lost its data: the cluster was ready once, so there was a directory, and it is empty.
+    pub(super) fn has_lost(&self, id: u16) -> bool {
+        let member = self.config.members.get(usize::from(id));
+        let directory = member.and_then(|member| member.data_dir.as_ref());
+        self.config.replicas > 1
+            && self.record_path().exists()
+            && directory.is_some_and(|directory| !directory.join("ordain.json").exists())
+    }
+
     /// The cluster, of which nothing runs yet.
     pub(super) fn record(&self) -> Record {
         let (config, grid) = (&self.config, self.config.topology());
@@ -278,6 +287,18 @@ mod tests {
         refused(dir.path(), &other(|w| w.engine = Some("maat".into())), &["--engine calvin, not maat"]);
         refused(dir.path(), &other(|w| w.replication = Some(Replication::None)), &["sync, not none"]);
         refused(dir.path(), &other(|w| w.base_port = Some(1)), &["--base-port", "not 1"]);
+    }
+
+    #[test]
+    fn a_node_has_lost_its_data_only_if_the_cluster_has_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path(), &Wanted { base_port: Some(0), ..wanted(1, 3) }).unwrap();
+        assert!(!home.has_lost(1), "the first start");
+        home.note(&home.record()).unwrap();
+        assert!(home.has_lost(1));
+        fs::create_dir(dir.path().join("node-1")).unwrap();
+        fs::write(dir.path().join("node-1/ordain.json"), "{}").unwrap();
+        assert!(!home.has_lost(1) && home.has_lost(2) && !home.has_lost(3));
     }
 
     #[test]

@@ -193,6 +193,10 @@ impl Fleet {
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--config").arg(self.home.config_path());
         command.args(["--node", &id.to_string(), "--parent", &std::process::id().to_string()]);
+        if self.home.has_lost(id) {
+            eprintln!("node {id} has lost its data: it joins with an empty directory");
+            command.arg("--join");
+        }
         // What is set for one node must not reach all of them.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ORDAIN_") && name != "ORDAIN_LOG" {
@@ -321,7 +325,8 @@ impl Fleet {
         }
         let config = self.home.config_path();
         eprintln!(
-            "node {id} has ended; to start it again: ordain serve --config {} --node {id}: {how}",
+            "node {id} has ended; to start it again (with --join if its data are lost): ordain serve --config {} --node \
+             {id}: {how}",
             config.display()
         );
         anyhow::ensure!(

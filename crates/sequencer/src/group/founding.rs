@@ -84,7 +84,7 @@ impl<X> GroupLog<X> {
         }
         let Some(founding) = &mut self.founding else {
             // One that has joined and is not in yet knows nothing of the beginning.
-            if !has_begun && self.raft.store().members.voters.contains(&self.member.id()) {
+            if !has_begun && self.is_voter() {
                 self.tell_founding(from, out);
             }
             return;

@@ -61,11 +61,15 @@ const ASK_EVERY: u64 = 25;
 const NEARLY: u64 = 64;
 
 impl<X> GroupLog<X> {
+    /// Whether this member sees itself among the voters.
+    pub(super) fn is_voter(&self) -> bool {
+        self.raft.store().members.voters.contains(&self.member.id())
+    }
+
     /// A newcomer asks to be let in.
     pub(super) fn ask_to_join(&mut self, out: &mut Outbox<Message<X>>) {
         self.ticks += 1;
-        let is_in = self.raft.store().members.voters.contains(&self.member.id());
-        if is_in || self.member.generation == 0 || !self.ticks.is_multiple_of(ASK_EVERY) {
+        if self.is_voter() || self.member.generation == 0 || !self.ticks.is_multiple_of(ASK_EVERY) {
             return;
         }
         for node in self.settings.twins.iter().filter(|node| **node != self.member.node) {

@@ -694,8 +694,11 @@ impl<X: Send> Role for GroupLog<X> {
         report("ordain_group_term", raft.term as f64);
         report("ordain_group_is_leader", f64::from(u8::from(self.may_propose())));
         report("ordain_group_unfounded", self.unfounded() as f64);
+        let leader = Member::of(raft.leader_id).map_or(-1.0, |leader| f64::from(leader.node.0));
+        report("ordain_group_leader", leader);
         report("ordain_group_elections_won_total", self.counts.elections as f64);
         report("ordain_group_members", self.raft.store().members.voters.len() as f64);
+        report("ordain_group_is_voter", f64::from(u8::from(self.is_voter())));
         report("ordain_group_learners", self.raft.store().members.learners.len() as f64);
         report("ordain_group_last", raft.raft_log.last_index() as f64);
         report("ordain_group_commit", raft.raft_log.committed as f64);
