@@ -89,6 +89,8 @@ struct Submitted {
     tickets: Vec<Waiter>,
     left: usize,
     home: PartitionId,
+    /// None while it is being built, and on a node on its own: there nothing has to be asked again.
+    chunk: Option<Arc<Chunk>>,
     /// It is being built.
     is_open: bool,
 }
@@ -104,9 +106,11 @@ struct Waiter {
     may_be_led: bool,
 }
 
-/// From where no answer may come any more to what was asked before.
+/// From where no answer may come any more, or not for long, to what was asked before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
+    /// From nodes of these partitions an answer may be long in coming, and others could give it.
+    pub late: PartitionSet,
     /// From the nodes of these partitions to which requests went, and which were to answer.
     pub all: PartitionSet,
     /// From some node of these partitions: it may have been the one that led.
@@ -114,9 +118,15 @@ pub struct Owed {
 }
 
 impl Owed {
-    fn covers(&self, home: PartitionId, waiter: &Waiter) -> bool {
+    /// Whether a request has to be given up, or asked again if that does no harm.
+    fn is_lost(&self, home: PartitionId, waiter: &Waiter) -> bool {
         let is_in = |set: PartitionSet| set.contains(home) || set.contains(waiter.answers);
         is_in(self.all) || waiter.may_be_led && is_in(self.led)
+    }
+
+    /// Whether a request should be asked again if that does no harm.
+    fn is_late(&self, home: PartitionId, waiter: &Waiter) -> bool {
+        self.late.contains(home) || self.late.contains(waiter.answers)
     }
 }
 
@@ -251,7 +261,7 @@ impl Gateway {
         if index == 0 {
             chunk.number = ChunkNo(self.oldest.0 + self.submitted.len() as u64);
             let tickets = Vec::with_capacity(self.submitted.back().map_or(0, |last| last.tickets.len()));
-            self.submitted.push_back(Submitted { tickets, left: 0, home, is_open: true });
+            self.submitted.push_back(Submitted { tickets, left: 0, home, chunk: None, is_open: true });
         }
         let (number, bytes) = (chunk.number, chunk.bytes());
         let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
@@ -288,33 +298,51 @@ impl Gateway {
         if let Some(cluster) = &self.cluster {
             chunk.replica = cluster.replica;
         }
-        self.submitted[(chunk.number.0 - self.oldest.0) as usize].is_open = false;
-        self.closed.push_back((home, Arc::new(chunk)));
+        let chunk = Arc::new(chunk);
+        let submitted = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize];
+        submitted.is_open = false;
+        submitted.chunk = self.cluster.is_some().then(|| chunk.clone());
+        self.closed.push_back((home, chunk));
     }
 
-    /// Other nodes have lost what was under way. Reports every request that may have been among it as
+    /// Other nodes have lost what was under way, or cannot be reached. What only reads is asked again, and so is what
+    /// has a session: it takes effect once. Every other request that may have been among what was lost is reported as
     /// [`OutcomeStatus::Unknown`].
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
-        let mut given_up = Vec::new();
+        let mut lost = Vec::new();
         for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
-            if submitted.is_open {
-                continue;
-            }
-            let Submitted { tickets, left, home, .. } = submitted;
-            for (index, waiter) in (0..).zip(tickets) {
-                if owed.covers(*home, waiter) {
-                    given_up.extend(waiter.ticket.take().map(|ticket| (ChunkNo(number), index, ticket)));
+            let Submitted { tickets, left, home, chunk: Some(chunk), .. } = submitted else { continue };
+            for (index, waiter) in (0..).zip(&mut *tickets) {
+                let txn = &chunk.txns()[index as usize];
+                let may_repeat = txn.read_only || txn.call.session.is_some();
+                if owed.is_lost(*home, waiter) || may_repeat && owed.is_late(*home, waiter) {
+                    let again = may_repeat.then(|| chunk.clone());
+                    lost.extend(waiter.ticket.take().map(|ticket| (ChunkNo(number), index, ticket, again)));
                 }
             }
-            *left = submitted.tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
+            *left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
         }
-        for (number, index, ticket) in given_up {
-            self.dependents.remove(&(number, index));
-            self.outstanding -= 1;
-            let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-            done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+        for (number, index, ticket, again) in lost {
+            let dependent = self.dependents.remove(&(number, index));
+            let asked = again.and_then(|chunk| self.ask_again(ticket, &chunk, index));
+            match (asked, dependent) {
+                (Some(at), dependent) => _ = dependent.map(|dependent| self.dependents.insert(at, dependent)),
+                (None, _) => {
+                    self.outstanding -= 1;
+                    let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
+                    done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+                }
+            }
         }
         self.forget_finished();
+    }
+
+    /// Puts a transaction of a chunk that was submitted into another chunk.
+    fn ask_again(&mut self, ticket: Ticket, chunk: &Chunk, index: u32) -> Option<(ChunkNo, u32)> {
+        let txn = &chunk.txns()[index as usize];
+        let args = chunk.args(txn);
+        // It was planned before, so it is not refused now.
+        self.admit(ticket, txn.call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes))).ok()
     }
 
     fn forget_finished(&mut self) {

@@ -82,7 +82,12 @@ impl Ways {
         let PeerChange { node, state } = change;
         let mut owed = Owed::default();
         match state {
-            PeerState::Lost => _ = self.lost.entry(node).or_insert(Lost { since: now, is_given_up: false }),
+            PeerState::Lost => {
+                self.lost.entry(node).or_insert(Lost { since: now, is_given_up: false });
+                if self.topology.replicas > 1 && self.met.contains(&node) {
+                    owed.late.insert(self.topology.partition_of(node));
+                }
+            }
             PeerState::Back => _ = self.lost.remove(&node),
             PeerState::Fresh => {
                 self.lost.remove(&node);

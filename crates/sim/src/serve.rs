@@ -228,6 +228,8 @@ impl<S: System> Simulator<'_, S> {
             for (home, chunk) in std::mem::take(&mut self.doors[number].held) {
                 self.send_chunk(number, home, chunk);
             }
+            // What may have been lost and does no harm is asked again.
+            self.flush_soon(number);
         }
     }
 
