@@ -139,7 +139,7 @@ struct Session {
 enum NoAnswer {
     Broken(#[expect(dead_code, reason = "it is shown")] io::Error),
     /// The node has said that it does not know, or that it cannot.
-    Again(String),
+    Again(#[expect(dead_code, reason = "it is shown")] String),
 }
 
 impl Session {
