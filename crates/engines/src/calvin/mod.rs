@@ -33,6 +33,11 @@
 //! A node that is restarted does everything again and says everything again. Whoever has heard it before drops it; if
 //! it is not the same as before, one of the two has diverged, and the node stops.
 //!
+//! # Several replicas
+//!
+//! Twins execute the same order by themselves and tell each other nothing that they need. Now and then they compare
+//! their digests (the module `witness`), and one that has diverged takes itself out.
+//!
 //! # Departures from the paper
 //!
 //! - A slot goes only to those who need it, not to every active participant.
