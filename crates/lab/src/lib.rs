@@ -7,7 +7,7 @@
 //! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
 //! ours ([`server`]) or another's. They have in common the [stages](stage) of a run, the [`schedule`] of an open loop,
 //! and the [`tally`] of what was answered. [`meter`] tells apart where processor time goes, [`host`] is the machine,
-//! [`demand`] is what service demands say about machines with more cores.
+//! [`demand`] is what service demands say about machines with more cores, [`scale_out`] about clusters with more nodes.
 //!
 //! [`report`] is the JSON of the outer contract and the tables that people read, [`plot`] and [`html`] are the pictures
 //! and the page; [`progress`] is the line meanwhile, and [`interrupt`] is Ctrl-C.
@@ -29,6 +29,7 @@ pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod resp;
+pub mod scale_out;
 pub mod schedule;
 pub mod server;
 pub mod stage;

@@ -77,6 +77,56 @@ fn an_open_loop_keeps_its_rate_and_charges_for_what_is_late() {
 }
 
 #[test]
+fn a_cluster_is_driven_on_every_node_and_compared_with_nodes_that_are_apart() {
+    let line = "x --records-per-partition 300 --contention-index 0.1 --multi-partition 0.5 --nodes 2 --replication \
+                none,sync --against independent --clients 40 --txns 600 --durability ephemeral,os --no-ceiling";
+    let args = parse::<MicroKnobs>(line);
+    let report = measured(&args);
+    assert!(report.passed(), "{:?}", report.runs);
+    // Of each durability: none, its nodes apart, sync, and the same nodes apart.
+    assert_eq!(report.runs.len(), 8);
+    for run in &report.runs {
+        assert_eq!((run.nodes, run.threads, run.committed), (2, 1, 600), "{run:?}");
+        let replicas = run.params["replicas"].as_u64().unwrap() as usize;
+        assert_eq!(run.cpu_us_per_txn_by_node.len(), 2 * replicas, "{run:?}");
+        let is_apart = run.params["apart"] == true;
+        assert_eq!(run.cpu_us_per_txn.contains_key("network"), !is_apart, "{run:?}");
+        assert_eq!(run.checks.contains_key("replicas_agree"), replicas > 1, "{run:?}");
+        // Clients of every node of the first replica ask, so every such node plans.
+        let plans = |node: &std::collections::BTreeMap<String, f64>| node["gateway: plan"] > 0.0;
+        assert!(run.cpu_us_per_txn_by_node.iter().take(2).all(plans), "{run:?}");
+    }
+    let ratios = ratios::ratios(&report.runs);
+    let beside: Vec<&str> = ratios.iter().map(|ratio| ratio.what).collect();
+    assert_eq!(beside.iter().filter(|what| **what == "nodes apart").count(), 4, "{ratios:?}");
+    assert_eq!(beside.iter().filter(|what| **what == "replication none").count(), 2, "{ratios:?}");
+    assert!(ratios.iter().all(|ratio| ratio.per_cpu > 0.0), "{ratios:?}");
+}
+
+#[test]
+fn what_goes_from_node_to_node_is_as_late_as_was_asked_for() {
+    let line = "x --records 300 --ops-per-txn 2 --multi-partition 1 --nodes 2 --latency-us 20000 --clients 1 --txns 10 \
+                --durability ephemeral --no-ceiling";
+    let run = measured(&ycsb(line)).runs.remove(0);
+    assert!(run.passed() && run.latency_us.p50 >= 20_000, "{run:?}");
+}
+
+#[test]
+fn partitions_of_workloads_are_those_of_nodes() {
+    for (nodes, partitions) in [(2, 2), (3, 3), (3, 6), (4, 8), (7, 7)] {
+        let layout = ordain_model::Layout::even(nodes, 1).unwrap();
+        for slot in 0..ordain_model::key::SLOTS {
+            let counted = ordain_model::key::shard_of_slot(slot, partitions);
+            assert_eq!(
+                usize::from(layout.partition_of(slot).0),
+                counted * nodes / partitions,
+                "{nodes}, {partitions}"
+            );
+        }
+    }
+}
+
+#[test]
 fn fewer_clients_than_loops_ask_for_everything_there_is_to_ask_for() {
     let line = "x --records 100 --ops-per-txn 2 --threads 3 --durability ephemeral --no-ceiling --clients 1 --txns 50";
     let run = measured(&ycsb(line)).runs.remove(0);
@@ -146,8 +196,20 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
         ("x --clients 0", "--clients"),
         ("x --clients 100001", "--clients"),
         ("x --rate 0", "--rate"),
-        ("x --nodes 2", "--nodes 2"),
+        ("x --nodes 0", "--nodes must be"),
+        ("x --nodes 129", "--nodes must be"),
+        ("x --nodes 65 --threads 2", "at most 128 shards"),
+        ("x --nodes 64 --threads 2 --replicas 3", "384 event loops"),
+        ("x --nodes 2 --replicas 10", "--replicas must be"),
+        ("x --nodes 2 --replication async", "async is not built yet"),
+        ("x --nodes 2 --replicas 3 --replication none", "nothing would ever reach"),
+        ("x --nodes 2 --replicas 1 --replication sync", "nobody to agree with"),
+        ("x --nodes 2 --partitions 3", "on two nodes: say a multiple of 2"),
         ("x --latency-us 5", "--latency-us 5"),
+        ("x --nodes 2 --latency-us 1000001", "--latency-us must be at most"),
+        ("x --against independent", "--against independent compares clusters"),
+        ("x --nodes 2 --via resp", "ordain cluster up"),
+        ("x --nodes 2 --replay", "--replay is for one node"),
         ("x --txns 0", "--txns"),
         ("x --duration 0", "--duration"),
         ("x --warmup nan", "--warmup"),

@@ -9,11 +9,13 @@
 //! that a machine that gets slower favours none; medians and spreads are shown; the data are checked after each run.
 
 mod calvin;
+mod cluster;
 mod lab;
 mod ours;
 mod paxflow;
 mod qstore;
 mod registry;
+mod scale;
 mod told;
 mod tpcc;
 
@@ -22,6 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ordain_model::layout::MAX_SHARDS;
+use ordain_node::cluster::MAX_REPLICAS;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
 use serde::Serialize;
@@ -127,8 +131,9 @@ impl Need {
     pub fn is_met(self) -> bool {
         match self {
             Need::Engine(name) => name.parse::<Engine>().is_ok(),
-            Need::Nodes(nodes) => nodes <= 1,
-            Need::Replicas(replicas) => replicas <= 1,
+            // All of them run in this process, and what a machine cannot run is modelled.
+            Need::Nodes(nodes) => usize::from(nodes) <= MAX_SHARDS,
+            Need::Replicas(replicas) => replicas <= MAX_REPLICAS,
             Need::Part(_) | Need::Nothing(_) => false,
         }
     }
@@ -203,6 +208,13 @@ impl FigurePoint {
             rate: None,
             workload,
         };
+        FigurePoint { line: line.to_owned(), x, point }
+    }
+
+    /// Calvin on the nodes of a grid, with a thread each and nothing kept: what is between nodes is what is measured.
+    fn cluster(line: &str, x: f64, grid: Grid, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
+        let system = System::Embedded { engine: Engine::Calvin, durability: Durability::Ephemeral, grid };
+        let point = Point { system, threads: 1, clients, rate: None, workload };
         FigurePoint { line: line.to_owned(), x, point }
     }
 }

@@ -3,7 +3,7 @@
 //! An entry without an experiment cannot run in this version; its needs say why. One with an experiment may still have
 //! needs: then it runs in part, and says of which part.
 
-use super::{Experiment, Need, Paper, calvin, ours, paxflow, qstore, tpcc};
+use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, tpcc};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +77,11 @@ use Paper::{Calvin, FwKv, Ours, PaxFlow, QStore, Regions};
 const DRAWING: Need = Nothing("a drawing");
 const EXAMPLE: Need = Nothing("an example of an execution");
 const CHECKPOINTS: Need = Part("checkpoints");
-const DELAY: Need = Part("injected delay between nodes");
 const PSI: [Need; 4] = [Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
-const FRESH: [Need; 4] = [Engine("fwkv"), Engine("walter"), Nodes(20), DELAY];
+const FRESH: [Need; 3] = [Engine("fwkv"), Engine("walter"), Nodes(20)];
 const REGIONS: [Need; 3] = [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
-const REGIONS_APART: [Need; 5] =
-    [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2), DELAY];
+const REGIONS_APART: [Need; 4] =
+    [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
 const DENEVA: [Need; 7] = [
     Engine("qstore"),
     Engine("no-wait"),
@@ -102,8 +101,9 @@ pub static FIGURES: [Figure; 55] = [
         "calvin-2",
         "Figure 2",
         "Latency by replication mode, in one data centre and in three",
-        &[Nodes(4), Replicas(3), DELAY],
-    ),
+        &[Nodes(4), Replicas(3), Part("replication async")],
+    )
+    .by(&cluster::Figure2, "none and sync, delays injected"),
     figure(
         Calvin,
         "calvin-disk",
@@ -120,16 +120,17 @@ pub static FIGURES: [Figure; 55] = [
     )
     .by(&calvin::Figure3, "the line without a checkpoint"),
     figure(Calvin, "calvin-4", "Figure 4", "TPC-C New Order throughput, 1 to 100 nodes", &[Nodes(100)])
-        .by(&tpcc::Calvin4, "one node, service demands and X(c)"),
+        .by(&tpcc::Calvin4, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
     figure(Calvin, "calvin-5", "Figure 5", "Microbenchmark throughput, 1 to 100 nodes", &[Nodes(100)])
-        .by(&calvin::Figure5, "one node, service demands and X(c)"),
+        .by(&calvin::Figure5, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
     figure(
         Calvin,
         "calvin-6",
         "Figure 6",
         "Slowdown of multi-partition transactions by contention, beside two-phase commit",
-        &[Nodes(8), Engine("no-wait"), DELAY],
-    ),
+        &[Nodes(8), Engine("no-wait")],
+    )
+    .by(&cluster::Figure6, "Calvin for real, two-phase commit as the paper's model"),
     figure(PaxFlow, "paxflow-1", "Figure 1", "How transactions go through Calvin and PaxFlow", &[DRAWING]),
     figure(
         PaxFlow,
@@ -213,7 +214,7 @@ pub static FIGURES: [Figure; 55] = [
         "qstore-b",
         "qstore.md, ours B",
         "Planning ahead, by delay between nodes and batch size",
-        &[Engine("qstore"), Nodes(4), DELAY],
+        &[Engine("qstore"), Nodes(4)],
     ),
     figure(
         QStore,
@@ -360,6 +361,11 @@ mod tests {
             state("calvin-3").starts_with("runs: the line without a checkpoint; the rest needs checkpoints")
         );
         assert_eq!(state("ours-ceiling"), "runs: Calvin on one node");
-        assert!(Need::Engine("calvin").is_met() && Need::Nodes(1).is_met() && !Need::Nodes(2).is_met());
+        assert!(Need::Engine("calvin").is_met() && Need::Nodes(100).is_met());
+        assert!(!Need::Nodes(129).is_met() && Need::Replicas(3).is_met() && !Need::Replicas(10).is_met());
+        assert_eq!(
+            state("calvin-2"),
+            "runs: none and sync, delays injected; the rest needs replication async"
+        );
     }
 }

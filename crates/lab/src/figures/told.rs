@@ -39,6 +39,11 @@ impl Measured {
         Series::repeated(line, &points)
     }
 
+    /// The runs of some lines only.
+    pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Measured {
+        Measured { runs: self.runs.iter().filter(|(line, _, _)| is_wanted(line)).cloned().collect() }
+    }
+
     /// All lines as series.
     pub fn all_series(&self, value: impl Fn(&Run) -> f64) -> Vec<Series> {
         self.lines().into_iter().map(|line| self.series(line, &value)).collect()

@@ -109,11 +109,50 @@ fn a_server_that_dies_ends_the_run_with_what_was_measured() {
 }
 
 #[test]
+fn a_cluster_in_one_process_runs_and_is_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("r.json");
+    let words = "bench micro --nodes 2 --replicas 3 --records-per-partition 300 --contention-index 0.1 --multi-partition \
+                 0.5 --clients 20 --txns 400 --durability fsync --against independent --no-ceiling";
+    let ended = run(words, &["--json", json.to_str().unwrap()]);
+    let runs = runs(&ended, &json);
+    let [cluster, apart] = &runs[..] else { panic!("{runs:?}") };
+    for run in [cluster, apart] {
+        assert_eq!((&run["nodes"], &run["committed"]), (&2.into(), &400.into()), "{run}");
+    }
+    assert_eq!(
+        (&cluster["params"]["replication"], &apart["params"]["apart"]),
+        (&"sync".into(), &true.into())
+    );
+    assert_eq!(cluster["checks"]["replicas_agree"], "pass", "{cluster}");
+    assert_eq!(cluster["cpu_us_per_txn_by_node"].as_array().unwrap().len(), 6);
+    let told = ended.stdout.join("\n");
+    assert!(told.contains("throughput at equal processor time") && told.contains("nodes apart"), "{told}");
+}
+
+#[test]
+fn a_figure_of_clusters_has_the_papers_number_beside_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("figures");
+    let ended = run("lab run calvin-2 --quick --out", &[out.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let figure: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("calvin-2.json")).unwrap()).unwrap();
+    let text = figure.to_string();
+    for said in ["sync, three data centres", "async is not built", "not affected by the mode"] {
+        assert!(text.contains(said), "{said} is not in {text}");
+    }
+    assert!(std::fs::read_to_string(out.join("index.html")).unwrap().contains("calvin-2"));
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_runs() {
     for (words, said) in [
         ("bench ycsb --theta 1", "theta"),
         ("bench ycsb --partitions 2 --multi-partition 0.5 --partitions-per-txn 3", "partitions_per_txn"),
         ("bench ycsb --clients 0", "--clients"),
+        ("bench ycsb --nodes 64 --threads 3", "at most 128 shards"),
+        ("bench ycsb --nodes 2 --replication async", "not built yet"),
         ("bench tpcc --warehouses 0", "warehouses"),
         ("bench micro --contention-index 0", "contention"),
         ("bench append --fails 2", "fails"),

@@ -1,0 +1,231 @@
+//! Scale-out, for the Calvin paper's Figures 4 and 5: what transactions cost nodes is measured on one, two and four of
+//! them, and a model plays clusters of up to a hundred with these demands.
+
+use std::sync::Arc;
+
+use ordain_workload::Workload;
+
+use super::{FigurePoint, Measured, Shape, Told};
+use crate::embedded::Grid;
+use crate::html::{Cell, Table};
+use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
+use crate::scale_out::Model;
+
+/// A line of a figure: a workload on any number of nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Its name.
+    pub name: &'static str,
+    /// The share of transactions on two nodes.
+    pub multi: f64,
+    /// One over the number of hot records of a node.
+    pub contention_index: f64,
+}
+
+/// What a line's name begins with when it is measured on clusters.
+const ON_NODES: &str = "on nodes: ";
+/// How many nodes are measured.
+const NODES: [u16; 3] = [1, 2, 4];
+/// How many are played.
+const PLAYED: [usize; 12] = [1, 2, 4, 6, 8, 10, 16, 20, 40, 60, 80, 100];
+/// The eighth node is the paper's slow instance.
+const SLOW: (usize, f64) = (7, 0.8);
+/// How long it takes from one node's transactions to another's in the paper's cluster, one way (section 6.3).
+const LINK_US: f64 = 2_000.0;
+const CLIENTS: usize = 1_000;
+
+/// Whether a line was measured on clusters.
+pub fn is_on_nodes(line: &str) -> bool {
+    line.starts_with(ON_NODES)
+}
+
+/// What has to be measured for a line; `workload` is that of so many nodes, of which a share uses two.
+pub fn points(
+    line: &Line,
+    workload: impl Fn(u16, f64) -> anyhow::Result<Arc<dyn Workload>>,
+) -> anyhow::Result<Vec<FigurePoint>> {
+    let name = format!("{ON_NODES}{}", line.name);
+    let point = |&nodes: &u16| {
+        let multi = if nodes > 1 { line.multi } else { 0.0 };
+        let workload = workload(nodes, multi)?;
+        Ok(FigurePoint::cluster(&name, f64::from(nodes), Grid::of(nodes), CLIENTS, workload))
+    };
+    NODES.iter().map(point).collect()
+}
+
+/// A line's demands, and what the model makes of them.
+#[derive(Clone, Debug)]
+struct Played {
+    line: Line,
+    /// Processor microseconds for each transaction on one node, two and four.
+    demands: Vec<(u16, f64)>,
+    /// Transactions a second of a node, by the number of nodes.
+    per_node: Vec<(f64, f64)>,
+    /// The same, if no node were slow.
+    even: Vec<(f64, f64)>,
+}
+
+impl Played {
+    fn of(line: Line, measured: &Measured) -> Option<Played> {
+        let name = format!("{ON_NODES}{}", line.name);
+        let demand = |&nodes: &u16| (nodes, measured.demands(&name, f64::from(nodes)).sum_us());
+        let demands: Vec<(u16, f64)> = NODES.iter().map(demand).collect();
+        if demands.iter().any(|(_, us)| *us <= 0.0) {
+            return None;
+        }
+        let play = |slow: Option<(usize, f64)>| {
+            let rate = |&nodes: &usize| {
+                (nodes as f64, model(&line, &demands, nodes, slow).txn_per_s() / nodes as f64)
+            };
+            PLAYED.iter().map(rate).collect()
+        };
+        let (per_node, even) = (play(Some(SLOW)), play(None));
+        Some(Played { line, demands, per_node, even })
+    }
+
+    fn at(&self, nodes: f64) -> f64 {
+        self.per_node.iter().find(|(at, _)| *at == nodes).map_or(0.0, |(_, rate)| *rate)
+    }
+}
+
+/// The model of a line on so many nodes. A transaction on one node costs what it costs where there is one; what all the
+/// others cost more is put down to those on two. Beyond what was measured the largest cluster's demands are taken.
+fn model(line: &Line, demands: &[(u16, f64)], nodes: usize, slow: Option<(usize, f64)>) -> Model {
+    let demand = |nodes: usize| {
+        let known = demands.iter().rev().find(|(measured, _)| usize::from(*measured) <= nodes);
+        known.map_or(0.0, |(_, us)| *us)
+    };
+    let single_us = demand(1);
+    let multi_us = (demand(nodes) - (1.0 - line.multi) * single_us) / (2.0 * line.multi);
+    let mut speeds = vec![1.0; nodes];
+    if let Some((number, speed)) = slow
+        && let Some(node) = speeds.get_mut(number)
+    {
+        *node = speed;
+    }
+    Model {
+        speeds,
+        single_us,
+        // Noise may not make it cheaper than half of what one node needs for all of it.
+        multi_us: multi_us.max(single_us / 2.0),
+        multi: line.multi,
+        contention_index: line.contention_index,
+        link_us: LINK_US,
+        epoch_us: 5_000.0,
+        clients: 2_000,
+        watched_us: 100_000.0,
+        seed: 1,
+    }
+}
+
+/// Adds to what one node has told: the picture of up to a hundred nodes, the demands, and whether the shape is the
+/// paper's. The first line is that of low contention, the last that of high.
+pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
+    let played: Vec<Played> = lines.iter().filter_map(|line| Played::of(*line, measured)).collect();
+    told.shapes.extend(shapes(lines, &played));
+    if played.is_empty() {
+        return;
+    }
+    let mut series: Vec<Series> = Vec::new();
+    for Played { line, per_node, even, .. } in &played {
+        series.push(Series::model(format!("{}, one node at 0.8", line.name), per_node.clone()));
+        series.push(Series::reference(format!("{}, all alike", line.name), even.clone()));
+    }
+    let plot = |title: String, series| Plot {
+        title,
+        subtitle: "a model with the demands measured on 1, 2 and 4 nodes; a core a node".to_owned(),
+        x: Axis::new("nodes", "", Scale::Linear),
+        y: Axis::throughput(),
+        kind: Kind::Lines,
+        series,
+        notes: Vec::new(),
+    };
+    let total = |played: &Played| {
+        let points = played.per_node.iter().map(|(nodes, rate)| (*nodes, nodes * rate)).collect();
+        Series::model(played.line.name, points)
+    };
+    told.plots.insert(0, plot(format!("{title}, each node"), series));
+    told.plots.insert(1, plot(format!("{title}, all nodes"), played.iter().map(total).collect()));
+    told.tables.insert(0, demands_table(&played));
+    told.notes.push(format!(
+        "1 to 100 nodes are a discrete-event model, not a measurement: processor time for each transaction was measured \
+         on 1, 2 and 4 nodes that shared this machine, and beyond 4 it is taken to stay; epochs, locks, remote reads and \
+         clients are played. Each node has one core, {} ms lie between two (the paper's 2 ms), and the eighth is as slow \
+         as the paper's slow instance is thought to be (0.8).",
+        LINK_US / 1e3
+    ));
+}
+
+fn demands_table(played: &[Played]) -> Table {
+    let mut table =
+        Table::new("Measured: processor microseconds of all nodes for each transaction").text_column("line");
+    for nodes in NODES {
+        table = table.number_column(&format!("{nodes} nodes"));
+    }
+    for Played { line, demands, .. } in played {
+        let mut row = vec![Cell::text(line.name)];
+        row.extend(demands.iter().map(|(_, us)| Cell::number(format!("{us:.2}"))));
+        table.row(row);
+    }
+    table
+}
+
+fn shapes(lines: &[Line], played: &[Played]) -> Vec<Shape> {
+    const DROP: &str = "a sharp drop of each node's throughput from 1 node to 2: to 0.85 or less";
+    const STEP: &str = "a step between 6 and 8 nodes, where the slow one is added, and none without it";
+    const FLAT: &str = "at low contention flat within 10% from 10 to 100 nodes";
+    const LONGER: &str =
+        "at high contention the decline goes on for longer: less is left at 100 nodes of what was at 10";
+    let (Some(low), Some(high)) = (played.first(), played.last()) else {
+        return [DROP, STEP, FLAT, LONGER].map(|must| Shape::unknown(must, "not measured")).into();
+    };
+    let ratio = |line: &Played, to: f64, from: f64| line.at(to) / line.at(from);
+    let even = |nodes: f64| low.even.iter().find(|(at, _)| *at == nodes).map_or(0.0, |(_, rate)| *rate);
+    let drop = ratio(low, 2.0, 1.0);
+    let (step, without) = (ratio(low, 8.0, 6.0), even(8.0) / even(6.0));
+    let tail = Series::model(
+        low.line.name,
+        low.per_node.iter().copied().filter(|(nodes, _)| *nodes >= 10.0).collect(),
+    );
+    let mut shapes = vec![
+        Shape::new(DROP, drop <= 0.85, format!("{}: x {drop:.2}", low.line.name)),
+        Shape::new(STEP, step <= 0.95 && without >= 0.95, format!("x {step:.2}; all alike x {without:.2}")),
+        Shape::flat(FLAT, &tail, 0.1),
+    ];
+    if lines.len() > 1 && played.len() == lines.len() {
+        let (low_left, high_left) = (ratio(low, 100.0, 10.0), ratio(high, 100.0, 10.0));
+        let ours = format!(
+            "{low_left:.2} left at low contention, {high_left:.2} at high ({} a node)",
+            si(high.at(100.0))
+        );
+        shapes.push(Shape::new(LONGER, high_left < low_left - 0.02, ours));
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: Line = Line { name: "low", multi: 0.1, contention_index: 0.0001 };
+
+    #[test]
+    fn what_clusters_cost_more_is_put_down_to_transactions_on_two_nodes() {
+        let demands = [(1, 10.0), (2, 15.0), (4, 16.0)];
+        let multi = |nodes| model(&LINE, &demands, nodes, None).multi_us;
+        assert!((multi(2) - 30.0).abs() < 1e-9 && (multi(4) - 35.0).abs() < 1e-9);
+        assert_eq!(multi(100), multi(4), "beyond what was measured nothing is made up");
+        assert_eq!(model(&LINE, &[(1, 10.0), (2, 5.0)], 2, None).multi_us, 5.0);
+        let speeds = model(&LINE, &demands, 8, Some(SLOW)).speeds;
+        assert_eq!((speeds[6], speeds[7]), (1.0, 0.8));
+        assert!(model(&LINE, &demands, 6, Some(SLOW)).speeds.iter().all(|speed| *speed == 1.0));
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_known() {
+        let mut told = Told::default();
+        tell(&mut told, &[LINE], &Measured::default(), "t");
+        assert_eq!((told.shapes.len(), told.plots.len()), (4, 0));
+        assert!(told.shapes.iter().all(|shape| shape.holds.is_none()));
+    }
+}
