@@ -298,6 +298,14 @@ fn obstacles(about: &About, samples: &Samples, command: &Command, links: &[PeerS
     found
 }
 
+/// Whether a node has yet to be let into its group: it may answer, but its partition does not count on it, so that no
+/// other node should be stopped.
+fn is_joining(samples: &Samples) -> bool {
+    samples.contains_key("ordain_group_is_voter") && Observed::max(samples, "ordain_group_is_voter") == 0.0
+}
+
+const JOINING: &str = "this node is joining and not let in yet";
+
 /// What a node has not got that it needs.
 fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
     let mut found = Vec::new();
@@ -307,10 +315,7 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
             "the nodes of partition {partition} have not all met yet, which they must once: start them"
         ));
     }
-    if samples.contains_key("ordain_group_is_voter") && Observed::max(samples, "ordain_group_is_voter") == 0.0
-    {
-        found.push("this node is joining and not let in yet".to_owned());
-    }
+    found.extend(is_joining(samples).then(|| JOINING.to_owned()));
     let lacking = Observed::max(samples, "ordain_courier_lacking_epoch");
     if lacking > 0.0 {
         let remedy = match place.cluster.replicas {
@@ -339,7 +344,10 @@ fn not_ready(answer: io::Result<String>, obstacles: &[String]) -> String {
 async fn readyz(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     // A transaction over the whole table, all partitions: if that is answered, everything between works.
     match observed.ask("DBSIZE").await {
-        Ok(answer) if answer.starts_with(':') => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(answer) if answer.starts_with(':') => match is_joining(&observed.samples()) {
+            true => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {JOINING}\n")),
+            false => (StatusCode::OK, "ready\n".to_owned()),
+        },
         answer => {
             let samples = observed.samples();
             let command = Command::of(&observed.about, &samples);
@@ -355,8 +363,10 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
     let digest = answer.as_ref().ok().and_then(|a| a.strip_prefix('+').map(str::to_owned));
     let samples = observed.samples();
     let (command, links) = (Command::of(about, &samples), about.links.peers());
-    let not_ready =
-        digest.is_none().then(|| not_ready(answer, &obstacles(about, &samples, &command, &links)));
+    let not_ready = match &digest {
+        Some(_) => is_joining(&samples).then(|| JOINING.to_owned()),
+        None => Some(not_ready(answer, &obstacles(about, &samples, &command, &links))),
+    };
     let epoch = Observed::sum(&samples, "ordain_sequencer_epoch");
     // The shards know of epochs with something in them, the courier of all.
     let of_all = samples.contains_key("ordain_courier_progress_epoch");

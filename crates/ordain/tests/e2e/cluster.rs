@@ -305,3 +305,58 @@ fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
     assert_eq!(cluster.client(0).run("GET c").text(), "6");
     cluster.stop();
 }
+
+/// Kills a node, takes its data away, and has a new one join in its place; then does without another.
+fn replace_a_node(partitions: &str, lost: usize, next: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster =
+        Cluster::start(dir.path(), &["--partitions", partitions, "--replicas", "3", "--threads", "1"]);
+    let write = |client: &mut Client, round: usize| {
+        let pairs: Vec<String> = (0..40).flat_map(|i| [format!("key:{i}"), format!("{round}:{i}")]).collect();
+        let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+        client.call(&words) == Reply::ok()
+    };
+    let elsewhere = (0..cluster.nodes().len()).find(|node| *node != lost && *node != next).unwrap();
+    let mut client = cluster.client(elsewhere);
+    (0..50).for_each(|round| assert!(write(&mut client, round)));
+    cluster.kill(lost);
+    until("it is gone", || TcpStream::connect(cluster.address(lost, "resp")).is_err());
+    fs::remove_dir_all(dir.path().join(format!("node-{lost}"))).unwrap();
+    until("writes go on", || write(&mut client, 50));
+
+    let config = dir.path().join("cluster.toml");
+    let serve = |more: &[&str]| {
+        let mut command =
+            ordain(["serve", "--node", &lost.to_string(), "--config", config.to_str().unwrap()]);
+        command.args(more);
+        command
+    };
+    // As who it was it must not come back: it would have forgotten what the others count on.
+    run(serve(&[])).fails_with(&["it has lost what it had", "--join"]);
+    run(serve(&["--join"])).refused_with(&["holds", "empty the directory"]);
+    fs::remove_dir_all(dir.path().join(format!("node-{lost}"))).unwrap();
+    let joined = Process::spawn(serve(&["--join"]));
+    assert!(joined.line_within(DEADLINE).unwrap().starts_with("ready "));
+    (51..60).for_each(|round| assert!(write(&mut client, round)));
+    until("it is ready", || http(cluster.address(lost, "admin"), "/readyz").0 == 200);
+    until("all is well", || status(dir.path()).0.code == Some(0));
+    assert_eq!(status(dir.path()).1["digests"], "equal");
+
+    // It counts: the others would be no majority without it.
+    cluster.kill(next);
+    until("writes go on", || write(&mut client, 60));
+    assert_eq!(cluster.client(lost).run("GET key:7").text(), "60:7");
+    joined.signal(Signal::TERM);
+    assert_eq!(joined.wait().code, Some(0));
+    cluster.stop();
+}
+
+#[test]
+fn an_empty_node_joins_in_place_of_a_dead_one() {
+    replace_a_node("1", 1, 0);
+}
+
+#[test]
+fn an_empty_node_of_several_partitions_joins_too() {
+    replace_a_node("2", 3, 1);
+}
