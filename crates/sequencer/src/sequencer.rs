@@ -140,6 +140,8 @@ struct Twins {
     queued: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those that were passed on and not seen since, with the time, oldest first.
     passed_on: VecDeque<(Micros, Arc<Chunk>)>,
+    /// Those of them that are to be passed on again, a few at a time: a link does not hold them all.
+    again: VecDeque<(Micros, Arc<Chunk>)>,
 }
 
 impl Twins {
@@ -156,7 +158,10 @@ impl Twins {
             agreed.insert(id);
         }
         if !agreed.is_empty() {
-            self.passed_on.retain(|(_, chunk)| !agreed.contains(&(chunk.gateway, chunk.number)));
+            let is_open =
+                |(_, chunk): &(Micros, Arc<Chunk>)| !agreed.contains(&(chunk.gateway, chunk.number));
+            self.passed_on.retain(is_open);
+            self.again.retain(is_open);
         }
     }
 }
@@ -175,6 +180,10 @@ struct Counts {
 const LINGER: TimerId = TimerId(1);
 const PAUSE: TimerId = TimerId(2);
 const PAUSE_FOR: Micros = Micros::from_millis(5);
+/// What is passed on again goes on its way in pieces of about so many bytes.
+const AGAIN: TimerId = TimerId(3);
+const AGAIN_EVERY: Micros = Micros::from_millis(2);
+const AGAIN_BYTES: usize = 16 << 10;
 
 impl<X> Sequencer<X> {
     /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
@@ -223,7 +232,7 @@ impl<X> Sequencer<X> {
 
     fn submit(&mut self, now: Now, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         if let Leader::Other(node) = self.leader {
-            return self.pass_on(now, node, chunk, out);
+            return self.pass_on((now, now.elapsed), node, chunk, out);
         }
         if let Some(twins) = &mut self.twins
             && !twins.queued.insert((chunk.gateway, chunk.number))
@@ -380,7 +389,7 @@ impl<X> Sequencer<X> {
         if let Leader::Other(node) = leader {
             self.waiting_txns = 0;
             for chunk in std::mem::take(&mut self.waiting) {
-                self.pass_on(now, node, chunk, out);
+                self.pass_on((now, now.elapsed), node, chunk, out);
             }
             if self.reached > self.epoch {
                 out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
@@ -388,17 +397,40 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whoever led may not have come to what was passed on to it.
+    /// Whoever led may not have come to what was passed on to it: some of it goes on its way again.
     fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(twins) = &mut self.twins else { return };
-        let again = std::mem::take(&mut twins.passed_on);
-        for (_, chunk) in again.into_iter().filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE) {
-            self.submit(now, chunk, out);
+        twins.again.append(&mut twins.passed_on);
+        self.go_on_passing(now, out);
+    }
+
+    fn go_on_passing(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let mut bytes = 0;
+        while self.leader != Leader::Nobody
+            && bytes < AGAIN_BYTES
+            && let Some((at, chunk)) = self.twins.as_mut().and_then(|twins| twins.again.pop_front())
+        {
+            if now.elapsed.since(at) < Twins::PATIENCE {
+                bytes += chunk.bytes();
+                match self.leader {
+                    Leader::Other(node) => self.pass_on((now, at), node, chunk, out),
+                    Leader::Me | Leader::Nobody => self.submit(now, chunk, out),
+                }
+            }
+        }
+        if self.twins.as_ref().is_some_and(|twins| !twins.again.is_empty()) {
+            out.set_timer(AGAIN, AGAIN_EVERY);
         }
     }
 
     /// Another leads: it is for that one to put the chunk in a batch.
-    fn pass_on(&mut self, now: Now, node: NodeId, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+    fn pass_on(
+        &mut self,
+        (now, since): (Now, Micros),
+        node: NodeId,
+        chunk: Arc<Chunk>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         // The house's own are made again by the leader.
         if chunk.gateway == GatewayId::HOUSE {
             return;
@@ -408,7 +440,7 @@ impl<X> Sequencer<X> {
             twins.queued.remove(&(chunk.gateway, chunk.number));
             let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
             while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
-            twins.passed_on.push_back((now.elapsed, chunk.clone()));
+            twins.passed_on.push_back((since, chunk.clone()));
         }
         out.send(Address { node, ..self.neighbours.me }, Front::Submit(chunk));
     }
@@ -585,6 +617,7 @@ impl<X: Send> Role for Sequencer<X> {
                 )),
             },
             Event::Timer(PAUSE) => self.pausing = false,
+            Event::Timer(AGAIN) => self.go_on_passing(now, out),
             Event::Timer(LINGER) => {
                 self.lingering = false;
                 if self.may_close() {
