@@ -366,6 +366,8 @@ mod tests {
     #[test]
     fn seeds_of_clusters_with_twins_are_sound() {
         demand_sound(&["--partitions", "1", "--replicas", "3"], 5000..5015);
+        // What was passed on again to a leader met anew was more than the link held, for ever.
+        demand_sound(&["--partitions", "1", "--replicas", "3"], 7049..7050);
         demand_sound(&["--partitions", "2", "--replicas", "3"], 5100..5115);
         demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "bank"], 5200..5208);
     }
