@@ -91,7 +91,8 @@ impl Client {
     /// What the log keeps of a chunk must be the same chunk, without what only reads.
     pub fn check_log(&self, chunk: &Chunk) {
         let txn = &chunk.txns()[0];
-        let decoded = Chunk::decode(&self.registry, GatewayId(0), chunk.logged().to_vec(), Vec::new()).unwrap();
+        let decoded =
+            Chunk::decode(&self.registry, GatewayId(0), chunk.logged().to_vec(), Vec::new()).unwrap();
         if txn.read_only {
             assert!(decoded.txns().is_empty());
             return;

@@ -132,13 +132,16 @@ impl Grid {
     }
 }
 
+/// The meters of a loop's actors, by what they measure.
+pub(super) type Meters = Vec<(&'static str, Meter)>;
+
 /// A node, ready to be given its clients and to be started.
 pub(super) struct Site {
     pub place: Place,
     pub settings: NodeSettings,
     pub disk: Option<Disk>,
     /// A loop for each shard, and the meters of its roles.
-    pub loops: Vec<(LoopSpec<Message>, Vec<(&'static str, Meter)>)>,
+    pub loops: Vec<(LoopSpec<Message>, Meters)>,
     /// The other nodes that it belongs with.
     pub peers: Vec<NodeId>,
 }
