@@ -69,6 +69,8 @@ pub struct NodeSettings {
     pub segment_bytes: u64,
     /// The sequencer's knobs.
     pub sequencer: ordain_sequencer::Settings,
+    /// How much its courier keeps for the nodes of a partition that are behind, bytes.
+    pub kept_max: usize,
     /// About how many bytes its courier sends again or writes at once.
     pub piece: usize,
     /// Most transactions under way in a shard.
@@ -89,6 +91,7 @@ impl Default for NodeSettings {
             generation: 0,
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
+            kept_max: 256 << 20,
             piece: 1 << 20,
             window: 2000,
             bugs: Bugs::NONE,
@@ -194,7 +197,7 @@ impl NodeSettings {
             me: self.at(places::COURIER),
             sequencer: self.at(places::SEQUENCER),
             shards: self.own_shards(),
-            kept_max: KEPT_MAX,
+            kept_max: self.kept_max,
             piece: self.piece,
             bugs: self.bugs,
         };
@@ -225,9 +228,6 @@ impl NodeSettings {
         shards.collect()
     }
 }
-
-/// How much a courier keeps for the nodes of a partition that are behind, bytes.
-const KEPT_MAX: usize = 256 << 20;
 
 /// The roles of a node, ready to run.
 pub struct Assembly {

@@ -113,6 +113,10 @@ impl CalvinSystem {
             identity: b"simulated".to_vec(),
             // Small, so that segments change hands all the time.
             segment_bytes: 64 << 10,
+            // So little that a node which is away for a while has to read the journal of a twin.
+            kept_max: if seed % 3 == 0 { 2 << 10 } else { 256 << 20 },
+            // Links have room for several at least.
+            piece: 8 << 10,
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
             bugs,
@@ -391,6 +395,21 @@ mod tests {
             assert_eq!(a, b);
             assert_eq!(first, second);
         }
+    }
+
+    #[test]
+    fn nodes_lose_their_disks_and_come_back() {
+        let mut lost = 0;
+        for (partitions, replicas, seeds) in [(1, 3, 9000..9012), (2, 3, 9100..9112)] {
+            let flags = args(&["--faults", "loss,crash", "--shards", "1"]);
+            let args = SimArgs { partitions, replicas, ..flags };
+            for seed in seeds {
+                let report = simulate(&args, seed, None).unwrap();
+                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+                lost += report.counts.disks_lost;
+            }
+        }
+        assert!(lost > 5, "only {lost} disks were lost");
     }
 
     /// Nobody has to compare digests in the end: a replica that has diverged says so itself.
