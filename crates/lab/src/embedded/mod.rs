@@ -3,7 +3,7 @@
 //! A run has one node, or a whole cluster in this process, whose nodes talk over TCP as they do anywhere ([`Grid`]).
 //! Each loop of a node holds a shard and, in place of the front door, an edge with a gateway and a population of
 //! clients. A client has one transaction under way. In a closed loop it asks for the next as soon as it is answered;
-//! in an open one clients ask when a [`Schedule`] says so, and a request that finds no client free is late from then
+//! in an open one clients ask when a `Schedule` says so, and a request that finds no client free is late from then
 //! on. What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
 //!
 //! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain, audit.
