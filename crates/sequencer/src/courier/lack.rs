@@ -49,9 +49,14 @@ impl Lack {
         self.by.insert(node, epoch);
     }
 
-    /// A node cannot be asked again, or will be asked anew.
+    /// A new stream has begun to a node, which will be asked anew.
     pub fn drop(&mut self, node: NodeId) {
         self.by.remove(&node);
+        self.leave(node);
+    }
+
+    /// A node cannot be reached: if it is the one whose journal is read, another will have to do.
+    pub fn leave(&mut self, node: NodeId) {
         if self.reading.is_some_and(|reading| reading.twin == node) {
             self.reading = None;
         }

@@ -610,11 +610,13 @@ impl<X: Letter> Courier<X> {
             return;
         }
         if state == PeerState::Lost {
+            // The stream may be the same when it is back: whoever waits for an answer then still does.
             self.lost.insert(node);
+            self.lack.leave(node);
         } else {
             self.lost.remove(&node);
         }
-        if state != PeerState::Back {
+        if state == PeerState::Fresh {
             // What was asked may not have arrived, nor the answer.
             self.lack.drop(node);
             self.owed.retain(|(_, to, _)| *to != node);

@@ -364,6 +364,21 @@ fn what_is_sent_again_comes_in_pieces() {
     assert_eq!(shown(&live), ["1: 0..42", "2: 41..42 full"]);
 }
 
+#[test]
+fn what_is_owed_to_a_node_that_is_lost_and_back_is_still_owed() {
+    let mut desk = Desk::new(Some(MemoryDirectory::new()));
+    for (state, owed) in [(PeerState::Lost, 1), (PeerState::Fresh, 0)] {
+        desk.hear(1, Post::Letter { to: 0, letter: Note(9, 9) });
+        desk.hear(1, Post::Pause);
+        desk.change(1, state);
+        if state == PeerState::Lost {
+            desk.change(1, PeerState::Back);
+        }
+        let sent = desk.disk_is_done();
+        assert_eq!(sent.iter().filter(|said| matches!(said, (1, Post::Continue))).count(), owed);
+    }
+}
+
 /// A node that has received what others keep no more reads the journal of its twin, a piece at a time, each when the one
 /// before is on its disk.
 #[test]
@@ -447,6 +462,7 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
     assert_eq!(shown(&desk.event(Event::Timer(TimerId(3)))), [fetch]);
     // The one that has forgotten it begins anew: it will say so again.
     desk.change(1, PeerState::Lost);
+    desk.change(1, PeerState::Fresh);
     let mut lacking = None;
     desk.courier.gauges(&mut |name, value| {
         lacking = lacking.or((name == "ordain_courier_lacking_epoch").then_some(value));
