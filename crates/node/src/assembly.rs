@@ -71,7 +71,7 @@ pub struct NodeSettings {
     pub sequencer: ordain_sequencer::Settings,
     /// How much its courier keeps for the nodes of a partition that are behind, bytes.
     pub kept_max: usize,
-    /// About how many bytes its courier sends again or writes at once.
+    /// About how many bytes are sent again at once, by its courier or its log.
     pub piece: usize,
     /// Most transactions under way in a shard.
     pub window: usize,
@@ -149,7 +149,12 @@ impl NodeSettings {
 
     fn group_settings(&self) -> GroupSettings {
         let twins = self.topology.group(self.partition()).collect();
-        GroupSettings { generation: self.generation, ..GroupSettings::new(self.at(places::LOG), twins) }
+        let message_bytes = self.piece;
+        GroupSettings {
+            generation: self.generation,
+            message_bytes,
+            ..GroupSettings::new(self.at(places::LOG), twins)
+        }
     }
 
     fn log_config(&self) -> LogConfig {

@@ -115,8 +115,8 @@ impl CalvinSystem {
             segment_bytes: 64 << 10,
             // So little that a node which is away for a while has to read the journal of a twin.
             kept_max: if seed % 3 == 0 { 2 << 10 } else { 256 << 20 },
-            // Links have room for several at least.
-            piece: 8 << 10,
+            // Links have room for two dozen at least.
+            piece: 2 << 10,
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
             bugs,

@@ -76,12 +76,14 @@ pub struct GroupSettings {
     pub generation: u32,
     /// How much of what is dispatched is kept in memory for twins that lag.
     pub tail_bytes: usize,
+    /// An entry longer than this has a message of its own; shorter ones share.
+    pub message_bytes: usize,
 }
 
 impl GroupSettings {
     /// The defaults for a member at `me` of a group of `twins`.
     pub fn new(me: Address, twins: Vec<NodeId>) -> GroupSettings {
-        GroupSettings { me, twins, generation: 0, tail_bytes: 64 << 20 }
+        GroupSettings { me, twins, generation: 0, tail_bytes: 64 << 20, message_bytes: 1 << 20 }
     }
 }
 
@@ -112,11 +114,9 @@ const HEARTBEAT: usize = 2;
 const LEASE: usize = 10;
 /// In ticks: after how long without a leader the first member stands for election, and how much later the last.
 const ELECTION: (usize, usize) = (12, 8);
-/// An entry longer than this has a message of its own; shorter ones share.
-const MESSAGE_BYTES: u64 = 1 << 20;
-/// How many messages with entries a twin may have to answer; with the above, how much it may have to keep while it
-/// cannot write.
-const MESSAGES_OPEN: usize = 64;
+/// How many messages with entries a twin may have to answer: how much it may have to keep while it cannot write, and a
+/// link until it is there. A twin that lags must not be sent more than a link has room for.
+const MESSAGES_OPEN: usize = 16;
 
 /// Agrees with its twins on batches, makes them durable and dispatches them.
 pub struct GroupLog<X> {
@@ -250,7 +250,7 @@ impl<X> GroupLog<X> {
             max_election_tick: election + 1,
             heartbeat_tick: HEARTBEAT,
             applied: dispatched.0,
-            max_size_per_msg: MESSAGE_BYTES,
+            max_size_per_msg: settings.message_bytes as u64,
             max_inflight_msgs: MESSAGES_OPEN,
             check_quorum: true,
             pre_vote: true,
