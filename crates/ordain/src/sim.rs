@@ -114,7 +114,7 @@ impl CalvinSystem {
             // Small, so that segments change hands all the time.
             segment_bytes: 64 << 10,
             // So little that a node which is away for a while has to read the journal of a twin.
-            kept_max: if seed % 3 == 0 { 2 << 10 } else { 256 << 20 },
+            kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
             // Links have room for two dozen at least.
             piece: 2 << 10,
             // Narrow, so that the bounds are met.
