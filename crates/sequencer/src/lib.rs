@@ -13,6 +13,7 @@
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
 mod chunks;
+mod council;
 mod courier;
 mod group;
 mod input_log;
@@ -23,9 +24,10 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 
+pub use council::{Fence, Seat, Seats};
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{GroupError, GroupLog, GroupSettings};
 pub use input_log::{InputLog, LogSettings, RESERVE};
-pub use message::{GroupMessage, Letter, Message, Post, Sequencing};
+pub use message::{GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

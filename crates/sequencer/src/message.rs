@@ -6,6 +6,8 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Epoch, Front, PartitionId, Registry};
 use ordain_role::{NodeId, PeerChange, Wire};
 
+use crate::council::Seats;
+
 /// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
 pub enum Message<X> {
@@ -19,6 +21,8 @@ pub enum Message<X> {
     Post(Post<X>),
     /// Between the logs of twins: what they agree on.
     Group(GroupMessage),
+    /// Between the logs of twins: what one has sealed, and the others are to take.
+    Ship(Ship),
     /// From the driver: what becomes of the stream to another node.
     Peer(PeerChange),
 }
@@ -64,6 +68,93 @@ pub enum Sequencing {
     /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
+    /// Council to the log and the courier of its node: who is master of what.
+    Seats {
+        /// As the council has decided.
+        seats: Arc<Seats>,
+        /// The council has been heard from lately: a node that does not hear from it must not go on as master.
+        in_touch: bool,
+    },
+}
+
+/// Between the logs of twins, where one is the master and the others follow it (calvin.md, sections 4.1 and 4.12).
+#[derive(Clone, Debug)]
+pub enum Ship {
+    /// Master to twin: all epochs up to one are sealed, and those since the last such message hold nothing to keep but
+    /// perhaps the last.
+    Batch {
+        /// The master's term.
+        term: u64,
+        /// The last epoch before that holds anything to keep: if that has not arrived, this must not count.
+        after: Epoch,
+        /// Up to where.
+        through: Epoch,
+        /// What is to be kept of the batch of that epoch, as [`Batch::encode`] writes it.
+        content: Option<Arc<Vec<u8>>>,
+    },
+    /// Master to twin: this was not all of what it wants. It says when it has taken it.
+    Pause {
+        /// The master's term.
+        term: u64,
+    },
+    /// Twin to master: it wants everything after this epoch.
+    Want {
+        /// The term that it follows.
+        term: u64,
+        /// The last epoch that it has.
+        after: Epoch,
+    },
+    /// Twin to master: everything up to this epoch is on its disk.
+    Have {
+        /// The term that it follows.
+        term: u64,
+        /// Up to where.
+        through: Epoch,
+    },
+    /// Candidate to logs of its partition and couriers of the others: what is there of it after this epoch? Only who is
+    /// fenced for that very term answers.
+    Collect {
+        /// The partition.
+        partition: PartitionId,
+        /// The term that is being prepared.
+        term: u64,
+        /// The candidate has everything up to here.
+        after: Epoch,
+    },
+    /// The answer, or a piece of it.
+    Collected {
+        /// The partition.
+        partition: PartitionId,
+        /// The term that is being prepared.
+        term: u64,
+        /// The largest epoch of the partition that is known to be sealed here.
+        through: Epoch,
+        /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
+        evidence: Epoch,
+        /// What there is, in order.
+        held: Vec<Held>,
+        /// There is nothing after it. If there is, it is asked for by another `Collect`.
+        is_all: bool,
+    },
+    /// Council to its own node's log: what was decided of the terms before. To be kept and dispatched like what a master
+    /// ships.
+    Decided {
+        /// The term that is being prepared.
+        term: u64,
+        /// Whole batches in order, as [`Batch::encode`] writes them.
+        batches: Vec<Arc<Vec<u8>>>,
+    },
+}
+
+/// What a node has of a batch of another.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// How many of its transactions are to be kept, here or elsewhere.
+    pub logged: u32,
+    /// Those that are here, as [`Batch::encode_slice`] or [`Batch::encode`] writes them.
+    pub content: Option<Arc<Vec<u8>>>,
 }
 
 /// To and between couriers.
@@ -165,6 +256,12 @@ impl<X> From<GroupMessage> for Message<X> {
     }
 }
 
+impl<X> From<Ship> for Message<X> {
+    fn from(message: Ship) -> Self {
+        Message::Ship(message)
+    }
+}
+
 impl<X> From<PeerChange> for Message<X> {
     fn from(change: PeerChange) -> Self {
         Message::Peer(change)
@@ -207,6 +304,10 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 4);
                 message.encode(out);
             }
+            Message::Ship(ship) => {
+                wire::u8(out, 5);
+                ship.encode(out);
+            }
             // No role sends such a message to another node. It would be refused there.
             Message::Sequencing(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
@@ -223,6 +324,7 @@ impl<X: Wire> Wire for Message<X> {
             }
             3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
             4 => return X::decode(registry, bytes.0).map(Message::Engine),
+            5 => Ship::decode(&mut bytes)?.into(),
             _ => return None,
         };
         bytes.end(message)
@@ -291,11 +393,7 @@ impl<X: Wire> Wire for Post<X> {
             9 => Post::Fetch { from: Epoch(bytes.u64()?), after: Epoch(bytes.u64()?) },
             10 => {
                 let (from, next) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                let is_end = match bytes.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
+                let is_end = flag(&mut bytes)?;
                 let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
                 return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
             }
@@ -303,4 +401,89 @@ impl<X: Wire> Wire for Post<X> {
         };
         bytes.end(post)
     }
+}
+
+impl Ship {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut numbers = |tag, numbers: &[u64]| {
+            wire::u8(out, tag);
+            numbers.iter().for_each(|number| wire::u64(out, *number));
+        };
+        match self {
+            Ship::Batch { term, after, through, content } => {
+                numbers(0, &[*term, after.0, through.0]);
+                optional(out, content.as_ref());
+            }
+            Ship::Pause { term } => numbers(1, &[*term]),
+            Ship::Want { term, after } => numbers(2, &[*term, after.0]),
+            Ship::Have { term, through } => numbers(3, &[*term, through.0]),
+            Ship::Collect { partition, term, after } => {
+                numbers(4, &[*term, after.0]);
+                wire::u16(out, partition.0);
+            }
+            Ship::Collected { partition, term, through, evidence, held, is_all } => {
+                numbers(5, &[*term, through.0, evidence.0]);
+                wire::u16(out, partition.0);
+                wire::u8(out, u8::from(*is_all));
+                wire::u32(out, held.len() as u32);
+                for Held { epoch, logged, content } in held {
+                    wire::u64(out, epoch.0);
+                    wire::u32(out, *logged);
+                    optional(out, content.as_ref());
+                }
+            }
+            // It stays on its node: nobody sends it to another.
+            Ship::Decided { .. } => wire::u8(out, u8::MAX),
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Ship> {
+        let tag = bytes.u8()?;
+        let term = bytes.u64()?;
+        Some(match tag {
+            0 => {
+                let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                Ship::Batch { term, after, through, content: read_optional(bytes)? }
+            }
+            1 => Ship::Pause { term },
+            2 => Ship::Want { term, after: Epoch(bytes.u64()?) },
+            3 => Ship::Have { term, through: Epoch(bytes.u64()?) },
+            4 => {
+                let after = Epoch(bytes.u64()?);
+                Ship::Collect { partition: PartitionId(bytes.u16()?), term, after }
+            }
+            5 => {
+                let (through, evidence) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                let partition = PartitionId(bytes.u16()?);
+                let is_all = flag(bytes)?;
+                let held = |bytes: &mut Reader<'_>| {
+                    let (epoch, logged) = (Epoch(bytes.u64()?), bytes.u32()?);
+                    Some(Held { epoch, logged, content: read_optional(bytes)? })
+                };
+                let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
+                Ship::Collected { partition, term, through, evidence, held, is_all }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
+    match bytes.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn optional(out: &mut Vec<u8>, content: Option<&Arc<Vec<u8>>>) {
+    wire::u8(out, u8::from(content.is_some()));
+    content.into_iter().for_each(|content| wire::bytes(out, content));
+}
+
+fn read_optional(bytes: &mut Reader<'_>) -> Option<Option<Arc<Vec<u8>>>> {
+    Some(match flag(bytes)? {
+        true => Some(Arc::new(bytes.bytes()?.to_vec())),
+        false => None,
+    })
 }

@@ -656,6 +656,7 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Engine(_) => "engine",
         Message::Post(_) => "post",
         Message::Group(_) => "group",
+        Message::Ship(_) => "ship",
         Message::Peer(_) => "peer",
     }
 }
