@@ -1,5 +1,6 @@
 //! Batches: what the sequencer decided for one epoch (the Calvin paper, section 3.1).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
@@ -111,6 +112,11 @@ impl Batch {
         self.chunks.iter().filter(|placed| placed.is_logged())
     }
 
+    /// How many of its transactions the log has to keep.
+    pub fn count_logged(&self) -> u32 {
+        self.txns().filter(|(_, _, txn)| txn.logged).count() as u32
+    }
+
     /// The part of a log entry before the bytes of the [`Batch::logged`] chunks, which follow in order.
     pub fn encode_head(&self) -> Vec<u8> {
         let mut head = self.encode_start(self.logged().count());
@@ -144,6 +150,38 @@ impl Batch {
             }
         }
         (chunks > 0).then(|| [self.encode_start(chunks), heads, records].concat())
+    }
+
+    /// Puts together what several slices of one batch hold. That is all of it if no transaction of it that is to be kept
+    /// is missing from all of them: see [`Batch::count_logged`].
+    ///
+    /// # Errors
+    /// [`BatchError`] if a slice is damaged, or is not of the same batch as the others, or there is none.
+    pub fn merge(registry: &Registry, slices: &[impl AsRef<[u8]>]) -> Result<Batch, BatchError> {
+        let slices = slices.iter().map(|slice| Batch::decode(registry, slice.as_ref()));
+        let slices = slices.collect::<Result<Vec<Batch>, BatchError>>()?;
+        let first = slices.first().ok_or(BatchError::Head)?;
+        let head = |batch: &Batch| (batch.epoch, batch.partition, batch.layout, batch.now, batch.total);
+        if slices.iter().any(|slice| head(slice) != head(first)) {
+            return Err(BatchError::Head);
+        }
+        let mut chunks: BTreeMap<u32, (&Chunk, BTreeMap<u32, &[u8]>)> = BTreeMap::new();
+        for placed in slices.iter().flat_map(|slice| &slice.chunks) {
+            let (chunk, records) = chunks.entry(placed.base).or_insert((&placed.chunk, BTreeMap::new()));
+            if (chunk.gateway, chunk.number) != (placed.chunk.gateway, placed.chunk.number) {
+                return Err(BatchError::Head);
+            }
+            records.extend(placed.txns().map(|txn| (txn.index, placed.chunk.record(txn))));
+        }
+        let mut whole = Batch { chunks: Vec::new(), lookups: Vec::new(), ..*first };
+        for (base, (chunk, records)) in chunks {
+            let bytes: Vec<&[u8]> = records.into_values().collect();
+            let mut merged = Chunk::decode(registry, chunk.gateway, bytes.concat(), Vec::new())
+                .map_err(|source| BatchError::Chunk { epoch: first.epoch, source })?;
+            (merged.number, merged.replica) = (chunk.number, chunk.replica);
+            whole.chunks.push(Placed::whole(base, Arc::new(merged)));
+        }
+        Ok(whole)
     }
 
     fn encode_start(&self, chunks: usize) -> Vec<u8> {

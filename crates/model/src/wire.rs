@@ -64,6 +64,15 @@ pub fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The next byte as a yes or no.
+pub fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
+    match bytes.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -118,11 +118,28 @@ pub struct Outbox<M> {
     pub disk: Vec<DiskRequest>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
     pub halt: Option<String>,
+    /// Set when what the node has is not to be trusted, although nothing is broken: see [`StartOver`].
+    pub start_over: Option<StartOver>,
+}
+
+/// The node is stopped, does without some of what it has on disk, and is started again, in an incarnation whose number
+/// is larger by one. If it is stopped in the middle of that, it goes on there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartOver {
+    /// It keeps its log and does without what came in from other nodes; or it does without both.
+    pub without_log: bool,
 }
 
 impl<M> Default for Outbox<M> {
     fn default() -> Self {
-        Outbox { sends: Vec::new(), relayed: Vec::new(), timers: Vec::new(), disk: Vec::new(), halt: None }
+        Outbox {
+            sends: Vec::new(),
+            relayed: Vec::new(),
+            timers: Vec::new(),
+            disk: Vec::new(),
+            halt: None,
+            start_over: None,
+        }
     }
 }
 
@@ -152,6 +169,11 @@ impl<M> Outbox<M> {
         self.halt.get_or_insert(reason.into());
     }
 
+    /// Has the node start over.
+    pub fn start_over(&mut self, without_log: bool) {
+        self.start_over = Some(StartOver { without_log });
+    }
+
     /// Whether nothing was asked for.
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty()
@@ -159,6 +181,7 @@ impl<M> Outbox<M> {
             && self.timers.is_empty()
             && self.disk.is_empty()
             && self.halt.is_none()
+            && self.start_over.is_none()
     }
 }
 

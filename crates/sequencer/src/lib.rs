@@ -19,15 +19,19 @@ mod group;
 mod input_log;
 mod interleave;
 mod message;
+mod reading;
 mod sequencer;
 mod sessions;
 #[cfg(test)]
 mod tests;
 
-pub use council::{Fence, Seat, Seats};
+pub use council::{
+    Arrival, Council, CouncilSettings, Decree, Ending, Expulsion, Fence, Seat, Seats,
+    registry as council_registry,
+};
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{GroupError, GroupLog, GroupSettings};
 pub use input_log::{InputLog, LogSettings, RESERVE};
-pub use message::{GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
+pub use message::{Counsel, GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

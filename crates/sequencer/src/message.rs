@@ -6,7 +6,7 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Epoch, Front, PartitionId, Registry};
 use ordain_role::{NodeId, PeerChange, Wire};
 
-use crate::council::Seats;
+use crate::council::{Arrival, Ending, Seats};
 
 /// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub enum Message<X> {
     Group(GroupMessage),
     /// Between the logs of twins: what one has sealed, and the others are to take.
     Ship(Ship),
+    /// Between the council and the nodes.
+    Counsel(Counsel),
     /// From the driver: what becomes of the stream to another node.
     Peer(PeerChange),
 }
@@ -74,6 +76,40 @@ pub enum Sequencing {
         seats: Arc<Seats>,
         /// The council has been heard from lately: a node that does not hear from it must not go on as master.
         in_touch: bool,
+    },
+    /// Log to council, the answer to `Seats`: how far the log is.
+    Kept {
+        /// Its last epoch.
+        through: Epoch,
+        /// If it is the master's: the twins that are sent at once what it seals.
+        in_sync: Vec<NodeId>,
+    },
+    /// Council to courier: up to which epoch nobody will ask for slices, by partition.
+    Safe(Vec<Epoch>),
+}
+
+/// Between the council's leader and the nodes.
+#[derive(Clone, Debug)]
+pub enum Counsel {
+    /// To the members: the sender is there.
+    Report {
+        /// As whom.
+        arrival: Arrival,
+        /// The latest decree that it has heard of.
+        version: u64,
+        /// The last epoch of its log.
+        through: Epoch,
+        /// If it is master: the twins that are sent at once what it seals.
+        in_sync: Vec<NodeId>,
+        /// If it is a candidate: what it has come to.
+        ending: Option<Ending>,
+    },
+    /// The leader's answer: what was decided.
+    State {
+        /// All of it.
+        seats: Box<Seats>,
+        /// Up to which epoch nobody will ask for slices, by partition.
+        safe: Vec<Epoch>,
     },
 }
 
@@ -256,6 +292,12 @@ impl<X> From<GroupMessage> for Message<X> {
     }
 }
 
+impl<X> From<Counsel> for Message<X> {
+    fn from(message: Counsel) -> Self {
+        Message::Counsel(message)
+    }
+}
+
 impl<X> From<Ship> for Message<X> {
     fn from(message: Ship) -> Self {
         Message::Ship(message)
@@ -308,6 +350,10 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 5);
                 ship.encode(out);
             }
+            Message::Counsel(counsel) => {
+                wire::u8(out, 6);
+                counsel.encode(out);
+            }
             // No role sends such a message to another node. It would be refused there.
             Message::Sequencing(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
@@ -325,6 +371,7 @@ impl<X: Wire> Wire for Message<X> {
             3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
             4 => return X::decode(registry, bytes.0).map(Message::Engine),
             5 => Ship::decode(&mut bytes)?.into(),
+            6 => Counsel::decode(&mut bytes)?.into(),
             _ => return None,
         };
         bytes.end(message)
@@ -393,7 +440,7 @@ impl<X: Wire> Wire for Post<X> {
             9 => Post::Fetch { from: Epoch(bytes.u64()?), after: Epoch(bytes.u64()?) },
             10 => {
                 let (from, next) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                let is_end = flag(&mut bytes)?;
+                let is_end = wire::flag(&mut bytes)?;
                 let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
                 return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
             }
@@ -455,7 +502,7 @@ impl Ship {
             5 => {
                 let (through, evidence) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 let partition = PartitionId(bytes.u16()?);
-                let is_all = flag(bytes)?;
+                let is_all = wire::flag(bytes)?;
                 let held = |bytes: &mut Reader<'_>| {
                     let (epoch, logged) = (Epoch(bytes.u64()?), bytes.u32()?);
                     Some(Held { epoch, logged, content: read_optional(bytes)? })
@@ -468,11 +515,43 @@ impl Ship {
     }
 }
 
-fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
-    match bytes.u8()? {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
+impl Counsel {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Counsel::Report { arrival, version, through, in_sync, ending } => {
+                wire::u8(out, 0);
+                let numbers = [arrival.incarnation, arrival.life, *version, through.0];
+                numbers.iter().for_each(|number| wire::u64(out, *number));
+                Seats::encode_nodes(in_sync, out);
+                wire::u8(out, u8::from(ending.is_some()));
+                ending.iter().for_each(|ending| ending.encode(out));
+            }
+            Counsel::State { seats, safe } => {
+                wire::u8(out, 1);
+                seats.encode(out);
+                wire::u32(out, safe.len() as u32);
+                safe.iter().for_each(|epoch| wire::u64(out, epoch.0));
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Counsel> {
+        Some(match bytes.u8()? {
+            0 => {
+                let arrival = Arrival { incarnation: bytes.u64()?, life: bytes.u64()? };
+                let (version, through) = (bytes.u64()?, Epoch(bytes.u64()?));
+                let in_sync = Seats::decode_nodes(bytes)?;
+                let has_ended = wire::flag(bytes)?;
+                let ending = if has_ended { Some(Ending::decode(bytes)?) } else { None };
+                Counsel::Report { arrival, version, through, in_sync, ending }
+            }
+            1 => {
+                let seats = Box::new(Seats::decode(bytes)?);
+                let safe = (0..bytes.count(8)?).map(|_| bytes.u64().map(Epoch));
+                Counsel::State { seats, safe: safe.collect::<Option<Vec<Epoch>>>()? }
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -482,7 +561,7 @@ fn optional(out: &mut Vec<u8>, content: Option<&Arc<Vec<u8>>>) {
 }
 
 fn read_optional(bytes: &mut Reader<'_>) -> Option<Option<Arc<Vec<u8>>>> {
-    Some(match flag(bytes)? {
+    Some(match wire::flag(bytes)? {
         true => Some(Arc::new(bytes.bytes()?.to_vec())),
         false => None,
     })

@@ -657,6 +657,7 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Post(_) => "post",
         Message::Group(_) => "group",
         Message::Ship(_) => "ship",
+        Message::Counsel(_) => "counsel",
         Message::Peer(_) => "peer",
     }
 }

@@ -1,5 +1,577 @@
-//! Who is master of what, where input is replicated asynchronously (calvin.md, section 4.12).
+//! The council: who is master of what, where input is replicated asynchronously (calvin.md, section 4.12).
+//!
+//! A master seals batches without asking anybody, so somebody else has to say who is master, and where the batches of one
+//! end and those of the next begin. That is the council: up to three nodes that agree on [`Decree`]s, by a [`GroupLog`]
+//! of their own. Its decrees make [`Seats`], and every node acts by the latest that it has heard of.
+//!
+//! Every node has this role. It *reports* to the members, and hears from their leader what the seats are. The leader
+//! notices a master that is not heard from any more, and has a term prepared: all nodes refuse what comes from the
+//! former one (the *fence*), and a candidate gathers what is left of it (module `succession`). What it concludes
+//! becomes a decree.
+//!
+//! ```text
+//!        every node                       the leader's node                     members
+//!  ┌─────────────────────┐  Report   ┌──────────────────────┐  Append   ┌──────────────────┐
+//!  │ log ◀─┐             │ ────────▶ │        Council       │ ────────▶ │ GroupLog of the  │
+//!  │       ├── Council   │ ◀──────── │                      │ ◀──────── │ council          │
+//!  │ courier ◀┘          │   State   └──────────────────────┘  Sealed   └──────────────────┘
+//!  └─────────────────────┘
+//! ```
+//!
+//! A node believes nothing of what it hears before a decree says that it has arrived in this life of its: so nobody who
+//! has lost the leadership and does not know it can make a node that has just started forget a fence that it has promised
+//! to keep.
+//!
+//! A master that does not hear from the council for a while seals nothing more. That keeps small what is lost when the
+//! council has given it up; what is *right* does not depend on it, or on any clock.
+//!
+//! [`GroupLog`]: crate::GroupLog
 
+mod decree;
 mod seats;
+mod succession;
 
-pub use seats::{Fence, Seat, Seats};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, TimerId, Topology};
+
+use crate::message::{Counsel, Message, Sequencing, Ship};
+
+pub use decree::{Decree, registry};
+pub use seats::{Arrival, Expulsion, Fence, Seat, Seats};
+
+use succession::Succession;
+
+/// How a node's part of the council is set up.
+#[derive(Clone, Debug)]
+pub struct CouncilSettings {
+    /// The cluster.
+    pub topology: Topology,
+    /// This very role; on the other nodes it has the same number.
+    pub me: Address,
+    /// The role number of the council's own log, on its members.
+    pub council_log: u16,
+    /// The role number of the partition's log, on all nodes.
+    pub log: u16,
+    /// The role number of the courier, where there are other partitions.
+    pub courier: Option<u16>,
+    /// How often this node has started over, and which of its lives this is: a number that is never used again.
+    pub arrival: Arrival,
+    /// What a batch is read with.
+    pub registry: Arc<Registry>,
+}
+
+impl CouncilSettings {
+    /// The members: three nodes of different replicas if there are so many, or else of different partitions too.
+    pub fn members(topology: &Topology) -> Vec<NodeId> {
+        let partitions = (0..topology.layout.partitions()).map(PartitionId);
+        partitions.flat_map(|partition| topology.group(partition)).take(3).collect()
+    }
+}
+
+const TICK: TimerId = TimerId(1);
+const TICK_EVERY: Micros = Micros::from_millis(100);
+/// Who is not heard from for so long is given up.
+const SILENCE: Micros = Micros::from_millis(800);
+/// A master that has not heard from the council for so long seals nothing more.
+const TOUCH: Micros = Micros::from_millis(600);
+/// A candidate waits for so long for those that do not answer, after the last answer.
+const PATIENCE: Micros = Micros::from_millis(400);
+/// A candidate that has not become master after so long is replaced.
+const PREPARATION: Micros = Micros::from_millis(3000);
+
+/// The role.
+pub struct Council<X> {
+    settings: CouncilSettings,
+    /// The latest that was heard of.
+    seats: Arc<Seats>,
+    /// The decree of this node's arrival was among what was heard.
+    has_arrived: bool,
+    /// When the leader was heard from last.
+    heard: Option<Micros>,
+    /// What the log of this node has said of itself.
+    kept: Kept,
+    succession: Option<Succession>,
+    /// Only on members.
+    chair: Option<Chair>,
+    counts: Counts,
+    marker: std::marker::PhantomData<fn() -> X>,
+}
+
+/// How far a node's log is.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    through: Epoch,
+    in_sync: Vec<NodeId>,
+}
+
+/// A member's part.
+#[derive(Debug)]
+struct Chair {
+    registry: Arc<Registry>,
+    /// As of the last decree in the log of this member.
+    seats: Seats,
+    leads: bool,
+    last: Epoch,
+    /// A decree is in the log and not decided.
+    is_open: bool,
+    /// Since when it leads.
+    since: Micros,
+    /// What was heard from each node.
+    reports: BTreeMap<NodeId, Report>,
+    /// Since when each term is being prepared, as far as this member has seen.
+    fenced: BTreeMap<(PartitionId, u64), Micros>,
+}
+
+/// What a node has said last.
+#[derive(Clone, Debug)]
+struct Report {
+    at: Micros,
+    arrival: Arrival,
+    /// As of which decree.
+    version: u64,
+    kept: Kept,
+    conclusion: Option<Ending>,
+}
+
+/// What a candidate has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The term that is being prepared.
+    pub term: u64,
+    /// The last epoch that is decided of the terms before.
+    pub end: Epoch,
+    /// The first of the new term.
+    pub first: Epoch,
+    /// Who did not answer.
+    pub absent: BTreeSet<NodeId>,
+    /// Whose nodes may have executed what is lost.
+    pub stained: BTreeSet<ReplicaId>,
+}
+
+impl Ending {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        wire::u16(out, self.partition.0);
+        [self.term, self.end.0, self.first.0].iter().for_each(|number| wire::u64(out, *number));
+        Seats::encode_nodes(&self.absent.iter().copied().collect::<Vec<NodeId>>(), out);
+        let stained = self.stained.iter().map(|replica| NodeId(replica.0));
+        Seats::encode_nodes(&stained.collect::<Vec<NodeId>>(), out);
+    }
+
+    pub(crate) fn decode(bytes: &mut Reader<'_>) -> Option<Ending> {
+        let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
+        let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+        let absent = Seats::decode_nodes(bytes)?.into_iter().collect();
+        let stained = Seats::decode_nodes(bytes)?.into_iter().map(|node| ReplicaId(node.0)).collect();
+        Some(Ending { partition, term, end, first, absent, stained })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    decrees: u64,
+    successions: u64,
+    restored: u64,
+}
+
+impl<X> Council<X> {
+    /// A node's part of it, before anything was heard.
+    pub fn new(settings: CouncilSettings) -> Council<X> {
+        let seats = Seats::new(&settings.topology);
+        let is_member = CouncilSettings::members(&settings.topology).contains(&settings.me.node);
+        let chair = is_member.then(|| Chair {
+            registry: registry(),
+            seats: seats.clone(),
+            leads: false,
+            last: Epoch(0),
+            is_open: false,
+            since: Micros(0),
+            reports: BTreeMap::new(),
+            fenced: BTreeMap::new(),
+        });
+        Council {
+            settings,
+            seats: Arc::new(seats),
+            has_arrived: false,
+            heard: None,
+            kept: Kept::default(),
+            succession: None,
+            chair,
+            counts: Counts::default(),
+            marker: std::marker::PhantomData,
+        }
+    }
+
+    /// Takes note of a decree that the council's log held at start.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn replay(&mut self, batch: &Batch) -> Result<(), String> {
+        self.decided(Micros(0), batch)
+    }
+
+    fn at(&self, node: NodeId, role: u16) -> Address {
+        Address { node, role }
+    }
+
+    fn node(&self) -> NodeId {
+        self.settings.me.node
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.settings.topology.partition_of(self.node())
+    }
+
+    // ---- every node --------------------------------------------------------------------------------------
+
+    /// The leader has said what the seats are.
+    fn hear(&mut self, now: Micros, seats: Seats, out: &mut Outbox<Message<X>>) {
+        if seats.version < self.seats.version {
+            // Somebody who led.
+            return;
+        }
+        self.has_arrived |= seats.arrivals.get(&self.node()) == Some(&self.settings.arrival);
+        if !self.has_arrived {
+            return;
+        }
+        self.heard = Some(now);
+        if seats.version > self.seats.version || seats != *self.seats {
+            self.seats = Arc::new(seats);
+        }
+        self.tell(now, out);
+        self.start_over(out);
+        self.stand(now, out);
+    }
+
+    /// Tells the roles of this node what the seats are.
+    fn tell(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+        if !self.has_arrived {
+            return;
+        }
+        let in_touch = self.heard.is_some_and(|heard| now.since(heard) < TOUCH);
+        for role in [Some(self.settings.log), self.settings.courier].into_iter().flatten() {
+            let seats = self.seats.clone();
+            out.send(self.at(self.node(), role), Sequencing::Seats { seats, in_touch });
+        }
+    }
+
+    /// A node that is out stops, and comes back as another. Not before somebody else has what only it may have.
+    fn start_over(&self, out: &mut Outbox<Message<X>>) {
+        let (node, seat) = (self.node(), self.seats.of(self.partition()));
+        let Some(expulsion) = self.seats.expulsion(node, self.settings.arrival.incarnation) else { return };
+        let has_seat = seat.master == node || seat.fence.is_some();
+        if !expulsion.without_log || !has_seat {
+            out.start_over(expulsion.without_log);
+        }
+    }
+
+    /// Becomes a candidate if it is to be one, and ceases to be if it is not.
+    fn stand(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+        let (me, partition) = (self.node(), self.partition());
+        let term =
+            self.seats.of(partition).fence.filter(|fence| fence.candidate == me).map(|fence| fence.term);
+        if self.succession.as_ref().map(|succession| succession.term) == term {
+            return;
+        }
+        let topology = &self.settings.topology;
+        let logs =
+            topology.group(partition).filter(|node| *node != me).map(|node| self.at(node, self.settings.log));
+        let couriers =
+            (0..topology.nodes()).filter_map(|node| Some(self.at(NodeId(node), self.settings.courier?)));
+        let others: Vec<Address> = logs.chain(couriers).collect();
+        self.succession = term.map(|term| Succession::new((partition, term), others.into_iter(), now));
+        if let Some(term) = term {
+            self.counts.successions += 1;
+            // Its own log is fenced by now. It says how far it is.
+            let after = Epoch(u64::MAX);
+            out.send(self.at(me, self.settings.log), Ship::Collect { partition, term, after });
+        }
+    }
+
+    /// A log or a courier has answered the candidate.
+    fn gather(
+        &mut self,
+        (now, from): (Micros, Address),
+        (partition, term): (PartitionId, u64),
+        through: (Epoch, Epoch),
+        (held, is_all): (Vec<crate::Held>, bool),
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(succession) = &mut self.succession else { return };
+        if (succession.partition, succession.term) != (partition, term) {
+            return;
+        }
+        let is_log = from.role == self.settings.log;
+        if is_log && from.node == self.settings.me.node {
+            if succession.own().is_none() {
+                succession.begin(through.0);
+                succession.heard = now;
+                self.ask(out);
+            }
+            return;
+        }
+        if succession.hear((from, is_log, now), through, held, is_all) {
+            let next = succession.questions().into_iter().find(|(at, _)| *at == from);
+            for (at, after) in next {
+                out.send(at, Ship::Collect { partition, term, after });
+            }
+        }
+        self.conclude(now, out);
+    }
+
+    /// Asks whoever has not told everything.
+    fn ask(&self, out: &mut Outbox<Message<X>>) {
+        let Some(succession) = &self.succession else { return };
+        let (partition, term) = (succession.partition, succession.term);
+        for (at, after) in succession.questions() {
+            out.send(at, Ship::Collect { partition, term, after });
+        }
+    }
+
+    /// Concludes once all have told everything, or those that have not are waited for no more.
+    fn conclude(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+        let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
+        if !succession.is_heard_out() && now.since(succession.heard) < PATIENCE {
+            return;
+        }
+        let term = succession.term;
+        let topology = &self.settings.topology;
+        let Some(conclusion) = succession.conclude(topology, &self.settings.registry) else { return };
+        self.counts.restored += conclusion.batches.len() as u64;
+        let log = Address { role: self.settings.log, ..self.settings.me };
+        out.send(log, Ship::Decided { term, batches: conclusion.batches.clone() });
+        self.report(out);
+    }
+
+    /// Tells the members how far this node is.
+    fn report(&self, out: &mut Outbox<Message<X>>) {
+        let ending = self.succession.as_ref().and_then(|succession| {
+            let conclusion = succession.conclusion.as_ref()?;
+            Some(Ending {
+                partition: succession.partition,
+                term: succession.term,
+                end: conclusion.end,
+                first: conclusion.first,
+                absent: conclusion.absent.clone(),
+                stained: conclusion.stained.clone(),
+            })
+        });
+        let version = if self.has_arrived { self.seats.version } else { 0 };
+        for member in CouncilSettings::members(&self.settings.topology) {
+            let counsel = Counsel::Report {
+                arrival: self.settings.arrival,
+                version,
+                through: self.kept.through,
+                in_sync: self.kept.in_sync.clone(),
+                ending: ending.clone(),
+            };
+            out.send(self.at(member, self.settings.me.role), counsel);
+        }
+    }
+
+    // ---- members -----------------------------------------------------------------------------------------
+
+    /// The members have agreed on a batch of decrees.
+    fn decided(&mut self, now: Micros, batch: &Batch) -> Result<(), String> {
+        let decrees = Decree::of_batch(batch).ok_or("the council agreed on a decree that cannot be read")?;
+        let Some(chair) = &mut self.chair else {
+            return Err("this node is no member of the council".to_owned());
+        };
+        chair.last = batch.epoch;
+        for decree in decrees {
+            self.counts.decrees += 1;
+            chair.seats.apply(&decree);
+            if let Decree::Fence { partition, fence } = decree {
+                chair.fenced.insert((partition, fence.term), now);
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+        let (topology, me) = (&self.settings.topology, self.settings.me);
+        let Some(chair) = self.chair.as_mut().filter(|chair| chair.leads && !chair.is_open) else { return };
+        let Some(decree) = chair.next_decree(topology, now) else { return };
+        let log = Address { role: self.settings.council_log, ..me };
+        match decree.to_batch(&chair.registry, chair.last.next()) {
+            Ok(batch) => {
+                chair.is_open = true;
+                out.send(log, Sequencing::Append(Arc::new(batch)));
+            }
+            Err(refusal) => out.halt(format!("a decree of the council cannot be: {refusal}")),
+        }
+    }
+
+    /// The leader answers whoever reports.
+    fn answer(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
+        let Some(chair) = self.chair.as_ref().filter(|chair| chair.leads) else { return };
+        let topology = &self.settings.topology;
+        let safe = (0..topology.layout.partitions()).map(|p| chair.safe(topology, PartitionId(p))).collect();
+        let to = self.at(node, self.settings.me.role);
+        out.send(to, Counsel::State { seats: Box::new(chair.seats.clone()), safe });
+    }
+}
+
+impl Chair {
+    fn is_live(&self, node: NodeId, now: Micros) -> bool {
+        let heard = self.reports.get(&node).map(|report| report.at);
+        // Whoever has just begun to lead has heard from nobody yet.
+        now.since(heard.unwrap_or(self.since).max(self.since)) < SILENCE
+    }
+
+    /// What is to be decided next, if anything is.
+    fn next_decree(&self, topology: &Topology, now: Micros) -> Option<Decree> {
+        let is_new = |(node, report): (&NodeId, &Report)| {
+            let known = self.seats.arrivals.get(node);
+            let is_known = known.is_some_and(|known| {
+                *known == report.arrival || known.incarnation > report.arrival.incarnation
+            });
+            (!is_known).then_some(Decree::Arrive { node: *node, arrival: report.arrival })
+        };
+        let partitions = (0..topology.layout.partitions()).map(PartitionId);
+        let arrival = self.reports.iter().find_map(is_new);
+        arrival
+            .or_else(|| partitions.into_iter().find_map(|partition| self.next_for(partition, topology, now)))
+    }
+
+    fn next_for(&self, partition: PartitionId, topology: &Topology, now: Micros) -> Option<Decree> {
+        let seat = self.seats.of(partition);
+        let heir = || {
+            let able = seat.heirs().filter(|node| {
+                self.reports.contains_key(node) && self.is_live(*node, now) && !self.seats.is_out(*node)
+            });
+            able.max_by_key(|node| (self.reports[node].kept.through, std::cmp::Reverse(*node)))
+        };
+        let term = seat.latest() + 1;
+        let fence = |candidate| Decree::Fence { partition, fence: Fence { term, candidate } };
+        if let Some(prepared) = seat.fence {
+            let report = self.reports.get(&prepared.candidate);
+            let ending = report.and_then(|report| report.conclusion.as_ref());
+            if let Some(ending) = ending.filter(|e| (e.partition, e.term) == (partition, prepared.term)) {
+                return Some(self.seat(ending, topology));
+            }
+            let since =
+                self.fenced.get(&(partition, prepared.term)).copied().unwrap_or_default().max(self.since);
+            let is_late = now.since(since) >= PREPARATION;
+            let is_able = self.is_live(prepared.candidate, now) && !self.seats.is_out(prepared.candidate);
+            return heir().filter(|_| is_late || !is_able).map(fence);
+        }
+        if !self.is_live(seat.master, now) || self.seats.is_out(seat.master) {
+            return heir().filter(|heir| *heir != seat.master).map(fence);
+        }
+        let report = self.reports.get(&seat.master)?;
+        let is_current = report.version >= self.seats.version;
+        let in_sync = report.kept.in_sync.clone();
+        (is_current && in_sync != seat.in_sync).then_some(Decree::Sync {
+            partition,
+            term: seat.term,
+            in_sync,
+        })
+    }
+
+    /// The decree that makes the candidate master, by what it has come to.
+    fn seat(&self, ending: &Ending, topology: &Topology) -> Decree {
+        let Ending { partition, term, end, first, ref absent, ref stained } = *ending;
+        let nodes = (0..topology.nodes()).map(NodeId);
+        let out = nodes.filter(|node| absent.contains(node) || stained.contains(&topology.replica_of(*node)));
+        let expelled = out.map(|node| {
+            let without_log = absent.contains(&node) && topology.partition_of(node) == partition;
+            (node, Expulsion { incarnation: self.seats.incarnation_of(node), without_log })
+        });
+        Decree::Seat { partition, term, end, first, expelled: expelled.collect() }
+    }
+
+    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it.
+    fn safe(&self, topology: &Topology, partition: PartitionId) -> Epoch {
+        let seat = self.seats.of(partition);
+        let heirs = topology.group(partition).filter(|node| seat.heirs().any(|heir| heir == *node));
+        let through =
+            heirs.map(|node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through));
+        through.min().unwrap_or_default()
+    }
+}
+
+impl<X: Send> Role for Council<X> {
+    type Message = Message<X>;
+
+    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+        let at = now.elapsed;
+        match event {
+            Event::Start | Event::Timer(TICK) => {
+                self.report(out);
+                self.tell(at, out);
+                self.ask(out);
+                self.conclude(at, out);
+                self.lead(at, out);
+                out.set_timer(TICK, TICK_EVERY);
+            }
+            Event::Message { from, message } => match message {
+                Message::Counsel(Counsel::Report { arrival, version, through, in_sync, ending }) => {
+                    let kept = Kept { through, in_sync };
+                    if let Some(chair) = &mut self.chair {
+                        let report = Report { at, arrival, version, kept, conclusion: ending };
+                        chair.reports.insert(from.node, report);
+                    }
+                    self.answer(from.node, out);
+                    self.lead(at, out);
+                }
+                Message::Counsel(Counsel::State { seats, safe }) => {
+                    self.hear(at, *seats, out);
+                    if let Some(courier) = self.settings.courier.filter(|_| self.has_arrived) {
+                        out.send(self.at(self.node(), courier), Sequencing::Safe(safe));
+                    }
+                }
+                Message::Sequencing(Sequencing::Kept { through, in_sync }) => {
+                    self.kept = Kept { through, in_sync };
+                }
+                Message::Ship(Ship::Collected { partition, term, through, evidence, held, is_all }) => {
+                    let (about, far) = ((partition, term), (through, evidence));
+                    self.gather((at, from), about, far, (held, is_all), out);
+                }
+                Message::Sequencing(Sequencing::Sealed(batch)) => match self.decided(at, &batch) {
+                    Ok(()) => self.lead(at, out),
+                    Err(reason) => out.halt(reason),
+                },
+                Message::Sequencing(Sequencing::Logged(_) | Sequencing::Lost(_)) => {
+                    self.chair.iter_mut().for_each(|chair| chair.is_open = false);
+                    self.lead(at, out);
+                }
+                Message::Sequencing(Sequencing::Leader { is_me, last, .. }) => {
+                    if let Some(chair) = &mut self.chair {
+                        if is_me && !chair.leads {
+                            chair.since = at;
+                            chair.reports.clear();
+                        }
+                        chair.leads = is_me;
+                        chair.last = chair.last.max(last);
+                    }
+                }
+                _ => out.halt("the council was sent a message that is not for it"),
+            },
+            Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "council"
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let seat = self.seats.of(self.partition());
+        report("ordain_council_version", self.seats.version as f64);
+        report("ordain_council_term", seat.term as f64);
+        report("ordain_council_master", f64::from(seat.master.0));
+        report("ordain_council_is_fenced", f64::from(u8::from(self.seats.is_fenced())));
+        report("ordain_council_has_arrived", f64::from(u8::from(self.has_arrived)));
+        report("ordain_council_in_sync", seat.in_sync.len() as f64);
+        report("ordain_council_leads", f64::from(u8::from(self.chair.as_ref().is_some_and(|c| c.leads))));
+        report("ordain_council_decrees_total", self.counts.decrees as f64);
+        report("ordain_council_successions_total", self.counts.successions as f64);
+        report("ordain_council_restored_batches_total", self.counts.restored as f64);
+    }
+}

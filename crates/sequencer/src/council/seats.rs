@@ -1,4 +1,4 @@
-//! What the council has decided: whose batches count for each partition, and whose word counts no more.
+//! What the council has decided: whose batches count for each partition, and who has to start over.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ pub struct Seat {
     pub first: Epoch,
     /// A later term is being prepared: until it is decided, nothing of the partition is taken from anybody.
     pub fence: Option<Fence>,
+    /// The twins that have all that the master has, but for what is on its way: only they may follow it.
+    pub in_sync: Vec<NodeId>,
 }
 
 /// A term that is being prepared.
@@ -33,6 +35,29 @@ impl Seat {
     pub fn latest(&self) -> u64 {
         self.fence.map_or(self.term, |fence| fence.term)
     }
+
+    /// Who may be the next master.
+    pub fn heirs(&self) -> impl Iterator<Item = NodeId> {
+        std::iter::once(self.master).chain(self.in_sync.iter().copied())
+    }
+}
+
+/// A node that has to start over: nothing that it says counts before it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expulsion {
+    /// Its last incarnation of which that is true.
+    pub incarnation: u64,
+    /// Not even its log can be trusted: it may hold batches that were not decided.
+    pub without_log: bool,
+}
+
+/// A node that has introduced itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// How often it has started over.
+    pub incarnation: u64,
+    /// Which of its lives this is.
+    pub life: u64,
 }
 
 /// Everything that the council has decided, as of one of its decisions.
@@ -42,17 +67,22 @@ pub struct Seats {
     pub version: u64,
     /// By partition.
     pub seats: Vec<Seat>,
-    /// Up to which incarnation a node has to discard what it has: nothing counts that it says before it comes in a
-    /// later one.
-    pub expelled: BTreeMap<NodeId, u64>,
+    /// Who has to start over, or had to.
+    pub expelled: BTreeMap<NodeId, Expulsion>,
+    /// As whom each node has introduced itself last.
+    pub arrivals: BTreeMap<NodeId, Arrival>,
 }
 
 impl Seats {
     /// Before the first decision: the first replica has all masters.
     pub fn new(topology: &Topology) -> Seats {
-        let seat = |master| Seat { term: 1, master, first: Epoch(1), fence: None };
+        let seat = |master| {
+            let twins = topology.group(topology.partition_of(master));
+            let in_sync = twins.filter(|twin| *twin != master).collect();
+            Seat { term: 1, master, first: Epoch(1), fence: None, in_sync }
+        };
         let seats = topology.replica(ReplicaId(0)).map(seat).collect();
-        Seats { version: 0, seats, expelled: BTreeMap::new() }
+        Seats { version: 0, seats, expelled: BTreeMap::new(), arrivals: BTreeMap::new() }
     }
 
     /// That of a partition.
@@ -65,16 +95,19 @@ impl Seats {
         self.seats.iter().any(|seat| seat.fence.is_some())
     }
 
-    /// Whether a node in this incarnation has to discard what it has.
-    pub fn is_expelled(&self, node: NodeId, incarnation: u64) -> bool {
-        self.expelled.get(&node).is_some_and(|last| incarnation <= *last)
+    /// Why a node in this incarnation has to start over, if it has to.
+    pub fn expulsion(&self, node: NodeId, incarnation: u64) -> Option<Expulsion> {
+        self.expelled.get(&node).copied().filter(|expulsion| incarnation <= expulsion.incarnation)
     }
 
-    /// Whether a node is master anywhere, or is to be.
-    pub fn has_seat(&self, node: NodeId) -> bool {
-        self.seats
-            .iter()
-            .any(|seat| seat.master == node || seat.fence.is_some_and(|fence| fence.candidate == node))
+    /// Whether a node has to start over, and has not.
+    pub fn is_out(&self, node: NodeId) -> bool {
+        self.expulsion(node, self.incarnation_of(node)).is_some()
+    }
+
+    /// In which incarnation a node was seen last.
+    pub fn incarnation_of(&self, node: NodeId) -> u64 {
+        self.arrivals.get(&node).map_or(0, |arrival| arrival.incarnation)
     }
 
     /// Appends its bytes.
@@ -88,11 +121,19 @@ impl Seats {
             let fence = seat.fence.unwrap_or(Fence { term: 0, candidate: NodeId(0) });
             wire::u64(out, fence.term);
             wire::u16(out, fence.candidate.0);
+            Seats::encode_nodes(&seat.in_sync, out);
         }
         wire::u32(out, self.expelled.len() as u32);
-        for (node, incarnation) in &self.expelled {
+        for (node, expulsion) in &self.expelled {
             wire::u16(out, node.0);
-            wire::u64(out, *incarnation);
+            wire::u64(out, expulsion.incarnation);
+            wire::u8(out, u8::from(expulsion.without_log));
+        }
+        wire::u32(out, self.arrivals.len() as u32);
+        for (node, arrival) in &self.arrivals {
+            wire::u16(out, node.0);
+            wire::u64(out, arrival.incarnation);
+            wire::u64(out, arrival.life);
         }
     }
 
@@ -102,11 +143,29 @@ impl Seats {
         let seat = |bytes: &mut Reader<'_>| {
             let (term, master, first) = (bytes.u64()?, NodeId(bytes.u16()?), Epoch(bytes.u64()?));
             let fence = Fence { term: bytes.u64()?, candidate: NodeId(bytes.u16()?) };
-            Some(Seat { term, master, first, fence: Some(fence).filter(|fence| fence.term > 0) })
+            let fence = Some(fence).filter(|fence| fence.term > 0);
+            Some(Seat { term, master, first, fence, in_sync: Seats::decode_nodes(bytes)? })
         };
-        let seats = (0..bytes.count(28)?).map(|_| seat(bytes)).collect::<Option<Vec<Seat>>>()?;
-        let expelled = (0..bytes.count(10)?).map(|_| Some((NodeId(bytes.u16()?), bytes.u64()?)));
-        let expelled = expelled.collect::<Option<BTreeMap<NodeId, u64>>>();
-        Some(Seats { version, seats, expelled: expelled? })
+        let seats = (0..bytes.count(32)?).map(|_| seat(bytes)).collect::<Option<Vec<Seat>>>()?;
+        let expelled = (0..bytes.count(11)?).map(|_| {
+            let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
+            Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
+        });
+        let expelled = expelled.collect::<Option<BTreeMap<NodeId, Expulsion>>>()?;
+        let arrivals = (0..bytes.count(18)?)
+            .map(|_| Some((NodeId(bytes.u16()?), Arrival { incarnation: bytes.u64()?, life: bytes.u64()? })));
+        let arrivals = arrivals.collect::<Option<BTreeMap<NodeId, Arrival>>>()?;
+        Some(Seats { version, seats, expelled, arrivals })
+    }
+
+    /// Appends some nodes.
+    pub(crate) fn encode_nodes(nodes: &[NodeId], out: &mut Vec<u8>) {
+        wire::u32(out, nodes.len() as u32);
+        nodes.iter().for_each(|node| wire::u16(out, node.0));
+    }
+
+    /// Reads what was written so.
+    pub(crate) fn decode_nodes(bytes: &mut Reader<'_>) -> Option<Vec<NodeId>> {
+        (0..bytes.count(2)?).map(|_| bytes.u16().map(NodeId)).collect()
     }
 }

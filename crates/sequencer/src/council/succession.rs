@@ -1,0 +1,177 @@
+//! What a candidate does to become master: it gathers what is left of the terms before (calvin.md, section 4.12).
+//!
+//! It asks the logs of its twins for whole batches, and the couriers of all nodes for their slices. A
+//! batch that nobody has whole is decided all the same if its slices make a whole one. The first of which something is
+//! missing ends what is decided: it and everything after it is lost.
+//!
+//! What is lost may have been executed. Whoever may have done so has to start over: the replicas of nodes that hold any
+//! of it or have heard from somebody who may have executed it, and everybody who does not answer, as nobody knows
+//! what they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_role::{Address, NodeId, ReplicaId, Topology};
+
+use crate::message::Held;
+
+/// What a candidate has gathered so far.
+#[derive(Debug)]
+pub(super) struct Succession {
+    pub partition: PartitionId,
+    pub term: u64,
+    /// When somebody has answered last; before that, when it began.
+    pub heard: Micros,
+    /// Up to where its own log has everything, once that has said so.
+    own: Option<Epoch>,
+    others: BTreeMap<Address, Witness>,
+    /// What is there of each epoch.
+    remains: BTreeMap<Epoch, Remains>,
+    /// What became of it, once it has.
+    pub conclusion: Option<Conclusion>,
+}
+
+/// Somebody who is asked.
+#[derive(Debug, Default)]
+struct Witness {
+    /// Up to where it has told what it has.
+    told: Epoch,
+    is_done: bool,
+    through: Epoch,
+    evidence: Epoch,
+}
+
+/// What is there of a batch.
+#[derive(Debug, Default)]
+struct Remains {
+    logged: u32,
+    whole: Option<Arc<Vec<u8>>>,
+    slices: Vec<Arc<Vec<u8>>>,
+}
+
+/// What becomes of the terms before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conclusion {
+    /// Batches that the candidate's log has not.
+    pub batches: Vec<Arc<Vec<u8>>>,
+    /// The last epoch that is decided.
+    pub end: Epoch,
+    /// The first of the new term.
+    pub first: Epoch,
+    /// Who did not answer.
+    pub absent: BTreeSet<NodeId>,
+    /// Whose nodes may have executed what is lost.
+    pub stained: BTreeSet<ReplicaId>,
+}
+
+impl Succession {
+    /// A candidate who is to ask all these logs and couriers.
+    pub fn new(
+        (partition, term): (PartitionId, u64),
+        others: impl Iterator<Item = Address>,
+        now: Micros,
+    ) -> Succession {
+        Succession {
+            partition,
+            term,
+            heard: now,
+            own: None,
+            others: others.map(|at| (at, Witness::default())).collect(),
+            remains: BTreeMap::new(),
+            conclusion: None,
+        }
+    }
+
+    /// The candidate's own log has everything up to here.
+    pub fn begin(&mut self, own: Epoch) {
+        self.own.get_or_insert(own);
+    }
+
+    /// Up to where the candidate's own log has everything.
+    pub fn own(&self) -> Option<Epoch> {
+        self.own
+    }
+
+    /// Who is to be asked, and for what comes after which epoch; once the candidate's own log is known.
+    pub fn questions(&self) -> Vec<(Address, Epoch)> {
+        let Some(own) = self.own.filter(|_| self.conclusion.is_none()) else { return Vec::new() };
+        let open = self.others.iter().filter(|(_, witness)| !witness.is_done);
+        open.map(|(at, witness)| (*at, own.max(witness.told))).collect()
+    }
+
+    /// Somebody has answered; a log tells of whole batches. True: it has more to say.
+    pub fn hear(
+        &mut self,
+        (from, is_log, now): (Address, bool, Micros),
+        (through, evidence): (Epoch, Epoch),
+        held: Vec<Held>,
+        is_all: bool,
+    ) -> bool {
+        let Some(own) = self.own.filter(|_| self.conclusion.is_none()) else { return false };
+        let Some(witness) = self.others.get_mut(&from).filter(|witness| !witness.is_done) else {
+            return false;
+        };
+        self.heard = now;
+        (witness.is_done, witness.through, witness.evidence) = (is_all, through, evidence);
+        witness.told = witness.told.max(held.last().map_or(Epoch(0), |held| held.epoch));
+        for Held { epoch, logged, content } in held.into_iter().filter(|held| held.epoch > own) {
+            let remains = self.remains.entry(epoch).or_default();
+            remains.logged = remains.logged.max(logged);
+            match is_log {
+                true => remains.whole = remains.whole.take().or(content),
+                false => remains.slices.extend(content),
+            }
+        }
+        !is_all
+    }
+
+    /// Whether everybody has answered.
+    pub fn is_heard_out(&self) -> bool {
+        self.own.is_some() && self.others.values().all(|witness| witness.is_done)
+    }
+
+    /// Decides by what was heard.
+    pub fn conclude(&mut self, topology: &Topology, registry: &Registry) -> Option<&Conclusion> {
+        let own = self.own?;
+        let answered = || self.others.iter().filter(|(_, witness)| witness.is_done);
+        let known = answered().map(|(_, witness)| witness.through).fold(own, Epoch::max);
+        let seen = answered().map(|(_, witness)| witness.evidence).fold(known, Epoch::max);
+        let absent = self.others.iter().filter(|(_, witness)| !witness.is_done).map(|(at, _)| at.node);
+        let (mut batches, mut end, mut lost) = (Vec::new(), own, None);
+        for (epoch, remains) in &self.remains {
+            match remains.restore(registry) {
+                Some(batch) => {
+                    batches.push(batch);
+                    end = *epoch;
+                }
+                None => {
+                    lost = Some(*epoch);
+                    break;
+                }
+            }
+        }
+        // Whoever has heard that the epoch of a lost batch is sealed may have gone beyond it. Evidence beyond what any
+        // of those who answer knows means that somebody has, who does not answer.
+        let is_stained = |witness: &Witness| {
+            lost.is_some_and(|lost| witness.through.max(witness.evidence) >= lost) || witness.evidence > known
+        };
+        let stained = answered().filter(|(_, witness)| is_stained(witness));
+        let stained = stained.map(|(at, _)| topology.replica_of(at.node)).collect();
+        let conclusion = Conclusion { batches, end, first: seen.next(), absent: absent.collect(), stained };
+        self.remains.clear();
+        Some(self.conclusion.insert(conclusion))
+    }
+}
+
+impl Remains {
+    /// The whole batch, if it is there.
+    fn restore(&self, registry: &Registry) -> Option<Arc<Vec<u8>>> {
+        if let Some(whole) = &self.whole {
+            return Some(whole.clone());
+        }
+        let slices: Vec<&[u8]> = self.slices.iter().map(|slice| slice.as_slice()).collect();
+        let merged = Batch::merge(registry, &slices).ok()?;
+        (merged.count_logged() == self.logged).then(|| Arc::new(merged.encode()))
+    }
+}
