@@ -1,15 +1,18 @@
 //! What comes into a node from outside its partition, written down: so that the node can execute again by itself, and so
 //! that a twin which has lost its own can.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_log::{AppendError, Fetch, LogWriter, Place, in_space};
+use ordain_log::{AppendError, LogWriter, Place, in_space};
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, Registry};
-use ordain_role::{Bytes, DiskDone, DiskRequest, Fetched, NodeId, Outbox, Wire as _};
+use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
 
 use crate::message::{Letter, Message, Post};
+use crate::reading::{self, Piece, Readers};
+
+pub use crate::reading::Index;
 
 /// What comes into a node from outside its partition, as the journal has kept it.
 #[derive(Clone, Debug)]
@@ -53,45 +56,11 @@ impl<X: Letter> Entrance<X> {
     }
 }
 
-/// Where in a journal things are, roughly: made while it is read at the start, and kept up as it grows.
-#[derive(Clone, Debug, Default)]
-pub struct Index {
-    /// Entries from this number on stand at this place or behind it, and those before have nothing to do with epochs
-    /// beyond this one. Ascending in all.
-    places: Vec<(Epoch, Place, Epoch)>,
-    /// The largest epoch of anything so far.
-    largest: Epoch,
-    /// Bytes since the last place.
-    since: usize,
-}
-
-/// How much of a journal there is between two places that are remembered, at least.
-const STRIDE: usize = 1 << 20;
-
 impl Index {
     /// The entry with this number begins here or behind; it has so many bytes and holds these.
     pub fn note<X: Letter>(&mut self, number: Epoch, place: Place, bytes: usize, entrances: &[Entrance<X>]) {
-        self.reach(number, place);
-        self.since += bytes;
         let largest = entrances.iter().map(Entrance::epoch).max().unwrap_or_default();
-        self.largest = self.largest.max(largest);
-    }
-
-    /// The next entry will have this number and stand here or behind.
-    fn reach(&mut self, number: Epoch, place: Place) {
-        if self.places.is_empty() || self.since >= STRIDE {
-            self.since = 0;
-            self.places.push((number, place, self.largest));
-        }
-    }
-
-    /// Where to begin to read for somebody who wants the entries from a number on, and has no use for anything up to an
-    /// epoch. Also the number of the first entry to be found there.
-    fn find(&self, number: Epoch, after: Epoch) -> Option<(Epoch, Place)> {
-        let by_number = self.places.partition_point(|(first, ..)| *first <= number);
-        let by_epoch = self.places.partition_point(|(.., before)| *before <= after);
-        let (first, place, _) = self.places.get(by_number.max(by_epoch).checked_sub(1)?)?;
-        Some((*first, *place))
+        self.note_entry(number, place, bytes, largest);
     }
 }
 
@@ -113,7 +82,6 @@ pub struct Opened {
 pub(super) struct Journal {
     pub writer: LogWriter,
     prefix: &'static str,
-    identity: Vec<u8>,
     /// What waits to be written, and the number of the entry that it will be.
     pub pending: Vec<u8>,
     next: Epoch,
@@ -125,8 +93,7 @@ pub(super) struct Journal {
     pub durable: Epoch,
     index: Index,
     /// Twins that read it.
-    readers: BTreeMap<NodeId, Reading>,
-    reads: u64,
+    readers: Readers<NodeId>,
 }
 
 /// An entry that was appended.
@@ -139,23 +106,6 @@ struct Mark {
     bytes: usize,
 }
 
-/// What a twin is being read.
-#[derive(Debug)]
-struct Reading {
-    fetch: Fetch,
-    into: Fetched,
-    /// Of the request that is under way.
-    token: Option<u64>,
-    /// The entry that it asked for, and the first that it has not been given.
-    asked: Epoch,
-    next: Epoch,
-    /// Entries that were read, in order.
-    found: VecDeque<(Epoch, Vec<u8>)>,
-}
-
-/// Marks the requests that read; the others are the writer's.
-const READ: u64 = 1 << 63;
-
 impl Journal {
     /// A journal in which everything is that progress so far has come from.
     pub fn new(opened: Opened, progress: Epoch) -> Journal {
@@ -165,14 +115,12 @@ impl Journal {
             next: writer.appended().next(),
             writer,
             prefix,
-            identity,
             pending: Vec::new(),
-            largest: index.largest,
+            largest: index.largest(),
             marks: VecDeque::new(),
             durable: progress,
             index,
-            readers: BTreeMap::new(),
-            reads: 0,
+            readers: Readers::new(prefix, identity),
         }
     }
 
@@ -226,8 +174,7 @@ impl Journal {
     pub fn done(&mut self) {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.number <= self.writer.durable()) {
             self.durable = self.durable.max(mark.progress);
-            self.index.since += mark.bytes;
-            self.index.largest = self.index.largest.max(mark.largest);
+            self.index.grow(mark.bytes, mark.largest);
             self.index.reach(self.writer.durable().next(), self.writer.place());
         }
     }
@@ -242,26 +189,11 @@ impl Journal {
         most: usize,
         out: &mut Outbox<Message<X>>,
     ) -> Option<Post<X>> {
-        // Whoever goes on where it has stopped needs no new place.
-        let goes_on = |reading: &Reading| reading.next == from && reading.token.is_none();
-        if !self.readers.get(&twin).is_some_and(goes_on) {
-            let (first, place) = self.index.find(from, after)?;
-            let reading = Reading {
-                fetch: Fetch::new(&self.identity, place),
-                into: Fetched::default(),
-                token: None,
-                asked: from,
-                next: from.max(first),
-                found: VecDeque::new(),
-            };
-            self.readers.insert(twin, reading);
-        }
-        let reading = self.readers.get_mut(&twin)?;
-        reading.asked = from;
+        self.readers.ask(twin, &self.index, (from, after))?;
         self.go_on(twin, most, out)
     }
 
-    /// Gives a twin what was read, or reads more. Nothing is read that is not known to be durable.
+    /// Gives a twin what was read, or reads more.
     fn go_on<X: Letter>(
         &mut self,
         twin: NodeId,
@@ -269,22 +201,10 @@ impl Journal {
         out: &mut Outbox<Message<X>>,
     ) -> Option<Post<X>> {
         let durable = self.writer.durable();
-        let reading = self.readers.get_mut(&twin)?;
-        if reading.found.is_empty() && reading.next <= durable {
-            self.reads += 1;
-            let token = READ | self.reads;
-            (reading.token, reading.into) = (Some(token), Fetched::default());
-            let request = DiskRequest { token, ops: vec![reading.fetch.op(&reading.into)] };
-            out.disk(in_space(request, self.prefix));
-            return None;
-        }
-        let mut bytes = Vec::new();
-        while let Some((number, entry)) = reading.found.pop_front_if(|_| bytes.len() < most) {
-            reading.next = number.next();
-            bytes.extend_from_slice(&entry);
-        }
-        let covers = (reading.next > durable).then_some(self.durable);
-        Some(Post::Fetched { from: reading.asked, next: reading.next, covers, entrances: Arc::new(bytes) })
+        let Piece { asked, next, entries } = self.readers.next_piece(twin, most, durable, out)?;
+        let covers = (next > durable).then_some(self.durable);
+        let entries: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
+        Some(Post::Fetched { from: asked, next, covers, entrances: Arc::new(entries.concat()) })
     }
 
     /// Takes what the disk has read, if the answer is to that; and gives the twin for which it was what it gets.
@@ -294,26 +214,17 @@ impl Journal {
         most: usize,
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<(NodeId, Post<X>)>, String> {
-        let found = self.readers.iter_mut().find(|(_, reading)| reading.token == Some(done.token));
-        let Some((twin, reading)) = found else { return Ok(None) };
-        done.result.clone().map_err(|error| error.to_string())?;
-        reading.token = None;
-        for entry in reading.fetch.take(reading.into.bytes()).map_err(|error| error.to_string())? {
-            if entry.epoch >= reading.next {
-                reading.found.push_back((entry.epoch, entry.payload));
-            }
-        }
-        let twin = *twin;
+        let Some(twin) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
         Ok(self.go_on(twin, most, out).map(|post| (twin, post)))
     }
 
     /// Whether an answer of the disk is to a request that reads.
     pub fn is_read(done: &DiskDone) -> bool {
-        done.token & READ != 0
+        reading::is_read(done)
     }
 
     /// A twin does not read any more.
     pub fn leave(&mut self, twin: NodeId) {
-        self.readers.remove(&twin);
+        self.readers.leave(twin);
     }
 }

@@ -1,0 +1,198 @@
+//! Old entries of a log that is being written, read again for others who want them: where in the log they stand,
+//! roughly, and how far each reader is.
+//!
+//! Both the journal of what comes in and the input log serve their twins so. Only a few entries of those that were read
+//! are ever held in memory: about what the disk gives at once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ordain_log::{Fetch, Place, in_space};
+use ordain_model::Epoch;
+use ordain_role::{DiskDone, DiskRequest, Fetched, Outbox};
+
+/// Where in a log things are, roughly: made while it is read at the start, and kept up as it grows.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    /// Entries from this number on stand at this place or behind it, and those before have nothing to do with epochs
+    /// beyond this one. Ascending in all.
+    places: Vec<(Epoch, Place, Epoch)>,
+    /// The largest epoch of anything so far.
+    largest: Epoch,
+    /// Bytes since the last place.
+    since: usize,
+}
+
+/// How much of a log there is between two places that are remembered, at least.
+const STRIDE: usize = 1 << 20;
+
+impl Index {
+    /// The entry of this epoch begins here or behind, and has so many bytes: of a log whose entries are numbered by their
+    /// epochs.
+    pub fn note_batch(&mut self, epoch: Epoch, place: Place, bytes: usize) {
+        self.note_entry(epoch, place, bytes, epoch);
+    }
+
+    /// The entry with this number begins here or behind; it has so many bytes and is of epochs up to this one.
+    pub(crate) fn note_entry(&mut self, number: Epoch, place: Place, bytes: usize, epoch: Epoch) {
+        self.reach(number, place);
+        self.grow(bytes, epoch);
+    }
+
+    /// So many bytes have been added, of epochs up to this one.
+    pub(crate) fn grow(&mut self, bytes: usize, epoch: Epoch) {
+        self.since += bytes;
+        self.largest = self.largest.max(epoch);
+    }
+
+    /// The next entry will have this number, or a larger one, and stand here or behind.
+    pub(crate) fn reach(&mut self, number: Epoch, place: Place) {
+        if self.places.is_empty() || self.since >= STRIDE {
+            self.since = 0;
+            self.places.push((number, place, self.largest));
+        }
+    }
+
+    /// The largest epoch of anything so far.
+    pub(crate) fn largest(&self) -> Epoch {
+        self.largest
+    }
+
+    /// Where to begin to read for somebody who wants the entries from a number on, and has no use for anything up to an
+    /// epoch. Also the number of the first entry to be found there.
+    pub(crate) fn find(&self, number: Epoch, after: Epoch) -> Option<(Epoch, Place)> {
+        let by_number = self.places.partition_point(|(first, ..)| *first <= number);
+        let by_epoch = self.places.partition_point(|(.., before)| *before <= after);
+        let (first, place, _) = self.places.get(by_number.max(by_epoch).checked_sub(1)?)?;
+        Some((*first, *place))
+    }
+}
+
+/// Those who read a log again.
+#[derive(Debug)]
+pub(crate) struct Readers<K> {
+    /// What the names of the log's files begin with.
+    prefix: &'static str,
+    identity: Vec<u8>,
+    readers: BTreeMap<K, Reading>,
+    reads: u64,
+}
+
+/// How far one of them is.
+#[derive(Debug)]
+struct Reading {
+    fetch: Fetch,
+    into: Fetched,
+    /// Of the request that is under way.
+    token: Option<u64>,
+    /// The entry that was asked for, and the first that was not given yet.
+    asked: Epoch,
+    next: Epoch,
+    /// Entries that were read, in order.
+    found: VecDeque<(Epoch, Vec<u8>)>,
+    /// It has come to what it was not to read, and cannot go on from here.
+    is_over: bool,
+}
+
+/// What a reader is given.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// The entry that it has asked for.
+    pub asked: Epoch,
+    /// The entry that it is to ask for next.
+    pub next: Epoch,
+    /// The entries, in order. If there are none, no entry from the one that it has asked for on is durable.
+    pub entries: Vec<(Epoch, Vec<u8>)>,
+}
+
+/// Marks the requests that read; the others are the writer's.
+const READ: u64 = 1 << 63;
+
+/// Whether an answer of the disk is to a request that reads.
+pub(crate) fn is_read(done: &DiskDone) -> bool {
+    done.token & READ != 0
+}
+
+impl<K: Ord + Copy> Readers<K> {
+    /// Nobody yet, of the log of this identity in files of this prefix.
+    pub fn new(prefix: &'static str, identity: Vec<u8>) -> Readers<K> {
+        Readers { prefix, identity, readers: BTreeMap::new(), reads: 0 }
+    }
+
+    /// Somebody wants the entries from a number on, and has no use for anything up to an epoch. `None` if the log does
+    /// not go back as far.
+    pub fn ask(&mut self, who: K, index: &Index, (from, after): (Epoch, Epoch)) -> Option<()> {
+        // Whoever goes on where it has stopped needs no new place.
+        let goes_on = |reading: &Reading| reading.next == from && reading.token.is_none() && !reading.is_over;
+        if !self.readers.get(&who).is_some_and(goes_on) {
+            let (first, place) = index.find(from, after)?;
+            let reading = Reading {
+                fetch: Fetch::new(&self.identity, place),
+                into: Fetched::default(),
+                token: None,
+                asked: from,
+                next: from.max(first),
+                found: VecDeque::new(),
+                is_over: false,
+            };
+            self.readers.insert(who, reading);
+        }
+        self.readers.get_mut(&who)?.asked = from;
+        Some(())
+    }
+
+    /// Gives a reader about so many bytes of what was read, or reads more. Nothing is read that is not durable yet.
+    pub fn next_piece<M>(
+        &mut self,
+        who: K,
+        most: usize,
+        durable: Epoch,
+        out: &mut Outbox<M>,
+    ) -> Option<Piece> {
+        let reading = self.readers.get_mut(&who)?;
+        if reading.token.is_some() {
+            return None;
+        }
+        if reading.found.is_empty() && reading.next <= durable {
+            self.reads += 1;
+            let token = READ | self.reads;
+            (reading.token, reading.into) = (Some(token), Fetched::default());
+            let request = DiskRequest { token, ops: vec![reading.fetch.op(&reading.into)] };
+            out.disk(in_space(request, self.prefix));
+            return None;
+        }
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while let Some((number, entry)) = reading.found.pop_front_if(|_| bytes < most) {
+            reading.next = number.next();
+            bytes += entry.len();
+            entries.push((number, entry));
+        }
+        Some(Piece { asked: reading.asked, next: reading.next, entries })
+    }
+
+    /// Takes what the disk has read, up to the entry with this number, and says for whom that was; nobody, if it does not
+    /// want it any more.
+    pub fn was_read(&mut self, done: &DiskDone, up_to: Epoch) -> Result<Option<K>, String> {
+        let found = self.readers.iter_mut().find(|(_, reading)| reading.token == Some(done.token));
+        let Some((who, reading)) = found else { return Ok(None) };
+        done.result.clone().map_err(|error| error.to_string())?;
+        reading.token = None;
+        for entry in reading.fetch.take(reading.into.bytes()).map_err(|error| error.to_string())? {
+            if entry.epoch > up_to {
+                reading.is_over = true;
+            } else if entry.epoch >= reading.next {
+                reading.found.push_back((entry.epoch, entry.payload));
+            }
+        }
+        Ok(Some(*who))
+    }
+
+    /// Somebody does not read any more.
+    pub fn leave(&mut self, who: K) {
+        self.readers.remove(&who);
+    }
+
+    /// Nobody does.
+    pub fn clear(&mut self) {
+        self.readers.clear();
+    }
+}
