@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Batch, Epoch, Front, PartitionId, Registry};
+use ordain_model::{Batch, Epoch, Front, Gsn, PartitionId, Registry};
 use ordain_role::{NodeId, PeerChange, Wire};
 
 use crate::council::{Arrival, Ending, Seats};
@@ -208,6 +208,9 @@ pub enum Post<X> {
         after: Epoch,
         /// Up to where.
         through: Epoch,
+        /// How many transactions of the batch of that epoch are to be kept, whoever takes part in them. Known only where
+        /// a next master may have to put it together from its slices.
+        logged: u32,
         /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
         content: Option<Arc<Vec<u8>>>,
     },
@@ -240,6 +243,8 @@ pub enum Post<X> {
         /// It has no use for anything up to this epoch.
         after: Epoch,
     },
+    /// How often the sender has started over: the first that it says in a stream, where nodes may have to.
+    Incarnation(u64),
     /// Some of the journal of the sender.
     Fetched {
         /// What was asked for.
@@ -255,8 +260,13 @@ pub enum Post<X> {
 
 /// Something that one role of an engine tells another on another node.
 pub trait Letter: Wire + Clone + std::fmt::Debug + Send {
+    /// The last of the transactions that it is about: the sender has executed something of it.
+    fn last(&self) -> Gsn;
+
     /// The largest epoch of the transactions that it is about: once that is executed at the receiver, it is done with.
-    fn epoch(&self) -> Epoch;
+    fn epoch(&self) -> Epoch {
+        self.last().epoch()
+    }
 }
 
 /// Between the logs of twins.
@@ -389,11 +399,12 @@ impl<X: Wire> Wire for Post<X> {
             Post::Progress(at) => epoch(1, at),
             Post::Resume(at) => epoch(2, at),
             Post::Relieved => wire::u8(out, 3),
-            Post::Slot { sequencer, after, through, content } => {
+            Post::Slot { sequencer, after, through, logged, content } => {
                 wire::u8(out, 4);
                 wire::u16(out, sequencer.0);
                 wire::u64(out, after.0);
                 wire::u64(out, through.0);
+                wire::u32(out, *logged);
                 out.extend_from_slice(content.as_deref().map_or(&[], |content| content));
             }
             Post::Letter { to, letter } => {
@@ -417,6 +428,7 @@ impl<X: Wire> Wire for Post<X> {
                 wire::u64(out, covers.unwrap_or_default().0);
                 out.extend_from_slice(entrances);
             }
+            Post::Incarnation(number) => epoch(11, &Epoch(*number)),
         }
     }
 
@@ -430,8 +442,9 @@ impl<X: Wire> Wire for Post<X> {
             4 => {
                 let sequencer = PartitionId(bytes.u16()?);
                 let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                let logged = bytes.u32()?;
                 let content = (!bytes.is_empty()).then(|| Arc::new(bytes.0.to_vec()));
-                return Some(Post::Slot { sequencer, after, through, content });
+                return Some(Post::Slot { sequencer, after, through, logged, content });
             }
             5 => return Some(Post::Letter { to: bytes.u16()?, letter: X::decode(registry, bytes.0)? }),
             6 => Post::Forgotten(Epoch(bytes.u64()?)),
@@ -444,6 +457,7 @@ impl<X: Wire> Wire for Post<X> {
                 let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
                 return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
             }
+            11 => Post::Incarnation(bytes.u64()?),
             _ => return None,
         };
         bytes.end(post)

@@ -1,7 +1,7 @@
 //! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
 
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Abort, Cell, Digest, Epoch, Gsn, Registry, SlotNo};
+use ordain_model::{Abort, Cell, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::Letter;
 
@@ -17,8 +17,8 @@ pub struct ShardMessage {
 }
 
 impl Letter for ShardMessage {
-    fn epoch(&self) -> Epoch {
-        self.items.iter().map(|(gsn, _)| gsn.epoch()).max().unwrap_or_default()
+    fn last(&self) -> Gsn {
+        self.items.iter().map(|(gsn, _)| *gsn).max().unwrap_or_default()
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     use ordain_model::value::HashValue;
-    use ordain_model::{Millis, PartitionId, Value};
+    use ordain_model::{Epoch, Millis, PartitionId, Value};
     use proptest::prelude::*;
 
     use super::*;

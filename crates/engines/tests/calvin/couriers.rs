@@ -40,6 +40,7 @@ impl Desk {
             shards: vec![at(SHARD)],
             kept_max: 1 << 20,
             piece: 1 << 20,
+            incarnation: None,
             bugs: Bugs::NONE,
         };
         let mut courier = Courier::new(settings, registry.clone());
@@ -92,14 +93,14 @@ impl Desk {
         let (sequencer, through) = (batch.partition, batch.epoch);
         self.handle(
             sequencer.0,
-            Message::Post(Post::Slot { sequencer, after: Epoch(after), through, content }),
+            Message::Post(Post::Slot { sequencer, after: Epoch(after), through, logged: 0, content }),
         );
     }
 
     /// Another sequencer has nothing up to an epoch, since one of which it had something.
     fn nothing(&mut self, sequencer: u16, after: u64, through: u64) {
         let (after, through) = (Epoch(after), Epoch(through));
-        let slot = Post::Slot { sequencer: PartitionId(sequencer), after, through, content: None };
+        let slot = Post::Slot { sequencer: PartitionId(sequencer), after, through, logged: 0, content: None };
         self.handle(sequencer, Message::Post(slot));
     }
 

@@ -317,7 +317,7 @@ impl<X> Council<X> {
         }
         if succession.hear((from, is_log, now), through, held, is_all) {
             let next = succession.questions().into_iter().find(|(at, _)| *at == from);
-            for (at, after) in next {
+            if let Some((at, after)) = next {
                 out.send(at, Ship::Collect { partition, term, after });
             }
         }

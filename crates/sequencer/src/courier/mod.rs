@@ -16,6 +16,7 @@
 //! A node that lacks what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
 //! the journal of a twin (module `lack`).
 
+mod gate;
 mod journal;
 mod lack;
 mod outgoing;
@@ -31,10 +32,11 @@ use ordain_role::{
 };
 
 use crate::interleave::{Interleave, Put};
-use crate::message::{Letter, Message, Post, Sequencing};
+use crate::message::{Held, Letter, Message, Post, Sequencing, Ship};
 
 pub use journal::{Entrance, Index, Opened};
 
+use gate::Gate;
 use journal::Journal;
 use lack::{Lack, Reading};
 use outgoing::{Forgotten, Outgoing, Piece};
@@ -56,6 +58,8 @@ pub struct CourierSettings {
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
+    /// How often this node has started over, where masters may change.
+    pub incarnation: Option<u64>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -89,6 +93,8 @@ pub struct Courier<X> {
     /// Who stands in for the nodes of this replica that are lost, or are back and not up to date.
     stand_ins: BTreeMap<NodeId, StandIn>,
     lack: Lack,
+    /// Where masters may change.
+    gate: Option<Gate<X>>,
     /// What is said once what was written at that time is durable.
     owed: VecDeque<(Epoch, NodeId, Post<X>)>,
     /// What the node had before it was stopped is being executed again: nothing leaves.
@@ -138,6 +144,7 @@ impl<X: Letter> Courier<X> {
             let near = (to != partition).then(|| topology.node(replica, to));
             Outgoing::new(topology.group(to), near)
         });
+        let gate = settings.incarnation.map(|_| Gate::new(layout.partitions()));
         Courier {
             order: Interleave::new(layout.partitions()),
             outgoing: outgoing.collect(),
@@ -155,6 +162,7 @@ impl<X: Letter> Courier<X> {
             lost: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
             lack: Lack::default(),
+            gate,
             owed: VecDeque::new(),
             is_rehearsing: true,
             counts: Counts::default(),
@@ -216,13 +224,15 @@ impl<X: Letter> Courier<X> {
             return out.halt(format!("the log sealed epoch {} after {}", batch.epoch, self.sealed));
         }
         self.sealed = batch.epoch;
+        // Where a next master may have to know it, all are told of every batch, and not only who takes part in it.
+        let logged = self.gate.as_ref().map_or(0, |_| batch.count_logged());
         for to in (0..self.partitions()).map(PartitionId).filter(|to| *to != self.partition) {
             let content = batch.encode_slice(to, &self.settings.topology.layout).map(Arc::new);
             let outgoing = &mut self.outgoing[usize::from(to.0)];
             let (sequencer, after, through) = (self.partition, outgoing.last_slice, batch.epoch);
             let size = content.as_ref().map_or(0, |content| content.len());
-            let slot = Post::Slot { sequencer, after, through, content };
-            if size > 0 {
+            let slot = Post::Slot { sequencer, after, through, logged, content };
+            if size > 0 || logged > 0 {
                 self.counts.slices_out += 1;
                 outgoing.last_slice = batch.epoch;
                 outgoing.keep(batch.epoch, size, slot.clone());
@@ -294,7 +304,7 @@ impl<X: Letter> Courier<X> {
                 if !is_last {
                     return out.send(at, Post::Pause);
                 }
-                out.send(at, Post::Slot { sequencer, after, through: sealed, content: None });
+                out.send(at, Post::Slot { sequencer, after, through: sealed, logged: 0, content: None });
                 out.send(at, Post::Opened(self.opened));
             }
             Ok(None) => {}
@@ -310,11 +320,20 @@ impl<X: Letter> Courier<X> {
 
     // ---- coming in ---------------------------------------------------------------------------------------
 
+    /// Something has come from another node.
+    fn admit(&mut self, from: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+        let admitted = match &mut self.gate {
+            None => Some(post),
+            Some(gate) => gate.admit(from, post),
+        };
+        admitted.into_iter().for_each(|post| self.receive(from, post, out));
+    }
+
     /// Takes something from another node, or again from the journal.
     fn receive(&mut self, from: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
         match post {
-            Post::Slot { sequencer, after, through, content } => {
-                if self.take_slot(from, sequencer, (after, through), content, out) {
+            Post::Slot { sequencer, after, through, logged, content } => {
+                if self.take_slot(from, sequencer, (after, through), (logged, content), out) {
                     self.hear_of(through, out);
                 }
             }
@@ -333,6 +352,7 @@ impl<X: Letter> Courier<X> {
                 self.lack.note(from, epoch);
                 self.fill_lack(out);
             }
+            Post::Incarnation(_) => {}
             Post::Pause => self.owe(from, Post::Continue, out),
             Post::Continue => self.go_on(from, out),
             Post::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
@@ -349,6 +369,7 @@ impl<X: Letter> Courier<X> {
             return out.halt(format!("node {} sent a letter for shard {to}, which is not here", from.0));
         };
         self.counts.letters_in += 1;
+        self.gate.iter_mut().for_each(|gate| gate.note_evidence(letter.last()));
         if letter.epoch() <= self.progress {
             // Somebody tells again what is done with.
             self.counts.known += 1;
@@ -366,7 +387,7 @@ impl<X: Letter> Courier<X> {
         from: NodeId,
         sequencer: PartitionId,
         (after, through): (Epoch, Epoch),
-        content: Option<Arc<Vec<u8>>>,
+        (logged, content): (u32, Option<Arc<Vec<u8>>>),
         out: &mut Outbox<Message<X>>,
     ) -> bool {
         if sequencer == self.partition || sequencer.0 >= self.partitions() {
@@ -404,8 +425,11 @@ impl<X: Letter> Courier<X> {
         }
         if self.order.put(sequencer, after, through, batch) == Put::New {
             self.counts.slices_in += 1;
+            if let Some(gate) = self.gate.as_mut().filter(|_| logged > 0) {
+                gate.note_slot(sequencer, Held { epoch: through, logged, content: content.clone() });
+            }
             if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
-                journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, content });
+                journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, logged, content });
             }
         }
         true
@@ -583,8 +607,8 @@ impl<X: Letter> Courier<X> {
         self.counts.fetched += entrances.len() as u64;
         for entrance in entrances {
             match entrance {
-                Entrance::Post(from, Post::Slot { sequencer, after, through, content }) => {
-                    self.take_slot(from, sequencer, (after, through), content, out);
+                Entrance::Post(from, Post::Slot { sequencer, after, through, logged, content }) => {
+                    self.take_slot(from, sequencer, (after, through), (logged, content), out);
                 }
                 Entrance::Post(from, Post::Letter { to, letter }) => self.take_letter(from, to, letter, out),
                 // How far others were then is not how far they are.
@@ -603,6 +627,21 @@ impl<X: Letter> Courier<X> {
         }
     }
 
+    /// A candidate asks what is left of a partition's batches.
+    fn collect(
+        &self,
+        candidate: Address,
+        (partition, term): (PartitionId, u64),
+        after: Epoch,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(gate) = self.gate.as_ref().filter(|_| partition.0 < self.partitions()) else { return };
+        let through = if partition == self.partition { Epoch(0) } else { self.order.through(partition) };
+        if let Some(answer) = gate.collect((partition, term), after, through, self.settings.piece) {
+            out.send(candidate, answer);
+        }
+    }
+
     // ---- peers -------------------------------------------------------------------------------------------
 
     fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
@@ -617,6 +656,9 @@ impl<X: Letter> Courier<X> {
             self.lost.remove(&node);
         }
         if state == PeerState::Fresh {
+            if let Some(incarnation) = self.settings.incarnation {
+                out.send(self.at(node), Post::Incarnation(incarnation));
+            }
             // What was asked may not have arrived, nor the answer.
             self.lack.drop(node);
             self.owed.retain(|(_, to, _)| *to != node);
@@ -719,7 +761,17 @@ impl<X: Letter> Role for Courier<X> {
                 Message::Post(Post::Letter { to, letter }) if from.node == self.settings.me.node => {
                     self.post(to, letter, out);
                 }
-                Message::Post(post) => self.receive(from.node, post, out),
+                Message::Post(post) => self.admit(from.node, post, out),
+                Message::Sequencing(Sequencing::Seats { seats, .. }) => {
+                    let released = self.gate.as_mut().map(|gate| gate.told(seats)).unwrap_or_default();
+                    released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
+                }
+                Message::Sequencing(Sequencing::Safe(epochs)) => {
+                    self.gate.iter_mut().for_each(|gate| gate.forget(&epochs));
+                }
+                Message::Ship(Ship::Collect { partition, term, after }) => {
+                    self.collect(from, (partition, term), after, out);
+                }
                 Message::Peer(change) => self.peer_changed(change, out),
                 _ => out.halt("the courier was sent a message that is not for it"),
             },
@@ -776,6 +828,7 @@ impl<X: Letter> Role for Courier<X> {
         report("ordain_courier_gaps_total", counts.gaps as f64);
         report("ordain_courier_sent_again_total", counts.sent_again as f64);
         report("ordain_courier_stood_in_total", counts.stood_in as f64);
+        report("ordain_courier_held_back", self.gate.as_ref().map_or(0, Gate::held) as f64);
         report("ordain_courier_lacking_epoch", self.lack.up_to().0 as f64);
         report("ordain_courier_fetched_total", counts.fetched as f64);
         report("ordain_courier_served_total", counts.served as f64);

@@ -23,8 +23,8 @@ impl Wire for Note {
 }
 
 impl Letter for Note {
-    fn epoch(&self) -> Epoch {
-        Epoch(self.0)
+    fn last(&self) -> Gsn {
+        Gsn::new(Epoch(self.0), PartitionId(0), 0)
     }
 }
 
@@ -57,6 +57,7 @@ impl Desk {
             shards: vec![SHARD],
             kept_max: 1 << 20,
             piece: PIECE,
+            incarnation: None,
             bugs: Default::default(),
         };
         let mut desk = Desk {
@@ -172,12 +173,18 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
 fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
     let batch = batch_over(sequencer, epoch, &[0, sequencer]);
     let content = batch.encode_slice(PartitionId(0), &Layout::even(3, 1).unwrap()).map(Arc::new);
-    Post::Slot { sequencer: PartitionId(sequencer), after: Epoch(after), through: Epoch(epoch), content }
+    Post::Slot {
+        sequencer: PartitionId(sequencer),
+        after: Epoch(after),
+        through: Epoch(epoch),
+        logged: 0,
+        content,
+    }
 }
 
 fn empty_slot(sequencer: u16, through: u64) -> Post<Note> {
     let sequencer = PartitionId(sequencer);
-    Post::Slot { sequencer, after: Epoch(0), through: Epoch(through), content: None }
+    Post::Slot { sequencer, after: Epoch(0), through: Epoch(through), logged: 0, content: None }
 }
 
 /// What is sent to whom, in short.
