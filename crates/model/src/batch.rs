@@ -157,8 +157,8 @@ impl Batch {
     ///
     /// # Errors
     /// [`BatchError`] if a slice is damaged, or is not of the same batch as the others, or there is none.
-    pub fn merge(registry: &Registry, slices: &[impl AsRef<[u8]>]) -> Result<Batch, BatchError> {
-        let slices = slices.iter().map(|slice| Batch::decode(registry, slice.as_ref()));
+    pub fn merge(registry: &Registry, slices: &[Arc<Vec<u8>>]) -> Result<Batch, BatchError> {
+        let slices = slices.iter().map(|slice| Batch::decode(registry, slice));
         let slices = slices.collect::<Result<Vec<Batch>, BatchError>>()?;
         let first = slices.first().ok_or(BatchError::Head)?;
         let head = |batch: &Batch| (batch.epoch, batch.partition, batch.layout, batch.now, batch.total);

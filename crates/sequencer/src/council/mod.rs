@@ -30,6 +30,8 @@
 mod decree;
 mod seats;
 mod succession;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

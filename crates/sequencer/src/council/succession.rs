@@ -170,8 +170,7 @@ impl Remains {
         if let Some(whole) = &self.whole {
             return Some(whole.clone());
         }
-        let slices: Vec<&[u8]> = self.slices.iter().map(|slice| slice.as_slice()).collect();
-        let merged = Batch::merge(registry, &slices).ok()?;
+        let merged = Batch::merge(registry, &self.slices).ok()?;
         (merged.count_logged() == self.logged).then(|| Arc::new(merged.encode()))
     }
 }

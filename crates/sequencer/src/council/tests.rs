@@ -1,0 +1,225 @@
+//! What candidates conclude, and what decrees make of the seats. Whole councils run in the simulator.
+
+use ordain_model::{
+    Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Millis, Placed, Value, system,
+};
+use proptest::prelude::*;
+
+use super::succession::Conclusion;
+use super::*;
+use crate::message::Held;
+
+const LOG: u16 = 1;
+const COURIER: u16 = 2;
+
+/// Three partitions on two replicas: nodes 0 to 2 and 3 to 5.
+fn topology() -> Topology {
+    Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 }
+}
+
+fn procedures() -> Arc<Registry> {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    Arc::new(registry)
+}
+
+fn at(node: u16, role: u16) -> Address {
+    Address { node: NodeId(node), role }
+}
+
+fn key_of(partition: u16) -> Vec<u8> {
+    let layout = Layout::even(3, 1).unwrap();
+    let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+    (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
+}
+
+/// A batch of partition 0 in two chunks, each transaction of which writes in some partitions.
+fn batch(epoch: u64, txns: &[&[u16]]) -> Batch {
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let mut batch = Batch {
+        epoch: Epoch(epoch),
+        partition: PartitionId(0),
+        layout: 1,
+        now: Millis(7),
+        total: 0,
+        chunks: Vec::new(),
+        lookups: Vec::new(),
+    };
+    for (number, txns) in txns.chunks(2).enumerate() {
+        let mut chunk = Chunk::new(GatewayId(number as u32), ChunkNo(epoch));
+        for partitions in txns {
+            let keys: Vec<Vec<u8>> = partitions.iter().map(|p| key_of(*p)).collect();
+            let writes = keys.iter().map(|key| (Db(0), &key[..], &cell));
+            let call = Call::new(system::COMMIT, Db(0));
+            chunk
+                .push(&procedures(), call, |args| system::commit_args([].into_iter(), writes, args))
+                .unwrap();
+        }
+        let base = batch.total;
+        batch.total += chunk.span();
+        batch.chunks.push(Placed::whole(base, Arc::new(chunk)));
+    }
+    batch
+}
+
+fn slice(batch: &Batch, partition: u16) -> Held {
+    let content = batch.encode_slice(PartitionId(partition), &topology().layout).map(Arc::new);
+    Held { epoch: batch.epoch, logged: batch.count_logged(), content }
+}
+
+fn whole(batch: &Batch) -> Held {
+    Held { epoch: batch.epoch, logged: batch.count_logged(), content: Some(Arc::new(batch.encode())) }
+}
+
+fn gsns(batch: &Batch) -> Vec<(Gsn, Vec<u8>)> {
+    batch.txns().map(|(gsn, chunk, txn)| (gsn, chunk.record(txn).to_vec())).collect()
+}
+
+/// Node 3 is to follow node 0, which does not answer, and has everything up to epoch 4.
+fn succession() -> Succession {
+    let others = [at(0, LOG), at(0, COURIER), at(1, COURIER), at(2, COURIER), at(3, COURIER), at(4, COURIER)];
+    let mut succession =
+        Succession::new((PartitionId(0), 2), others.into_iter().chain([at(5, COURIER)]), Micros(0));
+    assert!(succession.questions().is_empty(), "it does not know yet what it has itself");
+    succession.begin(Epoch(4));
+    assert_eq!(succession.questions().len(), 7);
+    succession
+}
+
+fn hear(succession: &mut Succession, node: u16, through: u64, evidence: u64, held: Vec<Held>) {
+    let from = (at(node, COURIER), false, Micros(5));
+    assert!(!succession.hear(from, (Epoch(through), Epoch(evidence)), held, true));
+}
+
+fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
+    let (absent, stained) = (of.absent.iter().map(|n| n.0), of.stained.iter().map(|r| r.0));
+    (absent.collect(), stained.collect())
+}
+
+#[test]
+fn slices_that_make_a_whole_batch_decide_it() {
+    let mut succession = succession();
+    let (six, eight) = (batch(6, &[&[0, 1], &[0, 2], &[0, 1, 2]]), batch(8, &[&[0, 1]]));
+    hear(&mut succession, 1, 9, 8, vec![slice(&six, 1), slice(&eight, 1)]);
+    hear(&mut succession, 2, 9, 0, vec![slice(&six, 2), slice(&eight, 2)]);
+    [3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
+    assert!(!succession.is_heard_out());
+    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    let restored: Vec<Batch> =
+        conclusion.batches.iter().map(|bytes| Batch::decode(&procedures(), bytes).unwrap()).collect();
+    assert_eq!(restored.iter().map(gsns).collect::<Vec<_>>(), [gsns(&six), gsns(&eight)]);
+    assert_eq!((conclusion.end, conclusion.first), (Epoch(8), Epoch(10)));
+    assert_eq!(nodes(conclusion), (vec![0], vec![]));
+}
+
+/// Scenario 11 of calvin.md, section 8, second half: a transaction of the dead node alone is lost, and another whose
+/// effect may rest on it had already gone to a survivor.
+#[test]
+fn what_only_the_dead_node_knew_ends_what_is_decided() {
+    let mut succession = succession();
+    let (five, six, seven) = (batch(5, &[&[0, 1]]), batch(6, &[&[0, 1], &[0]]), batch(7, &[&[0, 2]]));
+    hear(&mut succession, 1, 7, 0, vec![slice(&five, 1), slice(&six, 1), slice(&seven, 1)]);
+    hear(&mut succession, 2, 5, 0, vec![slice(&five, 2)]);
+    [3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
+    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    assert_eq!((conclusion.batches.len(), conclusion.end, conclusion.first), (1, Epoch(5), Epoch(8)));
+    assert_eq!(nodes(conclusion), (vec![0], vec![0]), "node 1 may have executed what is lost");
+}
+
+#[test]
+fn a_twin_that_has_a_batch_whole_makes_slices_needless() {
+    let mut succession = succession();
+    let six = batch(6, &[&[0, 1], &[0]]);
+    hear(&mut succession, 1, 6, 0, vec![slice(&six, 1)]);
+    let from = (at(0, LOG), true, Micros(5));
+    assert!(succession.hear(from, (Epoch(6), Epoch(0)), vec![whole(&six)], false), "it has more to say");
+    assert_eq!(succession.questions()[0], (at(0, LOG), Epoch(6)));
+    assert!(!succession.hear(from, (Epoch(6), Epoch(0)), Vec::new(), true));
+    [0, 2, 3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
+    assert!(succession.is_heard_out());
+    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    assert_eq!((conclusion.end, conclusion.first), (Epoch(6), Epoch(7)));
+    assert_eq!(nodes(conclusion), (vec![], vec![]));
+}
+
+#[test]
+fn evidence_of_what_nobody_knows_makes_a_replica_start_over() {
+    let mut succession = succession();
+    hear(&mut succession, 1, 5, 0, Vec::new());
+    // Somebody who has executed something of epoch 9 told node 2 about it, and does not answer.
+    hear(&mut succession, 2, 5, 9, Vec::new());
+    [3, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
+    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    assert_eq!((conclusion.end, conclusion.first), (Epoch(4), Epoch(10)));
+    assert_eq!(nodes(conclusion), (vec![0, 4], vec![0]));
+}
+
+#[test]
+fn decrees_make_seats_in_their_order() {
+    let mut seats = Seats::new(&topology());
+    let partition = PartitionId(0);
+    assert_eq!((seats.of(partition).master, &seats.of(partition).in_sync[..]), (NodeId(0), &[NodeId(3)][..]));
+    let arrive =
+        |incarnation, life| Decree::Arrive { node: NodeId(0), arrival: Arrival { incarnation, life } };
+    let expulsion = Expulsion { incarnation: 0, without_log: true };
+    let seat = |term| Decree::Seat {
+        partition,
+        term,
+        end: Epoch(4),
+        first: Epoch(9),
+        expelled: vec![(NodeId(0), expulsion), (NodeId(1), Expulsion { incarnation: 0, without_log: false })],
+    };
+    let fence = |term| Decree::Fence { partition, fence: Fence { term, candidate: NodeId(3) } };
+    for decree in
+        [arrive(0, 5), seat(2), fence(2), fence(2), Decree::Sync { partition, term: 1, in_sync: vec![] }]
+    {
+        seats.apply(&decree);
+        let batch = decree.to_batch(&registry(), Epoch(1)).unwrap();
+        let batch = Batch::decode(&registry(), &batch.encode()).unwrap();
+        assert_eq!(Decree::of_batch(&batch), Some(vec![decree]));
+    }
+    assert!(seats.is_fenced() && seats.of(partition).master == NodeId(0));
+    assert_eq!(seats.of(partition).in_sync, [NodeId(3)], "while a term is prepared that stays");
+    seats.apply(&seat(2));
+    let now = seats.of(partition);
+    assert_eq!((now.term, now.master, now.first, now.fence), (2, NodeId(3), Epoch(9), None));
+    assert!(now.in_sync.is_empty() && seats.is_out(NodeId(0)) && seats.is_out(NodeId(1)));
+    assert_eq!(seats.expulsion(NodeId(0), 0), Some(expulsion));
+    seats.apply(&arrive(1, 6));
+    assert!(!seats.is_out(NodeId(0)));
+    // Somebody of an earlier life is late.
+    seats.apply(&arrive(0, 5));
+    assert_eq!(seats.arrivals[&NodeId(0)], Arrival { incarnation: 1, life: 6 });
+    let mut bytes = Vec::new();
+    seats.encode(&mut bytes);
+    assert_eq!(Seats::decode(&mut Reader(&bytes)), Some(seats));
+    assert!((0..bytes.len()).all(|cut| Seats::decode(&mut Reader(&bytes[..cut])).is_none()));
+}
+
+proptest! {
+    #[test]
+    fn slices_make_the_whole_if_every_transaction_is_in_one(
+        txns in proptest::collection::vec(proptest::sample::subsequence(vec![0u16, 1, 2], 1..=3), 1..8),
+        asked in proptest::sample::subsequence(vec![0u16, 1, 2], 1..=3),
+    ) {
+        let txns: Vec<&[u16]> = txns.iter().map(|txn| &txn[..]).collect();
+        let batch = batch(3, &txns);
+        let slices: Vec<Arc<Vec<u8>>> = asked.iter().filter_map(|p| slice(&batch, *p).content).collect();
+        // The collector's partition takes part too, so what is in a slice is asked of the slices.
+        let layout = topology().layout;
+        let is_there = |(_, chunk, txn): &(Gsn, &Arc<Chunk>, &ordain_model::Txn)| {
+            asked.iter().any(|p| chunk.participants(txn, &layout).contains(PartitionId(*p)))
+        };
+        let there: Vec<(Gsn, Vec<u8>)> =
+            batch.txns().filter(is_there).map(|(gsn, chunk, txn)| (gsn, chunk.record(txn).to_vec())).collect();
+        if slices.is_empty() {
+            prop_assert!(Batch::merge(&procedures(), &slices).is_err());
+        } else {
+            let merged = Batch::merge(&procedures(), &slices).unwrap();
+            prop_assert_eq!(gsns(&merged), there);
+            prop_assert_eq!((merged.total, merged.now), (batch.total, batch.now));
+            let again = Batch::decode(&procedures(), &merged.encode()).unwrap();
+            prop_assert_eq!(gsns(&again), gsns(&merged));
+        }
+    }
+}
