@@ -31,7 +31,7 @@ pub use council::{
 };
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{GroupError, GroupLog, GroupSettings};
-pub use input_log::{InputLog, LogSettings, RESERVE};
+pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
 pub use message::{Counsel, GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

@@ -3,6 +3,14 @@
 //!
 //! Batches leave in the order in which they came. One that only reads has nothing to make durable, but it waits
 //! for those before it: what it will see must not be lost after it was seen.
+//!
+//! Where input is replicated asynchronously, the log also ships what it dispatches to those of its twins, or is shipped
+//! what theirs has dispatched (module `shipping`).
+
+mod shipping;
+mod tail;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,6 +20,12 @@ use ordain_model::{Batch, Epoch, Micros};
 use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, TimerId};
 
 use crate::message::{Message, Sequencing};
+use crate::reading;
+
+pub use shipping::ShippingSettings;
+
+use shipping::{ASK, Shipping};
+use tail::Content;
 
 /// How the input log is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,18 +49,34 @@ pub struct InputLog<X> {
     sequencer: Address,
     /// Who is told of what was decided: the shards, or the courier for them.
     sinks: Vec<Address>,
-    /// Batches not dispatched yet, and whether each has an entry to wait for.
-    queue: VecDeque<(Arc<Batch>, bool)>,
+    /// Batches not dispatched yet.
+    queue: VecDeque<Queued>,
     /// Batches that found the disk full and are being wiped from it.
     refused: Vec<Arc<Batch>>,
     /// The largest epoch that the log names.
     named: Epoch,
     dispatched: u64,
+    /// The last epoch that was dispatched, or of the last entry there was at the start.
+    dispatched_through: Epoch,
     /// The last epoch that a mark stands behind.
     marked: Epoch,
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
+    /// Only if there are twins to ship to.
+    shipping: Option<Box<Shipping>>,
     marker: std::marker::PhantomData<fn() -> X>,
+}
+
+/// A batch that is not dispatched yet.
+#[derive(Debug)]
+struct Queued {
+    batch: Arc<Batch>,
+    /// It has an entry that has to be durable first.
+    waits: bool,
+    /// The entry, if there are twins to ship it to.
+    content: Option<Content>,
+    /// It comes from this node's sequencer, which waits for it.
+    is_own: bool,
 }
 
 /// A full disk is tried again.
@@ -75,8 +105,10 @@ impl<X> InputLog<X> {
             refused: Vec::new(),
             named,
             dispatched: 0,
+            dispatched_through: named,
             marked: Epoch(0),
             is_stopping: false,
+            shipping: None,
             marker: std::marker::PhantomData,
         }
     }
@@ -91,48 +123,84 @@ impl<X> InputLog<X> {
             // Whoever asked for it has been given up, and nothing may stand behind the mark.
             return;
         }
-        let mut waits = false;
-        if let Some(writer) = &mut self.writer
-            && (batch.is_logged() || batch.epoch.0 - self.named.0 >= RESERVE)
+        if let Some((shipping, view)) = self.shipping()
+            && !shipping.may_append(batch.epoch, view)
         {
-            let mut parts = vec![Bytes::Owned(batch.encode_head())];
-            parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
+            out.send(self.sequencer, Sequencing::Lost(batch));
+            return;
+        }
+        let is_kept = self.writer.is_some() || self.shipping.is_some();
+        let has_entry = is_kept && (batch.is_logged() || batch.epoch.0 - self.named.0 >= RESERVE);
+        let content = (has_entry && self.shipping.is_some()).then(|| Arc::new(batch.encode()));
+        self.enqueue(Queued { batch, waits: false, content, is_own: true }, has_entry, out);
+    }
+
+    /// Makes an entry of a batch if it is to have one; then it waits for its turn.
+    fn enqueue(&mut self, mut queued: Queued, has_entry: bool, out: &mut Outbox<Message<X>>) {
+        let Queued { batch, content, .. } = &queued;
+        if has_entry && let Some(writer) = &mut self.writer {
+            let parts = match content {
+                Some(content) => vec![Bytes::Shared(content.clone())],
+                None => {
+                    let mut parts = vec![Bytes::Owned(batch.encode_head())];
+                    parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
+                    parts
+                }
+            };
             if let Err(refusal) = writer.append(batch.epoch, 0, parts) {
                 out.halt(format!("the input log refused a batch: {refusal}"));
                 return;
             }
-            self.named = batch.epoch;
-            waits = !self.settings.dispatch_early && !self.settings.bugs.has(Bug::DispatchBeforeDurable);
+            queued.waits =
+                !self.settings.dispatch_early && !self.settings.bugs.has(Bug::DispatchBeforeDurable);
         }
-        self.queue.push_back((batch, waits));
+        if has_entry {
+            self.named = queued.batch.epoch;
+        }
+        self.queue.push_back(queued);
     }
 
     fn dispatch(&mut self, out: &mut Outbox<Message<X>>) {
         let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
-        while let Some((batch, waits)) = self.queue.front() {
-            if *waits && batch.epoch > durable {
-                return;
+        let mut bytes = 0;
+        let is_next = |queued: &mut Queued| !queued.waits || queued.batch.epoch <= durable;
+        while let Some(Queued { batch, content, is_own, .. }) = self.queue.pop_front_if(is_next) {
+            if is_own {
+                out.send(self.sequencer, Sequencing::Logged(batch.epoch));
             }
-            let Some((batch, _)) = self.queue.pop_front() else { return };
-            out.send(self.sequencer, Sequencing::Logged(batch.epoch));
             for sink in &self.sinks {
                 out.send(*sink, Sequencing::Sealed(batch.clone()));
             }
             self.dispatched += 1;
+            self.dispatched_through = batch.epoch;
+            if let Some(shipping) = &mut self.shipping {
+                bytes += content.as_ref().map_or(0, |content| content.len());
+                shipping.dispatched(batch.epoch, content, out);
+            }
+        }
+        if bytes > 0
+            && let (Some(shipping), Some(writer)) = (&mut self.shipping, &self.writer)
+        {
+            shipping.note_place(bytes, writer);
         }
     }
 
     /// The disk is full: whatever is not durable is taken back. What of it has reached the disk is overwritten
     /// before anybody is told that it was refused, so that no crash can bring it back.
+    ///
+    /// What twins have shipped, or know to be here, is kept until there is space: it is not for this log to refuse.
     fn take_back(&mut self, out: &mut Outbox<Message<X>>) {
+        out.set_timer(PROBE, PROBE_EVERY);
+        if self.shipping.as_ref().is_some_and(|shipping| !shipping.takes()) {
+            return;
+        }
         if let Some(writer) = &mut self.writer {
             writer.give_up();
             self.named = writer.durable();
         }
-        let (refused, kept) = std::mem::take(&mut self.queue).into_iter().partition(|(_, waits)| *waits);
+        let (refused, kept) = std::mem::take(&mut self.queue).into_iter().partition(|queued| queued.waits);
         self.queue = kept;
-        self.refused.extend(refused.into_iter().map(|(batch, _): (Arc<Batch>, bool)| batch));
-        out.set_timer(PROBE, PROBE_EVERY);
+        self.refused.extend(refused.into_iter().map(|queued: Queued| queued.batch));
     }
 
     fn reject_if_clean(&mut self, out: &mut Outbox<Message<X>>) {
@@ -174,7 +242,12 @@ impl<X: Send> Role for InputLog<X> {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out)
             }
-            Event::Message { .. } => out.halt("the input log was sent a message that is not for it"),
+            Event::Message { from, message } => {
+                if let Err(reason) = self.hear(from, message, out) {
+                    out.halt(format!("the input log was sent a message that is not for it: {reason}"));
+                }
+            }
+            Event::Disk(done) if reading::is_read(&done) => self.was_read(&done, out),
             Event::Disk(done) => match self.writer.as_mut().and_then(|writer| writer.done(&done)) {
                 Some(Progress::Full { .. }) => self.take_back(out),
                 Some(Progress::Failed { reason }) => out.halt(format!("the input log failed: {reason}")),
@@ -190,6 +263,7 @@ impl<X: Send> Role for InputLog<X> {
                 }
             }
             Event::Timer(MARK) => self.mark(out, true),
+            Event::Timer(ASK) => self.shipping.iter_mut().for_each(|shipping| shipping.ask_again()),
             Event::Stop => self.is_stopping = true,
             Event::Start => {
                 if self.writer.as_ref().is_some_and(LogWriter::is_full) {
@@ -201,6 +275,10 @@ impl<X: Send> Role for InputLog<X> {
         self.ask_disk(out);
         self.reject_if_clean(out);
         self.dispatch(out);
+        let sequencer = self.sequencer;
+        if let Some((shipping, view)) = self.shipping() {
+            shipping.tend(sequencer, view, out);
+        }
         self.mark(out, self.is_stopping);
     }
 
@@ -208,7 +286,14 @@ impl<X: Send> Role for InputLog<X> {
         "input-log"
     }
 
+    fn check(&self) -> Result<(), String> {
+        self.shipping.as_ref().map_or(Ok(()), |shipping| shipping.check())
+    }
+
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        if let Some(shipping) = &self.shipping {
+            shipping.gauges(self.dispatched_through, report);
+        }
         report("ordain_log_dispatched_batches_total", self.dispatched as f64);
         report("ordain_log_waiting_batches", self.queue.len() as f64);
         if let Some(writer) = &self.writer {

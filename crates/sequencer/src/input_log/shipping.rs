@@ -1,0 +1,717 @@
+//! Log shipping: what one twin has sealed, the others take, without anybody waiting for them (calvin.md, sections 4.1,
+//! `async`, and 4.12).
+//!
+//! ```text
+//!            the master                                      a twin
+//!  Append ─▶ InputLog ─▶ sinks       Batch, Pause          InputLog ─▶ sinks
+//!                └────────────────────────────────────────────▶┘
+//!                ▲────────────────── Want, Have ───────────────┘
+//! ```
+//!
+//! The council says who is master, since which term ([`Seats`]). The master's log dispatches what its sequencer appends as
+//! soon as it is durable here, and then ships it. A twin puts what it is shipped through the very same path: durable, then
+//! dispatched. So the logs of twins hold the same entries, and each has a beginning of what the master's has.
+//!
+//! A twin that is up to date is sent everything at once. One that has found a gap, or may have missed something, *wants*
+//! what comes after its last epoch: it is sent that in pieces, each when it has the one before on its disk, from the tail
+//! that the master keeps in memory or else from its files; and from the last piece on everything at once again. So nobody,
+//! nor any link, ever has to hold more than a bounded amount.
+//!
+//! While a term is being prepared (the *fence*) a log takes nothing, and tells the candidate what it has
+//! ([`Ship::Collect`]). The candidate's own log is then given what it lacks ([`Ship::Decided`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ordain_log::LogWriter;
+use ordain_model::{Batch, Epoch, Micros, Millis, PartitionId, Registry};
+use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, TimerId};
+
+use super::tail::{Content, Tail};
+use super::{InputLog, Queued};
+use crate::council::{Fence, Seat, Seats};
+use crate::message::{Held, Message, Sequencing, Ship};
+use crate::reading::{Index, Piece, Readers};
+
+/// How a log ships to twins.
+#[derive(Clone, Debug)]
+pub struct ShippingSettings {
+    /// This very role; on the twins it has the same number.
+    pub me: Address,
+    /// Whose log it is.
+    pub partition: PartitionId,
+    /// The other nodes that hold the partition.
+    pub twins: Vec<NodeId>,
+    /// What the log's files begin with: they are read again for twins that are far behind.
+    pub identity: Vec<u8>,
+    /// How much of what was dispatched is kept in memory for twins that are behind, bytes at most; and how much of what it
+    /// was shipped a twin holds that its disk has not taken yet.
+    pub kept_bytes: usize,
+    /// About how many bytes a twin that is behind is sent at a time. A link has room for several times as many.
+    pub piece: usize,
+}
+
+/// What a twin wants is asked for again if nothing has come.
+pub(super) const ASK: TimerId = TimerId(3);
+const ASK_EVERY: Micros = Micros::from_millis(500);
+
+/// What a log needs to ship, and to be shipped to.
+#[derive(Debug)]
+pub(super) struct Shipping {
+    settings: ShippingSettings,
+    registry: Arc<Registry>,
+    /// As the council has said last.
+    seats: Option<Arc<Seats>>,
+    in_touch: bool,
+    /// It is master, and everything of the terms before is dispatched: the sequencer may append.
+    takes: bool,
+    /// A life of this node before may have used epochs up to here that are in no log.
+    floor: Epoch,
+    tail: Tail,
+    index: Index,
+    readers: Readers<Address>,
+    twins: BTreeMap<NodeId, Twin>,
+    /// What candidates have asked for and were not told yet.
+    collects: BTreeMap<Address, Collect>,
+    /// As a twin: it is to ask its master for what it lacks, as soon as what it has is on disk.
+    wants: bool,
+    /// It has asked for what comes after this epoch, and nothing has come yet.
+    asked: Option<Epoch>,
+    /// What its master knows it to have.
+    told: Epoch,
+    announced: Option<Announced>,
+    counts: Counts,
+}
+
+/// Another holder of the partition, as the master sees it.
+#[derive(Debug, Default)]
+struct Twin {
+    /// It is sent everything at once.
+    is_live: bool,
+    /// What it has on its disk.
+    have: Epoch,
+    /// It knew of a term before this node did, and wanted what comes after an epoch.
+    early: Option<(u64, Epoch)>,
+}
+
+/// A candidate's question.
+#[derive(Clone, Copy, Debug)]
+struct Collect {
+    term: u64,
+    after: Epoch,
+    is_being_read: bool,
+}
+
+/// What the sequencer was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Announced {
+    node: Option<NodeId>,
+    term: u64,
+    is_me: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    shipped: u64,
+    taken: u64,
+    read_again: u64,
+    not_there: u64,
+}
+
+/// The log, as its shipping sees it.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    queue: &'a VecDeque<Queued>,
+    dispatched: Epoch,
+    /// Everything up to here can be read again.
+    durable: Epoch,
+    /// Bytes that are not durable yet.
+    pending: u64,
+    /// Nothing that was taken back can come to be again.
+    is_clean: bool,
+}
+
+impl View<'_> {
+    /// The last epoch that the log has taken.
+    fn last(&self) -> Epoch {
+        self.queue.back().map_or(self.dispatched, |queued| queued.batch.epoch)
+    }
+}
+
+impl Shipping {
+    /// Of a log with this writer, whose entries so far stand where the index says.
+    pub fn new(
+        settings: ShippingSettings,
+        registry: Arc<Registry>,
+        mut index: Index,
+        writer: Option<&LogWriter>,
+    ) -> Shipping {
+        let last = writer.map_or(Epoch(0), LogWriter::appended);
+        if let Some(writer) = writer {
+            index.reach(last.next(), writer.place());
+        }
+        Shipping {
+            readers: Readers::new("", settings.identity.clone()),
+            twins: settings.twins.iter().map(|twin| (*twin, Twin::default())).collect(),
+            settings,
+            registry,
+            seats: None,
+            in_touch: false,
+            takes: false,
+            floor: writer.map_or(Epoch(0), |_| InputLog::<()>::resume_after(last)),
+            tail: Tail::new(last),
+            index,
+            collects: BTreeMap::new(),
+            wants: false,
+            asked: None,
+            told: Epoch(0),
+            announced: None,
+            counts: Counts::default(),
+        }
+    }
+
+    // ---- who is who --------------------------------------------------------------------------------------
+
+    fn seat(&self) -> Option<&Seat> {
+        self.seats.as_ref().map(|seats| seats.of(self.settings.partition))
+    }
+
+    fn is_out(&self, node: NodeId) -> bool {
+        self.seats.as_ref().is_some_and(|seats| seats.is_out(node))
+    }
+
+    /// The seat, unless a term is being prepared or this node has to start over.
+    fn open_seat(&self) -> Option<&Seat> {
+        let me = self.settings.me.node;
+        self.seat().filter(|seat| seat.fence.is_none() && !self.is_out(me))
+    }
+
+    /// The term in which this node is master.
+    fn leads(&self) -> Option<u64> {
+        self.open_seat().filter(|seat| seat.master == self.settings.me.node).map(|seat| seat.term)
+    }
+
+    /// The master that this node follows, and its term.
+    fn follows(&self) -> Option<(NodeId, u64)> {
+        let seat = self.open_seat().filter(|seat| seat.master != self.settings.me.node)?;
+        Some((seat.master, seat.term))
+    }
+
+    fn fence(&self) -> Option<Fence> {
+        self.seat().and_then(|seat| seat.fence)
+    }
+
+    fn at(&self, node: NodeId) -> Address {
+        Address { node, ..self.settings.me }
+    }
+
+    /// Whether what the sequencer appends is refused if it has to be, and not kept until there is space.
+    pub fn takes(&self) -> bool {
+        self.takes
+    }
+
+    /// Whether the sequencer may append a batch of this epoch.
+    pub fn may_append(&self, epoch: Epoch, view: View<'_>) -> bool {
+        self.takes && epoch > self.last_used(view)
+    }
+
+    /// The last epoch that the next master here must not use.
+    fn last_used(&self, view: View<'_>) -> Epoch {
+        let before = self.leads().and_then(|_| self.seat()).map_or(0, |seat| seat.first.0.saturating_sub(1));
+        let floor = self.leads().map_or(Epoch(0), |_| self.floor);
+        view.last().max(floor).max(Epoch(before))
+    }
+
+    /// The council has said who is master.
+    fn seated<X>(&mut self, seats: Arc<Seats>, in_touch: bool, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        if self.seats.as_ref().is_some_and(|known| known.version > seats.version) {
+            return;
+        }
+        self.in_touch = in_touch;
+        let posture = |shipping: &Shipping| (shipping.leads(), shipping.follows(), shipping.fence());
+        let (before, known) = (posture(self), self.seats.replace(seats));
+        if known.is_none() || posture(self) != before {
+            self.begin(view, out);
+        } else if self.leads().is_some() {
+            // Who was out and has come again may have asked too early.
+            let was_out = |node: &NodeId| known.as_ref().is_some_and(|known| known.is_out(*node));
+            let back: Vec<NodeId> = self.twins.keys().copied().filter(was_out).collect();
+            back.into_iter().for_each(|twin| self.pause(twin, out));
+        }
+    }
+
+    /// Another one is master, or a term is being prepared, or it is decided.
+    fn begin<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let fenced = self.fence().map(|fence| fence.term);
+        self.collects.retain(|_, collect| Some(collect.term) == fenced);
+        self.collects.values_mut().for_each(|collect| collect.is_being_read = false);
+        self.readers.clear();
+        (self.takes, self.asked) = (false, None);
+        (self.wants, self.told) = (self.follows().is_some(), view.dispatched);
+        self.twins.values_mut().for_each(|twin| twin.is_live = false);
+        let Some(term) = self.leads() else { return };
+        for node in self.settings.twins.clone() {
+            let early = self.twins.get_mut(&node).and_then(|twin| twin.early.take());
+            match early.filter(|(wanted, _)| *wanted == term) {
+                Some((_, after)) => self.wanted(node, term, after, view, out),
+                None => self.pause(node, out),
+            }
+        }
+    }
+
+    /// Tells the sequencer who is master, if that has changed.
+    fn announce<X>(&mut self, sequencer: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let is_me = self.takes;
+        let node = self.follows().map(|(master, _)| master).or(is_me.then_some(self.settings.me.node));
+        let now = Announced { node, term: self.seat().map_or(0, |seat| seat.term), is_me };
+        if self.announced.replace(now) != Some(now) {
+            let Announced { node, term, is_me } = now;
+            out.send(sequencer, Sequencing::Leader { node, term, is_me, last: self.last_used(view) });
+        }
+    }
+
+    /// Everything else is done: who has to be told something is.
+    pub fn tend<X>(&mut self, sequencer: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        // A master knows what is in its log before it adds to it.
+        self.takes = self.leads().is_some() && self.in_touch && (self.takes || view.queue.is_empty());
+        self.announce(sequencer, view, out);
+        self.shrink(view, out);
+        self.report(view, out);
+        self.answer_candidates(view, out);
+    }
+
+    /// Numbers for metrics.
+    pub fn gauges(&self, last: Epoch, report: &mut dyn FnMut(&'static str, f64)) {
+        let (leads, least) = (self.leads().is_some(), self.least());
+        let live = self.twins.values().filter(|twin| twin.is_live).count();
+        report("ordain_ship_term", self.seat().map_or(0, |seat| seat.term) as f64);
+        report("ordain_ship_is_master", f64::from(u8::from(leads)));
+        report("ordain_ship_live_twins", live as f64);
+        report("ordain_ship_shipped_epoch", last.0 as f64);
+        report("ordain_ship_behind_bytes", if leads { self.tail.bytes_after(least) as f64 } else { 0.0 });
+        let behind = if leads { self.tail.last().0.saturating_sub(least.0) } else { 0 };
+        report("ordain_ship_behind_epochs", behind as f64);
+        report("ordain_ship_kept_bytes", self.tail.bytes() as f64);
+        report("ordain_ship_shipped_batches_total", self.counts.shipped as f64);
+        report("ordain_ship_taken_batches_total", self.counts.taken as f64);
+        report("ordain_ship_read_again_total", self.counts.read_again as f64);
+        report("ordain_ship_not_there_total", self.counts.not_there as f64);
+    }
+
+    /// Whether what it keeps is in order.
+    pub fn check(&self) -> Result<(), String> {
+        self.tail.check()
+    }
+
+    // ---- the master --------------------------------------------------------------------------------------
+
+    /// A batch was dispatched, with this as its entry.
+    pub fn dispatched<X>(&mut self, epoch: Epoch, content: Option<Content>, out: &mut Outbox<Message<X>>) {
+        let after = self.tail.last();
+        if let Some(content) = &content {
+            self.tail.push(epoch, content.clone());
+        }
+        let Some(term) = self.leads() else { return };
+        for (node, _) in self.twins.iter().filter(|(_, twin)| twin.is_live) {
+            self.counts.shipped += 1;
+            out.send(self.at(*node), Ship::Batch { term, after, through: epoch, content: content.clone() });
+        }
+    }
+
+    /// So many bytes of entries have been dispatched, and what is durable ends at the writer's place.
+    pub fn note_place(&mut self, bytes: usize, writer: &LogWriter) {
+        self.index.grow(bytes, writer.durable());
+        self.index.reach(writer.durable().next(), writer.place());
+    }
+
+    /// A twin wants everything after an epoch, up to which it has everything on its disk.
+    fn wanted<X>(
+        &mut self,
+        node: NodeId,
+        term: u64,
+        after: Epoch,
+        view: View<'_>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let (leads, is_out) = (self.leads() == Some(term), self.is_out(node));
+        let is_new = self.seat().is_none_or(|seat| seat.term < term);
+        let Some(twin) = self.twins.get_mut(&node) else { return };
+        if is_new {
+            twin.early = Some((term, after));
+        }
+        if !leads || is_out {
+            return;
+        }
+        (twin.is_live, twin.have) = (false, after);
+        let to = self.at(node);
+        let piece = self.tail.after(after).map(|rest| take_piece(rest, self.settings.piece));
+        if let Some((entries, is_last)) = piece {
+            self.readers.leave(to);
+            let before = self.ship(to, (term, after), entries, out);
+            if !is_last {
+                return out.send(to, Ship::Pause { term });
+            }
+            if before == after || view.dispatched > before {
+                let (after, through) = (self.tail.last(), view.dispatched);
+                out.send(to, Ship::Batch { term, after, through, content: None });
+            }
+            self.twins.entry(node).and_modify(|twin| twin.is_live = true);
+        } else {
+            self.read(to, after, view, out);
+        }
+    }
+
+    /// Sends a twin some entries that follow an epoch; the last one's.
+    fn ship<X>(
+        &mut self,
+        to: Address,
+        (term, mut after): (u64, Epoch),
+        entries: Vec<(Epoch, Content)>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Epoch {
+        for (through, content) in entries {
+            self.counts.shipped += 1;
+            out.send(to, Ship::Batch { term, after, through, content: Some(content) });
+            after = through;
+        }
+        after
+    }
+
+    /// Tells a twin to ask.
+    fn pause<X>(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
+        if let Some(term) = self.leads().filter(|_| !self.is_out(node)) {
+            out.send(self.at(node), Ship::Pause { term });
+        }
+    }
+
+    fn least(&self) -> Epoch {
+        self.twins.values().map(|twin| twin.have).min().unwrap_or_default()
+    }
+
+    /// Lets go what need not be in memory. A twin that has not even got that on its disk is not kept up with.
+    fn shrink<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let all_have = self.leads().map_or(Epoch(0), |_| self.least());
+        self.tail.shrink(all_have, self.settings.kept_bytes, view.durable);
+        let since = self.tail.since();
+        let is_behind = |twin: &Twin| twin.is_live && twin.have < since;
+        let behind: Vec<NodeId> =
+            self.twins.iter().filter(|(_, twin)| is_behind(twin)).map(|(node, _)| *node).collect();
+        for node in behind {
+            self.twins.entry(node).and_modify(|twin| twin.is_live = false);
+            self.pause(node, out);
+        }
+    }
+
+    // ---- from the files ----------------------------------------------------------------------------------
+
+    /// Somebody is to have what comes after an epoch and is not in memory any more.
+    fn read<X>(&mut self, who: Address, after: Epoch, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        // A log that is kept nowhere, or does not go back as far, has nothing for them.
+        let is_kept = view.durable < Epoch(u64::MAX);
+        if is_kept && self.readers.ask(who, &self.index, (after.next(), after)).is_some() {
+            self.read_on(who, view, out);
+        } else {
+            self.counts.not_there += 1;
+        }
+    }
+
+    /// Gives somebody what was read, or reads more.
+    fn read_on<X>(&mut self, who: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let piece = self.readers.next_piece(who, self.settings.piece, view.durable, out);
+        let Some(Piece { asked, entries, .. }) = piece else { return };
+        self.counts.read_again += entries.len() as u64;
+        if entries.is_empty() {
+            self.counts.not_there += 1;
+            return;
+        }
+        let entries: Vec<_> = entries.into_iter().map(|(epoch, bytes)| (epoch, Arc::new(bytes))).collect();
+        if who.role != self.settings.me.role {
+            self.collects.remove(&who);
+            self.tell_candidate(who, entries, false, view, out);
+        } else if let Some(term) = self.leads() {
+            self.ship(who, (term, Epoch(asked.0 - 1)), entries, out);
+            out.send(who, Ship::Pause { term });
+        }
+    }
+
+    /// The disk has read something.
+    fn was_read<X>(&mut self, done: &DiskDone, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        match self.readers.was_read(done, view.durable) {
+            Ok(Some(who)) => self.read_on(who, view, out),
+            Ok(None) => {}
+            Err(reason) => out.halt(format!("the input log cannot be read again: {reason}")),
+        }
+    }
+
+    // ---- a twin ------------------------------------------------------------------------------------------
+
+    /// Whether a batch that was shipped is to be taken: it comes from the master, and next.
+    fn expects(
+        &mut self,
+        from: NodeId,
+        term: u64,
+        (after, through): (Epoch, Epoch),
+        has_content: bool,
+        view: View<'_>,
+    ) -> bool {
+        if self.follows() != Some((from, term)) || self.wants {
+            return false;
+        }
+        if after > view.last() {
+            // The answer to what was asked is still to come, or there is a gap that is new.
+            self.wants = self.asked.is_none();
+            return false;
+        }
+        self.asked.take_if(|asked| through > *asked || !has_content);
+        if through <= view.last() {
+            return false;
+        }
+        // It is asked for again when there is room.
+        self.wants = view.pending > self.settings.kept_bytes as u64;
+        self.counts.taken += u64::from(!self.wants);
+        !self.wants
+    }
+
+    /// The batch that was shipped. What need not be kept is not shipped: then it is empty here.
+    fn read_batch(&self, through: Epoch, content: Option<&Content>) -> Result<Batch, String> {
+        let partition = self.settings.partition;
+        let Some(content) = content else {
+            let (chunks, lookups) = (Vec::new(), Vec::new());
+            return Ok(Batch {
+                epoch: through,
+                partition,
+                layout: 0,
+                now: Millis(0),
+                total: 0,
+                chunks,
+                lookups,
+            });
+        };
+        let batch = Batch::decode(&self.registry, content).map_err(|error| error.to_string())?;
+        match (batch.epoch, batch.partition) == (through, partition) {
+            true => Ok(batch),
+            false => Err(format!("it is of epoch {} of partition {}", batch.epoch, batch.partition.0)),
+        }
+    }
+
+    /// Tells the master what is on the disk of this node, and asks for what is not.
+    fn report<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let Some((master, term)) = self.follows() else { return };
+        if self.wants && view.queue.is_empty() {
+            let after = view.dispatched;
+            (self.wants, self.asked, self.told) = (false, Some(after), after);
+            out.send(self.at(master), Ship::Want { term, after });
+            out.set_timer(ASK, ASK_EVERY);
+        } else if view.dispatched > self.told {
+            self.told = view.dispatched;
+            out.send(self.at(master), Ship::Have { term, through: view.dispatched });
+        }
+    }
+
+    /// Nothing has come for a while: what was asked may have been asked too early.
+    pub fn ask_again(&mut self) {
+        self.wants |= self.asked.take().is_some();
+    }
+
+    fn peer<X>(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+        let at = self.at(node);
+        if let Some(twin) = self.twins.get_mut(&node) {
+            // While it is away nothing has to be kept for it but what is kept in any case.
+            twin.is_live = false;
+            if state != PeerState::Lost {
+                self.readers.leave(at);
+                self.pause(node, out);
+            }
+        }
+        if state == PeerState::Fresh {
+            self.collects.retain(|who, _| who.node != node);
+            if self.follows().is_some_and(|(master, _)| master == node) {
+                (self.wants, self.asked) = (true, None);
+            }
+        }
+    }
+
+    // ---- the fence ---------------------------------------------------------------------------------------
+
+    /// A candidate wants to know what there is after an epoch.
+    fn collect(&mut self, from: Address, term: u64, after: Epoch) {
+        if self.fence().is_some_and(|fence| fence.term == term) {
+            self.collects.insert(from, Collect { term, after, is_being_read: false });
+        }
+    }
+
+    fn answer_candidates<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        if !view.is_clean {
+            return;
+        }
+        let open = self.collects.iter().filter(|(_, collect)| !collect.is_being_read);
+        let open: Vec<(Address, Epoch)> = open.map(|(who, collect)| (*who, collect.after)).collect();
+        for (who, after) in open {
+            let coming =
+                view.queue.iter().filter_map(|queued| Some((queued.batch.epoch, queued.content.clone()?)));
+            let coming: Vec<_> = coming.filter(|(epoch, _)| *epoch > after).collect();
+            let piece =
+                self.tail.after(after).map(|rest| take_piece(rest.chain(&coming), self.settings.piece));
+            if let Some((entries, is_all)) = piece {
+                self.collects.remove(&who);
+                self.tell_candidate(who, entries, is_all, view, out);
+            } else {
+                self.collects.entry(who).and_modify(|collect| collect.is_being_read = true);
+                self.read(who, after, view, out);
+            }
+        }
+    }
+
+    fn tell_candidate<X>(
+        &self,
+        who: Address,
+        entries: Vec<(Epoch, Content)>,
+        is_all: bool,
+        view: View<'_>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(fence) = self.fence() else { return };
+        let mut held = Vec::new();
+        for (epoch, content) in entries {
+            match self.read_batch(epoch, Some(&content)) {
+                Ok(batch) => held.push(Held { epoch, logged: batch.count_logged(), content: Some(content) }),
+                Err(reason) => {
+                    return out.halt(format!("epoch {epoch} of the log cannot be read again: {reason}"));
+                }
+            }
+        }
+        let (partition, term) = (self.settings.partition, fence.term);
+        let (through, evidence) = (view.last(), view.dispatched);
+        out.send(who, Ship::Collected { partition, term, through, evidence, held, is_all });
+    }
+}
+
+/// About so many bytes of entries, and whether there are no more.
+fn take_piece<'a>(
+    rest: impl Iterator<Item = &'a (Epoch, Content)>,
+    most: usize,
+) -> (Vec<(Epoch, Content)>, bool) {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for (epoch, content) in rest {
+        if bytes >= most {
+            return (entries, false);
+        }
+        bytes += content.len();
+        entries.push((*epoch, content.clone()));
+    }
+    (entries, true)
+}
+
+impl<X> InputLog<X> {
+    /// A log that ships what it dispatches to twins, or is shipped it, once the council has said who is master. The
+    /// index says where the entries are that the log has already.
+    pub fn with_twins(
+        mut self,
+        settings: ShippingSettings,
+        registry: Arc<Registry>,
+        index: Index,
+    ) -> InputLog<X> {
+        let shipping = Shipping::new(settings, registry, index, self.writer.as_ref());
+        self.shipping = Some(Box::new(shipping));
+        self
+    }
+
+    /// The shipping, and the log as that sees it; if the log has twins.
+    pub(super) fn shipping(&mut self) -> Option<(&mut Shipping, View<'_>)> {
+        let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
+        let (dispatched, is_clean) = (self.dispatched_through, self.refused.is_empty());
+        let pending = self.writer.as_ref().map_or(0, |writer| writer.stats().pending_bytes);
+        let view = View { queue: &self.queue, dispatched, durable, pending, is_clean };
+        self.shipping.as_deref_mut().map(|shipping| (shipping, view))
+    }
+
+    /// Takes something that only a log with twins is told; says whether it has.
+    pub(super) fn hear(
+        &mut self,
+        from: Address,
+        message: Message<X>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Result<(), &'static str> {
+        let Some((shipping, view)) = self.shipping() else { return Err("it has no twins") };
+        let me = shipping.settings.me.node;
+        match message {
+            Message::Sequencing(Sequencing::Seats { seats, in_touch }) => {
+                shipping.seated(seats, in_touch, view, out);
+                let leads = shipping.leads().is_some();
+                let in_sync = shipping
+                    .twins
+                    .iter()
+                    .filter(|(node, twin)| leads && twin.is_live && !shipping.is_out(**node));
+                let in_sync = in_sync.map(|(node, _)| *node).collect();
+                out.send(from, Sequencing::Kept { through: view.last(), in_sync });
+            }
+            Message::Peer(change) => shipping.peer(change, out),
+            Message::Ship(Ship::Batch { term, after, through, content }) => {
+                let epochs = (after, through);
+                if !self.is_stopping && self.expects(from.node, term, epochs, content.is_some()) {
+                    self.take(through, content, out);
+                }
+            }
+            Message::Ship(Ship::Pause { term }) => {
+                if shipping.follows() == Some((from.node, term)) && shipping.asked.is_none() {
+                    shipping.wants = true;
+                }
+            }
+            Message::Ship(Ship::Want { term, after }) => shipping.wanted(from.node, term, after, view, out),
+            Message::Ship(Ship::Have { term, through }) => {
+                if shipping.leads() == Some(term)
+                    && let Some(twin) = shipping.twins.get_mut(&from.node)
+                {
+                    twin.have = through;
+                }
+            }
+            Message::Ship(Ship::Collect { partition, term, after }) => {
+                if partition == shipping.settings.partition {
+                    shipping.collect(from, term, after);
+                }
+            }
+            Message::Ship(Ship::Decided { term, batches }) => {
+                let fence = shipping.fence().filter(|_| from.node == me);
+                if fence == Some(Fence { term, candidate: me }) {
+                    batches.into_iter().for_each(|batch| self.take_decided(batch, out));
+                }
+            }
+            _ => return Err("it is for somebody else"),
+        }
+        Ok(())
+    }
+
+    fn expects(&mut self, from: NodeId, term: u64, epochs: (Epoch, Epoch), has_content: bool) -> bool {
+        let Some((shipping, view)) = self.shipping() else { return false };
+        shipping.expects(from, term, epochs, has_content, view)
+    }
+
+    /// Takes what was shipped: it goes the way of everything that is appended.
+    fn take(&mut self, through: Epoch, content: Option<Content>, out: &mut Outbox<Message<X>>) {
+        let Some((shipping, _)) = self.shipping() else { return };
+        match shipping.read_batch(through, content.as_ref()) {
+            Ok(batch) => {
+                let (batch, has_entry) = (Arc::new(batch), content.is_some());
+                self.enqueue(Queued { batch, content, waits: false, is_own: false }, has_entry, out);
+            }
+            Err(reason) => out.halt(format!("what was shipped of epoch {through} cannot be read: {reason}")),
+        }
+    }
+
+    /// Takes what was decided of the terms before, unless it is here already.
+    fn take_decided(&mut self, content: Content, out: &mut Outbox<Message<X>>) {
+        let Some((_, view)) = self.shipping() else { return };
+        // It stands in front.
+        let epoch = content.first_chunk().map_or(Epoch(0), |epoch| Epoch(u64::from_le_bytes(*epoch)));
+        if epoch > view.last() {
+            self.take(epoch, Some(content), out);
+        }
+    }
+
+    /// The disk has read something for a twin.
+    pub(super) fn was_read(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+        if let Some((shipping, view)) = self.shipping() {
+            shipping.was_read(done, view, out);
+        }
+    }
+}

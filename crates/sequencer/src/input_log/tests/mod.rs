@@ -1,0 +1,1 @@
+//! Logs that ship: driven by hand.
