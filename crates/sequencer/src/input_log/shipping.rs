@@ -80,6 +80,8 @@ pub(super) struct Shipping {
     /// What its master knows it to have.
     told: Epoch,
     announced: Option<Announced>,
+    /// The council waits to be told how far the log is.
+    owes: Option<Address>,
     counts: Counts,
 }
 
@@ -166,6 +168,7 @@ impl Shipping {
             asked: None,
             told: Epoch(0),
             announced: None,
+            owes: None,
             counts: Counts::default(),
         }
     }
@@ -277,7 +280,19 @@ impl Shipping {
         self.announce(sequencer, view, out);
         self.shrink(view, out);
         self.report(view, out);
+        self.answer_council(view, out);
         self.answer_candidates(view, out);
+    }
+
+    /// Tells the council how far the log is. While a term is being prepared that has to be on disk, and nothing may be
+    /// there that is to go: nobody is to be master of what it would not have after a crash.
+    fn answer_council<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+        let may_change = self.fence().is_some() && !(view.queue.is_empty() && view.is_clean);
+        let Some(council) = self.owes.take_if(|_| !may_change) else { return };
+        let leads = self.leads().is_some();
+        let in_sync = self.twins.iter().filter(|(node, twin)| leads && twin.is_live && !self.is_out(**node));
+        let in_sync = in_sync.map(|(node, _)| *node).collect();
+        out.send(council, Sequencing::Kept { through: view.last(), in_sync });
     }
 
     /// Numbers for metrics.
@@ -637,13 +652,7 @@ impl<X> InputLog<X> {
         match message {
             Message::Sequencing(Sequencing::Seats { seats, in_touch }) => {
                 shipping.seated(seats, in_touch, view, out);
-                let leads = shipping.leads().is_some();
-                let in_sync = shipping
-                    .twins
-                    .iter()
-                    .filter(|(node, twin)| leads && twin.is_live && !shipping.is_out(**node));
-                let in_sync = in_sync.map(|(node, _)| *node).collect();
-                out.send(from, Sequencing::Kept { through: view.last(), in_sync });
+                shipping.owes = Some(from);
             }
             Message::Peer(change) => shipping.peer(change, out),
             Message::Ship(Ship::Batch { term, after, through, content }) => {

@@ -1,1 +1,5 @@
-//! Logs that ship: driven by hand.
+//! Logs that ship to each other.
+
+mod faults;
+mod scenarios;
+mod world;

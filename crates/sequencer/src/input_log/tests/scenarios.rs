@@ -1,0 +1,414 @@
+//! One thing at a time.
+
+use std::sync::Arc;
+
+use ordain_model::{Epoch, PartitionId};
+use ordain_role::{Address, Event, NodeId, Outbox, PeerState, Role, TimerId};
+
+use super::world::World;
+use crate::council::{Arrival, Expulsion};
+use crate::message::{Message, Sequencing, Ship};
+use crate::{InputLog, LogSettings, RESERVE};
+
+const ASK: TimerId = TimerId(3);
+
+fn world(nodes: usize) -> World {
+    let mut world = World::new(nodes, 1).unwrap();
+    world.settle().unwrap();
+    world
+}
+
+/// The master seals some batches, and everything comes to rest.
+fn seal(world: &mut World, sizes: &[u64]) {
+    for size in sizes {
+        world.append(world.master(), *size).unwrap();
+        world.settle().unwrap();
+    }
+}
+
+/// What is on a link, in short.
+fn on_link(world: &World, from: usize, to: usize) -> Vec<String> {
+    let word = |message: &Message<()>| match message {
+        Message::Ship(Ship::Batch { after, through, content, .. }) => {
+            let content = if content.is_some() { "batch" } else { "empty" };
+            format!("{content} {} after {}", short(*through), short(*after))
+        }
+        Message::Ship(Ship::Want { after, .. }) => format!("want {}", short(*after)),
+        Message::Ship(Ship::Have { through, .. }) => format!("have {}", short(*through)),
+        Message::Ship(Ship::Pause { .. }) => "pause".to_owned(),
+        other => format!("{other:?}"),
+    };
+    world.links.get(&(from, to)).map_or_else(Vec::new, |link| link.iter().map(word).collect())
+}
+
+/// Epochs of the first life of the first master begin after the reserve.
+fn short(epoch: Epoch) -> u64 {
+    epoch.0.saturating_sub(RESERVE)
+}
+
+fn run_disk(world: &mut World, node: usize) {
+    while !world.nodes[node].requests.is_empty() {
+        world.disk(node).unwrap();
+    }
+}
+
+#[test]
+fn what_the_master_seals_is_shipped_in_order_and_nobody_is_waited_for() {
+    let mut world = world(2);
+    assert_eq!(world.nodes[0].leader, Some(NodeId(0)));
+    assert_eq!((world.nodes[1].leader, world.nodes[1].leads), (Some(NodeId(0)), false));
+    for size in [10, 0, 20] {
+        world.append(0, size).unwrap();
+        run_disk(&mut world, 0);
+    }
+    assert_eq!(world.nodes[0].sealed.len(), 3, "it has waited for nobody");
+    assert_eq!(on_link(&world, 0, 1), ["batch 1 after 0", "empty 2 after 1", "batch 3 after 1"]);
+    assert!(world.gauge(0, "ordain_ship_behind_bytes") > 0.0);
+    assert!(world.nodes[1].sealed.is_empty());
+    world.deliver(0, 1).unwrap();
+    assert!(world.nodes[1].sealed.is_empty(), "not before it is durable");
+    world.settle().unwrap();
+    assert_eq!(world.nodes[1].sealed, world.nodes[0].sealed);
+    world.converged().unwrap();
+    // All have it: nothing is kept.
+    assert_eq!(world.gauge(0, "ordain_ship_kept_bytes"), 0.0);
+    assert_eq!(world.gauge(0, "ordain_ship_behind_bytes"), 0.0);
+    world.tell_seats(0, true).unwrap();
+    assert_eq!(world.nodes[0].kept, (Epoch(RESERVE + 3), vec![NodeId(1)]));
+    world.tell_seats(1, true).unwrap();
+    assert_eq!(world.nodes[1].kept, (Epoch(RESERVE + 3), vec![]));
+}
+
+#[test]
+fn a_gap_is_noticed_and_asked_for_once() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    for size in [10, 10, 10] {
+        world.append(0, size).unwrap();
+        run_disk(&mut world, 0);
+    }
+    world.links.get_mut(&(0, 1)).unwrap().pop_front();
+    world.deliver(0, 1).unwrap();
+    world.deliver(0, 1).unwrap();
+    assert_eq!(on_link(&world, 1, 0), ["want 1"]);
+    world.settle().unwrap();
+    world.converged().unwrap();
+}
+
+#[test]
+fn a_question_that_is_lost_is_asked_again_and_an_idle_twin_asks_nothing() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.break_link(0, 1).unwrap();
+    assert_eq!((on_link(&world, 1, 0), on_link(&world, 0, 1)), (vec!["want 1".into()], vec!["pause".into()]));
+    world.links.clear();
+    world.fire(1, ASK).unwrap();
+    assert_eq!(on_link(&world, 1, 0), ["want 1"]);
+    world.settle().unwrap();
+    world.fire(1, ASK).unwrap();
+    assert!(world.links.values().all(|link| link.is_empty()));
+    seal(&mut world, &[10]);
+    world.converged().unwrap();
+}
+
+#[test]
+fn a_twin_that_starts_again_goes_on_after_its_log() {
+    let mut world = world(3);
+    seal(&mut world, &[10, 10, 0]);
+    world.crash(1);
+    seal(&mut world, &[10, 0]);
+    world.start(1).unwrap();
+    assert_eq!(world.nodes[1].entries, 2);
+    assert_eq!(on_link(&world, 1, 0), ["want 2"]);
+    world.settle().unwrap();
+    world.converged().unwrap();
+    assert_eq!(world.nodes[1].sealed.last(), world.nodes[0].sealed.last());
+}
+
+#[test]
+fn a_master_that_starts_again_skips_what_it_may_have_used() {
+    let mut world = world(2);
+    seal(&mut world, &[10, 0, 0]);
+    world.crash(0);
+    world.start(0).unwrap();
+    world.settle().unwrap();
+    assert!(world.nodes[0].leads);
+    assert_eq!(world.nodes[0].epoch, RESERVE + 1 + RESERVE);
+    seal(&mut world, &[0, 10]);
+    world.converged().unwrap();
+    assert_eq!(world.nodes[1].sealed.len(), 5, "and the twin knows of all");
+}
+
+#[test]
+fn a_twin_that_was_away_for_long_is_read_the_files_piece_by_piece() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.crash(1);
+    seal(&mut world, &[200; 100]);
+    assert!(world.gauge(0, "ordain_ship_kept_bytes") <= 2000.0);
+    // Its memory is that of a new process, and its log the same.
+    world.crash(0);
+    world.start(0).unwrap();
+    seal(&mut world, &[200; 3]);
+    world.most_on_link = 0;
+    world.start(1).unwrap();
+    world.settle().unwrap();
+    world.converged().unwrap();
+    assert!(world.gauge(0, "ordain_ship_read_again_total") >= 100.0);
+    assert!(world.most_on_link < 8, "{} messages at once", world.most_on_link);
+    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 1.0);
+    seal(&mut world, &[10]);
+    world.converged().unwrap();
+}
+
+#[test]
+fn what_comes_while_a_twin_is_read_the_files_comes_after() {
+    let mut world = world(2);
+    world.crash(1);
+    seal(&mut world, &[200; 50]);
+    world.start(1).unwrap();
+    for _ in 0..100 {
+        world.append(0, 50).unwrap();
+        run_disk(&mut world, 0);
+        (0..3).for_each(|_| {
+            world.step().unwrap();
+        });
+    }
+    world.settle().unwrap();
+    world.converged().unwrap();
+}
+
+#[test]
+fn a_twin_with_a_full_disk_disturbs_nobody_and_holds_little() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.nodes[1].disk.set_full_from(Some(0));
+    seal(&mut world, &[300; 30]);
+    assert_eq!((world.nodes[0].rejected, world.nodes[1].rejected), (0, 0));
+    assert_eq!((world.nodes[0].entries, world.nodes[1].entries), (31, 1));
+    let held = world.gauge(1, "ordain_log_pending_entries");
+    assert!((1.0..12.0).contains(&held), "{held} entries in memory");
+    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 0.0);
+    world.wait().unwrap();
+    assert_eq!(world.nodes[1].entries, 1);
+    world.nodes[1].disk.set_full_from(None);
+    world.wait().unwrap();
+    world.converged().unwrap();
+    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 1.0);
+}
+
+#[test]
+fn a_master_with_a_full_disk_refuses_and_ships_nothing_of_it() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.nodes[0].disk.set_full_from(Some(0));
+    seal(&mut world, &[10]);
+    world.nodes[0].disk.set_full_from(None);
+    world.wait().unwrap();
+    assert_eq!((world.nodes[0].rejected, world.nodes[0].entries), (1, 1));
+    seal(&mut world, &[20]);
+    world.converged().unwrap();
+    assert_eq!(short(Epoch(world.nodes[1].sealed[1])), 2, "its epoch was to be had again");
+}
+
+#[test]
+fn a_link_that_holds_is_not_filled_while_the_other_is_away() {
+    let mut world = world(2);
+    world.peer(0, 1, PeerState::Lost).unwrap();
+    seal(&mut world, &[10, 10]);
+    assert_eq!(world.nodes[1].entries, 0);
+    world.peer(0, 1, PeerState::Back).unwrap();
+    world.settle().unwrap();
+    world.converged().unwrap();
+}
+
+#[test]
+fn what_comes_from_an_earlier_term_or_from_somebody_else_is_refused() {
+    let mut world = world(3);
+    seal(&mut world, &[10]);
+    let content = Some(Arc::new(world.batch(RESERVE + 2, 10).encode()));
+    let batch = |term| {
+        let (after, through) = (Epoch(RESERVE + 1), Epoch(RESERVE + 2));
+        Ship::Batch { term, after, through, content: content.clone() }
+    };
+    world.tell(1, (0, 1), batch(0)).unwrap();
+    world.tell(1, (0, 1), batch(2)).unwrap();
+    world.tell(1, (2, 1), batch(1)).unwrap();
+    world.settle().unwrap();
+    assert_eq!((world.nodes[1].entries, world.gauge(1, "ordain_log_pending_entries")), (1, 0.0));
+    // A log that is not what it is said to be stops the node.
+    let (after, through) = (Epoch(RESERVE + 1), Epoch(RESERVE + 3));
+    let wrong = Ship::Batch { term: 1, after, through, content };
+    assert!(world.tell(1, (0, 1), wrong).unwrap_err().contains("cannot be read"));
+}
+
+#[test]
+fn while_a_term_is_prepared_nothing_is_taken_and_what_is_in_the_log_is_sealed() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.append(0, 10).unwrap();
+    run_disk(&mut world, 0);
+    world.append(0, 10).unwrap();
+    world.fence(1).unwrap();
+    assert_eq!((world.nodes[0].leader, world.nodes[0].leads, world.nodes[1].leader), (None, false, None));
+    world.nodes[0].disk.set_full_from(Some(0));
+    run_disk(&mut world, 0);
+    world.nodes[0].disk.set_full_from(None);
+    world.wait().unwrap();
+    assert_eq!(
+        (world.nodes[0].entries, world.nodes[0].rejected),
+        (3, 0),
+        "kept, and written when there is space"
+    );
+    assert_eq!(world.nodes[1].entries, 1, "it does not take what comes");
+    world.append(0, 10).unwrap();
+    assert_eq!(world.nodes[0].lost, 1);
+}
+
+#[test]
+fn a_master_that_has_lost_touch_takes_nothing_more_but_ships() {
+    let mut world = world(2);
+    world.append(0, 10).unwrap();
+    world.tell_seats(0, false).unwrap();
+    assert!(!world.nodes[0].leads);
+    world.settle().unwrap();
+    world.converged().unwrap();
+    world.append(0, 10).unwrap();
+    assert_eq!(world.nodes[0].lost, 1);
+    world.tell_seats(0, true).unwrap();
+    assert!(world.nodes[0].leads);
+    seal(&mut world, &[10]);
+    world.converged().unwrap();
+}
+
+#[test]
+fn a_candidate_is_told_what_there_is_from_files_memory_and_what_is_being_written() {
+    let mut world = world(2);
+    world.crash(1);
+    seal(&mut world, &[200; 40]);
+    seal(&mut world, &[0]);
+    world.append(0, 10).unwrap();
+    world.start(1).unwrap();
+    world.links.clear();
+    // Who is not fenced for that term says nothing.
+    let ask = |term| Ship::Collect { partition: PartitionId(0), term, after: Epoch(0) };
+    world.tell(0, (1, 4), ask(1)).unwrap();
+    world.fence(1).unwrap();
+    world.tell(0, (1, 4), ask(3)).unwrap();
+    assert!(world.nodes[1].collected.is_empty());
+    let (held, through) = world.collect(0, 1, Epoch(0)).unwrap();
+    assert_eq!((held.len(), short(through)), (41, 42));
+    assert!(held.iter().all(|held| held.logged == 1 && held.content.is_some()));
+    assert!(held.is_sorted_by_key(|held| held.epoch));
+    let (rest, _) = world.collect(0, 1, held[39].epoch).unwrap();
+    assert_eq!(rest.len(), 1);
+    assert!(world.collect(0, 1, through).unwrap().0.is_empty());
+}
+
+#[test]
+fn what_is_being_taken_back_is_not_told_to_a_candidate_nor_is_anything_before_it_is_gone() {
+    let mut world = world(2);
+    world.append(0, 10).unwrap();
+    world.nodes[0].disk.set_full_from(Some(0));
+    run_disk(&mut world, 0);
+    world.fence(1).unwrap();
+    let collect = Ship::Collect { partition: PartitionId(0), term: 2, after: Epoch(0) };
+    let is_clean = world.nodes[0].rejected == 1;
+    world.tell(0, (1, 4), collect).unwrap();
+    assert_eq!(world.nodes[1].collected.is_empty(), !is_clean);
+    world.nodes[0].disk.set_full_from(None);
+    world.wait().unwrap();
+    assert_eq!(world.nodes[0].rejected, 1);
+    let Some(Ship::Collected { held, is_all: true, .. }) = world.nodes[1].collected.pop() else { panic!() };
+    assert!(held.is_empty());
+}
+
+#[test]
+fn a_candidate_leads_when_what_was_decided_is_sealed() {
+    let mut world = world(3);
+    seal(&mut world, &[10, 10]);
+    // One twin has more than the candidate.
+    world.append(0, 10).unwrap();
+    run_disk(&mut world, 0);
+    world.deliver(0, 2).unwrap();
+    run_disk(&mut world, 2);
+    world.crash(0);
+    world.fence(1).unwrap();
+    world.gather(1).unwrap();
+    let known = world.nodes[1].kept.0;
+    world.tell_seats(1, true).unwrap();
+    assert_eq!(
+        (world.nodes[1].kept.0, world.nodes[1].entries),
+        (known, 2),
+        "it says nothing of what may be lost"
+    );
+    world.seat(1).unwrap();
+    assert!(world.nodes[1].kept.0 > known && world.nodes[1].leads);
+    assert_eq!((world.nodes[1].entries, world.truth.len()), (3, 3));
+    // What its sequencer might have sent before it knew of that is not taken.
+    let first = world.seats.seats[0].first.0;
+    let early = world.batch(first - 1, 10);
+    world.nodes[1].open = Some(early.clone());
+    world.tell(1, (1, 0), Sequencing::Append(early)).unwrap();
+    assert_eq!(world.nodes[1].lost, 1);
+    assert!(world.nodes[1].epoch >= first - 1);
+    world.start(0).unwrap();
+    seal(&mut world, &[0, 10]);
+    world.converged().unwrap();
+    assert_eq!(world.nodes[0].leader, Some(NodeId(1)));
+}
+
+#[test]
+fn who_knows_of_a_term_before_its_master_does_is_answered_when_that_knows() {
+    let mut world = world(2);
+    seal(&mut world, &[10]);
+    world.fence(1).unwrap();
+    world.settle().unwrap();
+    let term = world.seats.seats[0].latest();
+    world.seats.version += 1;
+    let seat = &mut world.seats.seats[0];
+    (seat.term, seat.master, seat.fence) = (term, NodeId(1), None);
+    world.tell_seats(0, true).unwrap();
+    assert_eq!(on_link(&world, 0, 1), ["want 1"]);
+    world.settle().unwrap();
+    assert_eq!(world.gauge(1, "ordain_ship_live_twins"), 0.0);
+    world.tell_seats(1, true).unwrap();
+    assert_eq!(world.gauge(1, "ordain_ship_live_twins"), 1.0);
+}
+
+#[test]
+fn who_has_to_start_over_is_sent_nothing_and_takes_nothing() {
+    let mut world = world(2);
+    let expulsion = Expulsion { incarnation: 0, without_log: false };
+    world.decree(|seats| seats.expelled = [(NodeId(1), expulsion)].into()).unwrap();
+    seal(&mut world, &[10]);
+    world.tell_seats(0, true).unwrap();
+    assert_eq!((world.nodes[1].entries, world.nodes[0].kept.1.len(), world.nodes[1].leader), (0, 0, None));
+    let arrival = Arrival { incarnation: 1, life: 1 };
+    world.decree(|seats| seats.arrivals = [(NodeId(1), arrival)].into()).unwrap();
+    world.settle().unwrap();
+    world.wait().unwrap();
+    world.converged().unwrap();
+}
+
+#[test]
+fn twins_that_keep_nothing_ship_from_memory() {
+    let mut world = World::new(2, 1).unwrap();
+    world.in_memory = true;
+    (0..2).for_each(|node| world.crash(node));
+    (0..2).for_each(|node| world.start(node).unwrap());
+    world.settle().unwrap();
+    seal(&mut world, &[10, 0, 10]);
+    assert_eq!(world.nodes[0].sealed, [1, 2, 3]);
+    world.converged().unwrap();
+}
+
+#[test]
+fn a_log_without_twins_is_told_nothing_of_them() {
+    let here = |role| Address { node: NodeId(0), role };
+    let mut log: InputLog<()> = InputLog::new(LogSettings::default(), None, here(0), vec![here(2)]);
+    let mut out = Outbox::default();
+    let message = Ship::Want { term: 1, after: Epoch(0) }.into();
+    log.handle(Default::default(), Event::Message { from: here(1), message }, &mut out);
+    assert!(out.halt.is_some_and(|reason| reason.contains("no twins")));
+}

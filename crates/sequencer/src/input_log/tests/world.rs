@@ -1,0 +1,541 @@
+//! The twins of a partition in a virtual world: logs on disks that forget, joined by links that may break.
+//!
+//! The world plays each node's sequencer and the council, and holds the logs to what they promise: each seals a beginning
+//! of what the master seals, in order, each batch once. What it finds broken is an error.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory};
+use ordain_model::{
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Placed,
+    Registry, Value, system,
+};
+use ordain_role::{
+    Address, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId, Topology,
+};
+
+use crate::council::{Fence, Seats};
+use crate::input_log::ShippingSettings;
+use crate::message::{Held, Message, Sequencing, Ship};
+use crate::reading::Index;
+use crate::{InputLog, LogSettings};
+
+pub type Fault = Result<(), String>;
+
+const SEQUENCER: u16 = 0;
+const LOG: u16 = 1;
+const SINK: u16 = 2;
+const COUNCIL: u16 = 4;
+
+const PROBE: TimerId = TimerId(1);
+const ASK: TimerId = TimerId(3);
+
+/// Random numbers from a seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        let n = from.len() as u64;
+        (n > 0).then(|| from[self.below(n) as usize])
+    }
+}
+
+#[derive(Default)]
+pub struct Node {
+    pub disk: MemoryDirectory,
+    pub log: Option<InputLog<()>>,
+    pub requests: VecDeque<DiskRequest>,
+    pub timers: BTreeSet<TimerId>,
+    /// Its sequencer: whether it may append, after which epoch, and what is in the log.
+    pub leader: Option<NodeId>,
+    pub leads: bool,
+    pub epoch: u64,
+    pub open: Option<Arc<Batch>>,
+    pub lost: usize,
+    pub rejected: usize,
+    /// What it has sealed in all its lives: the epochs of this one, and how many batches that were to be kept.
+    pub sealed: Vec<u64>,
+    pub entries: usize,
+    /// What its council was told last.
+    pub kept: (Epoch, Vec<NodeId>),
+    pub collected: Vec<Ship>,
+}
+
+pub struct World {
+    pub nodes: Vec<Node>,
+    pub links: BTreeMap<(usize, usize), VecDeque<Message<()>>>,
+    /// The most that was ever on a link.
+    pub most_on_link: usize,
+    pub random: Random,
+    pub seats: Seats,
+    /// Which master may add to what is sealed, and what that is: each entry once.
+    author: usize,
+    pub truth: Vec<Vec<u8>>,
+    /// Of the term that is being prepared.
+    first: Epoch,
+    pub kept_bytes: usize,
+    pub piece: usize,
+    pub in_memory: bool,
+    registry: Arc<Registry>,
+    next_id: u64,
+}
+
+fn config() -> LogConfig {
+    LogConfig { segment_bytes: 4096, ..LogConfig::new(*b"ship") }
+}
+
+impl World {
+    /// So many twins that have all heard that the first is master.
+    pub fn new(nodes: usize, seed: u64) -> Result<World, String> {
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        let layout = Arc::new(Layout::even(1, 1).map_err(|error| format!("{error:?}"))?);
+        let mut world = World {
+            nodes: (0..nodes).map(|_| Node::default()).collect(),
+            links: BTreeMap::new(),
+            most_on_link: 0,
+            random: Random(seed),
+            seats: Seats::new(&Topology { layout, replicas: nodes as u16 }),
+            author: 0,
+            truth: Vec::new(),
+            first: Epoch(1),
+            kept_bytes: 2000,
+            piece: 500,
+            in_memory: false,
+            registry: Arc::new(registry),
+            next_id: 1,
+        };
+        for node in 0..nodes {
+            world.start(node)?;
+        }
+        Ok(world)
+    }
+
+    fn others(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        (0..self.nodes.len()).filter(move |other| *other != node)
+    }
+
+    pub fn live(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|node| self.nodes[*node].log.is_some()).collect()
+    }
+
+    pub fn master(&self) -> usize {
+        usize::from(self.seats.seats[0].master.0)
+    }
+
+    /// Starts a node from what is on its disk.
+    pub fn start(&mut self, node: usize) -> Fault {
+        let here = |role| Address { node: NodeId(node as u16), role };
+        let settings = ShippingSettings {
+            me: here(LOG),
+            partition: PartitionId(0),
+            twins: self.others(node).map(|other| NodeId(other as u16)).collect(),
+            identity: b"ship".to_vec(),
+            kept_bytes: self.kept_bytes,
+            piece: self.piece,
+        };
+        let (mut index, mut replayed) = (Index::default(), Vec::new());
+        let opened = LogWriter::open_placed(&mut self.nodes[node].disk, config(), |place, entry| {
+            index.note_batch(entry.epoch, place, entry.payload.len());
+            replayed.push(entry.payload);
+            Ok(())
+        });
+        let writer = match opened {
+            Ok((writer, _)) => Some(writer).filter(|_| !self.in_memory),
+            // A full disk.
+            Err(LogError::Disk(_)) => return Ok(()),
+            Err(error) => return Err(format!("node {node} does not open: {error}")),
+        };
+        let log = InputLog::new(LogSettings::default(), writer, here(SEQUENCER), vec![here(SINK)]);
+        let state = &mut self.nodes[node];
+        state.log = Some(log.with_twins(settings, self.registry.clone(), index));
+        (state.entries, state.epoch) = (0, 0);
+        state.sealed.clear();
+        for entry in replayed {
+            let batch = Batch::decode(&self.registry, &entry).map_err(|error| error.to_string())?;
+            self.sealed(node, &batch)?;
+        }
+        self.event(node, Event::Start)?;
+        for other in self.live().into_iter().filter(|other| *other != node) {
+            self.break_link(node, other)?;
+        }
+        self.tell_seats(node, true)
+    }
+
+    /// Loses its power.
+    pub fn crash(&mut self, node: usize) {
+        let Node { disk, requests, .. } = &mut self.nodes[node];
+        if let Some(request) = requests.pop_front() {
+            let done = self.random.below(request.ops.len() as u64 + 1) as usize;
+            let _ = request.ops[..done].iter().try_for_each(|op| disk.apply(op));
+        }
+        let random = &mut self.random;
+        disk.crash(|| random.next());
+        let state = &mut self.nodes[node];
+        state.requests.clear();
+        state.timers.clear();
+        (state.log, state.leads, state.leader, state.open) = (None, false, None, None);
+        self.links.retain(|(from, to), _| *from != node && *to != node);
+    }
+
+    /// A node comes back without anything.
+    pub fn wipe(&mut self, node: usize) {
+        self.nodes[node].disk = MemoryDirectory::new();
+    }
+
+    /// A new stream begins between two nodes: what was on its way is lost.
+    pub fn break_link(&mut self, one: usize, other: usize) -> Fault {
+        for (at, about) in [(one, other), (other, one)] {
+            self.links.remove(&(at, about));
+        }
+        self.peer(one, other, PeerState::Fresh)
+    }
+
+    /// Two nodes hear of what becomes of the stream between them.
+    pub fn peer(&mut self, one: usize, other: usize, state: PeerState) -> Fault {
+        for (at, about) in [(one, other), (other, one)] {
+            let change = PeerChange { node: NodeId(about as u16), state };
+            self.tell(at, (at, LOG), change)?;
+        }
+        Ok(())
+    }
+
+    pub fn tell(&mut self, to: usize, from: (usize, u16), message: impl Into<Message<()>>) -> Fault {
+        let from = Address { node: NodeId(from.0 as u16), role: from.1 };
+        self.event(to, Event::Message { from, message: message.into() })
+    }
+
+    pub fn tell_seats(&mut self, node: usize, in_touch: bool) -> Fault {
+        let seats = Arc::new(self.seats.clone());
+        self.tell(node, (node, COUNCIL), Sequencing::Seats { seats, in_touch })
+    }
+
+    /// The council decides something, and all live nodes hear of it.
+    pub fn decree(&mut self, change: impl FnOnce(&mut Seats)) -> Fault {
+        self.seats.version += 1;
+        change(&mut self.seats);
+        self.live().into_iter().try_for_each(|node| self.tell_seats(node, true))
+    }
+
+    // ---- the sequencer -----------------------------------------------------------------------------------
+
+    /// A batch of the given size, with a read that is not part of the entry.
+    pub fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(self.next_id));
+        let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
+        if size > 0 {
+            let write = chunk.push(&self.registry, Call::new(system::COMMIT, Db(0)), |args| {
+                system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
+            });
+            write.unwrap();
+        }
+        let read = chunk.push(&self.registry, Call::new(system::READ, Db(0)), |args| {
+            system::read_args([(Db(0), &b"k"[..])], args);
+        });
+        read.unwrap();
+        self.next_id += 1;
+        Arc::new(Batch {
+            epoch: Epoch(epoch),
+            partition: PartitionId(0),
+            layout: 0,
+            now: Millis(self.next_id),
+            total: chunk.span(),
+            chunks: vec![Placed::whole(0, Arc::new(chunk))],
+            lookups: Vec::new(),
+        })
+    }
+
+    /// The sequencer of a node appends a batch; of size 0, one with nothing to keep.
+    pub fn append(&mut self, node: usize, size: u64) -> Fault {
+        let batch = self.batch(self.nodes[node].epoch + 1, size);
+        self.nodes[node].epoch += 1;
+        self.nodes[node].open = Some(batch.clone());
+        self.tell(node, (node, SEQUENCER), Sequencing::Append(batch))
+    }
+
+    fn sequencer(&mut self, node: usize, message: Sequencing) -> Fault {
+        let state = &mut self.nodes[node];
+        match message {
+            Sequencing::Leader { node: leader, is_me, last, .. } => {
+                (state.leads, state.leader) = (is_me, leader);
+                state.epoch = state.epoch.max(last.0);
+                if is_me && leader != Some(NodeId(node as u16)) {
+                    return Err(format!("node {node} leads and {leader:?} is the leader"));
+                }
+            }
+            Sequencing::Logged(epoch) => {
+                state.open.take_if(|batch| batch.epoch == epoch).ok_or("what was logged was not open")?;
+            }
+            Sequencing::Lost(batch) => {
+                state.open.take_if(|open| open.epoch == batch.epoch).ok_or("what was lost was not open")?;
+                state.lost += 1;
+            }
+            Sequencing::Rejected(batch) => {
+                state
+                    .open
+                    .take_if(|open| open.epoch == batch.epoch)
+                    .ok_or("what was refused was not open")?;
+                // The epoch can be had again, unless the node has learnt of later ones.
+                state.epoch -= u64::from(state.epoch == batch.epoch.0);
+                state.rejected += 1;
+            }
+            Sequencing::Writable => {}
+            other => return Err(format!("the sequencer is told {other:?}")),
+        }
+        Ok(())
+    }
+
+    // ---- what happens ------------------------------------------------------------------------------------
+
+    fn sealed(&mut self, node: usize, batch: &Batch) -> Fault {
+        let state = &mut self.nodes[node];
+        let epoch = batch.epoch.0;
+        if state.sealed.last().is_some_and(|last| *last >= epoch) {
+            return Err(format!("node {node} seals epoch {epoch} after {:?}", state.sealed.last()));
+        }
+        state.sealed.push(epoch);
+        if !batch.is_logged() {
+            return Ok(());
+        }
+        let (place, bytes) = (state.entries, batch.encode());
+        state.entries += 1;
+        match self.truth.get(place) {
+            Some(known) if *known == bytes => Ok(()),
+            Some(_) => Err(format!("node {node} seals something else at place {place}, epoch {epoch}")),
+            None if self.author == node => {
+                self.truth.push(bytes);
+                Ok(())
+            }
+            None => Err(format!("node {node} seals epoch {epoch}, which no master has sealed")),
+        }
+    }
+
+    /// Gives a log an event and takes what it asks for.
+    pub fn event(&mut self, node: usize, event: Event<Message<()>>) -> Fault {
+        let mut out = Outbox::default();
+        let Some(log) = &mut self.nodes[node].log else { return Ok(()) };
+        let now = Now { elapsed: Micros(0), wall: Micros(0) };
+        log.handle(now, event, &mut out);
+        log.check().map_err(|broken| format!("node {node}: {broken}"))?;
+        if let Some(reason) = out.halt {
+            return Err(format!("node {node} halts: {reason}"));
+        }
+        let state = &mut self.nodes[node];
+        state.timers.extend(out.timers.iter().map(|(timer, _)| *timer));
+        state.requests.extend(out.disk);
+        for (to, message) in out.sends {
+            let there = usize::from(to.node.0);
+            match (to.role, message) {
+                (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
+                (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => self.sealed(node, &batch)?,
+                (COUNCIL, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
+                    self.nodes[node].kept = (through, in_sync);
+                }
+                (COUNCIL, Message::Ship(collected)) => self.nodes[there].collected.push(collected),
+                (LOG, message @ Message::Ship(_)) if there != node => {
+                    if self.nodes[there].log.is_some() {
+                        let link = self.links.entry((node, there)).or_default();
+                        link.push_back(message);
+                        self.most_on_link = self.most_on_link.max(link.len());
+                    }
+                }
+                (role, message) => return Err(format!("role {role} is sent {message:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out a node's next disk request.
+    pub fn disk(&mut self, node: usize) -> Fault {
+        let state = &mut self.nodes[node];
+        let Some(request) = state.requests.pop_front() else { return Ok(()) };
+        let result = request.ops.iter().try_for_each(|op| state.disk.apply(op));
+        self.event(node, Event::Disk(DiskDone { token: request.token, result }))
+    }
+
+    /// What is first on a link arrives.
+    pub fn deliver(&mut self, from: usize, to: usize) -> Fault {
+        match self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+            Some(message) => self.tell(to, (from, LOG), message),
+            None => Ok(()),
+        }
+    }
+
+    pub fn fire(&mut self, node: usize, timer: TimerId) -> Fault {
+        match self.nodes[node].timers.remove(&timer) {
+            true => self.event(node, Event::Timer(timer)),
+            false => Ok(()),
+        }
+    }
+
+    /// Some one thing happens that can, if any: a message arrives or a disk request is carried out.
+    pub fn step(&mut self) -> Result<bool, String> {
+        let links: Vec<_> =
+            self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(at, _)| *at).collect();
+        let disks: Vec<_> = self.live().into_iter().filter(|n| !self.nodes[*n].requests.is_empty()).collect();
+        let n = (links.len() + disks.len()) as u64;
+        if n == 0 {
+            return Ok(false);
+        }
+        let which = self.random.below(n) as usize;
+        match links.get(which) {
+            Some((from, to)) => self.deliver(*from, *to)?,
+            None => self.disk(disks[which - links.len()])?,
+        }
+        Ok(true)
+    }
+
+    /// Goes on until nothing happens any more, but for timers.
+    pub fn settle(&mut self) -> Fault {
+        for _ in 0..100_000 {
+            if !self.step()? {
+                return Ok(());
+            }
+        }
+        Err("it does not come to rest".to_owned())
+    }
+
+    /// All timers fire; then it comes to rest again.
+    pub fn wait(&mut self) -> Fault {
+        for node in self.live() {
+            for timer in [PROBE, ASK] {
+                self.fire(node, timer)?;
+            }
+        }
+        self.settle()
+    }
+
+    /// Whether all nodes live and have everything.
+    pub fn converged(&self) -> Fault {
+        for (node, state) in self.nodes.iter().enumerate() {
+            if state.entries != self.truth.len() || state.log.is_none() {
+                return Err(format!("node {node} has {} entries of {}", state.entries, self.truth.len()));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn gauge(&self, node: usize, name: &str) -> f64 {
+        let mut found = f64::NAN;
+        if let Some(log) = &self.nodes[node].log {
+            log.gauges(&mut |gauge, value| {
+                if gauge == name {
+                    found = value;
+                }
+            });
+        }
+        found
+    }
+
+    // ---- the council -------------------------------------------------------------------------------------
+
+    /// A term is to be prepared.
+    pub fn fence(&mut self, candidate: usize) -> Fault {
+        self.decree(|seats| {
+            let seat = &mut seats.seats[0];
+            let term = seat.latest() + 1;
+            seat.fence = Some(Fence { term, candidate: NodeId(candidate as u16) });
+        })
+    }
+
+    /// Asks a log for what it has after an epoch, until it has told all: the epochs and what there is of them, and the
+    /// largest that it knows of.
+    pub fn collect(
+        &mut self,
+        node: usize,
+        candidate: usize,
+        mut after: Epoch,
+    ) -> Result<(Vec<Held>, Epoch), String> {
+        let term = self.seats.seats[0].latest();
+        let mut all: Vec<Held> = Vec::new();
+        for _ in 0..1000 {
+            self.nodes[candidate].collected.clear();
+            let message = Ship::Collect { partition: PartitionId(0), term, after };
+            self.tell(node, (candidate, COUNCIL), message)?;
+            while self.nodes[candidate].collected.is_empty() && !self.nodes[node].requests.is_empty() {
+                self.disk(node)?;
+                self.fire(node, PROBE)?;
+            }
+            match self.nodes[candidate].collected.pop() {
+                Some(Ship::Collected { through, held, is_all, .. }) => {
+                    after = held.last().map_or(after, |held| held.epoch);
+                    all.extend(held);
+                    if is_all {
+                        return Ok((all, through));
+                    }
+                }
+                other => return Err(format!("node {node} answers {other:?}")),
+            }
+        }
+        Err(format!("node {node} does not come to an end"))
+    }
+
+    /// The candidate gathers what is left. Who is dead has to come back with nothing.
+    pub fn gather(&mut self, candidate: usize) -> Fault {
+        self.kept(candidate)?;
+        let own = self.nodes[candidate].kept.0;
+        let (mut decided, mut last) = (BTreeMap::new(), own);
+        for node in self.others(candidate) {
+            if self.nodes[node].log.is_none() {
+                self.wipe(node);
+                continue;
+            }
+            let (held, through) = self.collect(node, candidate, own)?;
+            last = last.max(through);
+            let held = held.into_iter().filter(|held| held.logged > 0);
+            decided.extend(held.filter_map(|held| Some((held.epoch, held.content?))));
+        }
+        let term = self.seats.seats[0].latest();
+        // What only the dead have sealed is lost; what is in the logs of the living is not, sealed or not.
+        let (own, _) = self.collect(candidate, candidate, Epoch(0))?;
+        let own = own.into_iter().filter(|held| held.logged > 0).filter_map(|held| held.content);
+        let whole: Vec<Vec<u8>> =
+            own.chain(decided.values().cloned()).map(|content| content.to_vec()).collect();
+        let sealed = self.live().into_iter().map(|node| self.nodes[node].entries).max().unwrap_or(0);
+        if whole.get(..sealed) != self.truth.get(..sealed) {
+            return Err(format!("of {sealed} entries that the living have sealed, not all are decided"));
+        }
+        (self.truth, self.author) = (whole, candidate);
+        let batches = decided.into_values().collect();
+        self.first = last.next();
+        self.tell(candidate, (candidate, COUNCIL), Ship::Decided { term, batches })
+    }
+
+    /// A log says how far it is, if need be once that is on disk.
+    pub fn kept(&mut self, node: usize) -> Fault {
+        self.nodes[node].kept.0 = Epoch(u64::MAX);
+        self.tell_seats(node, true)?;
+        while self.nodes[node].kept.0 == Epoch(u64::MAX) {
+            if self.nodes[node].requests.is_empty() {
+                return Err(format!("node {node} does not say how far it is"));
+            }
+            self.disk(node)?;
+        }
+        Ok(())
+    }
+
+    /// The candidate becomes master, if it has on disk what it was given.
+    pub fn seat(&mut self, candidate: usize) -> Fault {
+        self.kept(candidate)?;
+        let first = self.first;
+        self.decree(|seats| {
+            let seat = &mut seats.seats[0];
+            (seat.term, seat.master, seat.first) = (seat.latest(), NodeId(candidate as u16), first);
+            seat.fence = None;
+        })
+    }
+}
