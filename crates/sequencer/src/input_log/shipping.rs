@@ -134,6 +134,11 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
+    /// All that it has is on disk, and nothing else is there.
+    fn is_at_rest(&self) -> bool {
+        self.queue.is_empty() && self.is_clean
+    }
+
     /// The last epoch that the log has taken.
     fn last(&self) -> Epoch {
         self.queue.back().map_or(self.dispatched, |queued| queued.batch.epoch)
@@ -284,10 +289,10 @@ impl Shipping {
         self.answer_candidates(view, out);
     }
 
-    /// Tells the council how far the log is. While a term is being prepared that has to be on disk, and nothing may be
-    /// there that is to go: nobody is to be master of what it would not have after a crash.
+    /// Tells the council how far the log is. While a term is being prepared, that has to be on disk: nobody is to be
+    /// master of what it would not have after a crash.
     fn answer_council<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
-        let may_change = self.fence().is_some() && !(view.queue.is_empty() && view.is_clean);
+        let may_change = self.fence().is_some() && !view.is_at_rest();
         let Some(council) = self.owes.take_if(|_| !may_change) else { return };
         let leads = self.leads().is_some();
         let in_sync = self.twins.iter().filter(|(node, twin)| leads && twin.is_live && !self.is_out(**node));
@@ -559,7 +564,10 @@ impl Shipping {
         if !view.is_clean {
             return;
         }
-        let open = self.collects.iter().filter(|(_, collect)| !collect.is_being_read);
+        // For the candidate's own council what is here counts as decided, so that has to be on disk too.
+        let me = self.settings.me.node;
+        let may_tell = |who: &Address| who.node != me || view.is_at_rest();
+        let open = self.collects.iter().filter(|(who, collect)| !collect.is_being_read && may_tell(who));
         let open: Vec<(Address, Epoch)> = open.map(|(who, collect)| (*who, collect.after)).collect();
         for (who, after) in open {
             let coming =

@@ -319,8 +319,27 @@ fn what_is_being_taken_back_is_not_told_to_a_candidate_nor_is_anything_before_it
     world.nodes[0].disk.set_full_from(None);
     world.wait().unwrap();
     assert_eq!(world.nodes[0].rejected, 1);
-    let Some(Ship::Collected { held, is_all: true, .. }) = world.nodes[1].collected.pop() else { panic!() };
+    let Some(Ship::Collected { held, is_all: true, .. }) = world.nodes[1].collected.pop() else {
+        panic!("it does not say")
+    };
     assert!(held.is_empty());
+}
+
+#[test]
+fn a_candidate_is_told_of_its_own_log_what_is_on_disk() {
+    let mut world = world(2);
+    world.append(0, 10).unwrap();
+    run_disk(&mut world, 0);
+    world.deliver(0, 1).unwrap();
+    world.fence(1).unwrap();
+    let collect = Ship::Collect { partition: PartitionId(0), term: 2, after: Epoch(u64::MAX) };
+    world.tell(1, (1, 4), collect).unwrap();
+    assert!(world.nodes[1].collected.is_empty());
+    run_disk(&mut world, 1);
+    let Some(Ship::Collected { held, through, is_all: true, .. }) = world.nodes[1].collected.pop() else {
+        panic!("it does not say")
+    };
+    assert_eq!((held.len(), short(through)), (0, 1));
 }
 
 #[test]
