@@ -5,6 +5,7 @@
 //! `kill -9`; and it is in a process group of its own, so that the Ctrl-C of a terminal reaches it once, from here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -194,7 +195,7 @@ impl Fleet {
         command.arg("serve").arg("--config").arg(self.home.config_path());
         command.args(["--node", &id.to_string(), "--parent", &std::process::id().to_string()]);
         if self.home.has_lost(id) {
-            eprintln!("node {id} has lost its data: it joins with an empty directory");
+            say(format_args!("node {id} has lost its data: it joins with an empty directory"));
             command.arg("--join");
         }
         // What is set for one node must not reach all of them.
@@ -301,7 +302,7 @@ impl Fleet {
                 Ok(Event::Signal) => return Ok(()),
                 Ok(Event::Ready(id)) => {
                     self.note_ready(id);
-                    eprintln!("node {id} is ready again");
+                    say(format_args!("node {id} is ready again"));
                 }
                 Ok(Event::Ended(id)) => self.mourn(id)?,
                 Err(_) => self.restart_due()?,
@@ -320,15 +321,15 @@ impl Fleet {
             let delay = last.map_or(first, |delay| (*delay * 2).min(most));
             self.delays.insert(id, delay);
             self.due.insert(id, Instant::now() + delay);
-            eprintln!("node {id} has ended and is started again: {how}");
+            say(format_args!("node {id} has ended and is started again: {how}"));
             return Ok(());
         }
         let config = self.home.config_path();
-        eprintln!(
+        say(format_args!(
             "node {id} has ended; to start it again (with --join if its data are lost): ordain serve --config {} --node \
              {id}: {how}",
             config.display()
-        );
+        ));
         anyhow::ensure!(
             !self.up.is_empty(),
             "no node of the cluster is left: start it again with the same command"
@@ -357,14 +358,14 @@ impl Fleet {
                     let (success, how) = self.bury(id)?;
                     if !success {
                         in_order = false;
-                        eprintln!("node {id} did not stop in good order: {how}");
+                        say(format_args!("node {id} did not stop in good order: {how}"));
                     }
                 }
                 Ok(Event::Ready(_)) => {}
                 Ok(Event::Signal) | Err(_) => {
                     // Asked twice, or waited for long enough.
                     let left: Vec<String> = self.up.keys().map(u16::to_string).collect();
-                    eprintln!("killing what has not stopped yet: node {}", left.join(", "));
+                    say(format_args!("killing what has not stopped yet: node {}", left.join(", ")));
                     self.signal(Signal::KILL);
                     deadline = Instant::now() + STOP_WITHIN;
                 }
@@ -398,6 +399,13 @@ impl Fleet {
         let error = tail.lines().filter_map(|line| line.strip_prefix("ordain: ")).next_back();
         format!("{}; see {}", error.map(|error| format!(": {error}")).unwrap_or_default(), path.display())
     }
+}
+
+/// Says a line on standard error with one write, so that whoever reads along sees all of it or nothing: `eprintln!`
+/// writes it piece by piece.
+fn say(line: fmt::Arguments<'_>) {
+    // If nobody hears it the cluster runs all the same.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Notes all that a node says on its standard output, and tells when it is ready.
