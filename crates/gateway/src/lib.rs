@@ -10,6 +10,15 @@
 //! In a cluster a transaction is sequenced at its *home*: the partition that keeps its session if it has one and may
 //! write, so that a retry meets the first attempt; or else the only partition that takes part in it, so that nobody
 //! else hears of it; or else the gateway's own.
+//!
+//! # When a node is lost
+//!
+//! Each request knows on which nodes its answer hangs: the one whose sequencer its chunk was sent to, and the one that
+//! is to send the outcome ([`Gateway::give_up`]). What only reads and what has a session is asked again, as a new
+//! request. Any other may take effect but once, so its *chunk* is sent again, under the number that it has: twins put
+//! a chunk in one of their batches at most, by whatever ways it comes to them. If it is only now put in one, the outcome
+//! comes from a replica that is whole. If it had been before, its outcome was addressed to the node that is lost; as long
+//! as that may still send it, it is waited for, and then the request's end is not known.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +31,7 @@ use ordain_model::key::session_slot;
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, Layout, OutcomeBatch, OutcomeStatus, PartitionId,
-    PartitionSet, PlanError, Registry, RequestNo, Writer, system,
+    PlanError, Registry, RequestNo, Writer, system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -91,6 +100,10 @@ struct Submitted {
     home: PartitionId,
     /// None while it is being built, and on a node on its own: there nothing has to be asked again.
     chunk: Option<Arc<Chunk>>,
+    /// The node whose sequencer it was sent to last.
+    asked: Option<u16>,
+    /// Which replicas were to send the outcomes when it was sent before.
+    formerly: Vec<u16>,
     /// It is being built.
     is_open: bool,
 }
@@ -106,27 +119,38 @@ struct Waiter {
     may_be_led: bool,
 }
 
-/// From where no answer may come any more, or not for long, to what was asked before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A node from which answers to what was asked before may not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owed {
-    /// From nodes of these partitions an answer may be long in coming, and others could give it.
-    pub late: PartitionSet,
-    /// From the nodes of these partitions to which requests went, and which were to answer.
-    pub all: PartitionSet,
-    /// From some node of these partitions: it may have been the one that led.
-    pub led: PartitionSet,
+    /// The node.
+    pub node: u16,
+    /// Its replica.
+    pub replica: u16,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// What was on its way to it or from it is gone. If not, an answer may be long in coming, and others could give it.
+    pub is_gone: bool,
+    /// Its twins could sequence in its place.
+    pub has_twins: bool,
 }
 
 impl Owed {
-    /// Whether a request has to be given up, or asked again if that does no harm.
-    fn is_lost(&self, home: PartitionId, waiter: &Waiter) -> bool {
-        let is_in = |set: PartitionSet| set.contains(home) || set.contains(waiter.answers);
-        is_in(self.all) || waiter.may_be_led && is_in(self.led)
+    /// Whether the chunk itself may be lost.
+    fn holds(&self, submitted: &Submitted) -> bool {
+        submitted.asked == Some(self.node)
     }
 
-    /// Whether a request should be asked again if that does no harm.
-    fn is_late(&self, home: PartitionId, waiter: &Waiter) -> bool {
-        self.late.contains(home) || self.late.contains(waiter.answers)
+    /// Whether it is the node that sends the outcome of a request.
+    fn answers(&self, submitted: &Submitted, chunk: &Chunk, waiter: &Waiter) -> bool {
+        let is_to = submitted.asked.is_some() && chunk.replica == self.replica;
+        waiter.answers == self.partition && (is_to || submitted.formerly.contains(&self.replica))
+    }
+
+    /// Whether it may have led where a request was sequenced, and be the only one who could answer it.
+    fn led(&self, submitted: &Submitted, waiter: &Waiter) -> bool {
+        let was_sent = submitted.asked.is_some() || !submitted.formerly.is_empty();
+        let is_there = submitted.home == self.partition || waiter.answers == self.partition;
+        waiter.may_be_led && was_sent && is_there
     }
 }
 
@@ -261,7 +285,9 @@ impl Gateway {
         if index == 0 {
             chunk.number = ChunkNo(self.oldest.0 + self.submitted.len() as u64);
             let tickets = Vec::with_capacity(self.submitted.back().map_or(0, |last| last.tickets.len()));
-            self.submitted.push_back(Submitted { tickets, left: 0, home, chunk: None, is_open: true });
+            let (asked, formerly) = (None, Vec::new());
+            let submitted = Submitted { tickets, left: 0, home, chunk: None, asked, formerly, is_open: true };
+            self.submitted.push_back(submitted);
         }
         let (number, bytes) = (chunk.number, chunk.bytes());
         let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
@@ -291,6 +317,13 @@ impl Gateway {
         self.closed.pop_front()
     }
 
+    /// A chunk goes to the sequencer of a node.
+    pub fn sent(&mut self, number: ChunkNo, node: u16) {
+        let at = number.0.checked_sub(self.oldest.0);
+        let submitted = at.and_then(|at| self.submitted.get_mut(at as usize));
+        submitted.into_iter().for_each(|submitted| submitted.asked = Some(node));
+    }
+
     fn close(&mut self, home: PartitionId) {
         let building = &mut self.building[usize::from(home.0)];
         let next = Chunk::after(building);
@@ -305,22 +338,47 @@ impl Gateway {
         self.closed.push_back((home, chunk));
     }
 
-    /// Other nodes have lost what was under way, or cannot be reached. What only reads is asked again, and so is what
-    /// has a session: it takes effect once. Every other request that may have been among what was lost is reported as
-    /// [`OutcomeStatus::Unknown`].
+    /// A node cannot be reached, or has lost what was under way. What only reads is asked again, and so is what has a
+    /// session: it takes effect once. The chunk of every other request is sent again if the node may not have come to
+    /// it and has twins: twins agree on a chunk once. A request whose outcome may have been on its way is reported as
+    /// [`OutcomeStatus::Unknown`] once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
+        let Some(replica) = self.cluster.as_ref().map(|cluster| cluster.replica) else { return };
         let mut lost = Vec::new();
         for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
-            let Submitted { tickets, left, home, chunk: Some(chunk), .. } = submitted else { continue };
-            for (index, waiter) in (0..).zip(&mut *tickets) {
+            let Some(chunk) = submitted.chunk.clone() else { continue };
+            let mut tickets = std::mem::take(&mut submitted.tickets);
+            let is_held = owed.holds(submitted);
+            let mut is_sent_again = false;
+            for (index, waiter) in (0..).zip(&mut tickets).filter(|(_, waiter)| waiter.ticket.is_some()) {
                 let txn = &chunk.txns()[index as usize];
+                let answers = owed.answers(submitted, &chunk, waiter);
                 let may_repeat = txn.read_only || txn.call.session.is_some();
-                if owed.is_lost(*home, waiter) || may_repeat && owed.is_late(*home, waiter) {
+                let is_lost = match may_repeat {
+                    true => is_held || answers || owed.led(submitted, waiter),
+                    false => owed.is_gone && (answers || is_held && !owed.has_twins),
+                };
+                if is_lost {
                     let again = may_repeat.then(|| chunk.clone());
                     lost.extend(waiter.ticket.take().map(|ticket| (ChunkNo(number), index, ticket, again)));
+                } else {
+                    is_sent_again |= is_held && !may_repeat;
                 }
             }
-            *left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
+            submitted.left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
+            submitted.tickets = tickets;
+            if is_sent_again && owed.has_twins {
+                submitted.asked = None;
+                if !submitted.formerly.contains(&chunk.replica) {
+                    submitted.formerly.push(chunk.replica);
+                }
+                let mut again = chunk;
+                if again.replica != replica {
+                    Arc::make_mut(&mut again).replica = replica;
+                }
+                submitted.chunk = Some(again.clone());
+                self.closed.push_back((submitted.home, again));
+            }
         }
         for (number, index, ticket, again) in lost {
             let dependent = self.dependents.remove(&(number, index));

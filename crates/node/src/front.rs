@@ -29,8 +29,11 @@ const UNFINISHED_MAX: usize = 1 << 30;
 /// When idle connections are looked for, if a limit is set.
 const IDLE: TimerId = TimerId(1);
 const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
-/// How long a request waits for a partition that cannot be reached.
-const PATIENCE: Micros = Micros::from_millis(5000);
+/// When nodes that cannot be reached are given up.
+const PATIENCE: TimerId = TimerId(2);
+const LOOK_FOR_LOST: Micros = Micros::from_millis(100);
+/// How long a request waits for a partition of which nobody can be reached.
+const HOLD_FOR: Micros = Micros::from_millis(5000);
 /// The token number of the listening socket.
 const LISTENER: usize = 0;
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
@@ -114,6 +117,8 @@ pub struct Door {
     ways: Ways,
     /// Chunks whose home cannot be reached, and since when.
     held: Vec<(PartitionId, Arc<Chunk>, Micros)>,
+    /// The timer for what is waited for too long is set.
+    is_looking: bool,
     shared: Shared,
     lobby: Arc<Lobby>,
     listener: Option<TcpListener>,
@@ -193,6 +198,7 @@ impl Door {
             sequencer,
             ways,
             held: Vec::new(),
+            is_looking: false,
             shared,
             lobby,
             listener: listener.map(TcpListener::from_std),
@@ -491,8 +497,14 @@ impl Door {
     /// Sends a chunk to its home, or holds it until that can be reached.
     fn submit(&mut self, home: PartitionId, chunk: Arc<Chunk>, since: Micros, out: &mut Outbox<Message>) {
         match self.ways.sequencer(home) {
-            Some(node) => out.send(Address { node, ..self.sequencer }, Front::Submit(chunk)),
-            None => self.held.push((home, chunk, since)),
+            Some(node) => {
+                self.gateway.sent(chunk.number, node.0);
+                out.send(Address { node, ..self.sequencer }, Front::Submit(chunk));
+            }
+            None => {
+                self.held.push((home, chunk, since));
+                self.look_for_lost(out);
+            }
         }
     }
 
@@ -500,16 +512,22 @@ impl Door {
     fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
         let owed = self.ways.change(self.now, change);
         self.gateway.answer_from(self.ways.answering());
-        self.give_up(owed);
+        owed.into_iter().for_each(|owed| self.give_up(owed));
+        self.look_for_lost(out);
         for (home, chunk, since) in std::mem::take(&mut self.held) {
             self.submit(home, chunk, since, out);
         }
     }
 
-    fn give_up(&mut self, owed: Owed) {
-        if owed == Owed::default() {
-            return;
+    /// As long as something waits for what may never come, the clock is looked at.
+    fn look_for_lost(&mut self, out: &mut Outbox<Message>) {
+        if !self.is_looking && (self.ways.lacks_any() || !self.held.is_empty()) {
+            self.is_looking = true;
+            out.set_timer(PATIENCE, LOOK_FOR_LOST);
         }
+    }
+
+    fn give_up(&mut self, owed: Owed) {
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;
         gateway.give_up(owed, |gateway, finished| {
             let mut cx = Context { gateway, shared, control: asked, now: *now };
@@ -520,9 +538,10 @@ impl Door {
     /// Gives up what has been waited for too long, and turns away what was held as long: that was never sequenced.
     fn lose_patience(&mut self) {
         let now = self.now;
-        let owed = self.ways.give_up(now);
-        self.give_up(owed);
-        let late: Vec<_> = self.held.extract_if(.., |held| now.since(held.2) > PATIENCE).collect();
+        for owed in self.ways.give_up(now) {
+            self.give_up(owed);
+        }
+        let late: Vec<_> = self.held.extract_if(.., |held| now.since(held.2) > HOLD_FOR).collect();
         for (_, chunk, _) in late {
             let mut busy = OutcomeBatch::new(chunk.gateway);
             for txn in chunk.txns() {
@@ -604,9 +623,14 @@ impl Role for Door {
             }
             Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
             Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
+            Event::Timer(PATIENCE) => {
+                self.is_looking = false;
+                self.lose_patience();
+                self.pass_on(out);
+                self.look_for_lost(out);
+            }
             Event::Timer(_) => {
                 self.close_idle();
-                self.lose_patience();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
             Event::Disk(_) | Event::Stop => {}

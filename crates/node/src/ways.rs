@@ -13,28 +13,21 @@ pub struct Ways {
     node: NodeId,
     /// Nodes with which there is a stream.
     met: BTreeSet<NodeId>,
-    /// Those of them that have not been reached for a while.
-    lost: BTreeMap<NodeId, Lost>,
-    /// Nodes of other replicas that something was sent to, or that were to answer, in place of their twins here.
-    turned_to: BTreeSet<NodeId>,
-}
-
-/// A node that cannot be reached.
-#[derive(Clone, Copy, Debug)]
-struct Lost {
-    since: Micros,
-    /// What it may owe was given up.
-    is_given_up: bool,
+    /// Those of them that have not been reached for a while, and since when, or since they were last given up.
+    lost: BTreeMap<NodeId, Micros>,
 }
 
 impl Ways {
-    /// How long an answer from a node that cannot be reached is waited for.
-    const PATIENCE: Micros = Micros::from_millis(5000);
-
     /// The ways from a node that has met nobody.
     pub fn new(topology: Topology, node: NodeId) -> Ways {
-        let (met, lost, turned_to) = (BTreeSet::from([node]), BTreeMap::new(), BTreeSet::new());
-        Ways { topology, node, met, lost, turned_to }
+        Ways { topology, node, met: BTreeSet::from([node]), lost: BTreeMap::new() }
+    }
+
+    /// How long an answer from a node that cannot be reached is waited for. Where others can go on in its place, so
+    /// long that it is not taken for dead because it stood still for a moment, and so short that, with the time after
+    /// which it counts as lost, nobody waits for more than two seconds.
+    pub fn patience(&self) -> Micros {
+        Micros::from_millis(if self.topology.replicas > 1 { 1200 } else { 5000 })
     }
 
     fn is_there(&self, node: NodeId) -> bool {
@@ -42,83 +35,68 @@ impl Ways {
     }
 
     /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to.
-    pub fn sequencer(&mut self, partition: PartitionId) -> Option<NodeId> {
+    pub fn sequencer(&self, partition: PartitionId) -> Option<NodeId> {
         let own = self.topology.node(self.topology.replica_of(self.node), partition);
-        if self.is_there(own) {
-            return Some(own);
-        }
-        match self.topology.group(partition).find(|node| self.is_there(*node)) {
-            Some(twin) => {
-                self.turned_to.insert(twin);
-                Some(twin)
-            }
-            // What is sent now waits for it to be reached again.
-            None => self.met.contains(&own).then_some(own),
-        }
+        [own].into_iter().chain(self.topology.group(partition)).find(|node| self.is_there(*node))
     }
 
     /// The replica that is to answer: the first from the own one on of which every node can be reached.
-    pub fn answering(&mut self) -> u16 {
+    pub fn answering(&self) -> u16 {
         let own = self.topology.replica_of(self.node).0;
-        let replicas = (0..self.topology.replicas).map(|i| (own + i) % self.topology.replicas);
+        let mut replicas = (0..self.topology.replicas).map(|i| (own + i) % self.topology.replicas);
         let is_whole = |replica: &u16| {
             self.topology.replica(ordain_role::ReplicaId(*replica)).all(|node| self.is_there(node))
         };
-        let answering = replicas.into_iter().find(is_whole).unwrap_or(own);
-        if answering != own {
-            self.turned_to.extend(self.topology.replica(ordain_role::ReplicaId(answering)));
-        }
-        answering
+        replicas.find(is_whole).unwrap_or(own)
     }
 
     /// Whether every partition has a node that can be reached.
     pub fn is_complete(&self) -> bool {
         let mut partitions = (0..self.topology.layout.partitions()).map(PartitionId);
-        partitions.all(|partition| self.topology.group(partition).any(|node| self.is_there(node)))
+        partitions.all(|partition| self.sequencer(partition).is_some())
     }
 
-    /// Takes note of a change, and says from where no answer may come any more to what was asked before.
-    pub fn change(&mut self, now: Micros, change: PeerChange) -> Owed {
+    /// Takes note of a change, and says what the node may owe by it.
+    pub fn change(&mut self, now: Micros, change: PeerChange) -> Option<Owed> {
         let PeerChange { node, state } = change;
-        let mut owed = Owed::default();
         match state {
             PeerState::Lost => {
-                self.lost.entry(node).or_insert(Lost { since: now, is_given_up: false });
-                if self.topology.replicas > 1 && self.met.contains(&node) {
-                    owed.late.insert(self.topology.partition_of(node));
-                }
+                self.lost.entry(node).or_insert(now);
+                let others = self.topology.replicas > 1 && self.met.contains(&node);
+                others.then(|| self.owed(node, false))
             }
-            PeerState::Back => _ = self.lost.remove(&node),
+            PeerState::Back => {
+                self.lost.remove(&node);
+                None
+            }
             PeerState::Fresh => {
                 self.lost.remove(&node);
-                let is_own = self.topology.replica_of(node) == self.topology.replica_of(self.node);
-                if !self.met.insert(node) {
-                    let partition = self.topology.partition_of(node);
-                    owed.led.insert(partition);
-                    if self.turned_to.remove(&node) || is_own {
-                        owed.all.insert(partition);
-                    }
-                }
+                (!self.met.insert(node)).then(|| self.owed(node, true))
             }
         }
-        owed
     }
 
-    /// Says from whose partitions an answer has been waited for too long, each time once.
-    pub fn give_up(&mut self, now: Micros) -> Owed {
-        let mut owed = Owed::default();
-        let own = self.topology.replica_of(self.node);
-        for (node, lost) in &mut self.lost {
-            if !lost.is_given_up && now.since(lost.since) > Ways::PATIENCE {
-                lost.is_given_up = true;
-                let partition = self.topology.partition_of(*node);
-                owed.led.insert(partition);
-                if self.topology.replica_of(*node) == own || self.turned_to.contains(node) {
-                    owed.all.insert(partition);
-                }
-            }
+    /// Says from which nodes an answer has been waited for too long; and again after as long, for what was asked since.
+    pub fn give_up(&mut self, now: Micros) -> Vec<Owed> {
+        let patience = self.patience();
+        let late = self.lost.iter_mut().filter(|(_, since)| now.since(**since) >= patience);
+        let nodes: Vec<NodeId> = late.map(|(node, since)| (*since = now, *node).1).collect();
+        nodes.into_iter().map(|node| self.owed(node, true)).collect()
+    }
+
+    /// Whether somebody cannot be reached.
+    pub fn lacks_any(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    fn owed(&self, node: NodeId, is_gone: bool) -> Owed {
+        Owed {
+            node: node.0,
+            replica: self.topology.replica_of(node).0,
+            partition: self.topology.partition_of(node),
+            is_gone,
+            has_twins: self.topology.replicas > 1,
         }
-        owed
     }
 }
 
@@ -144,23 +122,37 @@ mod tests {
         assert!(!ways.is_complete());
         // The first meeting owes nothing.
         for node in [0, 1, 3] {
-            assert!(change(&mut ways, node, PeerState::Fresh).all.is_empty());
+            assert_eq!(change(&mut ways, node, PeerState::Fresh), None);
         }
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
-        change(&mut ways, 3, PeerState::Lost);
+        let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
+        assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
         change(&mut ways, 1, PeerState::Lost);
-        assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (Some(NodeId(3)), false));
-        assert!(ways.give_up(Ways::PATIENCE).all.is_empty());
-        assert_eq!(ways.give_up(Ways::PATIENCE.plus(Micros(1))).all.only(), Some(p(1)));
-        assert_eq!(ways.give_up(Micros(u64::MAX)), Owed::default());
+        // What is asked for now is held until one of them is back.
+        assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (None, false));
+        let before = Micros(ways.patience().0 - 1);
+        assert_eq!(ways.give_up(before), []);
+        let gone = Owed { is_gone: true, ..late };
+        let other = Owed { node: 1, replica: 0, ..gone };
+        assert_eq!(ways.give_up(ways.patience()), [other, gone]);
+        assert_eq!(ways.give_up(ways.patience()), []);
+        assert_eq!(ways.give_up(Micros(u64::MAX)), [other, gone]);
         // One that comes back as it was has lost nothing; one that begins anew has.
-        assert!(change(&mut ways, 3, PeerState::Back).all.is_empty());
-        assert!(ways.is_complete());
-        assert_eq!(change(&mut ways, 3, PeerState::Fresh).all.only(), Some(p(1)));
-        assert_eq!(change(&mut ways, 1, PeerState::Fresh).all.only(), Some(p(1)));
-        // Nobody has turned to it since.
-        assert!(change(&mut ways, 1, PeerState::Fresh).all.is_empty());
-        assert_eq!(change(&mut ways, 0, PeerState::Fresh).led.only(), Some(p(0)));
+        assert_eq!(change(&mut ways, 3, PeerState::Back), None);
+        assert!(ways.is_complete() && ways.lacks_any());
+        assert_eq!(change(&mut ways, 3, PeerState::Fresh), Some(gone));
+        assert_eq!(change(&mut ways, 1, PeerState::Fresh), Some(other));
+        assert!(!ways.lacks_any());
+    }
+
+    #[test]
+    fn without_twins_nobody_could_do_it_instead() {
+        let layout = Arc::new(Layout::even(2, 1).unwrap());
+        let mut ways = Ways::new(Topology { layout, replicas: 1 }, NodeId(0));
+        let mut change = |state| ways.change(Micros(0), PeerChange { node: NodeId(1), state });
+        assert_eq!((change(PeerState::Fresh), change(PeerState::Lost)), (None, None));
+        let owed = change(PeerState::Fresh).unwrap();
+        assert!(owed.is_gone && !owed.has_twins);
     }
 }

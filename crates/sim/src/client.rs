@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_gateway::{Finished, Gateway, Owed, Ticket};
+use ordain_gateway::{Finished, Gateway, Ticket};
 use ordain_model::{Chunk, Gsn, OutcomeBatch, OutcomeStatus, PartitionId, RequestNo, SessionId};
 use ordain_role::{Address, NodeId, PeerChange};
 
@@ -84,7 +84,7 @@ impl Door {
         let owed = self.ways.change(change);
         self.gateway.answer_from(self.ways.answering());
         let mut finished = Vec::new();
-        if owed != Owed::default() {
+        if let Some(owed) = owed {
             self.gateway.give_up(owed, |_, answer| finished.push(Ended::of(&answer)));
         }
         self.redeem_all(finished)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_model::key::session_slot;
 use ordain_model::{
     ArgsBuilder, Call, Cell, ChunkNo, Db, Front, GatewayId, Gsn, KeyHash, Layout, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, PartitionSet, Registry, RequestNo, SessionId, Value, system,
+    OutcomeStatus, PartitionId, Registry, RequestNo, SessionId, Value, system,
 };
 
 use crate::{Gateway, Owed, Ticket};
@@ -74,42 +74,105 @@ fn a_transaction_is_sequenced_at_its_home() {
     assert_eq!(homes, [(0, 2, vec![true]), (1, 1, vec![true, true]), (2, 0, vec![false, false])]);
 }
 
-/// What a gateway submits: the tickets cannot be seen, so homes and numbers of transactions.
-fn submitted(gateway: &mut Gateway) -> Vec<(u16, usize)> {
-    std::iter::from_fn(|| gateway.flush()).map(|(home, chunk)| (home.0, chunk.txns().len())).collect()
+/// What a gateway submits, sent to the node that holds its home in a replica: the tickets cannot be seen, so homes,
+/// numbers, answering replicas and how many transactions.
+fn submitted(gateway: &mut Gateway, replica: u16) -> Vec<(u16, u64, u16, usize)> {
+    let chunks: Vec<_> = std::iter::from_fn(|| gateway.flush()).collect();
+    chunks
+        .into_iter()
+        .map(|(home, chunk)| {
+            gateway.sent(chunk.number, replica * 3 + home.0);
+            (home.0, chunk.number.0 - (1 << 40), chunk.replica, chunk.txns().len())
+        })
+        .collect()
+}
+
+/// Node `partition` of a replica cannot be reached.
+fn lost(replica: u16, partition: u16) -> Owed {
+    let node = replica * 3 + partition;
+    Owed { node, replica, partition: PartitionId(partition), is_gone: false, has_twins: true }
+}
+
+fn gone(replica: u16, partition: u16) -> Owed {
+    Owed { is_gone: true, ..lost(replica, partition) }
+}
+
+/// The tickets of what is given up.
+fn given_up(gateway: &mut Gateway, owed: Owed) -> Vec<u64> {
+    let mut tickets = Vec::new();
+    gateway.give_up(owed, |_, finished| {
+        assert_eq!(finished.status, OutcomeStatus::Unknown);
+        tickets.push(finished.ticket.0);
+    });
+    tickets
+}
+
+/// The tickets that the first transactions of these chunks belong to, if they commit.
+fn answered(gateway: &mut Gateway, chunks: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let mut answers = OutcomeBatch::new(GatewayId::of(4, 0));
+    for number in chunks {
+        answers.push(ChunkNo((1 << 40) + number), 0, Gsn(9), OutcomeStatus::Committed, |_| {});
+    }
+    let mut answered = Vec::new();
+    gateway.take_outcomes(&answers, |finished| answered.push(finished.ticket.0));
+    answered
 }
 
 #[test]
-fn what_a_lost_node_owes_is_asked_again_or_given_up_once() {
-    let (mut gateway, layout, [a, b, c]) = in_cluster();
+fn what_only_reads_is_asked_again_and_a_write_waits_or_is_sent_again() {
+    let (mut gateway, _, [a, b, c]) = in_cluster();
     read(&mut gateway, 1, &[&c]);
     read(&mut gateway, 2, &[&c, &a]);
     write(&mut gateway, 3, None, &b);
     write(&mut gateway, 4, None, &c);
-    assert_eq!(submitted(&mut gateway), [(1, 2), (2, 2)]);
+    assert_eq!(submitted(&mut gateway, 0), [(1, 1, 0, 2), (2, 0, 0, 2)]);
     // Not asked for yet: it is still here.
     read(&mut gateway, 5, &[&c]);
-    let mut lost = PartitionSet::EMPTY;
-    lost.insert(layout.partition_of(KeyHash::of(&c).slot()));
-    // Late: what may be asked again is; what may not is waited for.
-    let late = Owed { late: lost, ..Owed::default() };
-    gateway.give_up(late, |_, finished| panic!("{finished:?} was given up"));
-    assert_eq!((submitted(&mut gateway), gateway.outstanding()), (vec![(1, 1), (2, 2)], 5));
-    // Lost.
-    let lost = Owed { all: lost, ..Owed::default() };
-    let mut given_up = Vec::new();
-    gateway.give_up(lost, |_, finished| given_up.push((finished.ticket.0, finished.status)));
-    assert_eq!(given_up, [(4, OutcomeStatus::Unknown)]);
-    assert_eq!((submitted(&mut gateway), gateway.outstanding()), (vec![(1, 1), (2, 2)], 4));
-    // An answer to what was asked first is nobody's; one to what was asked last is.
-    let mut answers = OutcomeBatch::new(GatewayId::of(4, 0));
-    let mut answered = Vec::new();
-    for number in 0..7 {
-        answers.push(ChunkNo((1 << 40) + number), 0, Gsn(9), OutcomeStatus::Committed, |_| {});
+    gateway.answer_from(1);
+    assert_eq!(given_up(&mut gateway, lost(0, 2)), []);
+    // The chunk with the write goes again as it was, and is answered by another replica if it is new there. What only
+    // reads is asked anew.
+    assert_eq!(submitted(&mut gateway, 1), [(2, 0, 1, 2), (1, 3, 1, 1), (2, 2, 1, 2)]);
+    assert_eq!(gateway.outstanding(), 5);
+    // It may have been agreed on before, and then its outcome is gone with the node. That may have led, too.
+    assert_eq!(given_up(&mut gateway, gone(0, 2)), [4]);
+    assert_eq!((submitted(&mut gateway, 1), gateway.outstanding()), (vec![(2, 4, 1, 2)], 4));
+}
+
+#[test]
+fn a_write_that_is_sent_again_is_answered_once() {
+    let (mut gateway, _, [_, _, c]) = in_cluster();
+    write(&mut gateway, 1, None, &c);
+    assert_eq!(submitted(&mut gateway, 0), [(2, 0, 0, 1)]);
+    gateway.answer_from(2);
+    assert_eq!(given_up(&mut gateway, lost(0, 2)), []);
+    assert_eq!(submitted(&mut gateway, 2), [(2, 0, 2, 1)]);
+    // The next is lost as well.
+    gateway.answer_from(1);
+    assert_eq!(given_up(&mut gateway, lost(2, 2)), []);
+    assert_eq!(submitted(&mut gateway, 1), [(2, 0, 1, 1)]);
+    // Whoever answers, it is the only answer there is.
+    assert_eq!((answered(&mut gateway, [0, 0]), gateway.outstanding()), (vec![1], 0));
+    assert_eq!(given_up(&mut gateway, gone(0, 2)), []);
+}
+
+#[test]
+fn what_hangs_on_other_nodes_is_let_be() {
+    let (mut gateway, _, [a, b, c]) = in_cluster();
+    write(&mut gateway, 1, None, &a);
+    write(&mut gateway, 2, None, &b);
+    assert_eq!(submitted(&mut gateway, 0).len(), 2);
+    write(&mut gateway, 3, None, &c);
+    // Twins elsewhere have lost everything, and so has the node that was not asked for anything yet.
+    for owed in [gone(1, 0), gone(1, 1), gone(2, 2), gone(0, 2)] {
+        assert_eq!(given_up(&mut gateway, owed), []);
     }
-    gateway.take_outcomes(&answers, |finished| answered.push(finished.ticket.0));
-    answered.sort_unstable();
-    assert_eq!((answered, gateway.outstanding()), (vec![2, 5], 2));
+    assert_eq!(submitted(&mut gateway, 0), [(2, 2, 0, 1)]);
+    // Whoever has no twins takes along what it was asked for.
+    let alone = Owed { has_twins: false, ..gone(0, 0) };
+    assert_eq!(given_up(&mut gateway, Owed { is_gone: false, ..alone }), []);
+    assert_eq!(given_up(&mut gateway, alone), [1]);
+    assert_eq!((submitted(&mut gateway, 0), gateway.outstanding()), (vec![], 2));
 }
 
 #[test]
@@ -119,10 +182,10 @@ fn a_request_of_a_session_is_asked_again_under_its_number() {
     write(&mut gateway, 1, Some(session), &b);
     write(&mut gateway, 2, None, &b);
     let (_, first) = gateway.flush().unwrap();
-    while gateway.flush().is_some() {}
-    // Whoever led may have remembered it and is gone; the other was answered by the collector alone.
-    let owed = Owed { led: PartitionSet::all(2), ..Owed::default() };
-    gateway.give_up(owed, |_, finished| panic!("{finished:?} was given up"));
+    gateway.sent(first.number, 0);
+    assert_eq!(submitted(&mut gateway, 0).len(), 1);
+    // Whoever led may have remembered it and is gone; the other is answered by the collector alone.
+    assert_eq!(given_up(&mut gateway, gone(2, 0)), []);
     let (home, again) = gateway.flush().unwrap();
     assert_eq!((home, again.txns()[0].call), (PartitionId(0), first.txns()[0].call));
     assert!(gateway.flush().is_none());

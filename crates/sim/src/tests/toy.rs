@@ -11,7 +11,7 @@ use ordain_gateway::{Gateway, Owed};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
-    OutcomeBatch, OutcomeStatus, PartitionId, PartitionSet, Placed, ReferenceExecutor, Registry, RequestNo,
+    OutcomeBatch, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, RequestNo,
     SessionId, reference, wire,
 };
 use ordain_role::{
@@ -320,10 +320,11 @@ impl Ways for ToMain {
         self.has_met.then_some(Address { node: MAIN, role: ORDER })
     }
 
-    fn change(&mut self, change: PeerChange) -> Owed {
+    fn change(&mut self, change: PeerChange) -> Option<Owed> {
         let is_new = change.node == MAIN && change.state == PeerState::Fresh;
         let owes = is_new && std::mem::replace(&mut self.has_met, true);
-        Owed { all: PartitionSet::all(u16::from(owes)), ..Owed::default() }
+        let (node, partition) = (MAIN.0, PartitionId(0));
+        owes.then_some(Owed { node, replica: 0, partition, is_gone: true, has_twins: false })
     }
 }
 
