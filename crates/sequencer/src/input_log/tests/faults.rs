@@ -26,10 +26,10 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
         let node = world.random.below(3) as usize;
         match world.random.below(40) {
             0..24 => {
-                let is_idle = world.nodes[master].open.is_none() && world.nodes[master].leads;
+                let is_idle = world.nodes[master].open.is_empty() && world.nodes[master].leads;
                 if world.nodes[master].log.is_some() && (is_idle || world.random.below(50) == 0) {
                     let size = world.random.below(2) * world.random.below(400);
-                    if world.nodes[master].open.is_none() {
+                    if world.nodes[master].open.is_empty() {
                         world.append(master, size)?;
                     }
                 }

@@ -367,7 +367,7 @@ fn a_candidate_leads_when_what_was_decided_is_sealed() {
     // What its sequencer might have sent before it knew of that is not taken.
     let first = world.seats.seats[0].first.0;
     let early = world.batch(first - 1, 10);
-    world.nodes[1].open = Some(early.clone());
+    world.nodes[1].open.push_back(early.clone());
     world.tell(1, (1, 0), Sequencing::Append(early)).unwrap();
     assert_eq!(world.nodes[1].lost, 1);
     assert!(world.nodes[1].epoch >= first - 1);
@@ -375,6 +375,60 @@ fn a_candidate_leads_when_what_was_decided_is_sealed() {
     seal(&mut world, &[0, 10]);
     world.converged().unwrap();
     assert_eq!(world.nodes[0].leader, Some(NodeId(1)));
+}
+
+#[test]
+fn a_master_does_not_lead_before_it_has_sealed_what_it_was_given() {
+    let mut world = world(2);
+    world.append(0, 10).unwrap();
+    run_disk(&mut world, 0);
+    world.fence(1).unwrap();
+    world.gather(1).unwrap();
+    world.seat_at_once(1).unwrap();
+    assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (0, false));
+    run_disk(&mut world, 1);
+    assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (1, true));
+}
+
+#[test]
+fn who_asks_twice_is_not_sent_everything_twice() {
+    let mut world = world(2);
+    world.crash(1);
+    seal(&mut world, &[200; 40]);
+    let before = world.gauge(0, "ordain_ship_shipped_batches_total");
+    world.start(1).unwrap();
+    world.fire(1, ASK).unwrap();
+    assert_eq!(on_link(&world, 1, 0), ["want 0", "want 0"]);
+    world.settle().unwrap();
+    world.converged().unwrap();
+    let shipped = world.gauge(0, "ordain_ship_shipped_batches_total") - before;
+    assert!((40.0..50.0).contains(&shipped), "{shipped} batches for 40");
+}
+
+#[test]
+fn what_stands_in_the_files_and_is_taken_back_is_not_shipped() {
+    let mut world = world(2);
+    (0..2).for_each(|node| world.crash(node));
+    (world.kept_bytes, world.piece) = (100, 100_000);
+    world.start(0).unwrap();
+    seal(&mut world, &[200; 10]);
+    world.kept_bytes = 100_000;
+    world.start(1).unwrap();
+    [10, 10, 400].into_iter().for_each(|size| world.append(0, size).unwrap());
+    world.disk(0).unwrap();
+    world.deliver(1, 0).unwrap();
+    assert_eq!(world.nodes[0].requests.len(), 2, "one that writes two batches and one that reads");
+    // The first of the two reaches the disk, but there is no space for all of the second.
+    let ops = world.nodes[0].disk.ops();
+    world.nodes[0].disk.set_full_from(Some(ops));
+    (0..2).for_each(|_| world.disk(0).unwrap());
+    assert_eq!(world.nodes[0].rejected, 0, "it stands there still");
+    world.nodes[0].disk.set_full_from(None);
+    world.settle().unwrap();
+    world.wait().unwrap();
+    assert_eq!((world.nodes[0].rejected, world.nodes[1].entries), (2, 11));
+    seal(&mut world, &[10]);
+    world.converged().unwrap();
 }
 
 #[test]

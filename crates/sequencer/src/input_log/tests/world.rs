@@ -64,7 +64,7 @@ pub struct Node {
     pub leader: Option<NodeId>,
     pub leads: bool,
     pub epoch: u64,
-    pub open: Option<Arc<Batch>>,
+    pub open: VecDeque<Arc<Batch>>,
     pub lost: usize,
     pub rejected: usize,
     /// What it has sealed in all its lives: the epochs of this one, and how many batches that were to be kept.
@@ -188,7 +188,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.requests.clear();
         state.timers.clear();
-        (state.log, state.leads, state.leader, state.open) = (None, false, None, None);
+        state.open.clear();
+        (state.log, state.leads, state.leader) = (None, false, None);
         self.links.retain(|(from, to), _| *from != node && *to != node);
     }
 
@@ -263,7 +264,7 @@ impl World {
     pub fn append(&mut self, node: usize, size: u64) -> Fault {
         let batch = self.batch(self.nodes[node].epoch + 1, size);
         self.nodes[node].epoch += 1;
-        self.nodes[node].open = Some(batch.clone());
+        self.nodes[node].open.push_back(batch.clone());
         self.tell(node, (node, SEQUENCER), Sequencing::Append(batch))
     }
 
@@ -278,16 +279,22 @@ impl World {
                 }
             }
             Sequencing::Logged(epoch) => {
-                state.open.take_if(|batch| batch.epoch == epoch).ok_or("what was logged was not open")?;
+                state
+                    .open
+                    .pop_front_if(|batch| batch.epoch == epoch)
+                    .ok_or("what was logged was not open")?;
             }
             Sequencing::Lost(batch) => {
-                state.open.take_if(|open| open.epoch == batch.epoch).ok_or("what was lost was not open")?;
+                state
+                    .open
+                    .pop_back_if(|open| open.epoch == batch.epoch)
+                    .ok_or("what was lost was not open")?;
                 state.lost += 1;
             }
             Sequencing::Rejected(batch) => {
                 state
                     .open
-                    .take_if(|open| open.epoch == batch.epoch)
+                    .pop_front_if(|open| open.epoch == batch.epoch)
                     .ok_or("what was refused was not open")?;
                 // The epoch can be had again, unless the node has learnt of later ones.
                 state.epoch -= u64::from(state.epoch == batch.epoch.0);
@@ -528,9 +535,14 @@ impl World {
         Ok(())
     }
 
-    /// The candidate becomes master, if it has on disk what it was given.
+    /// The candidate becomes master, when it has on disk what it was given.
     pub fn seat(&mut self, candidate: usize) -> Fault {
         self.kept(candidate)?;
+        self.seat_at_once(candidate)
+    }
+
+    /// The candidate becomes master.
+    pub fn seat_at_once(&mut self, candidate: usize) -> Fault {
         let first = self.first;
         self.decree(|seats| {
             let seat = &mut seats.seats[0];
