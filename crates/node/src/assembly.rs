@@ -8,12 +8,15 @@ use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, PartitionId, Registry};
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role, Topology};
+use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
-    Courier, CourierSettings, Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings,
-    Neighbours, Opened, Sequencer,
+    Arrival, Council, CouncilSettings, Courier, CourierSettings, Decree, Entrance, GroupError, GroupLog,
+    GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Sequencer, ShippingSettings,
+    council_registry,
 };
 use ordain_store::MemoryStore;
+
+use crate::cluster::Replication;
 
 /// The role numbers of a node.
 pub mod places {
@@ -25,6 +28,10 @@ pub mod places {
     pub const COURIER: u16 = 2;
     /// The network edge, where there are other nodes.
     pub const NETWORK: u16 = 3;
+    /// The council's part of a node, where input is replicated asynchronously.
+    pub const COUNCIL: u16 = 4;
+    /// The council's own log, on its members.
+    pub const COUNCIL_LOG: u16 = 5;
     /// The first shard.
     pub const SHARDS: u16 = 16;
     /// The first gateway.
@@ -33,6 +40,12 @@ pub mod places {
 
 /// What the names of the files begin with in which the courier's journal is.
 pub const INBOX: &str = "inbox-";
+
+/// What the names of the files begin with in which the council's log is.
+pub const COUNCIL: &str = "council-";
+
+/// What the names of the files begin with in which the partition's log is.
+const LOG: &str = "log-";
 
 /// What a node keeps, and when it has kept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +76,14 @@ pub struct NodeSettings {
     pub identity: Vec<u8>,
     /// There was a log before: a directory without one has lost it.
     pub expect_log: bool,
+    /// How the input of a partition reaches its twins, if there are any.
+    pub replication: Replication,
     /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
     pub generation: u32,
+    /// How often it has started over in that generation.
+    pub started_over: u32,
+    /// A number that grows from one start of the node to the next.
+    pub life: u64,
     /// Length of a log segment, bytes.
     pub segment_bytes: u64,
     /// The sequencer's knobs.
@@ -88,7 +107,10 @@ impl Default for NodeSettings {
             keep: Keep::Fsync,
             identity: Vec::new(),
             expect_log: false,
+            replication: Replication::Sync,
             generation: 0,
+            started_over: 0,
+            life: 0,
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
             kept_max: 256 << 20,
@@ -128,6 +150,70 @@ impl NodeSettings {
     /// Its own shards.
     fn own_shards(&self) -> Vec<Address> {
         self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
+    }
+
+    /// How the input of its partition reaches its twins. If there are none, it does not have to.
+    pub fn replication(&self) -> Replication {
+        if self.topology.replicas > 1 { self.replication } else { Replication::None }
+    }
+
+    /// The roles that hear what becomes of the streams to other nodes, besides the gateways.
+    pub fn hears_of_peers(&self) -> Vec<u16> {
+        let mut hears = Vec::new();
+        if self.replication() != Replication::None {
+            hears.extend([places::SEQUENCER, places::LOG]);
+        }
+        if self.has_peers() {
+            hears.push(places::COURIER);
+        }
+        if self.is_council_member() {
+            hears.push(places::COUNCIL_LOG);
+        }
+        hears
+    }
+
+    /// How often it has started over, over all its generations.
+    fn incarnation(&self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.started_over)
+    }
+
+    fn is_council_member(&self) -> bool {
+        let is_member = || CouncilSettings::members(&self.topology).contains(&self.node);
+        self.replication() == Replication::Async && is_member()
+    }
+
+    fn new_council(&self, registry: &Arc<Registry>) -> Option<Council<ShardMessage>> {
+        let settings = CouncilSettings {
+            topology: self.topology.clone(),
+            me: self.at(places::COUNCIL),
+            council_log: places::COUNCIL_LOG,
+            log: places::LOG,
+            courier: self.has_peers().then_some(places::COURIER),
+            arrival: Arrival { incarnation: self.incarnation(), life: self.life },
+            registry: registry.clone(),
+        };
+        (self.replication() == Replication::Async).then(|| Council::new(settings))
+    }
+
+    fn council_log_settings(&self) -> GroupSettings {
+        let members = CouncilSettings::members(&self.topology);
+        GroupSettings {
+            generation: self.generation,
+            message_bytes: self.piece,
+            ..GroupSettings::new(self.at(places::COUNCIL_LOG), members)
+        }
+    }
+
+    fn shipping_settings(&self) -> ShippingSettings {
+        let twins = self.topology.group(self.partition()).filter(|node| *node != self.node);
+        ShippingSettings {
+            me: self.at(places::LOG),
+            partition: self.partition(),
+            twins: twins.collect(),
+            identity: self.identity.clone(),
+            kept_bytes: self.kept_max,
+            piece: self.piece,
+        }
     }
 
     /// Whether there are other partitions.
@@ -193,7 +279,7 @@ impl NodeSettings {
             courier: self.has_peers().then(|| self.at(places::COURIER)),
             gateways: places::GATEWAYS,
         };
-        Sequencer::new(settings, registry.clone(), neighbours, self.topology.replicas > 1)
+        Sequencer::new(settings, registry.clone(), neighbours, self.replication() != Replication::None)
     }
 
     fn new_courier(&self, registry: &Arc<Registry>) -> Option<Courier<ShardMessage>> {
@@ -204,6 +290,7 @@ impl NodeSettings {
             shards: self.own_shards(),
             kept_max: self.kept_max,
             piece: self.piece,
+            incarnation: (self.replication() == Replication::Async).then(|| self.incarnation()),
             bugs: self.bugs,
         };
         self.has_peers().then(|| Courier::new(settings, registry.clone()))
@@ -226,7 +313,10 @@ impl NodeSettings {
             let settings = calvin::Settings { window: self.window, bugs: self.bugs };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
-            let twins = self.topology.group(self.partition()).filter(|node| *node != self.node);
+            // Twins that agree on every batch before they execute it execute the same; a master may have executed what
+            // is lost with it.
+            let agrees = self.replication() == Replication::Sync;
+            let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
             calvin::Shard::new(number, places, settings, registry.clone(), store)
                 .with_twins(twins.map(|node| Address { node, role }).collect())
         });
@@ -242,6 +332,10 @@ pub struct Assembly {
     pub log: Box<dyn Role<Message = calvin::Message>>,
     /// The courier, where there are other partitions.
     pub courier: Option<Courier<ShardMessage>>,
+    /// Its part of the council, where input is replicated asynchronously.
+    pub council: Option<Council<ShardMessage>>,
+    /// The council's log, on its members.
+    pub council_log: Option<GroupLog<ShardMessage>>,
     /// The shards, in order.
     pub shards: Vec<calvin::Shard<MemoryStore>>,
     /// What the log held.
@@ -259,6 +353,14 @@ pub enum AssemblyError {
     /// The log that twins agree on is refused.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The council's log is refused.
+    #[error("the council's log (files {COUNCIL}*): {0}")]
+    Council(GroupError),
+    /// A master that forgets what it has sealed would seal something else in its place.
+    #[error(
+        "replication = \"async\" needs a log: a node that keeps nothing would forget that it was master: drop --ephemeral"
+    )]
+    Forgetful,
     /// The journal of what came in is refused.
     #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
     Inbox(LogError),
@@ -290,13 +392,18 @@ impl Assembly {
             sequencer: settings.new_sequencer(registry),
             log: Box::new(alone),
             courier: settings.new_courier(registry),
+            council: settings.new_council(registry),
+            council_log: None,
             shards: settings.new_shards(registry),
             recovered: None,
             replayed: 0,
         };
-        let has_twins = settings.topology.replicas > 1;
+        let replication = settings.replication();
         let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
-            if has_twins {
+            if replication == Replication::Async {
+                return Err(AssemblyError::Forgetful);
+            }
+            if replication == Replication::Sync {
                 let ends = (sequencer, settings.group_sinks());
                 assembly.log =
                     Box::new(GroupLog::in_memory(settings.group_settings(), registry.clone(), ends)?);
@@ -304,6 +411,7 @@ impl Assembly {
             assembly.begin(None, Epoch(0));
             return Ok(assembly);
         };
+        assembly.open_council(directory, settings)?;
         let mut inbox = Inbox::open(directory, settings, registry)?;
         let mut last = Epoch(0);
         let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
@@ -319,7 +427,7 @@ impl Assembly {
         };
         let log: Box<dyn Role<Message = calvin::Message>>;
         let recovered;
-        if has_twins {
+        if replication == Replication::Sync {
             let (registry, ends) = (registry.clone(), (sequencer, settings.group_sinks()));
             let (group, found) = GroupLog::open(
                 directory,
@@ -331,24 +439,91 @@ impl Assembly {
             )?;
             (log, recovered) = (Box::new(group), found);
         } else {
+            let mut index = Index::default();
             let (writer, found) =
-                LogWriter::open(directory, settings.log_config(), |entry| again(&entry.payload))?;
+                LogWriter::open_placed(directory, settings.log_config(), |place, entry| {
+                    index.note_batch(entry.epoch, place, entry.payload.len());
+                    again(&entry.payload)
+                })?;
             let log_settings =
                 LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
-            log = Box::new(InputLog::new(log_settings, Some(writer), sequencer, executors));
+            let has_twins = replication == Replication::Async;
+            let sinks = if has_twins { settings.group_sinks() } else { executors };
+            let alone = InputLog::new(log_settings, Some(writer), sequencer, sinks);
+            let shipping = has_twins.then(|| settings.shipping_settings());
+            log = match shipping {
+                Some(shipping) => Box::new(alone.with_twins(shipping, registry.clone(), index)),
+                None => Box::new(alone),
+            };
             recovered = found;
         }
         inbox.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
         if recovered.starts_after > Epoch(0) {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
-        // What twins have agreed on has all its epochs in the log; a node on its own has used some that are not there.
-        let sealed = if has_twins { last } else { InputLog::<ShardMessage>::resume_after(last) };
+        // Of what twins have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
+        // own has used some that are not there.
+        let sealed = match replication {
+            Replication::None => InputLog::<ShardMessage>::resume_after(last),
+            Replication::Sync | Replication::Async => last,
+        };
         assembly.log = log;
         assembly.sequencer.resume_after(sealed);
         assembly.recovered = Some(recovered);
         assembly.begin(inbox.journal, sealed);
         Ok(assembly)
+    }
+
+    /// Opens the council's log, on a member.
+    fn open_council(
+        &mut self,
+        directory: &mut dyn Directory,
+        settings: &NodeSettings,
+    ) -> Result<(), AssemblyError> {
+        let Some(council) = self.council.as_mut().filter(|_| settings.is_council_member()) else {
+            return Ok(());
+        };
+        let registry = council_registry();
+        let me = settings.at(places::COUNCIL);
+        let config = LogConfig { expect_existing: false, ..settings.log_config() };
+        let visit = |entry: &[u8]| {
+            let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
+            council.replay(&batch)
+        };
+        let mut space = Space::new(directory, COUNCIL);
+        let log_settings = settings.council_log_settings();
+        let opened =
+            GroupLog::open(&mut space, config, log_settings, registry.clone(), (me, vec![me]), visit);
+        let (log, _) = opened.map_err(AssemblyError::Council)?;
+        self.council_log = Some(log.in_space(COUNCIL));
+        Ok(())
+    }
+
+    /// What the council has decided, as far as a directory's copy of its log knows; nothing on a node that has none.
+    ///
+    /// # Errors
+    /// [`AssemblyError`].
+    pub fn decrees(
+        directory: &mut dyn Directory,
+        settings: &NodeSettings,
+    ) -> Result<Vec<Decree>, AssemblyError> {
+        let mut decrees = Vec::new();
+        if !settings.is_council_member() {
+            return Ok(decrees);
+        }
+        let registry = council_registry();
+        let visit = |entry: &[u8]| {
+            let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
+            decrees.extend(Decree::of_batch(&batch).ok_or("a decree cannot be read")?);
+            Ok(())
+        };
+        let (config, ends) = (settings.log_config(), (Address::default(), Vec::new()));
+        let config = LogConfig { expect_existing: false, ..config };
+        let mut space = Space::new(directory, COUNCIL);
+        let log_settings = settings.council_log_settings();
+        GroupLog::<ShardMessage>::open(&mut space, config, log_settings, registry.clone(), ends, visit)
+            .map_err(AssemblyError::Council)?;
+        Ok(decrees)
     }
 
     /// The batches that a directory's log holds, in order; of twins, those that it knows to be agreed on.
@@ -365,7 +540,7 @@ impl Assembly {
             batches.push(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
             Ok(())
         };
-        if settings.topology.replicas > 1 {
+        if settings.replication() == Replication::Sync {
             let ends = (Address::default(), Vec::new());
             let (config, group) = (settings.log_config(), settings.group_settings());
             GroupLog::<ShardMessage>::open(directory, config, group, registry.clone(), ends, visit)?;
@@ -395,11 +570,32 @@ impl Assembly {
         if let Some(courier) = self.courier {
             roles.push((places::COURIER, Box::new(courier)));
         }
+        if let Some(council) = self.council {
+            roles.push((places::COUNCIL, Box::new(council)));
+        }
+        if let Some(log) = self.council_log {
+            roles.push((places::COUNCIL_LOG, Box::new(log)));
+        }
         for (i, shard) in self.shards.into_iter().enumerate() {
             roles.push((places::SHARDS + i as u16, Box::new(shard)));
         }
         roles
     }
+}
+
+/// Removes what a node does without that starts over: what came in from other nodes, and its log too if that is not to
+/// be trusted. It may be stopped in the middle and begin again.
+///
+/// # Errors
+/// The disk's.
+pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
+    let is_in_vain = |name: &str| name.starts_with(INBOX) || (how.without_log && name.starts_with(LOG));
+    for (file, _) in directory.list()? {
+        if is_in_vain(&file) {
+            directory.apply(&DiskOp::Remove { file })?;
+        }
+    }
+    directory.apply(&DiskOp::SyncDirectory)
 }
 
 /// What had come in from other nodes, to be taken again in the order in which it came.

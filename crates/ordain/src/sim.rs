@@ -8,12 +8,13 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_engines::calvin;
 use ordain_gateway::Owed;
-use ordain_model::{Batch, Layout, Micros, PartitionId, Registry};
-use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
+use ordain_model::{Batch, Epoch, Gsn, Layout, Micros, PartitionId, Registry};
+use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
-use ordain_node::procedures;
 use ordain_node::ways::Ways;
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, PeerChange, Topology};
+use ordain_node::{cluster, procedures};
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId, PeerChange, StartOver, Topology};
+use ordain_sequencer::Decree;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
@@ -28,6 +29,16 @@ pub enum WorkloadName {
     Bank,
     /// Single-step transactions that depend on nothing.
     Direct,
+}
+
+/// How batches reach those who hold the same partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Replication {
+    /// They agree on each.
+    #[default]
+    Sync,
+    /// One seals them, the others follow.
+    Async,
 }
 
 /// The flags of `ordain sim`.
@@ -45,9 +56,12 @@ pub struct SimArgs {
     /// Partitions.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: u16,
-    /// Replicas. With more than one, those who hold a partition agree on its batches.
+    /// Replicas
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
+    /// How those who hold a partition get its batches: they agree on each, or one seals them and the others follow.
+    #[arg(long, value_enum, default_value_t)]
+    replication: Replication,
     /// Shards a node; by default drawn from the seed, 1 to 8.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
@@ -94,6 +108,10 @@ struct CalvinSystem {
     settings: NodeSettings,
     /// In which generation each node is.
     generations: Vec<u32>,
+    /// How often each node has started over, and whether it is still to be done.
+    started_over: Vec<(u32, Option<StartOver>)>,
+    /// Who had to start over, in which incarnation at the latest, and after which place in the order that was decided.
+    expelled: Vec<(NodeId, u64, (Epoch, PartitionId))>,
 }
 
 impl CalvinSystem {
@@ -119,17 +137,33 @@ impl CalvinSystem {
             piece: 2 << 10,
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
+            replication: match args.replication {
+                Replication::Sync => cluster::Replication::Sync,
+                Replication::Async => cluster::Replication::Async,
+            },
             bugs,
             ..NodeSettings::default()
         };
-        let generations = vec![0; usize::from(settings.topology.nodes())];
-        Ok(CalvinSystem { registry: Arc::new(registry), settings, generations })
+        anyhow::ensure!(
+            settings.replication() != cluster::Replication::Async || settings.topology.nodes() >= 3,
+            "--replication async needs three nodes at least, or else nobody could tell who is master"
+        );
+        let nodes = usize::from(settings.topology.nodes());
+        let (generations, started_over) = (vec![0; nodes], vec![(0, None); nodes]);
+        Ok(CalvinSystem {
+            registry: Arc::new(registry),
+            settings,
+            generations,
+            started_over,
+            expelled: Vec::new(),
+        })
     }
 
     /// The settings of a node.
     fn of(&self, node: NodeId) -> NodeSettings {
         let generation = self.generations[usize::from(node.0)];
-        NodeSettings { node, generation, ..self.settings.clone() }
+        let (started_over, _) = self.started_over[usize::from(node.0)];
+        NodeSettings { node, generation, started_over, ..self.settings.clone() }
     }
 }
 
@@ -162,10 +196,15 @@ impl System for CalvinSystem {
     fn start(
         &mut self,
         node: NodeId,
-        _incarnation: u32,
+        incarnation: u32,
         disk: &mut dyn Directory,
     ) -> Result<Roles<calvin::Message>, String> {
-        let settings = self.of(node);
+        let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
+        let (_, pending) = &mut self.started_over[usize::from(node.0)];
+        if let Some(how) = *pending {
+            assembly::start_over(disk, how).map_err(|e| e.to_string())?;
+            *pending = None;
+        }
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
         Ok(assembly.into_roles())
     }
@@ -178,10 +217,8 @@ impl System for CalvinSystem {
         FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, ways: Box::new(ways) }
     }
 
-    fn hears_of_peers(&self, _node: NodeId) -> Vec<u16> {
-        let Topology { layout, replicas } = &self.settings.topology;
-        let twins = [places::SEQUENCER, places::LOG].into_iter().filter(|_| *replicas > 1);
-        twins.chain((layout.partitions() > 1).then_some(places::COURIER)).collect()
+    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+        self.of(node).hears_of_peers()
     }
 
     fn partition(&self, node: NodeId) -> PartitionId {
@@ -189,7 +226,7 @@ impl System for CalvinSystem {
     }
 
     fn bears_loss(&self) -> bool {
-        self.settings.topology.replicas >= 3
+        self.settings.topology.replicas >= 3 && self.settings.replication() == cluster::Replication::Sync
     }
 
     /// Nothing is gone if all the others of the group have what was agreed on and what came in, and count.
@@ -215,7 +252,29 @@ impl System for CalvinSystem {
 
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
         let settings = self.of(node);
-        Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())
+        for decree in Assembly::decrees(disk, &settings).map_err(|e| e.to_string())? {
+            if let Decree::Seat { partition, end, expelled, .. } = decree {
+                let out = expelled.into_iter().map(|(node, out)| (node, out.incarnation, (end, partition)));
+                self.expelled.extend(out);
+            }
+        }
+        let mut batches = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
+        // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
+        batches.retain(|batch| !batch.chunks.is_empty());
+        Ok(batches)
+    }
+
+    fn start_over(&mut self, node: NodeId, how: StartOver) {
+        let (times, pending) = &mut self.started_over[usize::from(node.0)];
+        *times += 1;
+        let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
+        *pending = Some(StartOver { without_log });
+    }
+
+    fn is_void(&self, answerer: NodeId, started_over: u32, gsn: Gsn) -> bool {
+        self.expelled.iter().any(|(node, last, decided)| {
+            *node == answerer && u64::from(started_over) <= *last && (gsn.epoch(), gsn.partition()) > *decided
+        })
     }
 }
 
@@ -284,6 +343,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if (args.partitions, args.replicas) != (1, 1) {
         command += &format!(" --partitions {} --replicas {}", args.partitions, args.replicas);
     }
+    if args.replication == Replication::Async {
+        command += " --replication async";
+    }
     command += &format!(" --faults {}", args.faults);
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());
@@ -308,11 +370,13 @@ fn to_json(report: &Report) -> serde_json::Value {
         "aborted": report.aborted,
         "rejected": report.rejected,
         "unknown": report.unknown,
+        "voided": report.voided,
         "batches": report.batches,
         "crashes": report.counts.crashes,
         "restarts": report.counts.restarts,
         "disk_shortages": report.counts.shortages,
         "disks_lost": report.counts.disks_lost,
+        "starts_over": report.counts.starts_over,
         "events": report.events,
         "trace_hash": format!("{:032x}", report.trace_hash),
         "closing_draw": report.closing_draw,

@@ -138,6 +138,8 @@ struct Twins {
     sealed: Chunks,
     /// Those that wait here, or are on their way.
     queued: BTreeSet<(GatewayId, ChunkNo)>,
+    /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
+    travelled: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those that were passed on and not seen since, with the time, oldest first.
     passed_on: VecDeque<(Micros, Arc<Chunk>)>,
     /// Those of them that are to be passed on again, a few at a time: a link does not hold them all.
@@ -148,13 +150,19 @@ impl Twins {
     /// After so long a chunk that was passed on is not passed on again: nobody waits for it any more.
     const PATIENCE: Micros = Micros::from_millis(10_000);
 
+    /// A chunk does not wait here any more.
+    fn forget(&mut self, id: (GatewayId, ChunkNo)) {
+        self.queued.remove(&id);
+        self.travelled.remove(&id);
+    }
+
     /// Twins have agreed on a batch.
     fn note(&mut self, batch: &Batch) {
         self.sealed.note(batch);
         let mut agreed = BTreeSet::new();
         for placed in &batch.chunks {
             let id = (placed.chunk.gateway, placed.chunk.number);
-            self.queued.remove(&id);
+            self.forget(id);
             agreed.insert(id);
         }
         if !agreed.is_empty() {
@@ -230,19 +238,24 @@ impl<X> Sequencer<X> {
         self.epoch = epoch;
     }
 
-    fn submit(&mut self, now: Now, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
+    /// Takes a chunk, which a gateway of this node may have sent only here, or others have had as well.
+    fn submit(&mut self, now: Now, has_travelled: bool, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         if let Leader::Other(node) = self.leader {
             return self.pass_on((now, now.elapsed), node, chunk, out);
         }
-        if let Some(twins) = &mut self.twins
-            && !twins.queued.insert((chunk.gateway, chunk.number))
-        {
-            return;
+        let id = (chunk.gateway, chunk.number);
+        if let Some(twins) = &mut self.twins {
+            if has_travelled {
+                twins.travelled.insert(id);
+            }
+            if !twins.queued.insert(id) {
+                return;
+            }
         }
         if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
             self.counts.busy += chunk.txns().len() as u64;
-            self.twins.iter_mut().for_each(|twins| _ = twins.queued.remove(&(chunk.gateway, chunk.number)));
             self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
+            self.twins.iter_mut().for_each(|twins| twins.forget(id));
             return;
         }
         self.waiting_txns += chunk.txns().len();
@@ -260,6 +273,9 @@ impl<X> Sequencer<X> {
     ) {
         let Some(gateway) = self.neighbours.gateway(chunk.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(chunk.gateway);
+        let id = (chunk.gateway, chunk.number);
+        let is_elsewhere = self.twins.as_ref().is_some_and(|twins| twins.travelled.contains(&id));
+        let status = if is_elsewhere { OutcomeStatus::Unknown } else { status };
         for txn in chunk.txns().iter().filter(|txn| which(txn)) {
             outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |_| {});
         }
@@ -342,8 +358,9 @@ impl<X> Sequencer<X> {
                     skipped.push(txn.index);
                 }
             }
-            if self.full {
+            if self.full && !is_known {
                 self.refuse_writes(&chunk, &batch.lookups, out);
+                self.twins.iter_mut().for_each(|twins| twins.forget((chunk.gateway, chunk.number)));
             }
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
@@ -414,7 +431,7 @@ impl<X> Sequencer<X> {
                 bytes += chunk.bytes();
                 match self.leader {
                     Leader::Other(node) => self.pass_on((now, at), node, chunk, out),
-                    Leader::Me | Leader::Nobody => self.submit(now, chunk, out),
+                    Leader::Me | Leader::Nobody => self.submit(now, true, chunk, out),
                 }
             }
         }
@@ -437,7 +454,7 @@ impl<X> Sequencer<X> {
         }
         self.counts.passed_on += chunk.txns().len() as u64;
         if let Some(twins) = &mut self.twins {
-            twins.queued.remove(&(chunk.gateway, chunk.number));
+            twins.forget((chunk.gateway, chunk.number));
             let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
             while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
             twins.passed_on.push_back((since, chunk.clone()));
@@ -522,6 +539,7 @@ impl<X> Sequencer<X> {
                 );
             });
             batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
+            self.forget_all(batch);
             return;
         }
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
@@ -545,7 +563,14 @@ impl<X> Sequencer<X> {
         for lookup in lost {
             self.refuse_lookup(&lookup, out);
         }
+        self.forget_all(batch);
         self.append(reads, out);
+    }
+
+    /// What a batch held does not wait here any more.
+    fn forget_all(&mut self, batch: &Batch) {
+        let ids = batch.chunks.iter().map(|placed| (placed.chunk.gateway, placed.chunk.number));
+        self.twins.iter_mut().for_each(|twins| ids.clone().for_each(|id| twins.forget(id)));
     }
 
     /// Answers a retry whose first attempt cannot be looked up now, or was refused as well.
@@ -589,7 +614,9 @@ impl<X: Send> Role for Sequencer<X> {
     fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
         match event {
             Event::Message { from, message } => match message {
-                Message::Front(Front::Submit(chunk)) => self.submit(now, chunk, out),
+                Message::Front(Front::Submit(chunk)) => {
+                    self.submit(now, from.node != self.neighbours.me.node, chunk, out);
+                }
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(epoch),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),

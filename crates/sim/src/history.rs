@@ -3,6 +3,7 @@
 //! The checkers work from this and from the durable log alone; they know neither the driver nor an engine.
 
 use ordain_model::{Call, Gsn, Micros, OutcomeStatus};
+use ordain_role::NodeId;
 
 /// A request's place in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +18,8 @@ pub struct Moment(pub u64);
 pub struct Answer {
     /// When.
     pub moment: Moment,
+    /// By which node, and how often that had started over.
+    pub answerer: (NodeId, u32),
     /// How the request ended.
     pub status: OutcomeStatus,
     /// Where it stands in the serial order.
@@ -90,6 +93,18 @@ impl History {
 
     /// Notes an answer. Being told that a request was not sequenced counts as a rejection.
     pub fn answered(&mut self, request: RequestId, status: OutcomeStatus, gsn: Gsn, reply: &[u8]) {
+        self.answered_by((NodeId(0), 0), request, status, gsn, reply);
+    }
+
+    /// The same, if it matters which node it was, and how often that had started over.
+    pub fn answered_by(
+        &mut self,
+        answerer: (NodeId, u32),
+        request: RequestId,
+        status: OutcomeStatus,
+        gsn: Gsn,
+        reply: &[u8],
+    ) {
         let moment = self.moment();
         let request = &mut self.requests[request.0];
         match status {
@@ -98,9 +113,22 @@ impl History {
             OutcomeStatus::Superseded => {}
             OutcomeStatus::Unknown => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
-                request.answers.push(Answer { moment, status, gsn, reply: reply.to_vec() });
+                request.answers.push(Answer { moment, answerer, status, gsn, reply: reply.to_vec() });
             }
         }
+    }
+
+    /// Takes back answers that need not hold: whoever was given one does not know what became of the request.
+    pub fn void(&mut self, is_void: impl Fn(&Answer) -> bool) -> usize {
+        let mut voided = 0;
+        for request in &mut self.requests {
+            let before = request.answers.len();
+            request.answers.retain(|answer| !is_void(answer));
+            let fewer = before - request.answers.len();
+            request.unknowns += fewer as u32;
+            voided += fewer;
+        }
+        voided
     }
 
     /// The requests, in order.

@@ -99,6 +99,8 @@ pub struct Report {
     pub rejected: u64,
     /// Requests whose fate no client knows.
     pub unknown: u64,
+    /// Answers that need not hold: they were given by a node that had to start over.
+    pub voided: u64,
     /// Batches in the durable log.
     pub batches: u64,
     /// What went wrong, and how often.
@@ -143,6 +145,8 @@ pub fn run_seed<'a, S: System>(
         digests.extend(simulator.digests());
     }
     let logs = simulator.logs();
+    let Simulator { system, history, .. } = &mut simulator;
+    let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.gsn));
     let registry = simulator.registry.clone();
     let (digest, verdict) = match simulator.failed.take() {
         Some(violation) => (Digest::default(), Err(violation)),
@@ -169,6 +173,7 @@ pub fn run_seed<'a, S: System>(
         aborted: 0,
         rejected: 0,
         unknown: 0,
+        voided: voided as u64,
         batches: logs.iter().map(|log| log.batches.len() as u64).sum(),
         counts: simulator.counts,
         events: simulator.trace.events(),

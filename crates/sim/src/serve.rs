@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId};
-use ordain_role::PeerChange;
+use ordain_role::{NodeId, PeerChange};
 
 use crate::check::{Violation, ViolationKind};
 use crate::client::{Answered, Client, Waiter};
@@ -175,7 +175,9 @@ impl<S: System> Simulator<'_, S> {
             Err(refusal) => {
                 door.redeem(ticket);
                 let reply = refusal.to_string();
-                self.answer(waiter, OutcomeStatus::Refused, Gsn::NONE, reply.as_bytes());
+                let node = self.doors[number].node;
+                let answerer = (node, self.nodes[usize::from(node.0)].started_over);
+                self.answer(waiter, answerer, OutcomeStatus::Refused, Gsn::NONE, reply.as_bytes());
             }
         }
     }
@@ -210,9 +212,9 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    pub(crate) fn take_outcomes(&mut self, number: usize, batch: &OutcomeBatch) {
+    pub(crate) fn take_outcomes(&mut self, number: usize, answerer: (NodeId, u32), batch: &OutcomeBatch) {
         for Answered { waiter, status, gsn, reply } in self.doors[number].take_outcomes(batch) {
-            self.answer(waiter, status, gsn, &reply);
+            self.answer(waiter, answerer, status, gsn, &reply);
         }
         self.flush_soon(number);
     }
@@ -224,7 +226,8 @@ impl<S: System> Simulator<'_, S> {
                 continue;
             }
             for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
-                self.answer(waiter, status, gsn, &reply);
+                let answerer = (self.doors[number].node, self.nodes[node].started_over);
+                self.answer(waiter, answerer, status, gsn, &reply);
             }
             for (home, chunk) in std::mem::take(&mut self.doors[number].held) {
                 self.send_chunk(number, home, chunk);
@@ -234,13 +237,20 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    fn answer(&mut self, waiter: Waiter, status: OutcomeStatus, gsn: Gsn, reply: &[u8]) {
+    fn answer(
+        &mut self,
+        waiter: Waiter,
+        answerer: (NodeId, u32),
+        status: OutcomeStatus,
+        gsn: Gsn,
+        reply: &[u8],
+    ) {
         let Waiter { request, client, attempt } = waiter;
         self.trace.note(
             self.now,
             format_args!("answer {} attempt {attempt} {status:?} {gsn} {reply:02x?}", request.0),
         );
-        self.history.answered(request, status, gsn, reply);
+        self.history.answered_by(answerer, request, status, gsn, reply);
         let Some(number) = client else { return };
         // An answer to an attempt whose connection was dropped is noted, but reaches nobody.
         if !self.is_latest(number, request, attempt) {

@@ -150,6 +150,8 @@ pub struct Counts {
     pub shortages: u32,
     /// Disks that were lost.
     pub disks_lost: u32,
+    /// Times that a node started over.
+    pub starts_over: u32,
     /// Syncs that failed.
     pub sync_failures: u32,
     /// Times that the network fell apart.
@@ -628,6 +630,13 @@ impl<'a, S: System> Simulator<'a, S> {
             }
             return self.fail(broken(ViolationKind::Halted, reason));
         }
+        if let Some(how) = out.start_over {
+            self.trace.note(self.now, format_args!("node {number} starts over: {how:?}"));
+            self.counts.starts_over += 1;
+            self.crash(number);
+            self.nodes[number].started_over += 1;
+            return self.system.start_over(NodeId(number as u16), how);
+        }
         if is_news {
             self.has_heard(number, role);
         }
@@ -682,7 +691,10 @@ impl<'a, S: System> Simulator<'a, S> {
     pub(crate) fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
             return match message.try_into() {
-                Ok(Front::Outcomes(batch)) => self.take_outcomes(door, &batch),
+                Ok(Front::Outcomes(batch)) => {
+                    let answerer = (from.node, self.nodes[usize::from(from.node.0)].started_over);
+                    self.take_outcomes(door, answerer, &batch);
+                }
                 _ => {
                     let text = format!("front door {to:?} was sent something that is no outcome");
                     self.fail(Violation::new(ViolationKind::Invariant, text));

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Owed};
-use ordain_model::{Batch, Digest, Front, PartitionId, Registry};
-use ordain_role::{Address, Directory, NodeId, PeerChange, Role, Wire};
+use ordain_model::{Batch, Digest, Front, Gsn, PartitionId, Registry};
+use ordain_role::{Address, Directory, NodeId, PeerChange, Role, StartOver, Wire};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -111,6 +111,18 @@ pub trait System {
     /// A node has lost its disk: it starts next with an empty one.
     fn lose(&mut self, node: NodeId) {
         let _ = node;
+    }
+
+    /// A role of a node that has stopped has asked that it starts over: it does so next, in a larger incarnation.
+    fn start_over(&mut self, node: NodeId, how: StartOver) {
+        let _ = (node, how);
+    }
+
+    /// Whether an answer need not hold that a node has given which had started over so often: the system has found out
+    /// since that it had to start over again, and for whom. Asked after [`System::log`] of all nodes.
+    fn is_void(&self, answerer: NodeId, started_over: u32, gsn: Gsn) -> bool {
+        let _ = (answerer, started_over, gsn);
+        false
     }
 
     /// The digest of the whole state as a node knows it, if the system can tell without a transaction. Asked when

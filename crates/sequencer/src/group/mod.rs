@@ -52,7 +52,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_log::{LogConfig, LogError, Recovered};
+use ordain_log::{LogConfig, LogError, Recovered, in_space};
 use ordain_model::{Batch, Epoch, Micros, Registry};
 use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
@@ -143,6 +143,8 @@ pub struct GroupLog<X> {
     /// A leader that cannot write has asked another to lead.
     gives_way: bool,
     is_stopping: bool,
+    /// What the names of its journal's files begin with, before what all journals' begin with.
+    prefix: &'static str,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
 }
@@ -277,9 +279,16 @@ impl<X> GroupLog<X> {
             ticks: 0,
             gives_way: false,
             is_stopping: false,
+            prefix: "",
             counts: Counts::default(),
             marker: std::marker::PhantomData,
         })
+    }
+
+    /// The same log, whose journal was opened in an [`ordain_log::Space`].
+    #[must_use]
+    pub fn in_space(self, prefix: &'static str) -> GroupLog<X> {
+        GroupLog { prefix, ..self }
     }
 
     /// The largest epoch in this member's log.
@@ -569,6 +578,9 @@ impl<X> GroupLog<X> {
     }
 
     fn peer(&mut self, change: PeerChange, out: &mut Outbox<Message<X>>) {
+        if !self.settings.twins.contains(&change.node) {
+            return;
+        }
         if change.state == PeerState::Fresh && self.founding.is_some() {
             self.tell_founding(change.node, out);
         }
@@ -624,6 +636,7 @@ impl<X: Send> Role for GroupLog<X> {
     type Message = Message<X>;
 
     fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+        let asked = out.disk.len();
         match event {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out);
@@ -670,6 +683,8 @@ impl<X: Send> Role for GroupLog<X> {
         self.advance(out);
         self.announce(now, out);
         self.housekeeping(out);
+        let requests = out.disk.split_off(asked).into_iter();
+        out.disk.extend(requests.map(|request| in_space(request, self.prefix)));
     }
 
     fn name(&self) -> &'static str {

@@ -276,9 +276,8 @@ impl<X: Send> Role for InputLog<X> {
         self.reject_if_clean(out);
         self.dispatch(out);
         let sequencer = self.sequencer;
-        if let Some((shipping, view)) = self.shipping() {
-            shipping.tend(sequencer, view, out);
-        }
+        let sealed = self.shipping().and_then(|(shipping, view)| shipping.tend(sequencer, view, out));
+        sealed.into_iter().for_each(|epoch| self.seal_through(epoch, out));
         self.mark(out, self.is_stopping);
     }
 

@@ -278,15 +278,24 @@ impl Shipping {
         }
     }
 
-    /// Everything else is done: who has to be told something is.
-    pub fn tend<X>(&mut self, sequencer: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    /// Everything else is done: who has to be told something is. Returns up to where a master that begins has to seal
+    /// everything, as others may have heard of it, with nothing in it.
+    pub fn tend<X>(
+        &mut self,
+        sequencer: Address,
+        view: View<'_>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Option<Epoch> {
         // A master knows what is in its log before it adds to it.
+        let took = self.takes;
         self.takes = self.leads().is_some() && self.in_touch && (self.takes || view.queue.is_empty());
         self.announce(sequencer, view, out);
         self.shrink(view, out);
         self.report(view, out);
         self.answer_council(view, out);
         self.answer_candidates(view, out);
+        let used = self.last_used(view);
+        (self.takes && !took && used > view.last()).then_some(used)
     }
 
     /// Tells the council how far the log is. While a term is being prepared, that has to be on disk: nobody is to be
@@ -405,7 +414,7 @@ impl Shipping {
     }
 
     fn least(&self) -> Epoch {
-        self.twins.values().map(|twin| twin.have).min().unwrap_or_default()
+        self.twins.values().map(|twin| twin.have).min().unwrap_or(Epoch(u64::MAX))
     }
 
     /// Lets go what need not be in memory. A twin that has not even got that on its disk is not kept up with.
@@ -712,6 +721,16 @@ impl<X> InputLog<X> {
                 self.enqueue(Queued { batch, content, waits: false, is_own: false }, has_entry, out);
             }
             Err(reason) => out.halt(format!("what was shipped of epoch {through} cannot be read: {reason}")),
+        }
+    }
+
+    /// Seals everything up to an epoch, with nothing in it.
+    pub(super) fn seal_through(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        let Some((shipping, _)) = self.shipping() else { return };
+        if let Ok(batch) = shipping.read_batch(epoch, None) {
+            let (batch, content) = (Arc::new(batch), None);
+            self.enqueue(Queued { batch, content, waits: false, is_own: false }, false, out);
+            self.dispatch(out);
         }
     }
 
