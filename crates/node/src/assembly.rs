@@ -7,7 +7,7 @@ use std::vec;
 use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
-use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, PartitionId, Registry};
+use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, Micros, PartitionId, Registry};
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
     Arrival, Council, CouncilSettings, Courier, CourierSettings, Decree, Entrance, GroupError, GroupLog,
@@ -84,6 +84,8 @@ pub struct NodeSettings {
     pub started_over: u32,
     /// A number that grows from one start of the node to the next.
     pub life: u64,
+    /// How often it reports to the council, where there is one. A master is given up after eight times that.
+    pub council_pace: Micros,
     /// Length of a log segment, bytes.
     pub segment_bytes: u64,
     /// The sequencer's knobs.
@@ -111,6 +113,7 @@ impl Default for NodeSettings {
             generation: 0,
             started_over: 0,
             life: 0,
+            council_pace: Micros::from_millis(100),
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
             kept_max: 256 << 20,
@@ -190,6 +193,7 @@ impl NodeSettings {
             log: places::LOG,
             courier: self.has_peers().then_some(places::COURIER),
             arrival: Arrival { incarnation: self.incarnation(), life: self.life },
+            pace: self.council_pace,
             registry: registry.clone(),
         };
         (self.replication() == Replication::Async).then(|| Council::new(settings))

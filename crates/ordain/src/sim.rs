@@ -137,6 +137,8 @@ impl CalvinSystem {
             piece: 2 << 10,
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
+            // Some councils give up masters that are only slow.
+            council_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
             replication: match args.replication {
                 Replication::Sync => cluster::Replication::Sync,
                 Replication::Async => cluster::Replication::Async,

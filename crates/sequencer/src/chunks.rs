@@ -26,12 +26,18 @@ impl Chunks {
 
     /// Notes the chunks of a sealed batch.
     pub(crate) fn note(&mut self, batch: &Batch) {
-        for placed in batch.logged().filter(|placed| placed.chunk.gateway != GatewayId::HOUSE) {
-            let known = self.0.entry(placed.chunk.gateway).or_default();
-            known.insert(placed.chunk.number);
-            if known.len() > Chunks::MAX {
-                known.pop_first();
-            }
+        batch.logged().for_each(|placed| self.note_chunk(&placed.chunk));
+    }
+
+    /// Notes a chunk whose fate is decided: nothing of it is to be kept from now on.
+    pub(crate) fn note_chunk(&mut self, chunk: &Chunk) {
+        if chunk.gateway == GatewayId::HOUSE {
+            return;
+        }
+        let known = self.0.entry(chunk.gateway).or_default();
+        known.insert(chunk.number);
+        if known.len() > Chunks::MAX {
+            known.pop_first();
         }
     }
 }

@@ -156,6 +156,12 @@ impl Twins {
         self.travelled.remove(&id);
     }
 
+    /// A chunk was turned away: whoever asked has been told, so nothing of it may come to be here later.
+    fn turn_away(&mut self, chunk: &Chunk) {
+        self.forget((chunk.gateway, chunk.number));
+        self.sealed.note_chunk(chunk);
+    }
+
     /// Twins have agreed on a batch.
     fn note(&mut self, batch: &Batch) {
         self.sealed.note(batch);
@@ -255,7 +261,7 @@ impl<X> Sequencer<X> {
         if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
             self.counts.busy += chunk.txns().len() as u64;
             self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
-            self.twins.iter_mut().for_each(|twins| twins.forget(id));
+            self.twins.iter_mut().for_each(|twins| twins.turn_away(&chunk));
             return;
         }
         self.waiting_txns += chunk.txns().len();
@@ -360,7 +366,7 @@ impl<X> Sequencer<X> {
             }
             if self.full && !is_known {
                 self.refuse_writes(&chunk, &batch.lookups, out);
-                self.twins.iter_mut().for_each(|twins| twins.forget((chunk.gateway, chunk.number)));
+                self.twins.iter_mut().for_each(|twins| twins.turn_away(&chunk));
             }
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
@@ -539,7 +545,7 @@ impl<X> Sequencer<X> {
                 );
             });
             batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
-            self.forget_all(batch);
+            self.turn_away_all(batch);
             return;
         }
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
@@ -563,14 +569,15 @@ impl<X> Sequencer<X> {
         for lookup in lost {
             self.refuse_lookup(&lookup, out);
         }
-        self.forget_all(batch);
+        self.turn_away_all(batch);
         self.append(reads, out);
     }
 
-    /// What a batch held does not wait here any more.
-    fn forget_all(&mut self, batch: &Batch) {
-        let ids = batch.chunks.iter().map(|placed| (placed.chunk.gateway, placed.chunk.number));
-        self.twins.iter_mut().for_each(|twins| ids.clone().for_each(|id| twins.forget(id)));
+    /// What a batch held was turned away, or is read only.
+    fn turn_away_all(&mut self, batch: &Batch) {
+        if let Some(twins) = &mut self.twins {
+            batch.chunks.iter().for_each(|placed| twins.turn_away(&placed.chunk));
+        }
     }
 
     /// Answers a retry whose first attempt cannot be looked up now, or was refused as well.

@@ -62,6 +62,8 @@ pub struct CouncilSettings {
     pub courier: Option<u16>,
     /// How often this node has started over, and which of its lives this is: a number that is never used again.
     pub arrival: Arrival,
+    /// How often it reports. Everything that it waits for takes a multiple of this.
+    pub pace: Micros,
     /// What a batch is read with.
     pub registry: Arc<Registry>,
 }
@@ -75,15 +77,14 @@ impl CouncilSettings {
 }
 
 const TICK: TimerId = TimerId(1);
-const TICK_EVERY: Micros = Micros::from_millis(100);
-/// Who is not heard from for so long is given up.
-const SILENCE: Micros = Micros::from_millis(800);
+/// Who is not heard from for so many reports is given up.
+const SILENCE: u64 = 8;
 /// A master that has not heard from the council for so long seals nothing more.
-const TOUCH: Micros = Micros::from_millis(600);
+const TOUCH: u64 = 6;
 /// A candidate waits for so long for those that do not answer, after the last answer.
-const PATIENCE: Micros = Micros::from_millis(400);
+const PATIENCE: u64 = 4;
 /// A candidate that has not become master after so long is replaced.
-const PREPARATION: Micros = Micros::from_millis(3000);
+const PREPARATION: u64 = 30;
 
 /// The role.
 pub struct Council<X> {
@@ -114,6 +115,7 @@ struct Kept {
 #[derive(Debug)]
 struct Chair {
     registry: Arc<Registry>,
+    pace: Micros,
     /// As of the last decree in the log of this member.
     seats: Seats,
     leads: bool,
@@ -188,6 +190,7 @@ impl<X> Council<X> {
         let is_member = CouncilSettings::members(&settings.topology).contains(&settings.me.node);
         let chair = is_member.then(|| Chair {
             registry: registry(),
+            pace: settings.pace,
             seats: seats.clone(),
             leads: false,
             last: Epoch(0),
@@ -215,6 +218,11 @@ impl<X> Council<X> {
     /// What is wrong with it.
     pub fn replay(&mut self, batch: &Batch) -> Result<(), String> {
         self.decided(Micros(0), batch)
+    }
+
+    /// So many times the pace.
+    fn times(&self, times: u64) -> Micros {
+        Micros(self.settings.pace.0 * times)
     }
 
     fn at(&self, node: NodeId, role: u16) -> Address {
@@ -255,7 +263,7 @@ impl<X> Council<X> {
         if !self.has_arrived {
             return;
         }
-        let in_touch = self.heard.is_some_and(|heard| now.since(heard) < TOUCH);
+        let in_touch = self.heard.is_some_and(|heard| now.since(heard) < self.times(TOUCH));
         for role in [Some(self.settings.log), self.settings.courier].into_iter().flatten() {
             let seats = self.seats.clone();
             out.send(self.at(self.node(), role), Sequencing::Seats { seats, in_touch });
@@ -337,8 +345,9 @@ impl<X> Council<X> {
 
     /// Concludes once all have told everything, or those that have not are waited for no more.
     fn conclude(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+        let patience = self.times(PATIENCE);
         let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
-        if !succession.is_heard_out() && now.since(succession.heard) < PATIENCE {
+        if !succession.is_heard_out() && now.since(succession.heard) < patience {
             return;
         }
         let term = succession.term;
@@ -353,7 +362,9 @@ impl<X> Council<X> {
     /// Tells the members how far this node is.
     fn report(&self, out: &mut Outbox<Message<X>>) {
         let ending = self.succession.as_ref().and_then(|succession| {
-            let conclusion = succession.conclusion.as_ref()?;
+            // Nobody is to be master of what it would not have after a crash: while a term is being prepared, the log says
+            // only what is on its disk.
+            let conclusion = succession.conclusion.as_ref().filter(|c| self.kept.through >= c.end)?;
             Some(Ending {
                 partition: succession.partition,
                 term: succession.term,
@@ -423,7 +434,7 @@ impl Chair {
     fn is_live(&self, node: NodeId, now: Micros) -> bool {
         let heard = self.reports.get(&node).map(|report| report.at);
         // Whoever has just begun to lead has heard from nobody yet.
-        now.since(heard.unwrap_or(self.since).max(self.since)) < SILENCE
+        now.since(heard.unwrap_or(self.since).max(self.since)) < Micros(self.pace.0 * SILENCE)
     }
 
     /// What is to be decided next, if anything is.
@@ -459,7 +470,7 @@ impl Chair {
             }
             let since =
                 self.fenced.get(&(partition, prepared.term)).copied().unwrap_or_default().max(self.since);
-            let is_late = now.since(since) >= PREPARATION;
+            let is_late = now.since(since) >= Micros(self.pace.0 * PREPARATION);
             let is_able = self.is_live(prepared.candidate, now) && !self.seats.is_out(prepared.candidate);
             return heir().filter(|_| is_late || !is_able).map(fence);
         }
@@ -510,7 +521,7 @@ impl<X: Send> Role for Council<X> {
                 self.ask(out);
                 self.conclude(at, out);
                 self.lead(at, out);
-                out.set_timer(TICK, TICK_EVERY);
+                out.set_timer(TICK, self.settings.pace);
             }
             Event::Message { from, message } => match message {
                 Message::Counsel(Counsel::Report { arrival, version, through, in_sync, ending }) => {

@@ -217,8 +217,12 @@ impl Ledger<'_> {
             }
             _ => {
                 let text = format!(
-                    "the log holds {} with these arguments more often than clients asked for it and were not refused",
-                    name(self.registry, txn.call.procedure)
+                    "the log holds {} of {session:?} with arguments {:02x?}, of gateway {} chunk {}, more often than \
+                     clients asked for it and were not refused",
+                    name(self.registry, txn.call.procedure),
+                    chunk.args(txn).encoded(),
+                    chunk.gateway.0,
+                    chunk.number.0
                 );
                 return Err(Violation::new(ViolationKind::Phantom, text).at(gsn));
             }
