@@ -1,7 +1,7 @@
 //! What all threads of a node share: whether to go on, and why not.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::lane::Party;
 
@@ -25,6 +25,8 @@ pub(crate) struct Control {
     phase: AtomicU8,
     /// Why the node halts; the first reason stands.
     halted: Mutex<Option<String>>,
+    /// Wakes whoever waits for the node not to run any more.
+    ending: Condvar,
     /// Loops with edges that have not finished.
     undrained: AtomicUsize,
     /// Loops with roles that have not finished.
@@ -41,6 +43,7 @@ impl Control {
         Control {
             phase: AtomicU8::new(Phase::Running as u8),
             halted: Mutex::new(None),
+            ending: Condvar::new(),
             undrained: AtomicUsize::new(loops),
             unclosed: AtomicUsize::new(loops),
             alive: AtomicUsize::new(loops),
@@ -61,6 +64,9 @@ impl Control {
     /// Advances the phase, and makes sure that every thread sees it.
     pub(crate) fn advance(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        // With the lock, so that nobody has looked at the phase and does not wait yet.
+        drop(self.reason());
+        self.ending.notify_all();
         self.wake_all();
     }
 
@@ -69,6 +75,12 @@ impl Control {
         tracing::error!(%reason, "the node halts");
         self.reason().get_or_insert(reason);
         self.advance(Phase::Stopping);
+    }
+
+    /// Waits until the node is asked to stop, or halts.
+    pub(crate) fn await_end(&self) {
+        let runs = |_: &mut Option<String>| self.phase() == Phase::Running;
+        drop(self.ending.wait_while(self.reason(), runs).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Why the node halted, if it did.

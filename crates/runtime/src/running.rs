@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 use ordain_role::{Address, NodeId, Role};
@@ -115,6 +115,11 @@ pub struct Stopped {
     pub reason: String,
 }
 
+/// How much longer than it may a thread takes to end that counts as one that hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(2);
+/// How often it is looked whether a thread has ended, once it is to.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// Starts nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Runtime;
@@ -139,10 +144,11 @@ impl Runtime {
         // On two loops or more a spinning one may be about to hear from another; alone it would only burn.
         let spin = if loops.len() > 1 { options.spin } else { Duration::ZERO };
         let pace = Pace { spin: micros(spin), drain: micros(options.drain) };
+        let patience = options.drain * 2 + HANGS_AFTER;
         let clock = Clock::start();
         let ring = options.ring.max(1);
         let mut running =
-            Running { control: control.clone(), threads: Vec::new(), snapshots: Arc::default() };
+            Running { control: control.clone(), patience, threads: Vec::new(), snapshots: Arc::default() };
 
         let mut disk_ports = Vec::new();
         let mut built = Vec::new();
@@ -309,6 +315,8 @@ type Snapshots = Arc<[Arc<Mutex<LoopSnapshot>>]>;
 #[derive(Debug)]
 pub struct Running {
     control: Arc<Control>,
+    /// How long its threads may take to end.
+    patience: Duration,
     threads: Vec<JoinHandle<()>>,
     snapshots: Snapshots,
 }
@@ -345,8 +353,19 @@ impl Running {
         Ok(())
     }
 
+    /// Waits for the threads to end. One that does not is named and left behind.
     fn join(&mut self) {
+        self.control.await_end();
+        let deadline = Instant::now() + self.patience;
         for thread in self.threads.drain(..) {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(LOOK_AGAIN);
+            }
+            if !thread.is_finished() {
+                let name = thread.thread().name().unwrap_or("without a name");
+                self.control.halt(format!("the thread {name} does not end: something in it hangs"));
+                continue;
+            }
             // What a thread may panic with has been caught inside; a role whose drop panics ends here.
             if let Err(panic) = thread.join() {
                 self.control.halt(format!("a thread panicked while ending: {}", said(&*panic)));

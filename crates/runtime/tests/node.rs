@@ -833,3 +833,19 @@ fn an_edge_that_never_finishes_does_not_hold_up_a_stop_for_ever() {
     let options = Options { drain: Duration::from_millis(30), ..options() };
     Runtime::start(options, None, loops).unwrap().stop().unwrap();
 }
+
+#[test]
+fn a_loop_that_hangs_is_named_and_left_behind() {
+    let (held, release) = channel::<()>();
+    let role = Acts(move |_, event, _: &mut Outbox<Msg>| {
+        if matches!(event, Event::Stop) {
+            // For as long as the test likes.
+            assert!(release.recv().is_err());
+        }
+    });
+    let loops = vec![LoopSpec::new("stuck").role(5, role), LoopSpec::new("b").role(ORACLE, echo())];
+    let options = Options { drain: Duration::from_millis(30), ..options() };
+    let stopped = Runtime::start(options, None, loops).unwrap().stop().unwrap_err();
+    assert!(stopped.reason.contains("the thread stuck does not end"), "{stopped}");
+    drop(held);
+}
