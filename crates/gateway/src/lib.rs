@@ -395,6 +395,22 @@ impl Gateway {
         self.forget_finished();
     }
 
+    /// Nobody waits any longer: every request that is not finished is reported as [`OutcomeStatus::Unknown`].
+    pub fn abandon(&mut self, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
+        let mut left = Vec::with_capacity(self.outstanding);
+        for submitted in &mut self.submitted {
+            left.extend(submitted.tickets.iter_mut().filter_map(|waiter| waiter.ticket.take()));
+            submitted.left = 0;
+        }
+        self.dependents.clear();
+        self.outstanding -= left.len();
+        for ticket in left {
+            let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
+            done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+        }
+        self.forget_finished();
+    }
+
     /// Puts a transaction of a chunk that was submitted into another chunk.
     fn ask_again(&mut self, ticket: Ticket, chunk: &Chunk, index: u32) -> Option<(ChunkNo, u32)> {
         let txn = &chunk.txns()[index as usize];

@@ -119,6 +119,8 @@ pub struct Door {
     held: Vec<(PartitionId, Arc<Chunk>, Micros)>,
     /// The timer for what is waited for too long is set.
     is_looking: bool,
+    /// Nothing more is taken in, and what is under way is to end.
+    is_stopping: bool,
     shared: Shared,
     lobby: Arc<Lobby>,
     listener: Option<TcpListener>,
@@ -199,6 +201,7 @@ impl Door {
             ways,
             held: Vec::new(),
             is_looking: false,
+            is_stopping: false,
             shared,
             lobby,
             listener: listener.map(TcpListener::from_std),
@@ -521,7 +524,7 @@ impl Door {
 
     /// As long as something waits for what may never come, the clock is looked at.
     fn look_for_lost(&mut self, out: &mut Outbox<Message>) {
-        if !self.is_looking && (self.ways.lacks_any() || !self.held.is_empty()) {
+        if !self.is_looking && (self.is_stopping || self.ways.lacks_any() || !self.held.is_empty()) {
             self.is_looking = true;
             out.set_timer(PATIENCE, LOOK_FOR_LOST);
         }
@@ -535,19 +538,30 @@ impl Door {
         });
     }
 
-    /// Gives up what has been waited for too long, and turns away what was held as long: that was never sequenced.
+    /// Gives up what has been waited for too long, and turns away what was held as long: that was never sequenced. A node
+    /// that stops gives up at once what nobody can answer because a partition is gone.
     fn lose_patience(&mut self) {
         let now = self.now;
         for owed in self.ways.give_up(now) {
             self.give_up(owed);
         }
-        let late: Vec<_> = self.held.extract_if(.., |held| now.since(held.2) > HOLD_FOR).collect();
+        // A node that stops does not wait for what would make it complete again.
+        let is_hopeless = self.is_stopping && !self.ways.is_complete();
+        let is_late = |held: &mut (_, _, Micros)| is_hopeless || now.since(held.2) > HOLD_FOR;
+        let late: Vec<(_, Arc<Chunk>, _)> = self.held.extract_if(.., is_late).collect();
         for (_, chunk, _) in late {
             let mut busy = OutcomeBatch::new(chunk.gateway);
             for txn in chunk.txns() {
                 busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});
             }
             self.take_outcomes(&busy);
+        }
+        if is_hopeless && self.gateway.outstanding() > 0 {
+            let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+            gateway.abandon(|gateway, finished| {
+                let mut cx = Context { gateway, shared, control: asked, now: *now };
+                Door::tell(connections, touched, &finished, &mut cx);
+            });
         }
     }
 
@@ -706,7 +720,10 @@ impl Edge for Door {
         }
     }
 
-    fn stop(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+    fn stop(&mut self, now: Now, out: &mut Outbox<Message>) {
+        self.now = now.wall;
+        self.is_stopping = true;
+        self.look_for_lost(out);
         if let (Some(registry), Some(mut listener)) = (&self.registry, self.listener.take()) {
             // It is closed next.
             let _ = registry.deregister(&mut listener);

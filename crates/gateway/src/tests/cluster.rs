@@ -176,6 +176,31 @@ fn what_hangs_on_other_nodes_is_let_be() {
 }
 
 #[test]
+fn what_is_abandoned_is_not_known() {
+    let (mut gateway, _, [a, b, c]) = in_cluster();
+    write(&mut gateway, 1, None, &a);
+    read(&mut gateway, 2, &[&b]);
+    assert_eq!(submitted(&mut gateway, 0).len(), 2);
+    write(&mut gateway, 3, None, &c);
+    let mut ended = Vec::new();
+    gateway.abandon(|gateway, finished| {
+        assert_eq!(finished.status, OutcomeStatus::Unknown);
+        ended.push(finished.ticket.0);
+        // Whoever is told may ask for something else.
+        if ended.len() == 1 {
+            write(gateway, 4, None, &b);
+        }
+    });
+    ended.sort_unstable();
+    assert_eq!((ended, gateway.outstanding()), (vec![1, 2, 3], 1));
+    // What was on its way may still be answered, and that is for nobody.
+    assert_eq!(answered(&mut gateway, 0..3), []);
+    let (home, number, _, _) = submitted(&mut gateway, 0)[0];
+    assert_eq!(home, 1);
+    assert_eq!(answered(&mut gateway, [number]), [4]);
+}
+
+#[test]
 fn a_request_of_a_session_is_asked_again_under_its_number() {
     let (mut gateway, layout, [_, b, _]) = in_cluster();
     let session = (1..).find(|s| layout.partition_of(session_slot(SessionId(*s))) == PartitionId(0)).unwrap();
