@@ -38,6 +38,10 @@ pub mod places {
     pub const GATEWAYS: u16 = 256;
 }
 
+/// How many batches a sequencer has twins agree on at once: what is asked for meanwhile waits for a share of the round
+/// trip, and not for the rest of it.
+const IN_GROUP: usize = 16;
+
 /// What the names of the files begin with in which the courier's journal is.
 pub const INBOX: &str = "inbox-";
 
@@ -273,6 +277,7 @@ impl NodeSettings {
         let settings = ordain_sequencer::Settings {
             partition: self.partition(),
             layout: self.layout().version(),
+            in_log_max: if self.replication() == Replication::Sync { IN_GROUP } else { 1 },
             bugs: self.bugs,
             ..self.sequencer.clone()
         };

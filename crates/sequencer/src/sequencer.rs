@@ -10,6 +10,10 @@
 //!
 //! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
 //! again when another leads: what was agreed on already is left out then.
+//!
+//! A log that has to ask other nodes takes several batches at once ([`Settings::in_log_max`]): one that waited for the
+//! fate of the one before would cost a request two round trips. They follow each other at a distance, so that under load
+//! they grow all the same: a share of the time that the log has taken lately, or a millisecond if that is more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +41,8 @@ pub struct Settings {
     pub lag_max: u64,
     /// How long an open batch waits for more before it closes although the pipeline is ready.
     pub linger: Micros,
+    /// How many batches may be in the log at once.
+    pub in_log_max: usize,
     /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
     /// Bugs that a test has planted.
@@ -51,6 +57,7 @@ impl Default for Settings {
             batch_cap: Gsn::MAX_BATCH,
             lag_max: 4,
             linger: Micros(0),
+            in_log_max: 1,
             backlog_max: 1 << 18,
             bugs: Bugs::NONE,
         }
@@ -93,13 +100,19 @@ pub struct Sequencer<X> {
     neighbours: Neighbours,
     /// Chunks in order of arrival, not yet in a batch.
     waiting: VecDeque<Arc<Chunk>>,
+    /// How many of them, in front, are of batches that were lost: of those that follow, what is lost too comes behind.
+    returned: usize,
     waiting_txns: usize,
     /// The epoch sealed last.
     epoch: Epoch,
     /// Its time; the time of a batch is never smaller than that of the one before.
     now: Millis,
-    /// The batch that the log has not made durable yet.
-    in_log: Option<Arc<Batch>>,
+    /// The batches that the log has not made durable yet, in order.
+    in_log: VecDeque<InLog>,
+    /// How long the log has taken lately.
+    log_takes: Micros,
+    /// The timer for the next batch that may follow those in the log is set.
+    pacing: bool,
     /// What each executor has applied; the pipeline's window counts from the smallest.
     applied: BTreeMap<Address, Epoch>,
     /// Batches that were closed and are not applied, by epoch.
@@ -121,6 +134,15 @@ pub struct Sequencer<X> {
     sweeps: BTreeSet<usize>,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
+}
+
+/// A batch that the log has and has said nothing of.
+#[derive(Debug)]
+struct InLog {
+    batch: Arc<Batch>,
+    since: Micros,
+    /// The last request of each session in it, as far as they are first attempts.
+    requests: BTreeMap<SessionId, RequestNo>,
 }
 
 /// Whose batches the twins take.
@@ -198,6 +220,9 @@ const PAUSE_FOR: Micros = Micros::from_millis(5);
 const AGAIN: TimerId = TimerId(3);
 const AGAIN_EVERY: Micros = Micros::from_millis(2);
 const AGAIN_BYTES: usize = 16 << 10;
+const PACE: TimerId = TimerId(4);
+/// How soon a batch may follow another that is still in the log.
+const PACE_MIN: Micros = Micros::from_millis(1);
 
 impl<X> Sequencer<X> {
     /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
@@ -213,10 +238,13 @@ impl<X> Sequencer<X> {
             registry,
             neighbours,
             waiting: VecDeque::new(),
+            returned: 0,
             waiting_txns: 0,
             epoch: Epoch(0),
             now: Millis(0),
-            in_log: None,
+            in_log: VecDeque::new(),
+            log_takes: Micros(0),
+            pacing: false,
             applied,
             under_way: VecDeque::new(),
             reached: Epoch(0),
@@ -290,9 +318,9 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whether the log can take another batch of this sequencer.
+    /// Whether the log takes batches of this sequencer, and has room.
     fn has_turn(&self) -> bool {
-        self.in_log.is_none() && self.leader == Leader::Me && !self.pausing
+        self.in_log.len() < self.settings.in_log_max && self.leader == Leader::Me && !self.pausing
     }
 
     /// Whether there is something to close and the pipeline can take it.
@@ -300,21 +328,38 @@ impl<X> Sequencer<X> {
         !self.waiting.is_empty() && self.has_turn() && self.has_room()
     }
 
-    /// Whether execution is not too far behind.
+    /// Whether execution is not too far behind what the log has let go.
     fn has_room(&self) -> bool {
-        (self.under_way.len() as u64) < self.settings.lag_max
+        let is_let_go = |epoch: &&Epoch| self.in_log.front().is_none_or(|first| **epoch < first.batch.epoch);
+        (self.under_way.iter().take_while(is_let_go).count() as u64) < self.settings.lag_max
+    }
+
+    /// How long it is too soon to let a batch follow the last one into the log.
+    fn too_soon(&self, now: Now) -> Micros {
+        let Some(last) = self.in_log.back() else { return Micros(0) };
+        let pace = Micros(self.log_takes.0 / self.settings.in_log_max as u64).max(PACE_MIN);
+        pace.since(now.elapsed.since(last.since))
     }
 
     /// Closes the open batch if the pipeline can take it. An epoch that others have opened is sealed even if there is
     /// nothing to put in it, or nothing may.
     fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let is_awaited = self.reached > self.epoch;
-        if is_awaited && self.has_turn() && !self.may_close() {
-            let empty = self.open(now);
-            return self.append(empty, out);
-        }
-        if !self.may_close() {
+        let may_close = self.may_close();
+        if !may_close && !(is_awaited && self.has_turn()) {
             return;
+        }
+        let too_soon = self.too_soon(now);
+        if too_soon > Micros(0) {
+            if !self.pacing {
+                self.pacing = true;
+                out.set_timer(PACE, too_soon);
+            }
+            return;
+        }
+        if !may_close {
+            let empty = self.open(now);
+            return self.append(now, empty, BTreeMap::new(), out);
         }
         let enough = is_awaited || self.waiting_txns >= self.settings.batch_cap as usize;
         if self.settings.linger.0 > 0 && !enough {
@@ -353,6 +398,7 @@ impl<X> Sequencer<X> {
                 break;
             }
             let Some(chunk) = self.waiting.pop_front() else { break };
+            self.returned = self.returned.saturating_sub(1);
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
             let is_known = self.twins.as_ref().is_some_and(|twins| twins.sealed.is_known(&chunk));
@@ -376,21 +422,33 @@ impl<X> Sequencer<X> {
         self.counts.txns += u64::from(batch.total);
         self.counts.duplicates += batch.lookups.len() as u64;
         self.under_way.push_back(batch.epoch);
-        self.append(batch, out);
+        self.append(now, batch, requests, out);
     }
 
-    fn append(&mut self, batch: Batch, out: &mut Outbox<Message<X>>) {
+    fn append(
+        &mut self,
+        now: Now,
+        batch: Batch,
+        requests: BTreeMap<SessionId, RequestNo>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         let batch = Arc::new(batch);
         self.epoch = batch.epoch;
-        self.in_log = Some(batch.clone());
+        self.in_log.push_back(InLog { batch: batch.clone(), since: now.elapsed, requests });
         out.send(self.neighbours.log, Sequencing::Append(batch));
     }
 
-    /// The batch in the log is durable: from now on its requests are known.
-    fn logged(&mut self, epoch: Epoch) {
-        if let Some(batch) = self.in_log.take_if(|batch| batch.epoch == epoch) {
+    /// A batch in the log is durable: from now on its requests are known.
+    fn logged(&mut self, now: Now, epoch: Epoch) {
+        if let Some(InLog { batch, since, .. }) = self.leaves_log(epoch) {
+            self.log_takes = Micros((self.log_takes.0 + now.elapsed.since(since).0) / 2);
             self.sessions.note(&batch);
         }
+    }
+
+    fn leaves_log(&mut self, epoch: Epoch) -> Option<InLog> {
+        let at = self.in_log.iter().position(|entry| entry.batch.epoch == epoch)?;
+        self.in_log.remove(at)
     }
 
     /// Twins have agreed on a batch, this one's or another's: its requests are known from now on, and its epoch and
@@ -411,6 +469,7 @@ impl<X> Sequencer<X> {
         }
         if let Leader::Other(node) = leader {
             self.waiting_txns = 0;
+            self.returned = 0;
             for chunk in std::mem::take(&mut self.waiting) {
                 self.pass_on((now, now.elapsed), node, chunk, out);
             }
@@ -471,11 +530,12 @@ impl<X> Sequencer<X> {
     /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
     fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.counts.lost += u64::from(batch.total);
-        self.in_log.take_if(|lost| lost.epoch == batch.epoch);
+        self.leaves_log(batch.epoch);
         self.under_way.retain(|epoch| *epoch != batch.epoch);
-        for placed in batch.chunks.iter().rev() {
+        for placed in &batch.chunks {
             self.waiting_txns += placed.chunk.txns().len();
-            self.waiting.push_front(placed.chunk.clone());
+            self.waiting.insert(self.returned, placed.chunk.clone());
+            self.returned += 1;
         }
         self.pausing = true;
         out.set_timer(PAUSE, PAUSE_FOR);
@@ -493,7 +553,8 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// A request that was sequenced before, here or earlier in this very batch, is looked up instead.
+    /// A request that was sequenced before, here, in a batch that is in the log or earlier in this very one, is looked
+    /// up instead. Should the batch in the log be lost, who looks it up is answered when it is sequenced again.
     fn lookup(
         &mut self,
         chunk: &Chunk,
@@ -504,7 +565,8 @@ impl<X> Sequencer<X> {
         if txn.read_only || self.settings.bugs.has(Bug::ForgetSession) {
             return None;
         }
-        let mut known = self.sessions.is_known(session, request);
+        let is_in_log = |entry: &InLog| entry.requests.get(&session).is_some_and(|last| *last >= request);
+        let mut known = self.sessions.is_known(session, request) || self.in_log.iter().any(is_in_log);
         // While writes are refused, an earlier one of this batch is no first attempt either.
         if !known && !self.full {
             known = requests.get(&session).is_some_and(|latest| *latest >= request);
@@ -528,12 +590,12 @@ impl<X> Sequencer<X> {
     }
 
     /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
-    fn rejected(&mut self, batch: &Batch, out: &mut Outbox<Message<X>>) {
+    fn rejected(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
+        self.leaves_log(batch.epoch);
         if !batch.is_logged() {
             // Not even a mark fits on the disk, and the epochs that need none are used up. This one can be had
             // again: nobody has seen it.
-            self.in_log = None;
             self.epoch = Epoch(batch.epoch.0 - 1);
             self.under_way.retain(|epoch| *epoch != batch.epoch);
             batch.chunks.iter().for_each(|placed| {
@@ -570,7 +632,7 @@ impl<X> Sequencer<X> {
             self.refuse_lookup(&lookup, out);
         }
         self.turn_away_all(batch);
-        self.append(reads, out);
+        self.append(now, reads, BTreeMap::new(), out);
     }
 
     /// What a batch held was turned away, or is read only.
@@ -624,7 +686,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Front(Front::Submit(chunk)) => {
                     self.submit(now, from.node != self.neighbours.me.node, chunk, out);
                 }
-                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(epoch),
+                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
                 Message::Sequencing(Sequencing::Lost(batch)) => self.lost(now, &batch, out),
@@ -642,7 +704,7 @@ impl<X: Send> Role for Sequencer<X> {
                     }
                 }
                 Message::Peer(_) => {}
-                Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(&batch, out),
+                Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
                 other => out.halt(format!(
@@ -651,10 +713,11 @@ impl<X: Send> Role for Sequencer<X> {
                 )),
             },
             Event::Timer(PAUSE) => self.pausing = false,
+            Event::Timer(PACE) => self.pacing = false,
             Event::Timer(AGAIN) => self.go_on_passing(now, out),
             Event::Timer(LINGER) => {
                 self.lingering = false;
-                if self.may_close() {
+                if self.may_close() && self.too_soon(now) == Micros(0) {
                     self.close(now, out);
                 }
             }
@@ -676,6 +739,7 @@ impl<X: Send> Role for Sequencer<X> {
         report("ordain_sequencer_duplicates_total", self.counts.duplicates as f64);
         report("ordain_sequencer_waiting", self.waiting_txns as f64);
         report("ordain_sequencer_passed_on_total", self.counts.passed_on as f64);
+        report("ordain_sequencer_in_log", self.in_log.len() as f64);
         report("ordain_sequencer_lost_total", self.counts.lost as f64);
     }
 }

@@ -6,13 +6,20 @@ use crate::Post;
 const COURIER: Address = at(2);
 const ME: Address = at(0);
 const WRITE: Ask = Ask::Write(None);
+const PACE: Micros = Micros::from_millis(1);
 
 struct One {
     sequencer: Sequencer<()>,
+    elapsed: Micros,
 }
 
 impl One {
     fn new(has_twins: bool) -> One {
+        One::with_room(has_twins, 1)
+    }
+
+    /// One whose log takes so many batches at once.
+    fn with_room(has_twins: bool, in_log_max: usize) -> One {
         let neighbours = Neighbours {
             me: ME,
             log: LOG,
@@ -20,23 +27,36 @@ impl One {
             courier: Some(COURIER),
             gateways: GATEWAY.role,
         };
-        let settings = Settings { partition: PartitionId(1), ..Settings::default() };
-        One { sequencer: Sequencer::new(settings, registry(), neighbours, has_twins) }
+        let settings = Settings { partition: PartitionId(1), in_log_max, ..Settings::default() };
+        One { sequencer: Sequencer::new(settings, registry(), neighbours, has_twins), elapsed: Micros(0) }
     }
 
     fn tell(&mut self, message: impl Into<Message<()>>) -> Sent {
         let mut out = Outbox::default();
-        let now = Now { elapsed: Micros(0), wall: Micros::from_millis(5000) };
         let event = Event::Message { from: COURIER, message: message.into() };
-        self.sequencer.handle(now, event, &mut out);
+        self.sequencer.handle(self.now(), event, &mut out);
         assert_eq!(out.halt, None);
         out.sends
     }
 
-    fn pause_ends(&mut self) -> Sent {
+    fn now(&self) -> Now {
+        Now { elapsed: self.elapsed, wall: Micros::from_millis(5000) }
+    }
+
+    fn fire(&mut self, timer: u32) -> Sent {
         let mut out = Outbox::default();
-        self.sequencer.handle(Now::default(), Event::Timer(TimerId(2)), &mut out);
+        self.sequencer.handle(self.now(), Event::Timer(TimerId(timer)), &mut out);
         out.sends
+    }
+
+    fn pause_ends(&mut self) -> Sent {
+        self.fire(2)
+    }
+
+    /// So much later, and a batch may follow those in the log.
+    fn pace(&mut self, later: Micros) -> Sent {
+        self.elapsed = self.elapsed.plus(later);
+        self.fire(4)
     }
 
     fn submit(&mut self, number: u64, asks: &[Ask]) -> Sent {
@@ -164,4 +184,89 @@ fn a_chunk_that_is_passed_on_again_takes_effect_once() {
     one.tell(Sequencing::Logged(batch_of(&sent).epoch));
     let again = batch_of(&one.submit(1, &[WRITE, Ask::Read]));
     assert_eq!(again.chunks[0].skipped, [0], "the read may be run again, the write not");
+}
+
+#[test]
+fn batches_follow_each_other_into_a_log_that_takes_its_time() {
+    let mut one = One::with_room(true, 3);
+    one.lead(Some(0), 0);
+    assert_eq!(batch_of(&one.submit(0, &[WRITE])).epoch, Epoch(1));
+    assert!(one.submit(1, &[WRITE]).is_empty() && one.submit(2, &[WRITE]).is_empty(), "not at once");
+    assert!(one.pace(Micros(999)).is_empty());
+    let second = batch_of(&one.pace(Micros(1)));
+    assert_eq!((second.epoch, second.total), (Epoch(2), 2), "what has come meanwhile goes together");
+    // An epoch that others have opened is sealed at the same pace.
+    assert!(one.tell(Sequencing::Reached(Epoch(7))).is_empty());
+    assert_eq!(batch_of(&one.pace(PACE)).epoch, Epoch(7));
+    // Three are all that it takes.
+    one.submit(3, &[WRITE]);
+    assert!(one.pace(Micros::from_millis(100)).is_empty());
+    // One that has taken long: they keep a third of that, of the mean with what was before, between them.
+    assert_eq!(batch_of(&one.tell(Sequencing::Logged(Epoch(1)))).epoch, Epoch(8));
+    one.tell(Sequencing::Logged(Epoch(2)));
+    one.submit(4, &[WRITE]);
+    assert!(one.pace(Micros::from_millis(20)).is_empty());
+    assert_eq!(batch_of(&one.pace(Micros::from_millis(10))).epoch, Epoch(9));
+    // With nothing in the log there is nothing to wait for.
+    for epoch in 7..=9 {
+        one.tell(Sequencing::Logged(Epoch(epoch)));
+    }
+    let applied = Sequencing::Applied { epoch: Epoch(9), partition: PartitionId(1) };
+    one.tell(applied);
+    assert_eq!(batch_of(&one.submit(5, &[WRITE])).epoch, Epoch(10));
+}
+
+#[test]
+fn only_what_the_log_has_let_go_counts_as_not_executed() {
+    let mut one = One::with_room(true, 8);
+    one.lead(Some(0), 0);
+    one.submit(1, &[WRITE]);
+    for epoch in 2..=6 {
+        one.submit(epoch, &[WRITE]);
+        assert_eq!(batch_of(&one.pace(PACE)).epoch, Epoch(epoch));
+    }
+    for epoch in 1..=4 {
+        one.tell(Sequencing::Logged(Epoch(epoch)));
+    }
+    one.submit(7, &[WRITE]);
+    assert!(one.pace(PACE).is_empty(), "four batches are agreed on and not executed");
+    let applied = Sequencing::Applied { epoch: Epoch(1), partition: PartitionId(1) };
+    assert_eq!(batch_of(&one.tell(applied)).epoch, Epoch(7));
+}
+
+#[test]
+fn a_request_that_is_in_the_log_is_asked_about_and_not_repeated() {
+    let mut one = One::with_room(true, 3);
+    let ask = |request| Ask::Write(Some((9, request)));
+    one.lead(Some(0), 0);
+    one.submit(0, &[ask(1), ask(2)]);
+    one.submit(1, &[ask(2), ask(3), ask(1)]);
+    let second = batch_of(&one.pace(PACE));
+    assert_eq!((second.lookups.len(), second.chunks[0].skipped.as_slice()), (2, &[0, 2][..]));
+    one.submit(2, &[ask(3), ask(4)]);
+    let third = batch_of(&one.pace(PACE));
+    assert_eq!((third.lookups.len(), third.lookups[0].request.0), (1, 3));
+}
+
+#[test]
+fn batches_that_are_lost_together_keep_their_order() {
+    let mut one = One::with_room(true, 3);
+    one.lead(Some(0), 0);
+    let first = batch_of(&one.submit(0, &[WRITE]));
+    one.submit(1, &[WRITE]);
+    one.submit(2, &[WRITE]);
+    let second = batch_of(&one.pace(PACE));
+    one.submit(3, &[WRITE]);
+    assert!(one.tell(Sequencing::Lost(first)).is_empty());
+    assert!(one.tell(Sequencing::Lost(second)).is_empty());
+    let again = batch_of(&one.pause_ends());
+    let numbers = |batch: &Batch| batch.chunks.iter().map(|placed| placed.chunk.number.0).collect::<Vec<_>>();
+    assert_eq!((numbers(&again), again.epoch), (vec![0, 1, 2, 3], Epoch(3)));
+    // And where another leads.
+    one.submit(4, &[WRITE]);
+    let next = batch_of(&one.pace(PACE));
+    one.lead(Some(3), 0);
+    let mut passed = passed_on(&one.tell(Sequencing::Lost(again)), 3);
+    passed.extend(passed_on(&one.tell(Sequencing::Lost(next)), 3));
+    assert_eq!(passed, [0, 1, 2, 3, 4]);
 }
