@@ -402,8 +402,11 @@ impl<X> Sequencer<X> {
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
             let is_known = self.twins.as_ref().is_some_and(|twins| twins.sealed.is_known(&chunk));
+            if self.full && !is_known && self.turn_away(&chunk, |_| true, out) {
+                continue;
+            }
             for txn in chunk.txns() {
-                if let Some(lookup) = self.lookup(&chunk, txn, &mut requests) {
+                if let Some(lookup) = self.lookup(&chunk, txn, !is_known, &mut requests) {
                     batch.lookups.push(lookup);
                     skipped.push(txn.index);
                 } else if txn.logged && (self.full || is_known) {
@@ -412,7 +415,6 @@ impl<X> Sequencer<X> {
             }
             if self.full && !is_known {
                 self.refuse_writes(&chunk, &batch.lookups, out);
-                self.twins.iter_mut().for_each(|twins| twins.turn_away(&chunk));
             }
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
@@ -559,6 +561,7 @@ impl<X> Sequencer<X> {
         &mut self,
         chunk: &Chunk,
         txn: &Txn,
+        may_be_first: bool,
         requests: &mut BTreeMap<SessionId, RequestNo>,
     ) -> Option<Lookup> {
         let (session, request) = txn.call.session?;
@@ -567,8 +570,9 @@ impl<X> Sequencer<X> {
         }
         let is_in_log = |entry: &InLog| entry.requests.get(&session).is_some_and(|last| *last >= request);
         let mut known = self.sessions.is_known(session, request) || self.in_log.iter().any(is_in_log);
-        // While writes are refused, an earlier one of this batch is no first attempt either.
-        if !known && !self.full {
+        // While writes are refused, an earlier one of this batch is no first attempt either; nor is one that was turned
+        // away before.
+        if !known && !self.full && may_be_first {
             known = requests.get(&session).is_some_and(|latest| *latest >= request);
             if !known {
                 requests.insert(session, request);
@@ -607,11 +611,14 @@ impl<X> Sequencer<X> {
                 );
             });
             batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
-            self.turn_away_all(batch);
+            if let Some(twins) = &mut self.twins {
+                batch.chunks.iter().for_each(|placed| twins.turn_away(&placed.chunk));
+            }
             return;
         }
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
+        reads.chunks.retain(|placed| !self.turn_away(&placed.chunk, |txn| !placed.is_skipped(txn.index), out));
         for placed in &mut reads.chunks {
             let chunk = placed.chunk.clone();
             let already = std::mem::take(&mut placed.skipped);
@@ -631,15 +638,24 @@ impl<X> Sequencer<X> {
         for lookup in lost {
             self.refuse_lookup(&lookup, out);
         }
-        self.turn_away_all(batch);
         self.append(now, reads, BTreeMap::new(), out);
     }
 
-    /// What a batch held was turned away, or is read only.
-    fn turn_away_all(&mut self, batch: &Batch) {
-        if let Some(twins) = &mut self.twins {
-            batch.chunks.iter().for_each(|placed| twins.turn_away(&placed.chunk));
+    /// Where others might still take a chunk, one that writes is turned away as a whole if its writes cannot be taken: no
+    /// part of it may go on its way again. Says whether it was.
+    fn turn_away(
+        &mut self,
+        chunk: &Chunk,
+        which: impl Fn(&Txn) -> bool,
+        out: &mut Outbox<Message<X>>,
+    ) -> bool {
+        if self.twins.is_none() || !chunk.txns().iter().any(|txn| txn.logged) {
+            return false;
         }
+        self.counts.refused += chunk.txns().len() as u64;
+        self.answer_all(chunk, OutcomeStatus::Refused, which, out);
+        self.twins.iter_mut().for_each(|twins| twins.turn_away(chunk));
+        true
     }
 
     /// Answers a retry whose first attempt cannot be looked up now, or was refused as well.

@@ -217,9 +217,17 @@ impl<S: System> Simulator<'_, S> {
             return;
         }
         for node in 0..self.nodes.len() {
+            self.run(bound, |s| !s.nodes[node].up);
             let mut probe = self.probe(node, call);
             loop {
-                self.run(bound, |s| s.history.get(probe).is_open());
+                let life = self.nodes[node].incarnation;
+                self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
+                if self.nodes[node].incarnation != life && self.failed.is_none() {
+                    // It has started over, and has forgotten that it was asked.
+                    self.run(bound, |s| !s.nodes[node].up);
+                    self.probe_again(node, probe);
+                    continue;
+                }
                 if self.history.get(probe).is_open() {
                     let text = format!("node {node} does not answer although nothing is wrong any more");
                     return self.fail(Violation::new(ViolationKind::Stuck, text).of(probe));
