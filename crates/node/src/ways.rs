@@ -34,8 +34,14 @@ impl Ways {
         self.met.contains(&node) && !self.lost.contains_key(&node)
     }
 
-    /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to.
+    /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to. Until a node
+    /// has met its peers, or knows that it cannot, nothing is sent: an outcome from a peer that it has not met would not
+    /// arrive.
     pub fn sequencer(&self, partition: PartitionId) -> Option<NodeId> {
+        let mut answering = self.topology.replica(ordain_role::ReplicaId(self.answering()));
+        if answering.any(|node| !self.met.contains(&node) && !self.lost.contains_key(&node)) {
+            return None;
+        }
         let own = self.topology.node(self.topology.replica_of(self.node), partition);
         [own].into_iter().chain(self.topology.group(partition)).find(|node| self.is_there(*node))
     }
@@ -71,7 +77,9 @@ impl Ways {
             }
             PeerState::Fresh => {
                 self.lost.remove(&node);
-                (!self.met.insert(node)).then(|| self.owed(node, true))
+                // Also at the first meeting: somebody may have been asked for what it was to answer.
+                self.met.insert(node);
+                Some(self.owed(node, true))
             }
         }
     }
@@ -117,13 +125,15 @@ mod tests {
             |ways: &mut Ways, node, state| ways.change(Micros(0), PeerChange { node: NodeId(node), state });
         assert_eq!(
             (ways.sequencer(p(0)), ways.sequencer(p(1)), ways.answering()),
-            (Some(NodeId(2)), None, 1)
+            (None, None, 1),
+            "its peer may be there, but has not been met"
         );
         assert!(!ways.is_complete());
-        // The first meeting owes nothing.
-        for node in [0, 1, 3] {
-            assert_eq!(change(&mut ways, node, PeerState::Fresh), None);
+        for node in [0, 1] {
+            assert!(change(&mut ways, node, PeerState::Fresh).is_some_and(|owed| owed.is_gone));
         }
+        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
+        change(&mut ways, 3, PeerState::Fresh);
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
         let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
         assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
@@ -151,7 +161,7 @@ mod tests {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let mut ways = Ways::new(Topology { layout, replicas: 1 }, NodeId(0));
         let mut change = |state| ways.change(Micros(0), PeerChange { node: NodeId(1), state });
-        assert_eq!((change(PeerState::Fresh), change(PeerState::Lost)), (None, None));
+        assert_eq!((change(PeerState::Fresh).is_some(), change(PeerState::Lost)), (true, None));
         let owed = change(PeerState::Fresh).unwrap();
         assert!(owed.is_gone && !owed.has_twins);
     }
