@@ -1,19 +1,24 @@
-//! `ordain log`: look at, verify and trim the input log of a stopped node.
+//! `ordain log`: look at, verify and trim the log of a stopped node: batches, or, where twins agree on them, the records
+//! of a member of their group.
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use ordain_log::{Item, Kind, Report};
-use ordain_model::{Batch, Epoch};
+use ordain_log::{EntryInfo, Item, Kind, Report, SegmentInfo};
+use ordain_model::{Batch, Epoch, Registry};
 use ordain_node::procedures;
+use ordain_role::NodeId;
 use ordain_runtime::{DirLock, FsDirectory};
+use ordain_sequencer::{GroupContent, GroupEntry, GroupRecord};
+use serde_json::{Value, json};
 
 /// What to do with a log.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Print every entry: file, offset, epoch, transactions, bytes.
+    /// Print every entry: file, offset, epoch, transactions, bytes; of a replication group also terms, votes, members.
     Inspect(Which),
     /// Check every byte that was written, and that every batch can be executed; change nothing.
     Verify(Which),
@@ -86,48 +91,172 @@ impl Printer {
     }
 }
 
-fn walk(which: &Which, print: bool) -> anyhow::Result<bool> {
-    let mut printer = Printer(true);
-    let (_lock, directory) = open(which)?;
-    let registry = procedures::all();
-    let (mut transactions, mut rows) = (0u64, Vec::new());
-    let report: Report = ordain_log::inspect(&directory, None, |item| {
-        match item {
-            Item::Segment(segment) if print => {
-                printer.line(format_args!(
-                    "{}  first epoch {}  {} bytes",
-                    segment.file, segment.first_epoch, segment.len
-                ));
+/// What is found on the way through a log.
+struct Found {
+    registry: Arc<Registry>,
+    printer: Printer,
+    /// Each entry is shown, and kept for the file.
+    shows: bool,
+    /// What the log is of, once an entry has told.
+    form: Option<Form>,
+    records: u64,
+    batches: u64,
+    transactions: u64,
+    /// Of a group: the last entry, and the last that was known to be agreed on.
+    last: u64,
+    commit: u64,
+    rows: Vec<Value>,
+}
+
+/// What the entries of a log are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Batches.
+    Input,
+    /// Records of a member of a replication group.
+    Group,
+}
+
+impl Found {
+    fn segment(&mut self, segment: &SegmentInfo) {
+        if self.shows {
+            self.printer.line(format_args!(
+                "{}  first epoch {}  {} bytes",
+                segment.file, segment.first_epoch, segment.len
+            ));
+        }
+    }
+
+    fn entry(&mut self, entry: &EntryInfo, payload: &[u8]) -> Result<(), String> {
+        // The first record of a member is shorter than any batch, so the first entry tells what all are.
+        let is_group =
+            || Batch::decode(&self.registry, payload).is_err() && GroupRecord::decode(payload).is_some();
+        let form = self.form.unwrap_or_else(|| if is_group() { Form::Group } else { Form::Input });
+        self.form = Some(form);
+        match form {
+            Form::Input => {
+                let place = format!("  {:>12}", entry.offset);
+                let row = json!({"file": entry.file, "offset": entry.offset});
+                self.batch(&place, row, payload)
             }
-            Item::Entry(entry, payload) if entry.kind == Kind::Data => {
-                let batch = Batch::decode(&registry, &payload).map_err(|e| e.to_string())?;
-                let count = batch.txns().count();
-                transactions += count as u64;
-                if print {
-                    printer.line(format_args!(
-                        "  {:>12}  epoch {}  {count} transactions  {} bytes  time {}",
-                        entry.offset,
-                        entry.epoch,
-                        payload.len(),
-                        batch.now
-                    ));
-                    rows.push(serde_json::json!({
-                        "file": entry.file,
-                        "offset": entry.offset,
-                        "epoch": entry.epoch.0,
-                        "transactions": count,
-                        "bytes": payload.len(),
-                        "now_ms": batch.now.0,
-                    }));
-                }
-            }
-            Item::Segment(_) | Item::Entry(..) => {}
+            Form::Group => self.record(entry, payload),
+        }
+    }
+
+    fn batch(&mut self, place: &str, mut row: Value, payload: &[u8]) -> Result<(), String> {
+        let batch = Batch::decode(&self.registry, payload).map_err(|e| e.to_string())?;
+        let count = batch.txns().count();
+        self.batches += 1;
+        self.transactions += count as u64;
+        if self.shows {
+            self.printer.line(format_args!(
+                "{place}  epoch {}  {count} transactions  {} bytes  time {}",
+                batch.epoch,
+                payload.len(),
+                batch.now
+            ));
+            row["epoch"] = batch.epoch.0.into();
+            row["transactions"] = count.into();
+            row["bytes"] = payload.len().into();
+            row["now_ms"] = batch.now.0.into();
+            self.rows.push(row);
         }
         Ok(())
+    }
+
+    /// A record of a replication group: what it says, then its entries.
+    fn record(&mut self, entry: &EntryInfo, payload: &[u8]) -> Result<(), String> {
+        let record = GroupRecord::decode(payload).ok_or("it is no record of a replication group")?;
+        self.records += 1;
+        let first = record.entries.first().map_or(self.last + 1, |first| first.index);
+        let last = record.entries.last().map_or(self.last, |last| last.index);
+        // Entries that were agreed on are not replaced, and none are left out.
+        if first <= self.commit || first > self.last + 1 || !(self.commit..=last).contains(&record.commit) {
+            return Err("it cannot follow the records before it".to_owned());
+        }
+        if self.shows {
+            let vote = record.vote.map_or("none".to_owned(), |(node, generation)| member(node, generation));
+            self.printer.line(format_args!(
+                "  {:>12}  record {}  term {}  vote {vote}  agreed on to {}  {} bytes",
+                entry.offset,
+                entry.epoch,
+                record.term,
+                record.commit,
+                payload.len()
+            ));
+            if first <= self.last {
+                self.printer.line(format_args!("{:>14}  entries {first} to {} are replaced", "", self.last));
+            }
+        }
+        (self.last, self.commit) = (last, record.commit);
+        for GroupEntry { index, term, content } in record.entries {
+            let place = format!("{:>14}  entry {index}  term {term}", "");
+            let mut row = json!({
+                "file": entry.file, "offset": entry.offset, "record": entry.epoch.0, "index": index, "term": term,
+            });
+            match content {
+                GroupContent::Batch(payload) => self.batch(&place, row, &payload)?,
+                _ if !self.shows => {}
+                GroupContent::Beginning => {
+                    self.printer.line(format_args!("{place}  a leader begins"));
+                    row["change"] = "leader".into();
+                    self.rows.push(row);
+                }
+                GroupContent::Change { becomes, node, generation } => {
+                    let (who, what) = (member(node, generation), becomes.name());
+                    self.printer.line(format_args!("{place}  {who} becomes {what}"));
+                    row["change"] = what.into();
+                    row["node"] = node.0.into();
+                    row["generation"] = generation.into();
+                    self.rows.push(row);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A member of a group, in words.
+fn member(node: NodeId, generation: u32) -> String {
+    match generation {
+        0 => format!("node {}", node.0),
+        generation => format!("node {} (generation {generation})", node.0),
+    }
+}
+
+fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
+    let (_lock, directory) = open(which)?;
+    let mut found = Found {
+        registry: procedures::all(),
+        printer: Printer(true),
+        shows,
+        form: None,
+        records: 0,
+        batches: 0,
+        transactions: 0,
+        last: 0,
+        commit: 0,
+        rows: Vec::new(),
+    };
+    let report: Report = ordain_log::inspect(&directory, None, |item| match item {
+        Item::Segment(segment) => {
+            found.segment(&segment);
+            Ok(())
+        }
+        Item::Entry(entry, payload) if entry.kind == Kind::Data => found.entry(&entry, &payload),
+        Item::Entry(..) => Ok(()),
     })?;
+    let Found { mut printer, form, records, batches, transactions, last, commit, rows, .. } = found;
+    let group = match form {
+        Some(Form::Group) => {
+            format!("{records} records, {last} entries of which {commit} are known to be agreed on, ")
+        }
+        _ => String::new(),
+    };
+    let what = if group.is_empty() { "epoch" } else { "record" };
     printer.line(format_args!(
-        "sound: {} segments, {} batches, {transactions} transactions, {} bytes, last epoch {}",
-        report.segments, report.entries, report.payload_bytes, report.last_epoch
+        "sound: {} segments, {group}{batches} batches, {transactions} transactions, {} bytes, last {what} {}",
+        report.segments, report.payload_bytes, report.last_epoch
     ));
     if let Some(torn) = &report.torn {
         printer.line(format_args!(
@@ -136,15 +265,20 @@ fn walk(which: &Which, print: bool) -> anyhow::Result<bool> {
         ));
     }
     if let Some(path) = &which.json {
-        let json = serde_json::json!({
+        let mut json = json!({
             "segments": report.segments,
-            "batches": report.entries,
+            "batches": batches,
             "transactions": transactions,
             "bytes": report.payload_bytes,
-            "last_epoch": report.last_epoch.0,
-            "torn": report.torn.as_ref().map(|t| serde_json::json!({"file": t.file, "offset": t.offset, "reason": t.reason})),
+            "torn": report.torn.as_ref().map(|t| json!({"file": t.file, "offset": t.offset, "reason": t.reason})),
             "entries": rows,
         });
+        json[format!("last_{what}")] = report.last_epoch.0.into();
+        if form == Some(Form::Group) {
+            json["records"] = records.into();
+            json["last"] = last.into();
+            json["commit"] = commit.into();
+        }
         std::fs::write(path, serde_json::to_string_pretty(&json)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -30,7 +30,7 @@ pub use council::{
     registry as council_registry,
 };
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
-pub use group::{GroupError, GroupLog, GroupSettings};
+pub use group::{GroupContent, GroupEntry, GroupError, GroupLog, GroupRecord, GroupSettings, Standing};
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
 pub use message::{Counsel, GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};

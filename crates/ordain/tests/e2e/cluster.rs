@@ -349,6 +349,35 @@ fn replace_a_node(partitions: &str, lost: usize, next: usize) {
     joined.signal(Signal::TERM);
     assert_eq!(joined.wait().code, Some(0));
     cluster.stop();
+    let data = dir.path().join(format!("node-{lost}"));
+    look_at_log(&data, lost);
+}
+
+/// What `ordain log` says of the log of a node that has joined.
+fn look_at_log(data: &Path, node: usize) {
+    let file = data.join("log.json");
+    let log = |command| {
+        let words = ["log", command, "--data-dir", data.to_str().unwrap(), "--json", file.to_str().unwrap()];
+        let ended = run(ordain(words));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        (ended, serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap())
+    };
+    let (ended, verified) = log("verify");
+    assert!(ended.stdout[0].starts_with("sound: ") && ended.stdout[0].contains(" records, "), "{ended:?}");
+    let (ended, found) = log("inspect");
+    assert_eq!(found["batches"], verified["batches"]);
+    assert!(ended.stdout.iter().any(|line| line.contains("  vote node ")), "{ended:?}");
+    let entries = found["entries"].as_array().unwrap();
+    let joined = |what: &str| {
+        entries
+            .iter()
+            .any(|entry| entry["change"] == what && entry["node"] == node && entry["generation"] != 0)
+    };
+    assert!(joined("learner") && joined("voter"), "{found}");
+    assert!(entries.iter().any(|entry| entry["change"] == "removed" && entry["generation"] == 0), "{found}");
+    assert!(entries.iter().any(|entry| entry["transactions"] == 1), "{found}");
+    let (last, commit) = (found["last"].as_u64().unwrap(), found["commit"].as_u64().unwrap());
+    assert!(commit > 0 && commit <= last, "{found}");
 }
 
 #[test]

@@ -44,6 +44,7 @@ mod journal;
 mod membership;
 mod record;
 mod said;
+mod shown;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -64,6 +65,8 @@ use journal::Journal;
 use membership::Member;
 use said::Said;
 use store::{Store, is_change};
+
+pub use shown::{GroupContent, GroupEntry, GroupRecord, Standing};
 
 /// How a group's log is set up.
 #[derive(Clone, Debug)]

@@ -1,0 +1,141 @@
+//! A record of a group's journal as people look at it: for `ordain log`.
+
+use ordain_role::NodeId;
+use raft::eraftpb::{ConfChangeType, Entry};
+
+use super::membership::{Member, parse_change};
+use super::record;
+use super::store::is_change;
+
+/// What a record makes durable: later ones win.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRecord {
+    /// The latest term that the member has heard of.
+    pub term: u64,
+    /// For which member it has voted in it: node and generation.
+    pub vote: Option<(NodeId, u32)>,
+    /// Up to which entry it knows the log to be agreed on.
+    pub commit: u64,
+    /// Entries; they take the place of those from the first one's index on.
+    pub entries: Vec<GroupEntry>,
+}
+
+/// An entry of a group's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// Its place.
+    pub index: u64,
+    /// The term of the leader that has proposed it.
+    pub term: u64,
+    /// What is to be agreed on.
+    pub content: GroupContent,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupContent {
+    /// Nothing: with it a leader begins its term.
+    Beginning,
+    /// A batch, as [`ordain_model::Batch::encode`] writes it.
+    Batch(Vec<u8>),
+    /// A change of the membership.
+    Change {
+        /// What becomes of the member.
+        becomes: Standing,
+        /// Its node.
+        node: NodeId,
+        /// Its generation.
+        generation: u32,
+    },
+}
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It votes.
+    Voter,
+    /// It is told of everything, and does not count.
+    Learner,
+    /// It is none any more.
+    Removed,
+}
+
+impl Standing {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Standing::Voter => "voter",
+            Standing::Learner => "learner",
+            Standing::Removed => "removed",
+        }
+    }
+}
+
+impl GroupRecord {
+    /// Reads a record; `None` if the bytes are none that a member writes.
+    pub fn decode(bytes: &[u8]) -> Option<GroupRecord> {
+        let (hard, entries) = record::decode(bytes)?;
+        let vote = match hard.vote {
+            0 => None,
+            id => Some(Member::of(id).map(|member| (member.node, member.generation))?),
+        };
+        let entries = entries.into_iter().map(shown).collect::<Option<_>>()?;
+        Some(GroupRecord { term: hard.term, vote, commit: hard.commit, entries })
+    }
+}
+
+fn shown(entry: Entry) -> Option<GroupEntry> {
+    let content = if is_change(&entry) {
+        let change = parse_change(&entry.data).ok()?;
+        let Member { node, generation } = Member::of(change.node_id)?;
+        let becomes = match change.change_type {
+            ConfChangeType::AddNode => Standing::Voter,
+            ConfChangeType::AddLearnerNode => Standing::Learner,
+            ConfChangeType::RemoveNode => Standing::Removed,
+        };
+        GroupContent::Change { becomes, node, generation }
+    } else if entry.data.is_empty() {
+        GroupContent::Beginning
+    } else {
+        GroupContent::Batch(entry.data.to_vec())
+    };
+    Some(GroupEntry { index: entry.index, term: entry.term, content })
+}
+
+#[cfg(test)]
+mod tests {
+    use protobuf::Message as _;
+    use raft::eraftpb::{ConfChange, EntryType, HardState};
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_shown_as_it_was_written() {
+        let newcomer = Member { node: NodeId(4), generation: 7 };
+        let change = ConfChange {
+            change_type: ConfChangeType::AddLearnerNode,
+            node_id: newcomer.id(),
+            ..ConfChange::default()
+        };
+        let entry = |index, data: Vec<u8>| Entry { index, term: 2, data: data.into(), ..Entry::default() };
+        let mut third = entry(7, change.write_to_bytes().unwrap());
+        third.entry_type = EntryType::EntryConfChange;
+        let vote = Member { node: NodeId(1), generation: 0 }.id();
+        let hard = HardState { term: 3, vote, commit: 4, ..HardState::default() };
+        let write = |hard: &HardState, entries: &[Entry]| -> Vec<u8> {
+            record::encode(hard, entries).iter().flat_map(|part| part.as_ref().to_vec()).collect()
+        };
+        let entries = [entry(5, vec![]), entry(6, vec![1, 2]), third];
+        let shown = GroupRecord::decode(&write(&hard, &entries)).unwrap();
+        assert_eq!((shown.term, shown.vote, shown.commit), (3, Some((NodeId(1), 0)), 4));
+        let contents: Vec<GroupContent> = shown.entries.into_iter().map(|entry| entry.content).collect();
+        let joins = GroupContent::Change { becomes: Standing::Learner, node: NodeId(4), generation: 7 };
+        assert_eq!(contents, [GroupContent::Beginning, GroupContent::Batch(vec![1, 2]), joins]);
+        // A change that cannot be read, and a vote for nobody who could be.
+        let mut odd = entry(5, vec![0xff; 9]);
+        odd.entry_type = EntryType::EntryConfChange;
+        assert_eq!(GroupRecord::decode(&write(&hard, &[odd])), None);
+        let hard = HardState { vote: 1 << 20, ..hard };
+        assert_eq!(GroupRecord::decode(&write(&hard, &[])), None);
+    }
+}
