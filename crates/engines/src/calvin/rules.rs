@@ -333,7 +333,8 @@ impl<S: RecordStore> Shard<S> {
             self.flip(chunk, txn);
         }
         let mut active = self.scratch.take().unwrap_or_default();
-        if self.shards() > 1 {
+        active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
+        if !active.alone {
             active.routes.analyse(chunk, txn, &self.places.layout);
             let me = self.me();
             if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
@@ -364,6 +365,14 @@ impl<S: RecordStore> Shard<S> {
             self.take_early(number);
             self.ready.push_back(number);
         }
+    }
+
+    /// Whether a transaction is this shard's alone, and the reply too: then there is nobody to tell, or to hear from.
+    fn is_alone(&self, chunk: &Chunk, txn: &Txn) -> bool {
+        let owns = |slot: usize| self.slots.contains(&slot);
+        !txn.table
+            && chunk.collector_slot(txn).is_some_and(owns)
+            && chunk.fragments(txn).iter().all(|fragment| owns(fragment.hash.slot()))
     }
 
     fn locks_are_free(&self, active: &Active) -> bool {
@@ -565,7 +574,7 @@ impl<S: RecordStore> Shard<S> {
         }
         if fragment.is_table() {
             self.answer_table(active, slot);
-        } else if self.shards() > 1 {
+        } else if !active.alone {
             let readers = active.routes.readers[n] & !self.me();
             self.letters.add_slot(readers, active.gsn, slot, active.slots.slot(slot), bad);
         }
@@ -793,7 +802,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
     fn vote(&mut self, active: &mut Active) {
-        if active.voted || self.shards() == 1 {
+        if active.voted || active.alone {
             return;
         }
         active.voted = true;
@@ -839,13 +848,13 @@ impl<S: RecordStore> Shard<S> {
     /// left to do.
     fn finish_here(&mut self, active: &mut Active) -> bool {
         active.done_here = true;
-        if self.shards() > 1 && active.routes.collector != self.number {
+        if !active.alone && active.routes.collector != self.number {
             return true;
         }
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
-        if self.shards() > 1
+        if !active.alone
             && (0..fragments.len()).any(|n| !fragments[n].silent && active.slots.is_missing(SlotNo(n as u32)))
         {
             return false;
@@ -1053,7 +1062,7 @@ const AHEAD: usize = 24;
 /// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then letters leave, and come
 /// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
 /// a lock of that transaction with it.
-const TURN: usize = 64;
+const TURN: usize = 256;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);

@@ -206,6 +206,8 @@ pub(crate) struct Active {
     pub(crate) chunk: Arc<Chunk>,
     /// Its position among the chunk's transactions.
     pub(crate) at: usize,
+    /// No other shard takes part, not even for the reply; there are no routes then.
+    pub(crate) alone: bool,
     pub(crate) routes: Routes,
     /// The fragment to look at next.
     pub(crate) next: usize,
