@@ -133,10 +133,25 @@ impl<'a> ArgsBuilder<'a> {
     pub fn push(&mut self, arg: &[u8]) -> &mut Self {
         self.buffer.extend_from_slice(&(arg.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(arg);
-        let count = &mut self.buffer[self.start..self.start + WORD];
-        let n = u32::from_le_bytes([count[0], count[1], count[2], count[3]]) + 1;
-        count.copy_from_slice(&n.to_le_bytes());
+        self.count(1);
         self
+    }
+
+    /// Appends all of other arguments.
+    #[inline]
+    pub fn append(&mut self, args: Args<'_>) -> &mut Self {
+        let Some((_, items)) = args.bytes.split_first_chunk::<WORD>() else { return self };
+        self.buffer.extend_from_slice(items);
+        self.count(args.len() as u32);
+        self
+    }
+
+    /// So many more arguments have been written.
+    #[inline]
+    fn count(&mut self, more: u32) {
+        let count = &mut self.buffer[self.start..self.start + WORD];
+        let n = u32::from_le_bytes([count[0], count[1], count[2], count[3]]) + more;
+        count.copy_from_slice(&n.to_le_bytes());
     }
 
     /// Appends a number as decimal text.
@@ -168,6 +183,18 @@ mod tests {
         assert_eq!(args.get(3), None);
         let second = args.iter().nth(1).unwrap();
         assert_eq!(args.from_offset(second.at).map(|a| a.bytes).collect::<Vec<_>>(), [&b""[..], b"value"]);
+    }
+
+    #[test]
+    fn arguments_are_appended_to_arguments() {
+        let (first, second) = (encode(&["k", ""]), encode(&["value"]));
+        let mut all = b"before".to_vec();
+        let mut builder = ArgsBuilder::new(&mut all);
+        for part in [&first, &encode::<&str>(&[]), &second] {
+            builder.append(Args::parse(part).unwrap());
+        }
+        builder.push(b"last");
+        assert_eq!(all[6..], encode(&["k", "", "value", "last"]));
     }
 
     #[test]

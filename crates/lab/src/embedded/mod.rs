@@ -170,8 +170,12 @@ impl Crowd<'_> {
         let is_member = !peers.is_empty();
         let mut specs = Vec::new();
         for (i, (mut spec, mut meters)) in loops.into_iter().enumerate() {
-            let (planning, answering) = (Meter::default(), Meter::default());
-            meters.extend([(parts::PLAN, planning.clone()), (parts::ANSWER, answering.clone())]);
+            let [generating, planning, answering] =
+                [parts::GENERATE, parts::PLAN, parts::ANSWER].map(|part| {
+                    let meter = Meter::default();
+                    meters.push((part, meter.clone()));
+                    meter
+                });
             // One population looks at each copy of each set of data; the workload's own audits are asked for once.
             let is_first = i == 0 && settings.partition().0 == 0;
             let mut audits = Vec::new();
@@ -191,7 +195,7 @@ impl Crowd<'_> {
                 audits,
                 Told { stages: self.stages.clone(), words: self.words.clone() },
                 Book::new(self.workload.kinds().len())?,
-                Meters { parts: meters, planning, answering },
+                Meters { parts: meters, generating, planning, answering },
             );
             spec.edges.push((places::GATEWAYS + i as u16, Box::new(population)));
             specs.push(spec);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -9,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use ordain_engines::calvin::Message;
 use ordain_gateway::{Gateway, Ticket};
-use ordain_model::{ArgsBuilder, Call, Db, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId};
+use ordain_model::{Args, ArgsBuilder, Call, Db, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source};
 
-use super::{LoopUse, parts};
+use super::LoopUse;
 use crate::meter::{Meter, thread_cpu};
 use crate::schedule::Schedule;
 use crate::stage::{Stage, Stages};
@@ -109,8 +110,19 @@ pub(super) struct Told {
 pub(super) struct Meters {
     /// The loop's roles, by name, and the parts of the population.
     pub parts: Vec<(&'static str, Meter)>,
+    pub generating: Meter,
     pub planning: Meter,
     pub answering: Meter,
+}
+
+/// Requests that were made up and not yet submitted: who asks for what, and where its arguments are.
+///
+/// They are made up together, so that the client's work is measured where it is done: what it draws from may be out of
+/// the cache by then, and that is no cost of the system's.
+#[derive(Default)]
+struct Requests {
+    list: Vec<(u32, ProcedureId, Range<usize>)>,
+    args: Vec<u8>,
 }
 
 /// The clients of one loop, and their gateway.
@@ -139,8 +151,8 @@ pub(super) struct Population {
     /// When each client's transaction was submitted, or was due; and which kind it is.
     submitted: Vec<(Micros, u8)>,
     book: Book,
-    generated: u64,
-    begun: Option<(Reading, u64)>,
+    requests: Requests,
+    begun: Option<Reading>,
     ended: Option<Reading>,
 }
 
@@ -187,7 +199,7 @@ impl Population {
             submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
             asking,
             book,
-            generated: 0,
+            requests: Requests::default(),
             begun: None,
             ended: None,
         }
@@ -257,7 +269,7 @@ impl Population {
             self.schedule = self.asking.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage >= Stage::Measure && self.begun.is_none() {
-            self.begun = Some((self.read_watch(), self.generated));
+            self.begun = Some(self.read_watch());
             self.book.begin(now);
         }
         if self.stage == Stage::Measure {
@@ -290,44 +302,65 @@ impl Population {
             Stage::Drain => return Ok(()),
             _ => {}
         }
+        if self.stage == Stage::Audit {
+            let meter = self.meters.planning.clone();
+            return meter.time(|| self.ask_audits());
+        }
+        let meter = self.meters.generating.clone();
+        meter.time(|| self.make_up(now));
         let meter = self.meters.planning.clone();
-        meter.time(|| {
-            if self.stage == Stage::Audit {
-                for (i, audit) in self.audits.drain(..).enumerate() {
-                    let call = Call::new(audit, Db(0));
-                    let refused = self.gateway.submit(Ticket(AUDIT_TICKET - i as u64), call, |_| {});
-                    refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
-                    self.answers.push(Vec::new());
-                }
-                return Ok(());
-            }
-            while !self.free.is_empty() && !self.is_spent() {
-                let mut asked = now;
-                let Made { procedure, kind } = if self.stage == Stage::Load {
-                    let Some(procedure) = self.source.load() else { break };
-                    Made { procedure, kind: 0 }
-                } else {
-                    if let Some(schedule) = &mut self.schedule {
-                        asked = schedule.next();
-                        if asked > now {
-                            break;
-                        }
-                        schedule.advance();
+        meter.time(|| self.ask())
+    }
+
+    fn ask_audits(&mut self) -> Result<(), String> {
+        for (i, audit) in self.audits.drain(..).enumerate() {
+            let call = Call::new(audit, Db(0));
+            let refused = self.gateway.submit(Ticket(AUDIT_TICKET - i as u64), call, |_| {});
+            refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
+            self.answers.push(Vec::new());
+        }
+        Ok(())
+    }
+
+    /// The clients' own work: what those that are free ask for next.
+    fn make_up(&mut self, now: Micros) {
+        while !self.free.is_empty() && !self.is_spent() {
+            let mut asked = now;
+            let Made { procedure, kind } = if self.stage == Stage::Load {
+                let Some(procedure) = self.source.load() else { break };
+                Made { procedure, kind: 0 }
+            } else {
+                if let Some(schedule) = &mut self.schedule {
+                    asked = schedule.next();
+                    if asked > now {
+                        break;
                     }
-                    self.budget = self.budget.map(|left| left - 1);
-                    self.generated += 1;
-                    self.source.next()
-                };
-                let Some(client) = self.free.pop() else { break };
-                self.submitted[client as usize] = (asked, kind);
-                let call = Call::new(procedure, Db(0));
-                let ticket = Ticket(u64::from(client));
-                self.gateway
-                    .submit(ticket, call, |args| self.source.write_args(args))
-                    .map_err(|refusal| format!("a transaction of the workload was refused: {refusal}"))?;
-            }
-            Ok(())
-        })
+                    schedule.advance();
+                }
+                self.budget = self.budget.map(|left| left - 1);
+                self.source.next()
+            };
+            let Some(client) = self.free.pop() else { break };
+            self.submitted[client as usize] = (asked, kind);
+            let Requests { list, args } = &mut self.requests;
+            let start = args.len();
+            self.source.write_args(&mut ArgsBuilder::new(args));
+            list.push((client, procedure, start..args.len()));
+        }
+    }
+
+    /// The front door's work: plans what was made up.
+    fn ask(&mut self) -> Result<(), String> {
+        let Requests { list, args } = &mut self.requests;
+        for (client, procedure, at) in list.drain(..) {
+            let call = Call::new(procedure, Db(0));
+            let args = Args::parse(&args[at]).ok_or("a workload wrote damaged arguments")?;
+            self.gateway
+                .submit(Ticket(u64::from(client)), call, |out| _ = out.append(args))
+                .map_err(|refusal| format!("a transaction of the workload was refused: {refusal}"))?;
+        }
+        args.clear();
+        Ok(())
     }
 
     /// Nothing is under way, or nothing that will be answered: says so, once a stage.
@@ -353,22 +386,11 @@ impl Population {
     }
 
     fn report(&mut self) {
-        let (Some((begun, generated)), Some(ended)) = (self.begun.clone(), self.ended.clone()) else {
-            return;
-        };
+        let (Some(begun), Some(ended)) = (self.begun.clone(), self.ended.clone()) else { return };
         let spent = ended.meters.iter().zip(&begun.meters).map(|(end, begin)| end.saturating_sub(*begin));
-        let mut parts: Vec<(&'static str, Duration)> =
+        let parts: Vec<(&'static str, Duration)> =
             self.meters.parts.iter().map(|(name, _)| *name).zip(spent).collect();
         let testimony = self.source.testimony();
-        // Making up is part of planning until its own cost, measured apart, is taken off.
-        let made = self.generated - generated;
-        let cost = if made > 0 { cost_of_generating(&mut *self.source) } else { Duration::ZERO };
-        let generating = cost.mul_f64(made as f64);
-        if let Some((_, planning)) = parts.iter_mut().find(|(name, _)| *name == parts::PLAN) {
-            let generating = generating.min(*planning);
-            *planning -= generating;
-            parts.push((parts::GENERATE, generating));
-        }
         let used = LoopUse {
             node: self.place.node,
             wall: ended.at - begun.at,
@@ -419,14 +441,6 @@ impl Population {
         }
         self.told.stages.answered.fetch_add(committed, Ordering::Relaxed);
     }
-}
-
-/// What it costs to make one transaction up, measured on its own.
-fn cost_of_generating(source: &mut dyn Source) -> Duration {
-    const SAMPLE: u32 = 5_000;
-    let before = thread_cpu();
-    (0..SAMPLE).for_each(|_| _ = std::hint::black_box(source.next()));
-    thread_cpu().saturating_sub(before) / SAMPLE
 }
 
 impl Role for Population {
