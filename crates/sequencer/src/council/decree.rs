@@ -55,6 +55,12 @@ pub enum Decree {
         /// Who has to start over.
         expelled: Vec<(NodeId, Expulsion)>,
     },
+    /// Nodes of a replica lack what nobody has any more: all of it executes its logs again, so that they tell each other
+    /// everything again (calvin.md, section 4.13, the fallback).
+    Rewind {
+        /// All its nodes.
+        expelled: Vec<(NodeId, Expulsion)>,
+    },
 }
 
 impl Seats {
@@ -89,13 +95,18 @@ impl Seats {
                 let is_out = |node: &NodeId| expelled.iter().any(|(out, _)| out == node);
                 seat.in_sync.retain(|twin| *twin != master && !is_out(twin));
                 (seat.term, seat.master, seat.first) = (*term, master, *first);
-                for (node, expulsion) in expelled {
-                    let known = self.expelled.entry(*node).or_insert(*expulsion);
-                    let still_out = known.incarnation >= expulsion.incarnation;
-                    known.without_log = expulsion.without_log || (still_out && known.without_log);
-                    known.incarnation = known.incarnation.max(expulsion.incarnation);
-                }
+                self.expel(expelled);
             }
+            Decree::Rewind { expelled } => self.expel(expelled),
+        }
+    }
+
+    fn expel(&mut self, expelled: &[(NodeId, Expulsion)]) {
+        for (node, expulsion) in expelled {
+            let known = self.expelled.entry(*node).or_insert(*expulsion);
+            let still_out = known.incarnation >= expulsion.incarnation;
+            known.without_log = expulsion.without_log || (still_out && known.without_log);
+            known.incarnation = known.incarnation.max(expulsion.incarnation);
         }
     }
 }
@@ -173,12 +184,11 @@ impl Decree {
                 wire::u64(out, *term);
                 wire::u64(out, end.0);
                 wire::u64(out, first.0);
-                wire::u32(out, expelled.len() as u32);
-                for (node, Expulsion { incarnation, without_log }) in expelled {
-                    wire::u16(out, node.0);
-                    wire::u64(out, *incarnation);
-                    wire::u8(out, u8::from(*without_log));
-                }
+                encode_expelled(expelled, out);
+            }
+            Decree::Rewind { expelled } => {
+                wire::u8(out, 4);
+                encode_expelled(expelled, out);
             }
         }
     }
@@ -200,14 +210,27 @@ impl Decree {
             3 => {
                 let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
                 let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                let expelled = (0..bytes.count(11)?).map(|_| {
-                    let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
-                    Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
-                });
-                let expelled = expelled.collect::<Option<Vec<_>>>()?;
-                Decree::Seat { partition, term, end, first, expelled }
+                Decree::Seat { partition, term, end, first, expelled: decode_expelled(bytes)? }
             }
+            4 => Decree::Rewind { expelled: decode_expelled(bytes)? },
             _ => return None,
         })
     }
+}
+
+fn encode_expelled(expelled: &[(NodeId, Expulsion)], out: &mut Vec<u8>) {
+    wire::u32(out, expelled.len() as u32);
+    for (node, Expulsion { incarnation, without_log }) in expelled {
+        wire::u16(out, node.0);
+        wire::u64(out, *incarnation);
+        wire::u8(out, u8::from(*without_log));
+    }
+}
+
+fn decode_expelled(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Expulsion)>> {
+    let one = |bytes: &mut Reader<'_>| {
+        let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
+        Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
+    };
+    (0..bytes.count(11)?).map(|_| one(bytes)).collect()
 }

@@ -579,7 +579,9 @@ impl<X: Letter> Courier<X> {
             return out.halt(format!("node {} asks for a journal, and is no twin", twin.0));
         }
         self.counts.served += 1;
-        let piece = match &mut self.journal {
+        // Of one that lacks something itself, a twin would get what it has sent, and the other way round, for ever.
+        let journal = self.journal.as_mut().filter(|_| self.lack.up_to() == Epoch(0));
+        let piece = match journal {
             Some(journal) => journal.read(twin, wanted, self.settings.piece, out),
             None => {
                 let (from, _) = wanted;
@@ -763,6 +765,7 @@ impl<X: Letter> Role for Courier<X> {
                 }
                 Message::Post(post) => self.admit(from.node, post, out),
                 Message::Sequencing(Sequencing::Seats { seats, .. }) => {
+                    out.send(from, Sequencing::Lacks(self.lack.up_to()));
                     let released = self.gate.as_mut().map(|gate| gate.told(seats)).unwrap_or_default();
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
