@@ -444,12 +444,16 @@ impl Gateway {
             let ticket = submitted.tickets.get_mut(outcome.index as usize);
             let Some(ticket) = ticket.and_then(|waiter| waiter.ticket.take()) else { continue };
             submitted.left -= 1;
+            // One sequencer has turned it away, and another may have it still.
+            let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
+            let is_elsewhere = is_turned_away && !submitted.formerly.is_empty();
+            let status = if is_elsewhere { OutcomeStatus::Unknown } else { outcome.status };
             let reply = batch.reply(outcome);
             let dependent = match self.dependents.is_empty() {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let finished = Finished { ticket, status: outcome.status, gsn: outcome.gsn, reply, restarts: 0 };
+            let finished = Finished { ticket, status, gsn: outcome.gsn, reply, restarts: 0 };
             match dependent {
                 None => {
                     self.outstanding -= 1;

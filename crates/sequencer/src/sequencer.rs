@@ -346,7 +346,8 @@ impl<X> Sequencer<X> {
     fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let is_awaited = self.reached > self.epoch;
         let may_close = self.may_close();
-        if !may_close && !(is_awaited && self.has_turn()) {
+        let must_seal = is_awaited && self.has_turn();
+        if !may_close && !must_seal {
             return;
         }
         let too_soon = self.too_soon(now);
@@ -402,7 +403,7 @@ impl<X> Sequencer<X> {
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
             let is_known = self.twins.as_ref().is_some_and(|twins| twins.sealed.is_known(&chunk));
-            if self.full && !is_known && self.turn_away(&chunk, |_| true, out) {
+            if self.full && self.turn_away(&chunk, out) {
                 continue;
             }
             for txn in chunk.txns() {
@@ -618,7 +619,10 @@ impl<X> Sequencer<X> {
         }
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
-        reads.chunks.retain(|placed| !self.turn_away(&placed.chunk, |txn| !placed.is_skipped(txn.index), out));
+        let away = batch.chunks.iter().filter(|placed| self.turn_away(&placed.chunk, out));
+        let away: BTreeSet<_> = away.map(|placed| (placed.chunk.gateway, placed.chunk.number)).collect();
+        reads.chunks.retain(|placed| !away.contains(&(placed.chunk.gateway, placed.chunk.number)));
+        reads.lookups.retain(|lookup| !away.contains(&(lookup.gateway, lookup.chunk)));
         for placed in &mut reads.chunks {
             let chunk = placed.chunk.clone();
             let already = std::mem::take(&mut placed.skipped);
@@ -643,17 +647,13 @@ impl<X> Sequencer<X> {
 
     /// Where others might still take a chunk, one that writes is turned away as a whole if its writes cannot be taken: no
     /// part of it may go on its way again. Says whether it was.
-    fn turn_away(
-        &mut self,
-        chunk: &Chunk,
-        which: impl Fn(&Txn) -> bool,
-        out: &mut Outbox<Message<X>>,
-    ) -> bool {
-        if self.twins.is_none() || !chunk.txns().iter().any(|txn| txn.logged) {
+    fn turn_away(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) -> bool {
+        let is_known = |twins: &Twins| twins.sealed.is_known(chunk);
+        if self.twins.as_ref().is_none_or(is_known) || !chunk.txns().iter().any(|txn| txn.logged) {
             return false;
         }
         self.counts.refused += chunk.txns().len() as u64;
-        self.answer_all(chunk, OutcomeStatus::Refused, which, out);
+        self.answer_all(chunk, OutcomeStatus::Refused, |_| true, out);
         self.twins.iter_mut().for_each(|twins| twins.turn_away(chunk));
         true
     }

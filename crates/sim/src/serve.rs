@@ -213,6 +213,16 @@ impl<S: System> Simulator<'_, S> {
     }
 
     pub(crate) fn take_outcomes(&mut self, number: usize, answerer: (NodeId, u32), batch: &OutcomeBatch) {
+        for outcome in &batch.outcomes {
+            let (from, chunk, index) = (answerer.0.0, outcome.chunk.0, outcome.index);
+            self.trace.note(
+                self.now,
+                format_args!(
+                    "outcome at door {number} from node {from}: chunk {chunk} index {index} {:?}",
+                    outcome.status
+                ),
+            );
+        }
         for Answered { waiter, status, gsn, reply } in self.doors[number].take_outcomes(batch) {
             self.answer(waiter, answerer, status, gsn, &reply);
         }
