@@ -2,7 +2,9 @@
 //!
 //! Those that are too short for a file of their own are golden transcripts in `src/calvin/scripts`, run below by number.
 //! What real processes and the simulator show besides is in the last column: `e2e` is `crates/ordain/tests/e2e`, `sim`
-//! the seeds in `crates/ordain/src/sim.rs`.
+//! the seeds in `crates/ordain/src/sim.rs`. What only asynchronous replication can come to is tested where that is: `council` is
+//! `crates/sequencer/src/council/tests.rs`, `log` the folder `crates/sequencer/src/input_log/tests`, and `sim async` what
+//! `ordain sim --replication async` runs, whole clusters in which masters die.
 //!
 //! | scenario | on one node | over partitions, on twins | besides |
 //! |---|---|---|---|
@@ -17,14 +19,14 @@
 //! | 9 a request twice | transcripts | | e2e `retries`, and `faults`: sessions that turn to other nodes |
 //! | 10 a reconnaissance that is stale twice | transcript | | sim |
 //! | 11 a crash between sync and dispatch | transcript | | e2e `kill`, `faults` |
-//! | 11 its second half | | missing: only asynchronous shipping, which is not built, can lose what was dispatched | |
+//! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `council`: `what_only_the_dead_node_knew…`, `evidence_of_what_nobody_knows…` | sim async |
 //! | 12 killed amid a hundred | | `partitions`, from log and journal | e2e `faults` |
-//! | 12 from a checkpoint | | missing: there are no checkpoints yet | |
+//! | 12 from a checkpoint | | absent: there are no checkpoints | |
 //! | 13 two nodes die together | | `partitions`, from logs and journals, not from a common checkpoint | e2e `faults`: all three |
-//! | 14 a record comes and goes around a checkpoint | | missing: there are no checkpoints yet | |
-//! | 15 an old master comes back | | missing as it stands: only asynchronous shipping executes before it is agreed | of a leader that comes back: e2e `faults`, sim |
+//! | 14 a record comes and goes around a checkpoint | | absent: there are no checkpoints | |
+//! | 15 an old master comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `council`: decrees | sim async; of a leader that comes back: e2e `faults`, sim |
 //! | 16 a hot key | below | | |
-//! | 17 the partition map changes | | `couriers`: a batch of another layout is refused; a layout is fixed while a cluster runs | |
+//! | 17 the partition map changes | | absent: a layout is fixed while a cluster runs; `couriers`: a batch of another one is refused | |
 //! | 18 another digest on one replica | transcript (between shards) | `twins` | sim: `a_replica_that_diverges_takes_itself_out` |
 
 use ordain_model::args::encode;
