@@ -18,6 +18,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use ordain_role::NodeId;
 use ordain_runtime::{Handle, NetStatus, PeerStatus, Reach};
+use ordain_sequencer::CouncilSettings;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -44,6 +45,8 @@ pub struct About {
     pub password: Option<String>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
+    /// How often it has started over.
+    pub started_over: u32,
     /// Its links to other nodes.
     pub links: NetStatus,
 }
@@ -263,6 +266,18 @@ impl Command {
             let role = if alone { "single" } else { "leader" };
             return Command { role, leader: Some(own), term: None };
         }
+        if replication == Replication::Async {
+            let is = |name| Observed::max(samples, name) > 0.0;
+            let is_master = is("ordain_ship_is_master");
+            // Until the council has heard of this node it knows no more than who was master when all began.
+            let is_known = is("ordain_council_has_arrived") && !is("ordain_council_is_fenced");
+            let known = is_known.then(|| Observed::max(samples, "ordain_council_master") as u16);
+            return Command {
+                role: if is_master { "master" } else { "slave" },
+                leader: if is_master { Some(own) } else { known },
+                term: Some(Observed::max(samples, "ordain_council_term") as u64),
+            };
+        }
         let is_leader = Observed::max(samples, "ordain_group_is_leader") > 0.0;
         // Below zero: none is known.
         let known = samples.get("ordain_group_leader").and_then(|all| all.first()).map(|sample| sample.value);
@@ -280,9 +295,17 @@ fn obstacles(about: &About, samples: &Samples, command: &Command, links: &[PeerS
     let Some(place) = &about.cluster else { return Vec::new() };
     let grid = place.cluster.topology();
     let mut found = Vec::new();
+    let is_async = place.cluster.replication == Replication::Async;
     if command.leader.is_none() {
-        found.push(format!("partition {} has no leader that this node knows", place.partition()));
+        let partition = place.partition();
+        found.push(match is_async {
+            true => {
+                format!("partition {partition} has no master that this node knows: one is being agreed on")
+            }
+            false => format!("partition {partition} has no leader that this node knows"),
+        });
     }
+    found.extend(is_async.then(|| council_is_gone(about, links)).flatten());
     found.extend(shortfalls(place, samples));
     for link in links {
         let what = match link.reach {
@@ -298,6 +321,23 @@ fn obstacles(about: &About, samples: &Samples, command: &Command, links: &[PeerS
     found
 }
 
+/// That so many members of the council are missing that nobody can be made master, and no master may go on.
+fn council_is_gone(about: &About, links: &[PeerStatus]) -> Option<String> {
+    let members = CouncilSettings::members(&about.cluster.as_ref()?.cluster.topology());
+    let is_missing =
+        |node: &NodeId| links.iter().any(|link| link.node == *node && link.reach != Reach::Connected);
+    let missing: Vec<NodeId> = members.iter().copied().filter(is_missing).collect();
+    let list = |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
+    (2 * missing.len() > members.len()).then(|| {
+        format!(
+            "of the council (nodes {}), which says who is master, nodes {} are not reached, and two must be there: \
+             start them",
+            list(&members),
+            list(&missing)
+        )
+    })
+}
+
 /// Whether a node has yet to be let into its group: it may answer, but its partition does not count on it, so that no
 /// other node should be stopped.
 fn is_joining(samples: &Samples) -> bool {
@@ -310,10 +350,11 @@ const JOINING: &str = "this node is joining and not let in yet";
 fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
     let mut found = Vec::new();
     if Observed::max(samples, "ordain_group_unfounded") > 0.0 {
-        let partition = place.partition();
-        found.push(format!(
-            "the nodes of partition {partition} have not all met yet, which they must once: start them"
-        ));
+        let who = match place.cluster.replication {
+            Replication::Async => "the council".to_owned(),
+            Replication::None | Replication::Sync => format!("partition {}", place.partition()),
+        };
+        found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
     found.extend(is_joining(samples).then(|| JOINING.to_owned()));
     let lacking = Observed::max(samples, "ordain_courier_lacking_epoch");
@@ -389,6 +430,9 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "applied_epoch": applied as u64,
         "durable_epoch": Observed::max(&samples, "ordain_log_durable_epoch") as u64,
         "lag": (epoch - applied).max(0.0) as u64,
+        "behind_epochs": Observed::max(&samples, "ordain_ship_behind_epochs") as u64,
+        "behind_bytes": Observed::max(&samples, "ordain_ship_behind_bytes") as u64,
+        "started_over": about.started_over,
         "members": place.map(members).unwrap_or_default(),
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
         "digest": digest,
@@ -498,12 +542,17 @@ mod tests {
 
     /// Node 2 of a cluster of two partitions and two replicas.
     fn about(replicas: u16) -> About {
+        about_with(replicas, "")
+    }
+
+    /// The same, with a line of the cluster's file.
+    fn about_with(replicas: u16, line: &str) -> About {
         let node = |id: usize| {
             let at = |kind: usize| format!("\"127.0.0.1:{}\"", 7000 + kind * 100 + id);
             format!("[[node]]\nid = {id}\ncluster = {}\nresp = {}\nadmin = {}\n", at(0), at(1), at(2))
         };
         let nodes: String = (0..2 * usize::from(replicas)).map(node).collect();
-        let head = format!("cluster = \"c\"\npartitions = 2\nreplicas = {replicas}\nthreads = 1\n");
+        let head = format!("cluster = \"c\"\npartitions = 2\nreplicas = {replicas}\nthreads = 1\n{line}\n");
         let file = ClusterFile::parse(&format!("{head}{nodes}")).unwrap();
         let id = 2 * (replicas - 1);
         About {
@@ -512,6 +561,7 @@ mod tests {
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             password: None,
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
+            started_over: 0,
             links: NetStatus::default(),
         }
     }
@@ -549,6 +599,37 @@ mod tests {
         assert_eq!(Command::of(&about(1), &samples(&[])).role, "leader");
         let alone = About { cluster: None, ..about(1) };
         assert_eq!(Command::of(&alone, &samples(&[])).role, "single");
+    }
+
+    #[test]
+    fn a_slave_knows_its_master_once_the_council_knows_of_it() {
+        let twin = about_with(2, "replication = \"async\"");
+        let of = |numbers: &[(&'static str, f64)]| Command::of(&twin, &samples(numbers));
+        let seat = [("ordain_council_term", 3.0), ("ordain_council_master", 0.0)];
+        let arrived = [&seat[..], &[("ordain_council_has_arrived", 1.0)]].concat();
+        assert_eq!(of(&seat), Command { role: "slave", leader: None, term: Some(3) });
+        assert_eq!(of(&arrived), Command { role: "slave", leader: Some(0), term: Some(3) });
+        let fenced = [&arrived[..], &[("ordain_council_is_fenced", 1.0)]].concat();
+        assert_eq!(of(&fenced).leader, None);
+        let master = [&arrived[..], &[("ordain_ship_is_master", 1.0)]].concat();
+        assert_eq!(of(&master), Command { role: "master", leader: Some(2), term: Some(3) });
+    }
+
+    #[test]
+    fn a_council_of_which_two_are_gone_is_in_the_way() {
+        let twin = about_with(2, "replication = \"async\"");
+        let command = Command { role: "slave", leader: None, term: Some(1) };
+        // The council: nodes 0, 2 and 1.
+        let found = |links: &[PeerStatus]| obstacles(&twin, &samples(&[]), &command, links).join("; ");
+        let said = found(&[link(0, Reach::Lost), link(1, Reach::Lost), link(3, Reach::Connected)]);
+        for words in ["partition 0 has no master", "(nodes 0, 2, 1)", "nodes 0, 1 are not reached"] {
+            assert!(said.contains(words), "'{words}' is not in: {said}");
+        }
+        let one = found(&[link(0, Reach::Connected), link(1, Reach::Lost), link(3, Reach::Lost)]);
+        assert!(!one.contains("council"), "{one}");
+        let unfounded =
+            shortfalls(twin.cluster.as_ref().unwrap(), &samples(&[("ordain_group_unfounded", 1.0)]));
+        assert!(unfounded[0].starts_with("the nodes of the council have not all met"), "{unfounded:?}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ use crate::engine::{Engine, EngineError};
 
 /// The most replicas: a group of more gains no safety that anybody needs, and each of them must hear of every write.
 pub const MAX_REPLICAS: u16 = 9;
+/// How many nodes the council has that says who is master, where input is replicated asynchronously.
+const COUNCIL: u32 = 3;
 /// The shortest secret, bytes: what is shorter can be guessed.
 const SECRET_MIN: usize = 16;
 /// The longest name of a cluster.
@@ -48,6 +50,17 @@ impl Replication {
             Replication::None => "none",
             Replication::Async => "async",
             Replication::Sync => "sync",
+        }
+    }
+
+    /// Checks that nodes that keep this can replicate their input like that.
+    ///
+    /// # Errors
+    /// [`ClusterError::ForgetfulMaster`].
+    pub fn check(self, keep: Keep) -> Result<(), ClusterError> {
+        match (self, keep) {
+            (Replication::Async, Keep::Late | Keep::Nothing) => Err(ClusterError::ForgetfulMaster),
+            _ => Ok(()),
         }
     }
 }
@@ -194,7 +207,7 @@ pub enum ClusterError {
     /// Nodes that forget what others count on.
     #[error(
         "ephemeral = true with {0} replicas: a node that is started again would have forgotten what its twins count on: \
-         choose durability = \"none\", or replicas = 1"
+         choose durability = \"none\" (not with replication = \"async\"), or replicas = 1"
     )]
     Forgetful(u16),
     /// Replicas that would never hear of anything.
@@ -203,9 +216,24 @@ pub enum ClusterError {
          replicas = 1"
     )]
     Unreplicated(u16),
-    /// Not there yet.
-    #[error("replication = \"async\" is not built yet: choose \"sync\", or \"none\" with replicas = 1")]
-    Async,
+    /// Nobody to replicate to.
+    #[error(
+        "replication = \"async\" with one replica: there is nobody to send anything to: choose \"none\", or replicas = 2"
+    )]
+    Lonely,
+    /// Too few nodes to tell who is master.
+    #[error(
+        "replication = \"async\" with {0} nodes: which node is master is agreed on by a council of three, so that two can tell \
+         when the third is gone: choose more replicas or partitions (three nodes in all), or \"sync\""
+    )]
+    Council(u32),
+    /// Masters that forget what they have sealed.
+    #[error(
+        "replication = \"async\" and a node that writes after it has answered, or not at all: a master that is started again \
+         would have forgotten what it has sent to others, and would seal something else in its place: choose durability = \
+         \"fsync\" or \"os\""
+    )]
+    ForgetfulMaster,
     /// A node outside the grid.
     #[error(
         "[[node]] id = {id}: {partitions} partitions times {replicas} replicas make nodes 0 to {last}: number the \
@@ -352,7 +380,12 @@ impl ClusterFile {
             (None, 1) => Ok(Replication::None),
             (None, _) => Ok(Replication::Sync),
             (Some(Replication::None), 2..) => Err(ClusterError::Unreplicated(self.replicas)),
-            (Some(Replication::Async), _) => Err(ClusterError::Async),
+            (Some(Replication::Async), 1) => Err(ClusterError::Lonely),
+            (Some(Replication::Async), replicas)
+                if u32::from(replicas) * u32::from(self.partitions) < COUNCIL =>
+            {
+                Err(ClusterError::Council(u32::from(replicas) * u32::from(self.partitions)))
+            }
             (Some(chosen), _) => Ok(chosen),
         }
     }
@@ -503,6 +536,7 @@ impl ClusterConfig {
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let keep = file.keep()?;
+        replication.check(keep)?;
         let members = file.members()?;
         let secret = file.secret()?;
         if secret.reveal().is_empty()
@@ -695,9 +729,24 @@ mod tests {
     #[test]
     fn replicas_need_replication() {
         refused(&file(1, 3, "replication = \"none\""), &["3 replicas", "sync"]);
-        refused(&file(1, 3, "replication = \"async\""), &["not built yet", "sync"]);
+        refused(&file(1, 1, "replication = \"async\""), &["async", "one replica", "replicas = 2"]);
+        refused(&file(1, 2, "replication = \"async\""), &["2 nodes", "council of three", "sync"]);
         refused(&file(1, 1, "replication = \"raft\""), &["raft", "sync"]);
         assert_eq!(check(&file(1, 1, "replication = \"sync\"")).unwrap().replication, Replication::Sync);
+    }
+
+    #[test]
+    fn a_master_keeps_what_it_has_sealed() {
+        let of = |more: &str| file(2, 2, &format!("replication = \"async\"\n{more}"));
+        for kept in ["", "durability = \"fsync\"", "durability = \"os\""] {
+            assert_eq!(check(&of(kept)).unwrap().replication, Replication::Async, "{kept}");
+        }
+        assert!(check(&file(1, 3, "replication = \"async\"")).is_ok());
+        refused(&of("durability = \"none\""), &["forgotten", "\"fsync\" or \"os\""]);
+        refused(&of("ephemeral = true"), &["ephemeral", "forgotten"]);
+        assert!(
+            Replication::Async.check(Keep::Nothing).is_err() && Replication::Sync.check(Keep::Late).is_ok()
+        );
     }
 
     #[test]

@@ -6,11 +6,16 @@
 //! A node that has lost its directory must not come back as who it was: its twins count on what it has acknowledged, and
 //! on its votes. It *joins* with an empty directory, in a new generation that is written down there; so it is another
 //! member of its group than the lost one.
+//!
+//! A node whose master was succeeded without it may have executed what is lost: it *starts over*, as another incarnation,
+//! without some of what its directory holds. That it does, and without what, is written down here before anything is
+//! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use ordain_role::StartOver;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Membership;
@@ -48,8 +53,21 @@ pub struct Identity {
     /// In which generation the node is: 0 since the cluster began, or when it joined in place of one that was lost.
     #[serde(default)]
     pub generation: u32,
+    /// How often it has started over in that generation.
+    #[serde(default)]
+    pub started_over: u32,
+    /// It is about to start over: what of the directory is to be removed before anything of it is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_over: Option<Without>,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
+}
+
+/// What a node that starts over does without, besides what came in from other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Without {
+    /// Its log too.
+    pub without_log: bool,
 }
 
 /// The part of an identity that is always first to be read: another format may have no more in common.
@@ -204,6 +222,8 @@ impl Identity {
             starts: vec![0],
             threads,
             generation: 0,
+            started_over: 0,
+            starts_over: None,
             has_log: false,
         };
         let Some(place) = place else { return alone };
@@ -268,6 +288,38 @@ impl Identity {
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
+    /// Notes that the node starts over: from now on it is another incarnation, and what it does without is void.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`]; nothing is changed then.
+    pub fn note_start_over(&mut self, directory: &Path, how: StartOver) -> Result<(), IdentityError> {
+        // Of a former time that has not been carried out nothing is forgotten.
+        let without_log = how.without_log || self.starts_over.is_some_and(|former| former.without_log);
+        let noted = Identity {
+            started_over: self.started_over + 1,
+            starts_over: Some(Without { without_log }),
+            has_log: self.has_log && !without_log,
+            ..self.clone()
+        };
+        noted.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })?;
+        *self = noted;
+        Ok(())
+    }
+
+    /// What is to be removed before anything of the directory is used.
+    pub fn pending(&self) -> Option<StartOver> {
+        self.starts_over.map(|Without { without_log }| StartOver { without_log })
+    }
+
+    /// Notes that it has been.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn note_removed(&mut self, directory: &Path) -> Result<(), IdentityError> {
+        self.starts_over = None;
+        self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
+    }
+
     /// Written aside and renamed, so that a crash leaves either the old content or the new.
     fn write(&self, directory: &Path) -> std::io::Result<()> {
         let aside = directory.join("ordain.json.new");
@@ -287,6 +339,9 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_role::{Directory, DiskOp};
+    use ordain_runtime::FsDirectory;
+
     use crate::cluster::{ClusterConfig, ClusterFile};
 
     /// Node `node` of a cluster of two partitions and two replicas.
@@ -383,6 +438,87 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap().replace("\"generation\": 77,", "");
         fs::write(&path, text).unwrap();
         assert_eq!(open(dir.path(), Some(&mine)).unwrap().generation, 0);
+    }
+
+    /// A directory with a log and what came in from others; and what its files are.
+    fn filled() -> (tempfile::TempDir, impl Fn(&Path) -> Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["log-1.seg", "log-2.seg", "inbox-1.seg", "council-log-1.seg"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        let names = |path: &Path| {
+            let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+            names.retain(|name| name.ends_with(".seg"));
+            names.sort();
+            names
+        };
+        (dir, names)
+    }
+
+    /// What a start does before it uses anything of a directory; it may die after the removal of so many files.
+    fn begin(path: &Path, mine: &Membership, dies_after: Option<usize>) -> Identity {
+        let mut identity = open(path, Some(mine)).unwrap();
+        let Some(how) = identity.pending() else { return identity };
+        let mut files = FsDirectory::open(path).unwrap();
+        if let Some(count) = dies_after {
+            let is_in_vain =
+                |name: &str| name.starts_with("inbox-") || (how.without_log && name.starts_with("log-"));
+            let names =
+                files.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| is_in_vain(name));
+            for file in names.take(count) {
+                files.apply(&DiskOp::Remove { file }).unwrap();
+            }
+            return identity;
+        }
+        crate::assembly::start_over(&mut files, how).unwrap();
+        identity.note_removed(path).unwrap();
+        identity
+    }
+
+    #[test]
+    fn a_start_over_is_carried_out_whenever_the_node_dies() {
+        let mine = place(3, |_| ());
+        for without_log in [false, true] {
+            for deaths in [&[][..], &[0], &[1], &[2], &[3], &[0, 1, 1, 3]] {
+                let (dir, names) = filled();
+                let mut identity = open(dir.path(), Some(&mine)).unwrap();
+                identity.note_log(dir.path()).unwrap();
+                identity.note_start_over(dir.path(), StartOver { without_log }).unwrap();
+                for count in deaths {
+                    let died = begin(dir.path(), &mine, Some(*count));
+                    assert_eq!((died.started_over, died.has_log), (1, !without_log));
+                    assert_eq!(died.pending(), Some(StartOver { without_log }), "it goes on with it");
+                }
+                let begun = begin(dir.path(), &mine, None);
+                let kept: &[&str] = if without_log { &[] } else { &["log-1.seg", "log-2.seg"] };
+                assert_eq!(names(dir.path()), [&["council-log-1.seg"], kept].concat());
+                assert_eq!((begun.started_over, begun.has_log, begun.pending()), (1, !without_log, None));
+                // What it has got since then stays.
+                fs::write(dir.path().join("inbox-9.seg"), "new").unwrap();
+                assert_eq!(begin(dir.path(), &mine, None), begun);
+                assert!(names(dir.path()).contains(&"inbox-9.seg".to_owned()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_starts_over_again_forgets_nothing_of_the_first_time() {
+        let mine = place(1, |_| ());
+        let (dir, names) = filled();
+        let mut identity = open(dir.path(), Some(&mine)).unwrap();
+        identity.note_log(dir.path()).unwrap();
+        identity.note_start_over(dir.path(), StartOver { without_log: true }).unwrap();
+        identity.note_start_over(dir.path(), StartOver { without_log: false }).unwrap();
+        let begun = begin(dir.path(), &mine, None);
+        assert_eq!((begun.started_over, begun.has_log), (2, false));
+        assert_eq!(names(dir.path()), ["council-log-1.seg"]);
+        // What was written before nodes could start over is of one that has not.
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap().replace("\"started_over\": 2,", "");
+        fs::write(&path, text).unwrap();
+        let former = open(dir.path(), Some(&mine)).unwrap();
+        assert_eq!((former.started_over, former.pending()), (0, None));
     }
 
     #[test]

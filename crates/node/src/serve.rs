@@ -11,7 +11,7 @@ use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Micros, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
-use ordain_role::{Address, Directory, NodeId, Topology};
+use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, Running,
     Runtime, StartError, Stopped,
@@ -19,8 +19,8 @@ use ordain_runtime::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::admin::Admin;
-use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places};
-use crate::cluster::Membership;
+use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places, start_over};
+use crate::cluster::{ClusterError, Membership, Replication};
 use crate::engine::Engine;
 use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
@@ -94,6 +94,17 @@ pub enum ServeError {
         /// What is wrong.
         source: ordain_log::LogError,
     },
+    /// It cannot keep so little in its cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// What is in the way of starting over cannot be removed.
+    #[error("data directory {}: cannot start over: {reason}: check its owner and the disk, and start again", path.display())]
+    StartOver {
+        /// The data directory.
+        path: PathBuf,
+        /// What the disk says.
+        reason: DiskError,
+    },
     /// There is nobody that it could get from what it has lost.
     #[error("--join: {0}")]
     Join(&'static str),
@@ -109,6 +120,29 @@ pub enum ServeError {
     /// The admin server does not start.
     #[error("cannot start the admin server: {0}")]
     Admin(std::io::Error),
+}
+
+/// Why a node ended other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// Something is wrong.
+    #[error(transparent)]
+    Stopped(Stopped),
+    /// Nothing is wrong, but what it has is not to be trusted. That is noted in its directory: the next start of the
+    /// process begins without it.
+    #[error("the node has to start over without {}: start it again", without(*.0))]
+    StartsOver(StartOver),
+    /// It was to start over, and that cannot be noted.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// What a node that starts over does without, in words.
+pub const fn without(how: StartOver) -> &'static str {
+    match how.without_log {
+        true => "its log and what came in from other partitions",
+        false => "what came in from other partitions",
+    }
 }
 
 /// A node that runs.
@@ -127,6 +161,8 @@ pub struct Node {
     /// How many transactions were replayed at start.
     pub replayed: u64,
     running: Running,
+    /// Who it is, and where that is written.
+    identity: Option<(Identity, PathBuf)>,
     _admin: Admin,
     _lock: Option<DirLock>,
 }
@@ -142,6 +178,9 @@ impl Node {
         }
         if !(1..=MAX_SHARDS).contains(&config.threads) {
             return Err(ServeError::Threads(config.threads));
+        }
+        if let Some(place) = &config.cluster {
+            place.cluster.replication.check(config.keep)?;
         }
         let joins = config.join.then(|| newcomer(config)).transpose()?;
         raise_open_files();
@@ -167,6 +206,16 @@ impl Node {
             )?),
             None => None,
         };
+        if let Some((identity, directory)) = identity.as_mut().zip(directory.as_mut())
+            && let Some(how) = identity.pending()
+        {
+            let times = identity.started_over;
+            tracing::warn!(times, "starting over without {}: the others have it", without(how));
+            start_over(directory, how)
+                .map_err(|reason| ServeError::StartOver { path: config.data_dir.clone(), reason })?;
+            identity.note_removed(&config.data_dir)?;
+        }
+        let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let topology = config
             .cluster
             .as_ref()
@@ -178,7 +227,10 @@ impl Node {
             keep: config.keep,
             identity: identity.as_ref().map(Identity::for_log).unwrap_or_default(),
             expect_log: identity.as_ref().is_some_and(|identity| identity.has_log),
+            replication: config.cluster.as_ref().map_or(Replication::None, |place| place.cluster.replication),
             generation: identity.as_ref().map_or(0, |identity| identity.generation),
+            started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
+            life,
             sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
             ..NodeSettings::default()
         };
@@ -194,28 +246,33 @@ impl Node {
         }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
 
-        let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
-        let Assembly { sequencer, log, courier, shards, .. } = assembly;
-        let mut head = Some((sequencer, log, courier));
+        let Assembly { sequencer, log, courier, council, council_log, shards, .. } = assembly;
+        let mut head = Some((sequencer, log, courier, council, council_log));
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
-            let edge = open_network(place, listener, config.threads, life, &registry)?;
+            let edge = open_network(place, listener, &settings, &registry)?;
             links = edge.status();
             network = Some(edge);
         }
         let is_member = network.is_some();
         for (i, shard) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
-            if let Some((sequencer, log, courier)) = head.take() {
+            if let Some((sequencer, log, courier, council, council_log)) = head.take() {
                 spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
                 if let Some(courier) = courier {
                     spec = spec.role(places::COURIER, courier);
+                }
+                if let Some(council) = council {
+                    spec = spec.role(places::COUNCIL, council);
+                }
+                if let Some(council_log) = council_log {
+                    spec = spec.role(places::COUNCIL_LOG, council_log);
                 }
             }
             let door = Door::new(
@@ -251,6 +308,7 @@ impl Node {
                 resp,
                 password: config.password.clone(),
                 cluster: config.cluster.clone(),
+                started_over: settings.started_over,
                 links,
             },
         )
@@ -265,6 +323,7 @@ impl Node {
             recovered,
             replayed,
             running,
+            identity: identity.map(|identity| (identity, config.data_dir.clone())),
             _admin: admin,
             _lock: lock,
         })
@@ -284,8 +343,18 @@ impl Node {
     ///
     /// # Errors
     /// Why it stopped, if nobody asked it to.
-    pub fn wait(self) -> Result<(), Stopped> {
-        self.running.wait()
+    pub fn wait(self) -> Result<(), Ended> {
+        match self.running.wait() {
+            Ok(()) => Ok(()),
+            Err(Stopped::StartsOver(how)) => {
+                // While the directory is still held.
+                if let Some((mut identity, directory)) = self.identity {
+                    identity.note_start_over(&directory, how)?;
+                }
+                Err(Ended::StartsOver(how))
+            }
+            Err(stopped) => Err(Ended::Stopped(stopped)),
+        }
     }
 }
 
@@ -320,18 +389,12 @@ const YEAR_2020: u64 = 1_577_836_800;
 fn open_network(
     place: &Membership,
     listener: TcpListener,
-    threads: usize,
-    life: u64,
+    settings: &NodeSettings,
     procedures: &Arc<Registry>,
 ) -> Result<Network<calvin::Message>, ServeError> {
     let cluster = &place.cluster;
-    let mut hears: Vec<u16> = (0..threads as u16).map(|i| places::GATEWAYS + i).collect();
-    if cluster.replicas > 1 {
-        hears.extend([places::SEQUENCER, places::LOG]);
-    }
-    if cluster.layout.partitions() > 1 {
-        hears.push(places::COURIER);
-    }
+    let mut hears: Vec<u16> = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i).collect();
+    hears.extend(settings.hears_of_peers());
     Network::new(NetConfig {
         me: Address { node: place.node, role: places::NETWORK },
         listener,
@@ -339,7 +402,7 @@ fn open_network(
         cluster: cluster.id.clone(),
         secret: cluster.secret.reveal().as_bytes().to_vec(),
         fingerprint: cluster.fingerprint(),
-        life: Life(life),
+        life: Life(settings.life),
         hears,
         delay: cluster.latency,
         procedures: procedures.clone(),

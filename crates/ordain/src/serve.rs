@@ -2,7 +2,11 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::Context;
@@ -11,7 +15,7 @@ use ordain_model::Micros;
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::engine::Engine;
-use ordain_node::serve::{Node, ServeConfig};
+use ordain_node::serve::{Ended, Node, ServeConfig, without};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -265,7 +269,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
     }
     println!("{}", node.ready_line());
 
-    let handle = node.handle();
+    let (handle, is_to_stop) = (node.handle(), Arc::new(AtomicBool::new(false)));
+    let asked = is_to_stop.clone();
     thread::Builder::new().name("ordain-signals".into()).spawn(move || {
         for (times, signal) in signals.forever().enumerate() {
             if times > 0 {
@@ -273,12 +278,40 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
                 std::process::exit(1);
             }
             tracing::info!(signal, "stopping: finishing what was begun");
+            asked.store(true, Ordering::Release);
             handle.stop();
         }
     })?;
-    node.wait()?;
+    match node.wait() {
+        // It is noted; whoever starts it next has it start over.
+        Err(Ended::StartsOver(_)) if is_to_stop.load(Ordering::Acquire) => {}
+        Err(Ended::StartsOver(how)) => {
+            tracing::warn!(
+                "this node was given up by the others, and may have what they have not: it starts over without {}",
+                without(how)
+            );
+            return Err(again());
+        }
+        ended => ended?,
+    }
     tracing::info!("stopped");
     Ok(true)
+}
+
+/// Has this process become the same program from its beginning, with the same arguments: whoever looks after it sees no
+/// end. Sockets and files close themselves. Comes back only with the reason why that did not go.
+fn again() -> anyhow::Error {
+    let start = || -> std::io::Error {
+        let program = match std::env::current_exe() {
+            Ok(program) => program,
+            Err(error) => return error,
+        };
+        // What it has joined as is written in its directory.
+        let words = std::env::args_os().skip(1).filter(|word| word != "--join");
+        Command::new(program).args(words).exec()
+    };
+    anyhow::Error::new(start())
+        .context("this node has to start over, and cannot start itself again: start it")
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use ordain_role::StartOver;
+
 use crate::lane::Party;
+use crate::running::Stopped;
 
 /// How far a node is. It only ever advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +26,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Control {
     phase: AtomicU8,
-    /// Why the node halts; the first reason stands.
-    halted: Mutex<Option<String>>,
+    /// Why the node ends by itself; the first reason stands.
+    ended: Mutex<Option<Stopped>>,
     /// Wakes whoever waits for the node not to run any more.
     ending: Condvar,
     /// Loops with edges that have not finished.
@@ -42,7 +45,7 @@ impl Control {
     pub(crate) fn new(loops: usize, parties: Vec<Arc<Party>>) -> Control {
         Control {
             phase: AtomicU8::new(Phase::Running as u8),
-            halted: Mutex::new(None),
+            ended: Mutex::new(None),
             ending: Condvar::new(),
             undrained: AtomicUsize::new(loops),
             unclosed: AtomicUsize::new(loops),
@@ -73,29 +76,35 @@ impl Control {
     /// Stops the node at once, for a reason.
     pub(crate) fn halt(&self, reason: String) {
         tracing::error!(%reason, "the node halts");
-        self.reason().get_or_insert(reason);
+        self.reason().get_or_insert(Stopped::Halted { reason });
+        self.advance(Phase::Stopping);
+    }
+
+    /// Stops the node at once, so that it starts over.
+    pub(crate) fn start_over(&self, how: StartOver) {
+        self.reason().get_or_insert(Stopped::StartsOver(how));
         self.advance(Phase::Stopping);
     }
 
     /// Waits until the node is asked to stop, or halts.
     pub(crate) fn await_end(&self) {
-        let runs = |_: &mut Option<String>| self.phase() == Phase::Running;
+        let runs = |_: &mut Option<Stopped>| self.phase() == Phase::Running;
         drop(self.ending.wait_while(self.reason(), runs).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Why the node halted, if it did.
-    pub(crate) fn halt_reason(&self) -> Option<String> {
+    /// Why the node has ended by itself, if it has.
+    pub(crate) fn ended(&self) -> Option<Stopped> {
         self.reason().clone()
     }
 
-    /// Whether the node has halted.
+    /// Whether the node has halted, or starts over.
     pub(crate) fn is_halted(&self) -> bool {
         self.phase() == Phase::Stopping && self.reason().is_some()
     }
 
-    fn reason(&self) -> MutexGuard<'_, Option<String>> {
+    fn reason(&self) -> MutexGuard<'_, Option<Stopped>> {
         // Nobody panics while holding it; if someone did, the reason would be as good as it was.
-        self.halted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A loop's edges have finished. When all have, the roles are told that the node stops.

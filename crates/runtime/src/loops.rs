@@ -153,7 +153,7 @@ pub(crate) struct Effects<M> {
     pub(crate) unanswered: usize,
     /// Messages sent to other loops.
     pub(crate) sent: u64,
-    /// An actor of this loop has stopped the node: nothing is handled any more.
+    /// An actor of this loop has stopped the node, or has it start over: nothing is handled any more.
     pub(crate) halted: bool,
 }
 
@@ -162,6 +162,10 @@ impl<M> Effects<M> {
     fn carry_out(&mut self, seat: usize, actor: &Seat<M>, now: Now, out: &mut Outbox<M>) {
         if let Some(reason) = out.halt.take() {
             return self.halt(format!("{}: {reason}", actor.actor.name()));
+        }
+        if let Some(how) = out.start_over.take() {
+            self.halted = true;
+            return self.control.start_over(how);
         }
         let (from, sent) = (actor.address, self.sent);
         for (to, message) in out.sends.drain(..) {

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
-use ordain_role::{Address, NodeId, Role};
+use ordain_role::{Address, NodeId, Role, StartOver};
 
 use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
@@ -107,12 +107,18 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// Why a node ended other than by being asked to: an invariant is broken, or there was a panic.
+/// Why a node ended other than by being asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the node stopped: {reason}")]
-pub struct Stopped {
-    /// What was found.
-    pub reason: String,
+pub enum Stopped {
+    /// An invariant is broken, or there was a panic.
+    #[error("the node stopped: {reason}")]
+    Halted {
+        /// What was found.
+        reason: String,
+    },
+    /// Nothing is broken: a role wants the node to be started again without some of what it has on disk.
+    #[error("the node has to start over")]
+    StartsOver(StartOver),
 }
 
 /// How much longer than it may a thread takes to end that counts as one that hangs.
@@ -328,7 +334,7 @@ impl Running {
     /// Why it ended by itself.
     pub fn wait(mut self) -> Result<(), Stopped> {
         self.join();
-        self.control.halt_reason().map_or(Ok(()), |reason| Err(Stopped { reason }))
+        self.control.ended().map_or(Ok(()), Err)
     }
 
     /// Lets edges finish what was begun, tells the roles by [`ordain_role::Event::Stop`], completes the disk requests

@@ -17,9 +17,11 @@ use mio::{Interest, Registry};
 use ordain_model::Micros;
 use ordain_role::{
     Address, Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Role,
-    TimerId,
+    StartOver, TimerId,
 };
-use ordain_runtime::{Disk, Edge, FsDirectory, LoopSpec, Options, Runtime, StartError, Tokens, Turn};
+use ordain_runtime::{
+    Disk, Edge, FsDirectory, LoopSpec, Options, Runtime, StartError, Stopped, Tokens, Turn,
+};
 
 /// The messages of these tests: a number and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,6 +330,35 @@ fn what_was_asked_of_the_disk_is_done_before_a_stop_returns() {
     assert!(files.iter().all(|(_, len)| *len == 10));
 }
 
+/// Why a node has halted.
+fn reason(ended: Result<(), Stopped>) -> String {
+    match ended.unwrap_err() {
+        Stopped::Halted { reason } => reason,
+        Stopped::StartsOver(how) => panic!("it starts over: {how:?}"),
+    }
+}
+
+#[test]
+fn a_role_has_the_whole_node_start_over_and_says_how() {
+    for without_log in [false, true] {
+        let (said, heard) = channel();
+        let watcher = Acts(move |_, event, _: &mut Outbox<Msg>| {
+            if let Event::Stop = event {
+                said.send(()).unwrap();
+            }
+        });
+        let role = Acts(move |_, _, out: &mut Outbox<Msg>| {
+            out.send(at(1), Msg::Ping(1));
+            out.start_over(without_log);
+        });
+        let loops = vec![LoopSpec::new("a").role(1, watcher), LoopSpec::new("b").role(2, role)];
+        let (directory, ..) = watched();
+        let running = Runtime::start(options(), Some(Disk::new(directory)), loops).unwrap();
+        assert_eq!(running.wait().unwrap_err(), Stopped::StartsOver(StartOver { without_log }));
+        assert!(heard.recv().is_err(), "what it has is not to be trusted, so nothing is left in good order");
+    }
+}
+
 /// Runs one role beside others that do nothing, and says why the node stopped.
 fn stopped_by(act: impl FnMut(Now, Event<Msg>, &mut Outbox<Msg>) + Send + 'static) -> String {
     let loops = vec![
@@ -337,7 +368,7 @@ fn stopped_by(act: impl FnMut(Now, Event<Msg>, &mut Outbox<Msg>) + Send + 'stati
     ];
     let (directory, ..) = watched();
     let running = Runtime::start(options(), Some(Disk::new(directory)), loops).unwrap();
-    running.wait().unwrap_err().reason
+    reason(running.wait())
 }
 
 #[test]
@@ -380,7 +411,7 @@ fn a_panic_on_the_disk_thread_stops_the_whole_node() {
     let (done, _answers) = channel();
     let spec = LoopSpec::new("loop").role(1, writer(vec![request(1, [sync("x")])], done, drop));
     let running = Runtime::start(options(), Some(Disk::new(Panics)), vec![spec]).unwrap();
-    assert_eq!(running.wait().unwrap_err().reason, "the disk thread panicked: head crash");
+    assert_eq!(reason(running.wait()), "the disk thread panicked: head crash");
 }
 
 /// What was done on which thread: of a disk that takes no time.
@@ -513,7 +544,7 @@ fn roles_are_told_of_a_stop_after_the_edges_have_finished_and_never_if_the_node_
     let halts = Acts(|_, _, out: &mut Outbox<Msg>| out.halt("enough"));
     let loops = vec![LoopSpec::new("a").role(1, watcher), LoopSpec::new("b").role(2, halts)];
     let running = Runtime::start(options(), None, loops).unwrap();
-    assert_eq!(running.stop().unwrap_err().reason, "acts: enough");
+    assert_eq!(reason(running.stop()), "acts: enough");
     assert!(heard.recv().is_err(), "a node that halts is not in good order");
 }
 
@@ -561,7 +592,7 @@ fn a_panic_of_a_disk_on_the_loop_stops_the_whole_node_and_names_who_asked() {
     let spec = LoopSpec::new("loop").role(1, role);
     let disk = Disk::new(Crashes(Arc::default()));
     let running = Runtime::start(options(), Some(disk), vec![spec]).unwrap();
-    let reason = running.wait().unwrap_err().reason;
+    let reason = reason(running.wait());
     assert!(reason.starts_with("acts on loop loop panicked") && reason.contains("head crash"), "{reason}");
 }
 
@@ -809,7 +840,7 @@ fn an_edge_sends_nothing_once_the_node_has_halted() {
         Runtime::start(options(), None, vec![LoopSpec::new("a").role(ORACLE, oracle).edge(2, door)]).unwrap();
     let mut client = std::net::TcpStream::connect(bound.recv().unwrap()).unwrap();
     client.write_all(b"?").unwrap();
-    assert!(running.wait().unwrap_err().reason.contains("asked too much"));
+    assert!(reason(running.wait()).contains("asked too much"));
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"");
@@ -845,7 +876,7 @@ fn a_loop_that_hangs_is_named_and_left_behind() {
     });
     let loops = vec![LoopSpec::new("stuck").role(5, role), LoopSpec::new("b").role(ORACLE, echo())];
     let options = Options { drain: Duration::from_millis(30), ..options() };
-    let stopped = Runtime::start(options, None, loops).unwrap().stop().unwrap_err();
-    assert!(stopped.reason.contains("the thread stuck does not end"), "{stopped}");
+    let stopped = reason(Runtime::start(options, None, loops).unwrap().stop());
+    assert!(stopped.contains("the thread stuck does not end"), "{stopped}");
     drop(held);
 }

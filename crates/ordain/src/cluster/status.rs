@@ -5,6 +5,7 @@
 //! another have places in the one order of all transactions in that order. A node that is asked before and after all
 //! the others and says the same twice has seen no write between, and neither may the others have.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -51,7 +52,9 @@ struct Status {
     leader: Option<u16>,
     term: Option<u64>,
     epoch: u64,
+    applied_epoch: u64,
     lag: u64,
+    started_over: u32,
     digest: Option<String>,
     not_ready: Option<String>,
     members: Vec<Member>,
@@ -100,7 +103,9 @@ struct Line {
     leader: Option<u16>,
     term: Option<u64>,
     epoch: Option<u64>,
+    applied_epoch: Option<u64>,
     lag: Option<u64>,
+    started_over: Option<u32>,
     digest: Option<String>,
     links_up: usize,
     links: usize,
@@ -119,8 +124,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     let first = anyone(&candidates(args)?)?;
     let (lines, digests) = look(&first);
     let mut table = report::table(
-        &["node", "partition", "replica", "role", "epoch", "lag", "digest", "links", "state"],
-        9,
+        &["node", "partition", "replica", "role", "term", "epoch", "lag", "digest", "links", "state"],
+        10,
     );
     for line in &lines {
         table.add_row(line.cells());
@@ -236,7 +241,24 @@ fn look(first: &Status) -> (Vec<Line>, Digests) {
     }
     let (digests, still) = seen;
     let lines = members.iter().zip(asked).map(|(member, answer)| line(member, answer, still.as_deref()));
-    (lines.collect(), digests)
+    let mut lines: Vec<Line> = lines.collect();
+    compare_with_masters(&mut lines);
+    (lines, digests)
+}
+
+/// A slave does not know what its master has sealed and not sent yet: its lag is what it has not executed of that.
+fn compare_with_masters(lines: &mut [Line]) {
+    let is = |line: &Line, role| line.role.as_deref() == Some(role);
+    let masters: BTreeMap<u16, u64> = lines
+        .iter()
+        .filter(|line| is(line, "master"))
+        .filter_map(|line| Some((line.partition, line.epoch?)))
+        .collect();
+    for line in lines.iter_mut().filter(|line| is(line, "slave")) {
+        let sealed = masters.get(&line.partition).copied();
+        let behind = sealed.zip(line.applied_epoch).map(|(sealed, applied)| sealed.saturating_sub(applied));
+        line.lag = line.lag.max(behind);
+    }
 }
 
 fn ask_all(members: &[Member]) -> Vec<Result<Status, String>> {
@@ -260,7 +282,9 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         leader: None,
         term: None,
         epoch: None,
+        applied_epoch: None,
         lag: None,
+        started_over: None,
         digest: None,
         links_up: 0,
         links: 0,
@@ -287,7 +311,9 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         leader: status.leader,
         term: status.term,
         epoch: Some(status.epoch),
+        applied_epoch: Some(status.applied_epoch),
         lag: Some(status.lag),
+        started_over: Some(status.started_over),
         digest: status.digest,
         links_up: status.peers.iter().filter(|peer| peer.state == "connected").count(),
         links: status.peers.len(),
@@ -298,7 +324,7 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
 }
 
 impl Line {
-    fn cells(&self) -> [String; 9] {
+    fn cells(&self) -> [String; 10] {
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let state = match self.state {
             State::Ok => "ok",
@@ -312,6 +338,7 @@ impl Line {
             self.partition.to_string(),
             self.replica.to_string(),
             self.role.clone().unwrap_or_else(|| "-".to_owned()),
+            number(self.term),
             number(self.epoch),
             number(self.lag),
             self.digest.as_deref().map_or("-", |d| d.get(..12).unwrap_or(d)).to_owned(),
@@ -325,7 +352,7 @@ impl Line {
 fn unwell(lines: &[Line]) -> Option<String> {
     let of = |line: &Line| {
         let what = line.reason.as_deref().unwrap_or("no reason is known");
-        format!("node {} at {} is {}: {what}", line.node, line.admin, line.cells()[8])
+        format!("node {} at {} is {}: {what}", line.node, line.admin, line.cells()[9])
     };
     let all: Vec<String> = lines.iter().filter(|line| line.state != State::Ok).map(of).collect();
     (!all.is_empty()).then(|| all.join("; "))
@@ -413,6 +440,24 @@ mod tests {
         // A write between the two, and then no more.
         let settled = cluster(vec![stand_in(0, &["a", "b"]), stand_in(1, &["b"])]);
         assert_eq!(look(&settled).1, Digests::Equal);
+    }
+
+    #[test]
+    fn the_lag_of_a_slave_is_what_it_has_not_of_its_masters() {
+        let of = |node, partition, role: &str, epoch, applied_epoch| {
+            let role = role.to_owned();
+            let status = Status { role, epoch, applied_epoch, lag: 1, ..status(node, "a") };
+            line(&Member { partition, ..member(node) }, Ok(status), None)
+        };
+        let mut lines = [
+            of(0, 0, "master", 90, 89),
+            of(1, 1, "master", 70, 70),
+            of(2, 0, "slave", 81, 80),
+            of(3, 1, "slave", 75, 74),
+            of(4, 2, "slave", 9, 8),
+        ];
+        compare_with_masters(&mut lines);
+        assert_eq!(lines.map(|line| line.lag), [1, 1, 10, 1, 1].map(Some));
     }
 
     #[test]

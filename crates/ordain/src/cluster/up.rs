@@ -41,7 +41,7 @@ const TAIL: u64 = 4096;
 enum ReplicationName {
     /// There is one replica.
     None,
-    /// Not built yet.
+    /// A master has it, and sends it to the others after it has answered. Needs three nodes.
     Async,
     /// A majority has it before it takes effect.
     Sync,
