@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use ordain_model::Micros;
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
+use ordain_node::cluster::Replication;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
 
@@ -207,11 +208,12 @@ pub struct Terms {
     /// compared
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub(super) nodes: Vec<u16>,
-    /// How many replicas of every partition, each on a node of its own [default: 1, or 3 with --replication sync]
+    /// How many replicas of every partition, each on a node of its own [default: 1, or 3 with --replication sync or
+    /// async]
     #[arg(long)]
     pub(super) replicas: Option<u16>,
-    /// How input reaches the replicas: sync agrees on it before it is executed, none has one replica; several are
-    /// compared [default: none with one replica, else sync]
+    /// How input reaches the replicas: sync agrees on it before it is executed, async ships it afterwards, none has one
+    /// replica; several are compared [default: none with one replica, else sync]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) replication: Vec<ReplicationName>,
     /// One-way delay between nodes, microseconds
@@ -321,14 +323,23 @@ impl Terms {
         if let Some(nodes) = self.nodes.iter().find(|nodes| !(1..=MAX_SHARDS as u16).contains(*nodes)) {
             bail!("--nodes must be 1 to {MAX_SHARDS}, not {nodes}");
         }
-        if self.replication.contains(&ReplicationName::Async) {
-            bail!("--replication async is not built yet: choose sync, or none with one replica");
+        let is_async = self.replication.contains(&ReplicationName::Async);
+        let forgets =
+            |durability: &&Durability| matches!(durability, Durability::None | Durability::Ephemeral);
+        if let Some(durability) = self.durability.iter().find(forgets).filter(|_| is_async) {
+            bail!(
+                "--replication async with --durability {durability}: a master ships what it will not forget, or it would \
+                 seal something else in its place: say fsync or os"
+            );
         }
         match (self.replicas, &self.replication[..]) {
             (Some(replicas @ 2..), [ReplicationName::None]) => {
                 bail!(
                     "--replication none with --replicas {replicas}: nothing would ever reach the other replicas: say sync"
                 )
+            }
+            (Some(1), _) if is_async => {
+                bail!("--replication async with --replicas 1: there is nobody to ship to: say 3, or none")
             }
             (Some(1), given) if given.contains(&ReplicationName::Sync) => {
                 bail!("--replication sync with --replicas 1: there is nobody to agree with: say 3, or none")
@@ -366,21 +377,24 @@ impl Terms {
         /// The fewest of which one may be lost.
         const REPLICAS: u16 = 3;
         let given = self.replicas.unwrap_or(1);
-        let replicas: Vec<u16> = match &self.replication[..] {
-            [] => vec![given],
+        let several = self.replicas.unwrap_or(REPLICAS);
+        let modes: Vec<(Replication, u16)> = match &self.replication[..] {
+            [] if given == 1 => vec![(Replication::None, 1)],
+            [] => vec![(Replication::Sync, given)],
             modes => modes
                 .iter()
                 .map(|mode| match mode {
-                    ReplicationName::None => 1,
-                    _ => self.replicas.unwrap_or(REPLICAS),
+                    ReplicationName::None => (Replication::None, 1),
+                    ReplicationName::Async => (Replication::Async, several),
+                    ReplicationName::Sync => (Replication::Sync, several),
                 })
                 .collect(),
         };
         let delay = Delay::Even(Micros(self.latency_us));
         let mut grids = Vec::new();
         for &nodes in &self.nodes {
-            for &replicas in &replicas {
-                let grid = Grid { nodes, replicas, delay: delay.clone(), apart: false };
+            for &(replication, replicas) in &modes {
+                let grid = Grid { nodes, replicas, replication, delay: delay.clone(), apart: false };
                 // There is nothing between nodes of which there is one.
                 grids.push(if grid.all() == 1 { Grid::ALONE } else { grid });
             }

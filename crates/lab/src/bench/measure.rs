@@ -69,7 +69,7 @@ fn say_grid(grid: &Grid, setting: &mut Setting) {
     setting.nodes = grid.nodes;
     let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
     say("replicas", grid.replicas.into());
-    say("replication", if grid.replicas > 1 { "sync" } else { "none" }.into());
+    say("replication", grid.replication.name().into());
     say("apart", grid.apart.into());
     match &grid.delay {
         Delay::Even(delay) => say("latency_us", delay.0.into()),

@@ -48,7 +48,10 @@ impl fmt::Display for System {
                 match grid {
                     Grid { nodes: 1, replicas: 1, .. } => Ok(()),
                     Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
-                    Grid { nodes, replicas, .. } => write!(f, " on {nodes} nodes in {replicas} replicas"),
+                    Grid { nodes, replicas: 1, .. } => write!(f, " on {nodes} nodes"),
+                    Grid { nodes, replicas, replication, .. } => {
+                        write!(f, " on {nodes} nodes in {replicas} replicas, {}", replication.name())
+                    }
                 }
             }
             System::Served { engine, durability, form } => {

@@ -104,6 +104,24 @@ fn a_cluster_is_driven_on_every_node_and_compared_with_nodes_that_are_apart() {
 }
 
 #[test]
+fn what_is_shipped_is_driven_with_all_twins_in_sync_and_every_replica_comes_to_the_same() {
+    let line = "x --records-per-partition 300 --contention-index 0.1 --multi-partition 0.5 --nodes 2 --replication \
+                none,async,sync --clients 40 --txns 600 --durability os --no-ceiling";
+    let report = measured(&parse::<MicroKnobs>(line));
+    assert!(report.passed(), "{:?}", report.runs);
+    let modes: Vec<_> = report.runs.iter().map(|run| run.params["replication"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["none", "async", "sync"]);
+    let shipped = &report.runs[1];
+    assert_eq!((shipped.committed, &shipped.params["replicas"]), (600, &3.into()), "{shipped:?}");
+    for check in ["replicas_agree", "same_masters"] {
+        assert!(shipped.checks.contains_key(check), "{shipped:?}");
+    }
+    assert!(shipped.cpu_us_per_txn.contains_key("council"), "{shipped:?}");
+    // Both modes are compared with doing without.
+    assert_eq!(ratios::ratios(&report.runs).len(), 2);
+}
+
+#[test]
 fn what_goes_from_node_to_node_is_as_late_as_was_asked_for() {
     let line = "x --records 300 --ops-per-txn 2 --multi-partition 1 --nodes 2 --latency-us 20000 --clients 1 --txns 10 \
                 --durability ephemeral --no-ceiling";
@@ -201,7 +219,10 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
         ("x --nodes 65 --threads 2", "at most 128 shards"),
         ("x --nodes 64 --threads 2 --replicas 3", "384 event loops"),
         ("x --nodes 2 --replicas 10", "--replicas must be"),
-        ("x --nodes 2 --replication async", "async is not built yet"),
+        ("x --nodes 1 --replicas 2 --replication async", "async on 2 nodes: three of them"),
+        ("x --nodes 2 --replicas 1 --replication async", "nobody to ship to"),
+        ("x --nodes 2 --replication async --durability fsync,none", "async with --durability none"),
+        ("x --nodes 2 --replication none,async --durability ephemeral", "async with --durability ephemeral"),
         ("x --nodes 2 --replicas 3 --replication none", "nothing would ever reach"),
         ("x --nodes 2 --replicas 1 --replication sync", "nobody to agree with"),
         ("x --nodes 2 --partitions 3", "on two nodes: say a multiple of 2"),

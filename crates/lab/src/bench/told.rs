@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ordain_model::Datum;
+use ordain_node::cluster::Replication;
 use ordain_workload::{Counts, Finding, Workload};
 
 use super::{Point, System};
@@ -87,6 +88,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
     let workload = &*point.workload;
     let mut findings: Vec<Finding> = measured.seen.iter().flat_map(|seen| workload.check(seen)).collect();
     findings.extend(replicas_agree(point, &measured.audits));
+    findings.extend(same_masters(point, measured.deposed.as_deref()));
     let told = Told {
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
@@ -144,6 +146,15 @@ fn replicas_agree(point: &Point, audits: &[Vec<Vec<u8>>]) -> Option<Finding> {
     Some(Finding::new("replicas_agree", same, || {
         format!("the digests of the replicas: {}", digests.join(", "))
     }))
+}
+
+/// No master may have been given up in the middle: what was measured then is something else.
+fn same_masters(point: &Point, deposed: Option<&str>) -> Option<Finding> {
+    let System::Embedded { grid: Grid { replication: Replication::Async, .. }, .. } = &point.system else {
+        return None;
+    };
+    let told = || format!("in the end {}", deposed.unwrap_or_default());
+    Some(Finding::new("same_masters", deposed.is_none(), told))
 }
 
 /// The same of each node, if there are several: their sum is that of all, but for the disk threads.

@@ -10,6 +10,7 @@
 //! What is measured is what was answered while a loop was in the measuring stage, against the time and the
 //! processor time of that very loop between entering and leaving it.
 
+mod masters;
 mod population;
 mod remote;
 mod sites;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
 use ordain_node::assembly::{NodeSettings, places};
+use ordain_node::cluster::Replication;
 use ordain_role::{Address, Topology};
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Seen, Source, Workload};
@@ -96,6 +98,9 @@ pub struct Measured {
     pub audits: Vec<Vec<Vec<u8>>>,
     /// How many transactions were never answered.
     pub unanswered: u64,
+    /// What is wrong with the masters in the end, where input is replicated asynchronously: they are to be who they were,
+    /// with all their twins behind them.
+    pub deposed: Option<String>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
     /// Processor time of the process while measuring: the loops' and that of the disk threads.
@@ -305,6 +310,7 @@ impl Lead<'_> {
             self.hear("loading")?;
         }
         let load_seconds = begun.elapsed().as_secs_f64();
+        self.await_twins(&setup.grid, setup.patience)?;
         let cpu = match setup.length {
             Length::Time { warmup, measure } => {
                 self.stages.enter(Stage::WarmUp);
@@ -335,6 +341,7 @@ impl Lead<'_> {
             seen: vec![nothing; data],
             audits: vec![Vec::new(); data * copies],
             unanswered: 0,
+            deposed: None,
             loops: Vec::new(),
             process_cpu: cpu,
             peak_rss_bytes: 0,
@@ -362,11 +369,40 @@ impl Lead<'_> {
             }
             measured.audits[place.data * copies + usize::from(place.replica)] = answers;
         }
+        measured.deposed = self.lacking(&setup.grid);
         measured.peak_rss_bytes = host::peak_rss_bytes();
         // All are asked before any is waited for: what one still owes another is not waited for in vain.
         self.running.iter().for_each(|node| node.handle().stop());
         self.running.drain(..).try_for_each(Running::wait)?;
         Ok(measured)
+    }
+
+    /// Waits until all twins have what is loaded and are shipped everything at once: before that, what a transaction costs
+    /// is not what it will.
+    fn await_twins(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
+        /// What a loop shows of itself is not newer than this.
+        const LOOK_AGAIN: Duration = Duration::from_millis(20);
+        let begun = Instant::now();
+        while let Some(lacking) = self.lacking(grid) {
+            if begun.elapsed() > patience {
+                bail!("after {} s {lacking}", patience.as_secs());
+            }
+            self.let_run("waiting for the twins", Duration::ZERO, LOOK_AGAIN)?;
+        }
+        Ok(())
+    }
+
+    /// What a partition lacks of what it has to have where input is replicated asynchronously, if any does: its master in
+    /// the first replica, and all twins in sync.
+    fn lacking(&self, grid: &Grid) -> Option<String> {
+        if grid.replication != Replication::Async {
+            return None;
+        }
+        let firsts = self.running.iter().take(grid.nodes.into());
+        firsts.zip(0..).find_map(|(node, number): (_, u16)| {
+            let lacking = masters::lacking(&masters::gauges(&node.handle()), grid.replicas - 1)?;
+            Some(format!("node {number} {lacking}"))
+        })
     }
 
     /// Waits for the next population to say something.

@@ -15,7 +15,7 @@ use ordain_link::Life;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Layout, Micros, Registry};
 use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
-use ordain_node::cluster::MAX_REPLICAS;
+use ordain_node::cluster::{MAX_REPLICAS, Replication};
 use ordain_role::{Address, Directory, NodeId, ReplicaId, Topology};
 use ordain_runtime::{Disk, FsDirectory, LoopSpec, NetConfig, NetLimits, Network};
 
@@ -28,8 +28,10 @@ use crate::meter::{Meter, Metered};
 pub struct Grid {
     /// How many nodes a replica has, each with a partition; or how many there are, if they are apart.
     pub nodes: u16,
-    /// How many replicas agree on all input before it is executed.
+    /// How many replicas there are of every partition.
     pub replicas: u16,
+    /// How input reaches them.
+    pub replication: Replication,
     /// How long it takes from node to node, one way, beyond what it takes anyway.
     pub delay: Delay,
     /// They are nodes on their own, side by side, each with data of its own: what a cluster is compared with.
@@ -71,7 +73,13 @@ impl Delay {
 
 impl Grid {
     /// One node.
-    pub const ALONE: Grid = Grid { nodes: 1, replicas: 1, delay: Delay::Even(Micros(0)), apart: false };
+    pub const ALONE: Grid = Grid {
+        nodes: 1,
+        replicas: 1,
+        replication: Replication::None,
+        delay: Delay::Even(Micros(0)),
+        apart: false,
+    };
 
     /// Nodes that hold a partition each, with nothing between them.
     pub const fn of(nodes: u16) -> Grid {
@@ -92,6 +100,13 @@ impl Grid {
         const LOOPS_MAX: usize = 256;
         if !(1..=MAX_REPLICAS).contains(&self.replicas) {
             bail!("--replicas must be 1 to {MAX_REPLICAS}, not {}", self.replicas);
+        }
+        if self.replication == Replication::Async && self.all() < COUNCIL {
+            bail!(
+                "--replication async on {} nodes: three of them have to agree on who is master of a partition: say \
+                 --replicas 3, or --nodes 2",
+                self.all()
+            );
         }
         let nodes = usize::from(self.nodes);
         if nodes == 0 || nodes * threads > MAX_SHARDS {
@@ -174,7 +189,15 @@ pub(super) fn build(
     let mut listeners = listeners.into_iter().map(|(_, listener)| listener);
     let mut sites = Vec::new();
     for (place, node, topology) in members {
-        let settings = NodeSettings { node, topology, gateways: threads, ..base.clone() };
+        let settings = NodeSettings {
+            node,
+            topology,
+            gateways: threads,
+            replication: grid.replication,
+            life: LIFE.0,
+            council_pace: COUNCIL_PACE,
+            ..base.clone()
+        };
         let path = directory_of(root, grid, place.node);
         if let Some(path) = &path {
             std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -220,8 +243,7 @@ fn network(
     registry: &Arc<Registry>,
 ) -> anyhow::Result<Network<Message>> {
     let mut hears: Vec<u16> = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i).collect();
-    hears.extend((grid.replicas > 1).then_some(places::LOG));
-    hears.extend((grid.nodes > 1).then_some(places::COURIER));
+    hears.extend(settings.hears_of_peers());
     let config = NetConfig {
         me: Address { node: settings.node, role: places::NETWORK },
         listener,
@@ -229,7 +251,7 @@ fn network(
         cluster: "bench".to_owned(),
         secret: b"only nodes of this very process".to_vec(),
         fingerprint: 1,
-        life: Life(1),
+        life: LIFE,
         hears,
         delay: grid.delay.near(),
         procedures: registry.clone(),
@@ -240,6 +262,15 @@ fn network(
 }
 
 const SILENCE: Duration = Duration::from_secs(10);
+
+/// For the same reason a master is not given up soon: after eight times this.
+const COUNCIL_PACE: Micros = Micros::from_millis(500);
+
+/// Every node lives once.
+const LIFE: Life = Life(1);
+
+/// The fewest nodes of which one may be lost, and the others still know who is master.
+const COUNCIL: u16 = 3;
 
 /// Opens a node's directory, if it keeps anything, and builds its roles.
 pub(super) fn open(
@@ -290,6 +321,9 @@ mod tests {
         assert!(refusal(Grid::of(0), 1).contains("--nodes 0"));
         assert!(refusal(Grid { replicas: 10, ..Grid::of(1) }, 1).contains("--replicas must be 1 to 9"));
         assert!(refusal(Grid { replicas: 3, ..Grid::of(64) }, 2).contains("384 event loops"));
-        assert!(Grid { replicas: 3, ..Grid::of(4) }.check(1).is_ok());
+        assert!(Grid { replicas: 3, replication: Replication::Sync, ..Grid::of(4) }.check(1).is_ok());
+        let shipped = |nodes, replicas| Grid { replicas, replication: Replication::Async, ..Grid::of(nodes) };
+        assert!(refusal(shipped(1, 2), 1).contains("async on 2 nodes: three of them"));
+        assert!(shipped(1, 3).check(1).is_ok() && shipped(2, 2).check(1).is_ok());
     }
 }

@@ -101,9 +101,9 @@ pub static FIGURES: [Figure; 55] = [
         "calvin-2",
         "Figure 2",
         "Latency by replication mode, in one data centre and in three",
-        &[Nodes(4), Replicas(3), Part("replication async")],
+        &[Nodes(4), Replicas(3)],
     )
-    .by(&cluster::Figure2, "none and sync, delays injected"),
+    .by(&cluster::Figure2, "none, async and sync, delays injected"),
     figure(
         Calvin,
         "calvin-disk",
@@ -363,9 +363,6 @@ mod tests {
         assert_eq!(state("ours-ceiling"), "runs: Calvin on one node");
         assert!(Need::Engine("calvin").is_met() && Need::Nodes(100).is_met());
         assert!(!Need::Nodes(129).is_met() && Need::Replicas(3).is_met() && !Need::Replicas(10).is_met());
-        assert_eq!(
-            state("calvin-2"),
-            "runs: none and sync, delays injected; the rest needs replication async"
-        );
+        assert_eq!(state("calvin-2"), "runs: none, async and sync, delays injected");
     }
 }

@@ -1,0 +1,62 @@
+//! Whether a node is master of its partition with all its twins behind it, by what its roles report of themselves.
+//!
+//! Nothing waits for twins where input is replicated asynchronously, so a run could be over before they have been sent
+//! anything, and its figures would be those of no replication at all.
+
+use std::collections::BTreeMap;
+
+use ordain_node::assembly::places;
+use ordain_runtime::Handle;
+
+/// What the log of a node and its part of the council report.
+pub(super) fn gauges(node: &Handle) -> BTreeMap<&'static str, f64> {
+    let mut gauges = BTreeMap::new();
+    node.inspect(|snapshot| {
+        let of_them = |role: u16| role == places::LOG || role == places::COUNCIL;
+        let roles = snapshot.roles.iter().filter(|role| of_them(role.role));
+        gauges.extend(roles.flat_map(|role| role.gauges.iter().copied()));
+    });
+    gauges
+}
+
+/// What is missing until it is master with so many twins in sync.
+pub(super) fn lacking(gauges: &BTreeMap<&'static str, f64>, twins: u16) -> Option<String> {
+    let of = |name: &str| gauges.get(name).copied().unwrap_or(0.0);
+    let twins = f64::from(twins);
+    if of("ordain_council_has_arrived") < 1.0 {
+        return Some("has not heard from the council who is master".to_owned());
+    }
+    if of("ordain_ship_is_master") < 1.0 || of("ordain_ship_term") > 1.0 {
+        return Some("has not been master of its partition from the first term on".to_owned());
+    }
+    let (live, in_sync) = (of("ordain_ship_live_twins"), of("ordain_council_in_sync"));
+    (live < twins || in_sync < twins)
+        .then(|| format!("ships to {live} of its {twins} twins, {in_sync} are in sync"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_lacks_nothing_when_all_twins_are_in_sync() {
+        let ready = BTreeMap::from([
+            ("ordain_council_has_arrived", 1.0),
+            ("ordain_ship_is_master", 1.0),
+            ("ordain_ship_term", 1.0),
+            ("ordain_ship_live_twins", 2.0),
+            ("ordain_council_in_sync", 2.0),
+        ]);
+        assert_eq!(lacking(&ready, 2), None);
+        let but = |name: &'static str, value| {
+            let gauges = ready.iter().map(|(name, value)| (*name, *value)).chain([(name, value)]);
+            lacking(&gauges.collect(), 2).unwrap_or_default()
+        };
+        assert!(but("ordain_council_has_arrived", 0.0).contains("the council"));
+        assert!(but("ordain_ship_is_master", 0.0).contains("master"));
+        assert!(but("ordain_ship_term", 2.0).contains("first term"));
+        assert!(but("ordain_ship_live_twins", 1.0).contains("1 of its 2 twins"));
+        assert!(but("ordain_council_in_sync", 1.0).contains("1 are in sync"));
+        assert!(lacking(&BTreeMap::new(), 1).is_some());
+    }
+}
