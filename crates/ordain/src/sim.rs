@@ -1,5 +1,6 @@
 //! `ordain sim`: a whole cluster, with its disks, its links, its clients and its bad luck, from one seed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,8 +111,18 @@ struct CalvinSystem {
     generations: Vec<u32>,
     /// How often each node has started over, and whether it is still to be done.
     started_over: Vec<(u32, Option<StartOver>)>,
-    /// Who had to start over, in which incarnation at the latest, and after which place in the order that was decided.
-    expelled: Vec<(NodeId, u64, (Epoch, PartitionId))>,
+    /// What was given up when another became master.
+    cuts: Vec<Cut>,
+}
+
+/// Where what was sealed ended that counts, when a partition got another master.
+struct Cut {
+    /// The last place in the order that was decided.
+    decided: (Epoch, PartitionId),
+    /// In which life each node was then.
+    lives: BTreeMap<NodeId, u64>,
+    /// Who had to start over.
+    expelled: BTreeSet<NodeId>,
 }
 
 impl CalvinSystem {
@@ -157,7 +168,7 @@ impl CalvinSystem {
             settings,
             generations,
             started_over,
-            expelled: Vec::new(),
+            cuts: Vec::new(),
         })
     }
 
@@ -254,10 +265,16 @@ impl System for CalvinSystem {
 
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
         let settings = self.of(node);
+        let mut lives = BTreeMap::new();
         for decree in Assembly::decrees(disk, &settings).map_err(|e| e.to_string())? {
-            if let Decree::Seat { partition, end, expelled, .. } = decree {
-                let out = expelled.into_iter().map(|(node, out)| (node, out.incarnation, (end, partition)));
-                self.expelled.extend(out);
+            match decree {
+                Decree::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
+                Decree::Seat { partition, end, expelled, .. } => self.cuts.push(Cut {
+                    decided: (end, partition),
+                    lives: lives.clone(),
+                    expelled: expelled.into_iter().map(|(node, _)| node).collect(),
+                }),
+                _ => {}
             }
         }
         let mut batches = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
@@ -273,9 +290,13 @@ impl System for CalvinSystem {
         *pending = Some(StartOver { without_log });
     }
 
-    fn is_void(&self, answerer: NodeId, started_over: u32, gsn: Gsn) -> bool {
-        self.expelled.iter().any(|(node, last, decided)| {
-            *node == answerer && u64::from(started_over) <= *last && (gsn.epoch(), gsn.partition()) > *decided
+    fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {
+        self.cuts.iter().any(|cut| {
+            let then = cut.lives.get(&answerer).copied().unwrap_or_default();
+            // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
+            let is_over = u64::from(life) < then;
+            let is_out = u64::from(life) == then && cut.expelled.contains(&answerer);
+            (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
         })
     }
 }

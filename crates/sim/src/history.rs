@@ -18,7 +18,7 @@ pub struct Moment(pub u64);
 pub struct Answer {
     /// When.
     pub moment: Moment,
-    /// By which node, and how often that had started over.
+    /// By which node, and in which life of it.
     pub answerer: (NodeId, u32),
     /// How the request ended.
     pub status: OutcomeStatus,
@@ -96,7 +96,7 @@ impl History {
         self.answered_by((NodeId(0), 0), request, status, gsn, reply);
     }
 
-    /// The same, if it matters which node it was, and how often that had started over.
+    /// The same, if it matters which node it was, and in which of its lives.
     pub fn answered_by(
         &mut self,
         answerer: (NodeId, u32),

@@ -16,8 +16,6 @@ pub(crate) struct Node<M> {
     pub(crate) up: bool,
     /// How many times it has been started. What was under way for an earlier life is void.
     pub(crate) incarnation: u32,
-    /// How often it has started over.
-    pub(crate) started_over: u32,
     pub(crate) roles: BTreeMap<u16, Slot<M>>,
     pub(crate) disk: MemoryDirectory,
     pub(crate) is_full: bool,
@@ -39,7 +37,6 @@ impl<M> Node<M> {
         Node {
             up: false,
             incarnation: 0,
-            started_over: 0,
             roles: BTreeMap::new(),
             disk: MemoryDirectory::new(),
             is_full: false,

@@ -176,7 +176,7 @@ impl<S: System> Simulator<'_, S> {
                 door.redeem(ticket);
                 let reply = refusal.to_string();
                 let node = self.doors[number].node;
-                let answerer = (node, self.nodes[usize::from(node.0)].started_over);
+                let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
                 self.answer(waiter, answerer, OutcomeStatus::Refused, Gsn::NONE, reply.as_bytes());
             }
         }
@@ -236,7 +236,7 @@ impl<S: System> Simulator<'_, S> {
                 continue;
             }
             for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
-                let answerer = (self.doors[number].node, self.nodes[node].started_over);
+                let answerer = (self.doors[number].node, self.nodes[node].incarnation);
                 self.answer(waiter, answerer, status, gsn, &reply);
             }
             for (home, chunk) in std::mem::take(&mut self.doors[number].held) {

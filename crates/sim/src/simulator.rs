@@ -634,7 +634,6 @@ impl<'a, S: System> Simulator<'a, S> {
             self.trace.note(self.now, format_args!("node {number} starts over: {how:?}"));
             self.counts.starts_over += 1;
             self.crash(number);
-            self.nodes[number].started_over += 1;
             return self.system.start_over(NodeId(number as u16), how);
         }
         if is_news {
@@ -692,7 +691,7 @@ impl<'a, S: System> Simulator<'a, S> {
         if let Some(&door) = self.addresses.get(&to) {
             return match message.try_into() {
                 Ok(Front::Outcomes(batch)) => {
-                    let answerer = (from.node, self.nodes[usize::from(from.node.0)].started_over);
+                    let answerer = (from.node, self.nodes[usize::from(from.node.0)].incarnation);
                     self.take_outcomes(door, answerer, &batch);
                 }
                 _ => {

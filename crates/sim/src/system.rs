@@ -118,10 +118,10 @@ pub trait System {
         let _ = (node, how);
     }
 
-    /// Whether an answer need not hold that a node has given which had started over so often: the system has found out
-    /// since that it had to start over again, and for whom. Asked after [`System::log`] of all nodes.
-    fn is_void(&self, answerer: NodeId, started_over: u32, gsn: Gsn) -> bool {
-        let _ = (answerer, started_over, gsn);
+    /// Whether an answer need not hold that a node has given in that life of it: the system has given up since what the
+    /// node had executed by then. Asked after [`System::log`] of all nodes.
+    fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {
+        let _ = (answerer, life, gsn);
         false
     }
 
