@@ -232,7 +232,7 @@ fn a_cluster_with_a_mistake_in_its_file_does_not_start() {
     serve(&["--node", "0", "--engine", "maat"]).refused_with(&["'maat' is not built yet"]);
     for (from, to, words) in [
         ("partitions", "partition", &["partition"][..]),
-        ("threads = 1", "threads = 1\nreplication = \"async\"", &["not built yet"]),
+        ("threads = 1", "threads = 1\nreplication = \"async\"", &["one replica", "replicas = 2"]),
         ("replicas = 1", "replicas = 2", &["no [[node]] with id = 1"]),
         ("cluster = \"127.0.0.1", "cluster = \"192.0.2.1", &["192.0.2.1", "secret-file", "--insecure"]),
         ("threads = 1", "threads = 1\nsecret-file = \"/nowhere/secret\"", &["/nowhere/secret"]),
@@ -303,6 +303,36 @@ fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
         assert_eq!(leaders, 1, "{found}");
     }
     assert_eq!(cluster.client(0).run("GET c").text(), "6");
+    cluster.stop();
+}
+
+#[test]
+fn a_cluster_with_masters_comes_up_and_shows_who_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["--partitions", "2", "--replicas", "2", "--threads", "1", "--replication", "async"];
+    let cluster = Cluster::start(dir.path(), &words);
+    for node in 0..4 {
+        assert_eq!(cluster.client(node).run(&format!("MSET a:{node} 1 b:{node} 2 c:{node} 3")), Reply::ok());
+    }
+    until("all is well", || status(dir.path()).0.code == Some(0));
+    until("every partition has its master", || {
+        let (_, found) = status(dir.path());
+        let roles: Vec<&str> =
+            found["nodes"].as_array().unwrap().iter().filter_map(|node| node["role"].as_str()).collect();
+        roles == ["master", "master", "slave", "slave"]
+    });
+    let (ended, found) = status(dir.path());
+    assert_eq!((&found["digests"], ended.code), (&"equal".into(), Some(0)), "{ended:?}");
+    for node in found["nodes"].as_array().unwrap() {
+        assert_eq!((&node["term"], &node["started_over"]), (&1.into(), &0.into()), "{node}");
+        assert_eq!(node["leader"], node["partition"], "{node}");
+    }
+    cluster.stop();
+    let other =
+        run(ordain(["cluster", "up", "--replication", "sync", "--data-dir", dir.path().to_str().unwrap()]));
+    other.refused_with(&["--replication async, not sync"]);
+    let cluster = Cluster::start(dir.path(), &[]);
+    (0..4).for_each(|node| assert_eq!(cluster.client(node).run("DBSIZE").int(), 12));
     cluster.stop();
 }
 

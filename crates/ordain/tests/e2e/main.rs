@@ -9,6 +9,7 @@
 mod support;
 
 mod admin;
+mod async_replication;
 mod bench;
 mod cluster;
 mod configuration;

@@ -234,14 +234,22 @@ impl Server {
 
 /// Asks an HTTP server: status, head and body.
 pub fn http(address: SocketAddr, path: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: ordain\r\nConnection: close\r\n\r\n").unwrap();
+    try_http(address, path).unwrap()
+}
+
+/// The same, of a server that may be on its way out or in.
+///
+/// # Errors
+/// It is not there, or went away before it had answered.
+pub fn try_http(address: SocketAddr, path: &str) -> io::Result<(u16, String, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: ordain\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, head.to_ascii_lowercase(), body.to_owned())
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or(io::ErrorKind::InvalidData)?, head.to_ascii_lowercase(), body.to_owned()))
 }
 
 /// What a server answers.

@@ -10,7 +10,7 @@ use ordain_model::{KeyHash, Layout};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Client, DEADLINE, Process, clean, http, ordain, until};
+use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, try_http, until};
 
 /// A cluster of processes.
 pub struct Grid {
@@ -103,9 +103,9 @@ impl Grid {
         self.nodes[id].process = Some(Process::spawn(command));
     }
 
-    /// Waits until a node takes connections.
+    /// Waits until a node takes connections, which one that starts over does once more.
     #[track_caller]
-    fn await_line(&self, id: usize) {
+    pub fn await_line(&self, id: usize) {
         let process = self.process(id);
         match process.line_within(DEADLINE) {
             Ok(line) => assert!(line.ends_with(&format!("node={id}")), "{line}"),
@@ -117,7 +117,9 @@ impl Grid {
     #[track_caller]
     pub fn await_ready(&self) {
         for node in self.nodes.iter().filter(|node| node.process.is_some()) {
-            until("every node is ready", || http(node.admin, "/readyz").0 == 200);
+            until("every node is ready", || {
+                try_http(node.admin, "/readyz").is_ok_and(|answer| answer.0 == 200)
+            });
         }
     }
 
@@ -143,13 +145,24 @@ impl Grid {
         serde_json::from_str(&http(self.nodes[id].admin, "/status").2).unwrap()
     }
 
-    /// The node that leads a partition.
+    /// What stands between a node and its work, as it says itself; nothing if it is not there.
+    pub fn obstacle(&self, id: usize) -> String {
+        try_http(self.nodes[id].admin, "/readyz").map(|(_, _, body)| body).unwrap_or_default()
+    }
+
+    /// What a node says of itself, if it is there: it may be starting over.
+    fn try_status(&self, id: usize) -> Option<Value> {
+        serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
+    }
+
+    /// The node that leads a partition, or is its master.
     pub fn leader(&self, partition: usize) -> usize {
         let mut found = None;
         until("a partition has a leader", || {
             let twins = (0..self.replicas).map(|replica| replica * self.partitions + partition);
             let mut up = twins.filter(|id| self.nodes[*id].process.is_some());
-            found = up.find(|id| self.status(*id)["role"] == "leader");
+            let is_first = |status: Value| status["role"] == "leader" || status["role"] == "master";
+            found = up.find(|id| self.try_status(*id).is_some_and(is_first));
             found.is_some()
         });
         found.unwrap()
@@ -204,10 +217,20 @@ impl Grid {
     pub fn await_equal_digests(&self) -> String {
         let mut digests = Vec::new();
         until("the digests are equal on all nodes", || {
-            digests = (0..self.len()).map(|id| self.client(id).run("DEBUG DIGEST")).collect();
-            !digests[0].bytes().is_empty() && digests.iter().all(|digest| *digest == digests[0])
+            digests = (0..self.len()).filter_map(|id| self.digest(id)).collect();
+            digests.len() == self.len() && digests.iter().all(|digest| *digest == digests[0])
         });
-        digests[0].text().to_owned()
+        digests.swap_remove(0)
+    }
+
+    /// What a node has, if it can tell.
+    fn digest(&self, id: usize) -> Option<String> {
+        let mut client = Client::connect(self.nodes[id].resp).ok()?;
+        client.send(b"DEBUG DIGEST\r\n").ok()?;
+        match client.receive().ok()? {
+            Reply::Simple(digest) => Some(digest),
+            _ => None,
+        }
     }
 
     /// Asks all nodes to stop and holds them to a clean end.

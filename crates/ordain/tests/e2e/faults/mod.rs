@@ -3,8 +3,8 @@
 //!
 //! `ORDAIN_TEST_ROUNDS=N` does everything N times as often.
 
-mod grid;
-mod load;
+pub mod grid;
+pub mod load;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
