@@ -352,9 +352,10 @@ impl<X> Council<X> {
 
     /// Concludes once all have told everything, or those that have not are waited for no more.
     fn conclude(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
-        let patience = self.times(PATIENCE);
+        let (patience, me) = (self.times(PATIENCE), self.node());
         let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
-        if !succession.is_heard_out() && now.since(succession.heard) < patience {
+        let is_late = now.since(succession.heard) >= patience && succession.has_heard(me);
+        if !succession.is_heard_out() && !is_late {
             return;
         }
         let term = succession.term;

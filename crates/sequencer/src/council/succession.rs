@@ -126,6 +126,11 @@ impl Succession {
         !is_all
     }
 
+    /// Whether a node has answered. The candidate's own has to, or else it would not know what it may have executed itself.
+    pub fn has_heard(&self, node: NodeId) -> bool {
+        self.own.is_some() && self.others.iter().all(|(at, witness)| at.node != node || witness.is_done)
+    }
+
     /// Whether everybody has answered.
     pub fn is_heard_out(&self) -> bool {
         self.own.is_some() && self.others.values().all(|witness| witness.is_done)

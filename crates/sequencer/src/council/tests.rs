@@ -97,6 +97,14 @@ fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
 }
 
 #[test]
+fn a_candidate_waits_for_what_its_own_node_knows() {
+    let mut succession = succession();
+    assert!(!succession.has_heard(NodeId(3)), "its own courier has not answered");
+    hear(&mut succession, 3, 4, 0, Vec::new());
+    assert!(succession.has_heard(NodeId(3)) && !succession.has_heard(NodeId(0)));
+}
+
+#[test]
 fn slices_that_make_a_whole_batch_decide_it() {
     let mut succession = succession();
     let (six, eight) = (batch(6, &[&[0, 1], &[0, 2], &[0, 1, 2]]), batch(8, &[&[0, 1]]));
