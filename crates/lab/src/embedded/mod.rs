@@ -98,8 +98,8 @@ pub struct Measured {
     pub audits: Vec<Vec<Vec<u8>>>,
     /// How many transactions were never answered.
     pub unanswered: u64,
-    /// What is wrong with the masters in the end, where input is replicated asynchronously: they are to be who they were,
-    /// with all their twins behind them.
+    /// What is wrong with the masters after the last transaction, where input is replicated asynchronously: they are to be
+    /// who they were, with all their twins behind them.
     pub deposed: Option<String>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
@@ -359,6 +359,7 @@ impl Lead<'_> {
             measured.seconds = measured.seconds.max(report.used.wall.as_secs_f64());
             measured.loops.push(report.used);
         }
+        measured.deposed = self.lacking(&setup.grid);
         self.stages.enter(Stage::Audit);
         let own_audits = workload.audits().len();
         for _ in 0..auditors {
@@ -369,7 +370,6 @@ impl Lead<'_> {
             }
             measured.audits[place.data * copies + usize::from(place.replica)] = answers;
         }
-        measured.deposed = self.lacking(&setup.grid);
         measured.peak_rss_bytes = host::peak_rss_bytes();
         // All are asked before any is waited for: what one still owes another is not waited for in vain.
         self.running.iter().for_each(|node| node.handle().stop());

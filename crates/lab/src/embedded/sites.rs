@@ -263,8 +263,8 @@ fn network(
 
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// For the same reason a master is not given up soon: after eight times this.
-const COUNCIL_PACE: Micros = Micros::from_millis(500);
+/// A master is not given up sooner than a node is: the council waits for eight times this.
+const COUNCIL_PACE: Micros = Micros(SILENCE.as_micros() as u64 / 8);
 
 /// Every node lives once.
 const LIFE: Life = Life(1);
