@@ -625,7 +625,10 @@ impl Inbox {
         }
         let (mut entrances, mut index) = (Vec::new(), Index::default());
         let mut space = Space::new(directory, INBOX);
-        let opened = LogWriter::open_placed(&mut space, settings.log_config(), |place, entry| {
+        // Whoever starts over does without it, and keeps its log or not.
+        let expect_existing = settings.expect_log && settings.started_over == 0;
+        let config = LogConfig { expect_existing, ..settings.log_config() };
+        let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
             let read = Courier::entrances(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note(entry.epoch, place, entry.payload.len(), &read);
