@@ -476,7 +476,7 @@ impl Chair {
         });
         let replica = topology.replica(topology.replica_of(in_need?));
         let expelled = replica.map(|node| {
-            (node, Expulsion { incarnation: self.seats.incarnation_of(node), without_log: false })
+            (node, Expulsion { incarnation: self.seats.last_incarnation_of(node), without_log: false })
         });
         Some(Decree::Rewind { expelled: expelled.collect() })
     }
@@ -523,7 +523,7 @@ impl Chair {
         let out = nodes.filter(|node| absent.contains(node) || stained.contains(&topology.replica_of(*node)));
         let expelled = out.map(|node| {
             let without_log = absent.contains(&node) && topology.partition_of(node) == partition;
-            (node, Expulsion { incarnation: self.seats.incarnation_of(node), without_log })
+            (node, Expulsion { incarnation: self.seats.last_incarnation_of(node), without_log })
         });
         Decree::Seat { partition, term, end, first, expelled: expelled.collect() }
     }

@@ -110,6 +110,12 @@ impl Seats {
         self.arrivals.get(&node).map_or(0, |arrival| arrival.incarnation)
     }
 
+    /// The last incarnation in which a node may be by now. One that has to start over may have, and not been heard of since;
+    /// but not twice, as it hears of nothing before it has arrived.
+    pub fn last_incarnation_of(&self, node: NodeId) -> u64 {
+        self.incarnation_of(node) + u64::from(self.is_out(node))
+    }
+
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u64(out, self.version);

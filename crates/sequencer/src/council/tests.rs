@@ -193,6 +193,8 @@ fn decrees_make_seats_in_their_order() {
     assert_eq!((now.term, now.master, now.first, now.fence), (2, NodeId(3), Epoch(9), None));
     assert!(now.in_sync.is_empty() && seats.is_out(NodeId(0)) && seats.is_out(NodeId(1)));
     assert_eq!(seats.expulsion(NodeId(0), 0), Some(expulsion));
+    // It may be in its next incarnation by now, with a log that was not known to be wrong when it began that.
+    assert_eq!((seats.last_incarnation_of(NodeId(0)), seats.last_incarnation_of(NodeId(2))), (1, 0));
     seats.apply(&arrive(1, 6));
     assert!(!seats.is_out(NodeId(0)));
     // Somebody of an earlier life is late.
