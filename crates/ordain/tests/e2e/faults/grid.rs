@@ -155,6 +155,11 @@ impl Grid {
         serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
     }
 
+    /// Whether a node says that it is master of its partition.
+    pub fn is_master(&self, id: usize) -> bool {
+        self.try_status(id).is_some_and(|status| status["role"] == "master")
+    }
+
     /// The node that leads a partition, or is its master.
     pub fn leader(&self, partition: usize) -> usize {
         let mut found = None;
