@@ -558,7 +558,7 @@ mod tests {
             ("x --write-ratio nan", "--write-ratio"),
             ("x --record-bytes 7", "record_bytes"),
             ("x --threads 0", "--threads"),
-            ("x --threads 1,65", "--threads"),
+            ("x --threads 1,129", "--threads"),
             ("x --repeat 0", "--repeat"),
             ("x --json /proc/no/r.json", "--json"),
             ("x --duration 0", "--duration"),
