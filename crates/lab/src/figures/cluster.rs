@@ -80,6 +80,10 @@ impl Experiment for Figure2 {
         Duration::from_secs(if size == Size::Quick { 3 } else { 20 })
     }
 
+    fn repetitions(&self, size: Size) -> usize {
+        if size == Size::Quick { 1 } else { size.repetitions() }
+    }
+
     fn tell(&self, measured: &Measured) -> Told {
         let mean = measured.series(LATENCY, |run| run.latency_us.mean / 1e3);
         let half = measured.series(LATENCY, |run| run.latency_us.p50 as f64 / 1e3);
