@@ -29,6 +29,9 @@ pub enum Bug {
     WrongInterleave,
     /// Every so often a node of the last replica changes a record that it was not told to.
     FlipRecord,
+    /// A courier takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a master
+    /// who is none any more is accepted.
+    IgnoreFence,
 }
 
 impl Bug {
@@ -37,12 +40,18 @@ impl Bug {
         match self {
             Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave => (2, 1),
             Bug::FlipRecord => (1, 3),
+            Bug::IgnoreFence => (2, 3),
             _ => (1, 1),
         }
     }
 
+    /// Whether it shows only where masters change.
+    pub const fn is_of_masters(self) -> bool {
+        matches!(self, Bug::IgnoreFence)
+    }
+
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 11] = [
+    pub const ALL: [(Bug, &'static str); 12] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -54,6 +63,7 @@ impl Bug {
         (Bug::LoseLetter, "lose-letter"),
         (Bug::WrongInterleave, "wrong-interleave"),
         (Bug::FlipRecord, "flip-record"),
+        (Bug::IgnoreFence, "ignore-fence"),
     ];
 }
 

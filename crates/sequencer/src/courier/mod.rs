@@ -144,7 +144,7 @@ impl<X: Letter> Courier<X> {
             let near = (to != partition).then(|| topology.node(replica, to));
             Outgoing::new(topology.group(to), near)
         });
-        let gate = settings.incarnation.map(|_| Gate::new(layout.partitions()));
+        let gate = settings.incarnation.map(|_| Gate::new(layout.partitions(), settings.bugs));
         Courier {
             order: Interleave::new(layout.partitions()),
             outgoing: outgoing.collect(),

@@ -11,8 +11,8 @@ use ordain_gateway::{Gateway, Owed};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
-    OutcomeBatch, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, RequestNo,
-    SessionId, reference, wire,
+    OutcomeBatch, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
+    reference, wire,
 };
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
