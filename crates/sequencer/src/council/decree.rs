@@ -103,8 +103,9 @@ impl Seats {
 
     fn expel(&mut self, expelled: &[(NodeId, Expulsion)]) {
         for (node, expulsion) in expelled {
+            // Whoever was to discard its log, and has not been heard of since, still is.
+            let still_out = self.is_out(*node);
             let known = self.expelled.entry(*node).or_insert(*expulsion);
-            let still_out = known.incarnation >= expulsion.incarnation;
             known.without_log = expulsion.without_log || (still_out && known.without_log);
             known.incarnation = known.incarnation.max(expulsion.incarnation);
         }

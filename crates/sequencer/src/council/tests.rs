@@ -195,11 +195,15 @@ fn decrees_make_seats_in_their_order() {
     assert_eq!(seats.expulsion(NodeId(0), 0), Some(expulsion));
     // It may be in its next incarnation by now, with a log that was not known to be wrong when it began that.
     assert_eq!((seats.last_incarnation_of(NodeId(0)), seats.last_incarnation_of(NodeId(2))), (1, 0));
-    seats.apply(&arrive(1, 6));
+    let stained = Expulsion { incarnation: 1, without_log: false };
+    seats.apply(&Decree::Rewind { expelled: vec![(NodeId(0), stained), (NodeId(2), stained)] });
+    assert_eq!(seats.expulsion(NodeId(0), 0), Some(Expulsion { incarnation: 1, without_log: true }));
+    assert_eq!(seats.expulsion(NodeId(2), 1), Some(stained));
+    seats.apply(&arrive(2, 6));
     assert!(!seats.is_out(NodeId(0)));
     // Somebody of an earlier life is late.
     seats.apply(&arrive(0, 5));
-    assert_eq!(seats.arrivals[&NodeId(0)], Arrival { incarnation: 1, life: 6 });
+    assert_eq!(seats.arrivals[&NodeId(0)], Arrival { incarnation: 2, life: 6 });
     let mut bytes = Vec::new();
     seats.encode(&mut bytes);
     assert_eq!(Seats::decode(&mut Reader(&bytes)), Some(seats));
