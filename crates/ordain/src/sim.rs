@@ -477,10 +477,12 @@ mod tests {
             demand_sound_of(&grid(partitions, replicas), seeds);
         }
         // A candidate whose own courier was slow expelled itself; a node that had started over was not told that its log
-        // was wrong; what was answered in a life that had ended was held to.
+        // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a twin had not on
+        // its disk.
         demand_sound_of(&grid("2", "2"), 225..226);
         demand_sound_of(&grid("2", "2"), 141..142);
         demand_sound_of(&grid("2", "3"), 136..137);
+        demand_sound_of(&grid("2", "2"), 106..107);
     }
 
     #[test]

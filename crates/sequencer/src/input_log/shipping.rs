@@ -298,15 +298,15 @@ impl Shipping {
         (self.takes && !took && used > view.last()).then_some(used)
     }
 
-    /// Tells the council how far the log is. While a term is being prepared, that has to be on disk: nobody is to be
-    /// master of what it would not have after a crash.
+    /// Tells the council how far the log is, on disk: up to there nobody remembers slices for it. While a term is being
+    /// prepared it waits until all is: nobody is to be master of what it would not have after a crash.
     fn answer_council<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
         let may_change = self.fence().is_some() && !view.is_at_rest();
         let Some(council) = self.owes.take_if(|_| !may_change) else { return };
         let leads = self.leads().is_some();
         let in_sync = self.twins.iter().filter(|(node, twin)| leads && twin.is_live && !self.is_out(**node));
         let in_sync = in_sync.map(|(node, _)| *node).collect();
-        out.send(council, Sequencing::Kept { through: view.last(), in_sync });
+        out.send(council, Sequencing::Kept { through: view.dispatched, in_sync });
     }
 
     /// Numbers for metrics.
