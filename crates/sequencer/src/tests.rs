@@ -2,6 +2,7 @@
 
 mod cluster;
 mod courier;
+mod random;
 
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ use ordain_model::{
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
 use crate::{InputLog, LogSettings, Message, Neighbours, RESERVE, Sequencer, Sequencing, Sessions, Settings};
+
+pub(crate) use random::Random;
 
 type Sent = Vec<(Address, Message<()>)>;
 

@@ -185,11 +185,11 @@ impl Decree {
                 wire::u64(out, *term);
                 wire::u64(out, end.0);
                 wire::u64(out, first.0);
-                encode_expelled(expelled, out);
+                Seats::encode_expelled(expelled.iter().copied(), out);
             }
             Decree::Rewind { expelled } => {
                 wire::u8(out, 4);
-                encode_expelled(expelled, out);
+                Seats::encode_expelled(expelled.iter().copied(), out);
             }
         }
     }
@@ -211,27 +211,10 @@ impl Decree {
             3 => {
                 let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
                 let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                Decree::Seat { partition, term, end, first, expelled: decode_expelled(bytes)? }
+                Decree::Seat { partition, term, end, first, expelled: Seats::decode_expelled(bytes)? }
             }
-            4 => Decree::Rewind { expelled: decode_expelled(bytes)? },
+            4 => Decree::Rewind { expelled: Seats::decode_expelled(bytes)? },
             _ => return None,
         })
     }
-}
-
-fn encode_expelled(expelled: &[(NodeId, Expulsion)], out: &mut Vec<u8>) {
-    wire::u32(out, expelled.len() as u32);
-    for (node, Expulsion { incarnation, without_log }) in expelled {
-        wire::u16(out, node.0);
-        wire::u64(out, *incarnation);
-        wire::u8(out, u8::from(*without_log));
-    }
-}
-
-fn decode_expelled(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Expulsion)>> {
-    let one = |bytes: &mut Reader<'_>| {
-        let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
-        Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
-    };
-    (0..bytes.count(11)?).map(|_| one(bytes)).collect()
 }

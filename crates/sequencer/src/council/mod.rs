@@ -248,8 +248,8 @@ impl<X> Council<X> {
 
     /// The leader has said what the seats are.
     fn hear(&mut self, now: Micros, seats: Seats, out: &mut Outbox<Message<X>>) {
-        if seats.version < self.seats.version {
-            // Somebody who led.
+        if seats.version < self.seats.version || seats.seats.len() != self.seats.seats.len() {
+            // Somebody who led; or of another cluster.
             return;
         }
         self.has_arrived |= seats.arrivals.get(&self.node()) == Some(&self.settings.arrival);

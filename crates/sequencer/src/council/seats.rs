@@ -129,12 +129,7 @@ impl Seats {
             wire::u16(out, fence.candidate.0);
             Seats::encode_nodes(&seat.in_sync, out);
         }
-        wire::u32(out, self.expelled.len() as u32);
-        for (node, expulsion) in &self.expelled {
-            wire::u16(out, node.0);
-            wire::u64(out, expulsion.incarnation);
-            wire::u8(out, u8::from(expulsion.without_log));
-        }
+        Seats::encode_expelled(self.expelled.iter().map(|(node, out)| (*node, *out)), out);
         wire::u32(out, self.arrivals.len() as u32);
         for (node, arrival) in &self.arrivals {
             wire::u16(out, node.0);
@@ -153,11 +148,7 @@ impl Seats {
             Some(Seat { term, master, first, fence, in_sync: Seats::decode_nodes(bytes)? })
         };
         let seats = (0..bytes.count(32)?).map(|_| seat(bytes)).collect::<Option<Vec<Seat>>>()?;
-        let expelled = (0..bytes.count(11)?).map(|_| {
-            let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
-            Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
-        });
-        let expelled = expelled.collect::<Option<BTreeMap<NodeId, Expulsion>>>()?;
+        let expelled = Seats::decode_expelled(bytes)?.into_iter().collect();
         let arrivals = (0..bytes.count(18)?)
             .map(|_| Some((NodeId(bytes.u16()?), Arrival { incarnation: bytes.u64()?, life: bytes.u64()? })));
         let arrivals = arrivals.collect::<Option<BTreeMap<NodeId, Arrival>>>()?;
@@ -173,5 +164,27 @@ impl Seats {
     /// Reads what was written so.
     pub(crate) fn decode_nodes(bytes: &mut Reader<'_>) -> Option<Vec<NodeId>> {
         (0..bytes.count(2)?).map(|_| bytes.u16().map(NodeId)).collect()
+    }
+
+    /// Appends who has to start over.
+    pub(super) fn encode_expelled(
+        expelled: impl ExactSizeIterator<Item = (NodeId, Expulsion)>,
+        out: &mut Vec<u8>,
+    ) {
+        wire::u32(out, expelled.len() as u32);
+        for (node, Expulsion { incarnation, without_log }) in expelled {
+            wire::u16(out, node.0);
+            wire::u64(out, incarnation);
+            wire::u8(out, u8::from(without_log));
+        }
+    }
+
+    /// Reads what was written so.
+    pub(super) fn decode_expelled(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Expulsion)>> {
+        let one = |bytes: &mut Reader<'_>| {
+            let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
+            Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
+        };
+        (0..bytes.count(11)?).map(|_| one(bytes)).collect()
     }
 }

@@ -22,33 +22,13 @@ use super::super::membership::Member;
 use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
 use crate::message::{GroupMessage, Message, Sequencing};
+use crate::tests::Random;
 
 pub type Fault = Result<(), String>;
 
 const LOG: u16 = 1;
 const SEQUENCER: u16 = 0;
 const SINK: u16 = 2;
-
-/// Random numbers from a seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn between(&mut self, range: (u64, u64)) -> u64 {
-        range.0 + self.below(range.1 - range.0 + 1)
-    }
-}
 
 enum Happening {
     Deliver { from: usize, to: usize, message: Message<()> },

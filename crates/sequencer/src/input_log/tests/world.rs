@@ -20,6 +20,7 @@ use crate::council::{Fence, Seats};
 use crate::input_log::ShippingSettings;
 use crate::message::{Held, Message, Sequencing, Ship};
 use crate::reading::Index;
+use crate::tests::Random;
 use crate::{InputLog, LogSettings};
 
 pub type Fault = Result<(), String>;
@@ -31,28 +32,6 @@ const COUNCIL: u16 = 4;
 
 const PROBE: TimerId = TimerId(1);
 const ASK: TimerId = TimerId(3);
-
-/// Random numbers from a seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        let n = from.len() as u64;
-        (n > 0).then(|| from[self.below(n) as usize])
-    }
-}
 
 #[derive(Default)]
 pub struct Node {
