@@ -36,6 +36,8 @@ pub enum Sequencing {
     Append(Arc<Batch>),
     /// Input log to courier and shards, courier to shards: this is decided; execute it. In order, without exception.
     Sealed(Arc<Batch>),
+    /// Courier to shards: all batches up to the end of this epoch have been handed to them, of all partitions.
+    Passed(Epoch),
     /// Input log to sequencer: the log has taken the batch of this epoch; the next may come.
     Logged(Epoch),
     /// Input log to sequencer: the disk is full. This batch was not made durable and nobody will execute it.

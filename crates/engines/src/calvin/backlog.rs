@@ -11,6 +11,10 @@ pub(crate) type Turn = (Epoch, PartitionId);
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     queue: VecDeque<Unapplied>,
+    /// How many of them, in front, have nothing left to do to this shard's records.
+    settled: usize,
+    /// Every batch up to the end of this epoch has been handed in, or there is none.
+    passed: Epoch,
     /// The batch handed in last.
     handed: Turn,
     /// The last batch of which, and of all before it, everything is executed.
@@ -22,6 +26,8 @@ struct Unapplied {
     turn: Turn,
     /// How many of its transactions are under way.
     unfinished: usize,
+    /// How many of them may still read or change records here; the others wait for the parts of a reply.
+    unsettled: usize,
     /// Whether all of it has been started.
     started: bool,
 }
@@ -36,7 +42,7 @@ impl Backlog {
             return Err(self.handed);
         }
         self.handed = turn;
-        self.queue.push_back(Unapplied { turn, unfinished: 0, started: false });
+        self.queue.push_back(Unapplied { turn, unfinished: 0, unsettled: 0, started: false });
         Ok(())
     }
 
@@ -54,6 +60,28 @@ impl Backlog {
         }
     }
 
+    /// So many more of them may still read or change records here.
+    pub(crate) fn count_unsettled(&mut self, turn: Turn, change: isize) {
+        if let Some(entry) = self.entry(turn) {
+            entry.unsettled = entry.unsettled.wrapping_add_signed(change);
+        }
+    }
+
+    /// Whatever there is of epochs up to this one has been handed in.
+    pub(crate) fn pass(&mut self, epoch: Epoch) {
+        self.passed = self.passed.max(epoch);
+    }
+
+    /// The largest epoch of which, and of all before it, everything has been done to this shard's records
+    /// (paxflow.md, section 4.2: `publish_epoch`).
+    pub(crate) fn published(&mut self) -> Epoch {
+        while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(self.settled) {
+            self.settled += 1;
+        }
+        let next = self.queue.get(self.settled).map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        self.passed.min(Epoch(next.0 - 1))
+    }
+
     fn entry(&mut self, turn: Turn) -> Option<&mut Unapplied> {
         let at = self.queue.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
         self.queue.get_mut(at)
@@ -62,9 +90,10 @@ impl Backlog {
     /// Takes out what is applied, and answers the last of it if there is any.
     pub(crate) fn advance(&mut self) -> Option<Turn> {
         let before = self.applied;
-        while let Some(Unapplied { turn, unfinished: 0, started: true }) = self.queue.front() {
+        while let Some(Unapplied { turn, unfinished: 0, started: true, .. }) = self.queue.front() {
             self.applied = self.applied.max(*turn);
             self.queue.pop_front();
+            self.settled = self.settled.saturating_sub(1);
         }
         (self.applied > before).then_some(self.applied)
     }
@@ -72,6 +101,7 @@ impl Backlog {
     /// Nothing up to this place is still to come.
     pub(crate) fn skip(&mut self, turn: Turn) {
         self.applied = self.applied.max(turn);
+        self.pass(turn.0);
     }
 
     pub(crate) const fn applied(&self) -> Turn {
@@ -120,5 +150,27 @@ mod tests {
         assert_eq!(backlog.hand(turn(8, 1)), Ok(()));
         backlog.started(turn(8, 1));
         assert_eq!((backlog.advance(), backlog.applied()), (None, turn(9, 0)));
+    }
+
+    #[test]
+    fn an_epoch_is_published_before_its_replies_are_complete_but_not_before_its_writes() {
+        let mut backlog = Backlog::default();
+        for at in [turn(1, 0), turn(1, 1), turn(3, 0)] {
+            assert_eq!(backlog.hand(at), Ok(()));
+        }
+        assert_eq!(backlog.published(), Epoch(0), "more of epoch 1 may come");
+        backlog.pass(Epoch(3));
+        backlog.started(turn(1, 0));
+        backlog.count(turn(1, 1), 1);
+        backlog.count_unsettled(turn(1, 1), 1);
+        backlog.started(turn(1, 1));
+        assert_eq!(backlog.published(), Epoch(0));
+        backlog.count_unsettled(turn(1, 1), -1);
+        assert_eq!((backlog.published(), backlog.applied()), (Epoch(2), turn(0, 0)), "epoch 2 is empty");
+        assert_eq!(backlog.advance(), Some(turn(1, 0)));
+        assert_eq!(backlog.published(), Epoch(2));
+        backlog.started(turn(3, 0));
+        backlog.count(turn(1, 1), -1);
+        assert_eq!((backlog.advance(), backlog.published()), (Some(turn(3, 0)), Epoch(3)));
     }
 }

@@ -77,6 +77,8 @@ pub struct Courier<X> {
     outgoing: Vec<Outgoing<X>>,
     /// Batches that were handed to the shards and are not executed by all, in order.
     handed: VecDeque<(Epoch, PartitionId)>,
+    /// The epoch up to which the shards have been told that they have all.
+    passed: Epoch,
     /// The last batch that each shard has executed.
     applied: BTreeMap<Address, (Epoch, PartitionId)>,
     /// The largest epoch of which, and of all before it, everything is executed here.
@@ -154,6 +156,7 @@ impl<X: Letter> Courier<X> {
             registry,
             sealed: Epoch(0),
             handed: VecDeque::new(),
+            passed: Epoch(0),
             progress: Epoch(0),
             opened: Epoch(0),
             journal: None,
@@ -463,6 +466,10 @@ impl<X: Letter> Courier<X> {
                     out.send(*shard, Sequencing::Sealed(batch.clone()));
                 }
             }
+        }
+        if self.order.passed() > self.passed {
+            self.passed = self.order.passed();
+            self.settings.shards.iter().for_each(|shard| out.send(*shard, Sequencing::Passed(self.passed)));
         }
         let slowest = self.applied.values().min().copied().unwrap_or_default();
         while self.handed.front().is_some_and(|batch| *batch <= slowest) {

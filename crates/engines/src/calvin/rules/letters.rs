@@ -1,0 +1,140 @@
+//! What other shards tell a shard of a transaction: before its turn, in it, and again.
+
+use ordain_model::serial::key_of;
+use ordain_model::{Cell, SlotNo};
+use ordain_store::RecordStore;
+
+use super::super::mail::EarlyItem;
+use super::super::members::Held;
+use super::super::messages::{Item, ShardMessage};
+use super::super::state::{Active, Known, Lent, Loan, ShardSet};
+use super::{Shard, turn_of};
+
+impl<S: RecordStore> Shard<S> {
+    pub(super) fn take_letter(&mut self, letter: ShardMessage) {
+        let ShardMessage { from, items, bytes } = letter;
+        if from >= self.shards() {
+            self.broken.get_or_insert(format!("shard {} was sent a letter by a shard {from}", self.number));
+            return;
+        }
+        // What another node has said it may say again, when it was restarted or somebody stands in for it.
+        let may_repeat = !self.partition.contains(&from);
+        for (gsn, item) in items {
+            match self.by_gsn.get(&gsn) {
+                Some(&number) => {
+                    self.take_item(number, from, item, &bytes);
+                    self.ready.push_back(number);
+                }
+                None if gsn > self.started => self.early.keep(gsn, from, item, &bytes, may_repeat),
+                None if may_repeat => self.counts.repeated += 1,
+                None => {
+                    self.broken.get_or_insert(format!(
+                        "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
+                        self.number
+                    ));
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_early(&mut self, number: u32) {
+        let Some(gsn) = self.active[number as usize].as_ref().map(|active| active.gsn) else { return };
+        for EarlyItem { from, item, bytes } in self.early.take(gsn) {
+            self.take_item(number, from, item, &bytes);
+        }
+    }
+
+    fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
+        let Some(mut active) = self.active[number as usize].take() else { return };
+        self.witness.credit(turn_of(active.gsn), || self.store.digest());
+        match self.note_item(&mut active, from, item, bytes) {
+            Known::New => {}
+            Known::Same => self.counts.repeated += 1,
+            Known::Other(what) => {
+                self.broken.get_or_insert(format!(
+                    "shard {} was told by shard {from} of {what} of transaction {}, and it is not what it was told \
+                     before: one of them has diverged",
+                    self.number, active.gsn
+                ));
+            }
+        }
+        self.active[number as usize] = Some(active);
+    }
+
+    /// Takes note of what another shard says. Everything is said once, or again and the same.
+    fn note_item(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) -> Known {
+        let chunk = active.chunk.clone();
+        let fragments = chunk.fragments(&chunk.txns()[active.at]);
+        let (_, about) = item.what();
+        let Some(fragment) = fragments.get(about.0 as usize) else { return Known::Other("a fragment") };
+        match item {
+            Item::Slot { slot, at, len, poisoned } => {
+                let bytes = &bytes[at as usize..(at + len) as usize];
+                if fragment.is_table() {
+                    if !active.slots.is_missing(slot) {
+                        return Known::Same;
+                    }
+                    return active.take_part(slot, from, self.shards(), bytes.to_vec());
+                }
+                if active.slots.is_missing(slot) {
+                    active.slots.fill(slot, bytes, poisoned);
+                    return Known::New;
+                }
+                Known::again(active.slots.is_same(slot, bytes, poisoned), "a slot")
+            }
+            Item::Vote(verdict) => {
+                let voter: ShardSet = 1 << from;
+                if active.votes_missing & voter == 0 {
+                    // Whatever failed there has been heard of, or something before it.
+                    let heard = verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
+                    return Known::again(heard, "a verdict");
+                }
+                active.votes_missing &= !voter;
+                if let Some(failure) = verdict {
+                    Active::fail(&mut active.failure, failure);
+                }
+                Known::New
+            }
+            Item::Lend { slot, cell, version } => match active.borrowed.get(&slot) {
+                Some(Some(borrowed)) => Known::again(*borrowed == (cell, version), "a record that was lent"),
+                Some(None) => Known::Same,
+                None => {
+                    active.borrowed.insert(slot, Some((cell, version)));
+                    Known::New
+                }
+            },
+            Item::Vouch { .. } => Known::Other("the digest of a twin"),
+            Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
+                None => {
+                    active.loans.insert(slot, Loan::Early(cell, changed));
+                    Known::New
+                }
+                Some(Loan::Early(before, is_changed)) => {
+                    Known::again((before, *is_changed) == (&cell, changed), "a record that comes back")
+                }
+                Some(Loan::Back) => Known::Same,
+                Some(Loan::Out(_)) => {
+                    self.take_back(active, slot, cell, changed);
+                    Known::New
+                }
+            },
+        }
+    }
+
+    /// A record that was lent for writing has come back.
+    pub(super) fn take_back(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
+        let Some(Loan::Out(Lent { version, before })) = active.loans.insert(slot, Loan::Back) else { return };
+        active.lent_out -= 1;
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let db = fragment.db;
+        let (writable, owner) = (true, self.number);
+        self.put_home(
+            active,
+            fragment,
+            Held { db, key, slot, cell, version, changed, writable, owner, before },
+        );
+    }
+}
