@@ -39,6 +39,8 @@ const LAYERS: &[Row] = &[
     // Records, input log, commands, workloads: none knows what a transaction is for.
     row("store",     &["model"], &[]),
     row("log",       &["model", "role"], &[]),
+    // The state at the end of an epoch, in a file.
+    row("checkpoint", &["model", "role"], &["log"]),
     row("commands",  &["model"], &[]),
     row("workload",  &["model"], &[]),
     row("gateway",   &["model"], &[]),

@@ -22,7 +22,8 @@ pub enum OutcomeStatus {
 }
 
 impl OutcomeStatus {
-    const fn code(self) -> u8 {
+    /// The byte by which it is written.
+    pub const fn code(self) -> u8 {
         match self {
             OutcomeStatus::Committed => 0,
             OutcomeStatus::Busy => 1,
@@ -33,7 +34,8 @@ impl OutcomeStatus {
         }
     }
 
-    fn from_code(code: u8) -> Option<OutcomeStatus> {
+    /// The status that a byte stands for.
+    pub fn from_code(code: u8) -> Option<OutcomeStatus> {
         Some(match code {
             0 => OutcomeStatus::Committed,
             1 => OutcomeStatus::Busy,

@@ -1,0 +1,276 @@
+//! The bytes of a checkpoint's files: names, header block, heads of frames, end, seal.
+//!
+//! All numbers are little-endian. `docs/checkpoint-format.md` has the tables.
+
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Digest, Epoch, Layout, Millis, PartitionId};
+
+use crate::write::Totals;
+
+/// Version of the format that this crate reads and writes.
+pub const VERSION: u32 = 1;
+
+/// Length of the header block: one sector, so that it is written whole or not at all.
+pub(crate) const HEADER: u64 = 512;
+
+/// Longest identity that a header can hold: as long as that of a log.
+const MAX_IDENTITY: usize = 256;
+
+/// Length of a frame's head.
+pub(crate) const HEAD: usize = 24;
+
+/// Length of the end frame's payload.
+pub(crate) const END: usize = 36;
+
+/// Kind of the end frame; those before it are of [pieces](crate::Kind).
+pub(crate) const KIND_END: u32 = 0x4b43_4504;
+
+const MAGIC: [u8; 8] = *b"ORDAINCK";
+const SEAL_MAGIC: [u8; 8] = *b"ORDAINCS";
+const PREFIX: &str = "checkpoint-";
+
+/// The name of the file that holds the state at the end of an epoch.
+pub fn file_name(epoch: Epoch) -> String {
+    format!("{PREFIX}{:016x}.state", epoch.0)
+}
+
+/// The name of the file that says that the checkpoint of an epoch is complete.
+pub fn seal_name(epoch: Epoch) -> String {
+    format!("{PREFIX}{:016x}.seal", epoch.0)
+}
+
+/// The epoch in the name of one of a checkpoint's two files, and whether it is the seal; `None` if the file is not ours.
+pub(crate) fn parse_name(file: &str) -> Option<(Epoch, bool)> {
+    let (digits, kind) = file.strip_prefix(PREFIX)?.split_once('.')?;
+    let epoch = Epoch(u64::from_str_radix(digits, 16).ok()?);
+    let is_seal = kind == "seal";
+    let name = if is_seal { seal_name(epoch) } else { file_name(epoch) };
+    (name == file).then_some((epoch, is_seal))
+}
+
+/// What stands first in a checkpoint: of what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose state it is, as in the node's log.
+    pub identity: Vec<u8>,
+    /// The version of the layout.
+    pub layout: u32,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its slots.
+    pub slots: std::ops::Range<u16>,
+    /// Everything of this epoch and before is in it, nothing of later ones.
+    pub epoch: Epoch,
+}
+
+/// Why a block is not a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    Short,
+    Version(u32),
+    Damaged(&'static str),
+}
+
+impl Header {
+    /// The header of the checkpoint of a partition.
+    pub fn new(identity: &[u8], layout: &Layout, partition: PartitionId, epoch: Epoch) -> Header {
+        let shards = layout.shards_of(partition);
+        let first = layout.slots_of_shard(shards.start).start;
+        let end = layout.slots_of_shard(shards.end - 1).end;
+        Header {
+            identity: identity.to_vec(),
+            layout: layout.version(),
+            partitions: layout.partitions(),
+            partition,
+            slots: first as u16..end as u16,
+            epoch,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut block = Vec::with_capacity(HEADER as usize);
+        block.extend_from_slice(&MAGIC);
+        wire::u32(&mut block, VERSION);
+        wire::u32(&mut block, self.layout);
+        let small = [self.partitions, self.partition.0, self.slots.start, self.slots.end];
+        small.iter().for_each(|number| wire::u16(&mut block, *number));
+        wire::u64(&mut block, self.epoch.0);
+        wire::bytes(&mut block, &self.identity[..self.identity.len().min(MAX_IDENTITY)]);
+        block.resize(HEADER as usize - 4, 0);
+        let crc = crc32c::crc32c(&block);
+        wire::u32(&mut block, crc);
+        block
+    }
+
+    /// Reads a header block, and the checksum that all frames continue from.
+    pub(crate) fn decode(block: &[u8]) -> Result<(Header, u32), HeaderError> {
+        if (block.len() as u64) < HEADER {
+            return Err(HeaderError::Short);
+        }
+        let (body, crc) = block.split_at(HEADER as usize - 4);
+        let mut rest = Reader(body);
+        rest.0 = body.strip_prefix(&MAGIC).ok_or(HeaderError::Damaged("the header has no magic number"))?;
+        // Another version may have its checksum elsewhere.
+        match rest.u32() {
+            Some(VERSION) => {}
+            found => return Err(HeaderError::Version(found.unwrap_or_default())),
+        }
+        let chain = crc32c::crc32c(body);
+        if Reader(crc).u32() != Some(chain) {
+            return Err(HeaderError::Damaged("the header's checksum is wrong"));
+        }
+        let mut parse = || {
+            let (layout, partitions, partition) = (rest.u32()?, rest.u16()?, PartitionId(rest.u16()?));
+            let (first, end, epoch) = (rest.u16()?, rest.u16()?, Epoch(rest.u64()?));
+            let identity = rest.bytes()?.to_vec();
+            Some(Header { identity, layout, partitions, partition, slots: first..end, epoch })
+        };
+        parse().map(|header| (header, chain)).ok_or(HeaderError::Damaged("the header contradicts itself"))
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub kind: u32,
+    /// How many items it has.
+    pub count: u32,
+    /// How long its payload is: a hash of many fields is in one.
+    pub len: u64,
+    /// Checksum of the payload.
+    pub payload: u32,
+    /// Checksum of all this, continued from that of the frame before.
+    pub chain: u32,
+}
+
+impl Head {
+    pub fn of(chain: u32, kind: u32, count: u32, payload: &[u8]) -> Head {
+        let mut head =
+            Head { kind, count, len: payload.len() as u64, payload: crc32c::crc32c(payload), chain: 0 };
+        head.chain = head.chain_from(chain);
+        head
+    }
+
+    fn numbers(&self) -> Vec<u8> {
+        let mut numbers = Vec::with_capacity(HEAD);
+        wire::u32(&mut numbers, self.kind);
+        wire::u32(&mut numbers, self.count);
+        wire::u64(&mut numbers, self.len);
+        wire::u32(&mut numbers, self.payload);
+        numbers
+    }
+
+    fn chain_from(&self, chain: u32) -> u32 {
+        crc32c::crc32c_append(chain, &self.numbers())
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut head = self.numbers();
+        wire::u32(&mut head, self.chain);
+        head
+    }
+
+    /// Reads a head that must continue from `chain`.
+    pub fn decode(bytes: &[u8], chain: u32) -> Option<Head> {
+        let mut bytes = Reader(bytes);
+        let (kind, count, len) = (bytes.u32()?, bytes.u32()?, bytes.u64()?);
+        let head = Head { kind, count, len, payload: bytes.u32()?, chain: bytes.u32()? };
+        (head.chain_from(chain) == head.chain).then_some(head)
+    }
+}
+
+impl Totals {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut end = Vec::with_capacity(END);
+        wire::u64(&mut end, self.records);
+        wire::u64(&mut end, self.outcomes);
+        end.extend_from_slice(&self.digest.sum.to_le_bytes());
+        wire::u32(&mut end, self.digest.records);
+        end
+    }
+
+    pub(crate) fn decode(end: &[u8]) -> Option<Totals> {
+        let mut end = Reader(end);
+        let (records, outcomes) = (end.u64()?, end.u64()?);
+        let (low, high) = (end.u64()?, end.u64()?);
+        let digest = Digest { sum: u128::from(high) << 64 | u128::from(low), records: end.u32()? };
+        end.end(Totals { records, outcomes, digest })
+    }
+}
+
+/// What says that a checkpoint is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The checkpoint's epoch.
+    pub epoch: Epoch,
+    /// When it became complete, by the node's wall clock.
+    pub at: Millis,
+}
+
+impl Seal {
+    /// The whole content of its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = SEAL_MAGIC.to_vec();
+        wire::u64(&mut bytes, self.epoch.0);
+        wire::u64(&mut bytes, self.at.0);
+        let crc = crc32c::crc32c(&bytes);
+        wire::u32(&mut bytes, crc);
+        bytes
+    }
+
+    /// Reads the content of its file. A crash may have cut it short: then there is no seal.
+    pub fn decode(bytes: &[u8]) -> Option<Seal> {
+        let (body, crc) = bytes.split_last_chunk()?;
+        let mut rest = Reader(body.strip_prefix(&SEAL_MAGIC)?);
+        let seal = Seal { epoch: Epoch(rest.u64()?), at: Millis(rest.u64()?) };
+        (u32::from_le_bytes(*crc) == crc32c::crc32c(body)).then_some(())?;
+        rest.end(seal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_are_ours() {
+        for epoch in [0, 255, u64::MAX].map(Epoch) {
+            assert_eq!(parse_name(&file_name(epoch)), Some((epoch, false)));
+            assert_eq!(parse_name(&seal_name(epoch)), Some((epoch, true)));
+        }
+        for foreign in ["checkpoint-ff.state", "checkpoint-00000000000000FF.seal", "log-00000000000000ff.seg"]
+        {
+            assert_eq!(parse_name(foreign), None, "{foreign}");
+        }
+        assert_eq!(parse_name("checkpoint-00000000000000ff.state.bak"), None);
+        assert_eq!(parse_name("checkpoint-+0000000000000ff.seal"), None);
+    }
+
+    #[test]
+    fn a_header_comes_back_and_says_whose_slots_it_is_of() {
+        let layout = Layout::ranges(4, vec![0, 10, 1000], 2).expect("a layout");
+        let header = Header::new(b"cluster", &layout, PartitionId(2), Epoch(7));
+        assert_eq!(header.slots, 1000..1024);
+        let block = header.encode();
+        assert_eq!(block.len() as u64, HEADER);
+        assert_eq!(Header::decode(&block).map(|(read, _)| read), Ok(header));
+        assert_eq!(Header::decode(&block[..511]), Err(HeaderError::Short));
+    }
+
+    #[test]
+    fn a_seal_counts_whole_and_unchanged_or_not_at_all() {
+        let seal = Seal { epoch: Epoch(3), at: Millis(1_700_000_000_000) };
+        let bytes = seal.encode();
+        assert_eq!(Seal::decode(&bytes), Some(seal));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Seal::decode(&flipped), None, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(Seal::decode(&bytes[..len]), None);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a checkpoint holds, in pieces: each shard makes its own, in any order, and they are put together elsewhere.
+
+use ordain_model::value::record_hash;
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Cell, Db, Digest, Gsn, OutcomeStatus, RequestNo, SessionId};
+
+/// What is in a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Records.
+    Records,
+    /// What became of the last request of sessions.
+    Outcomes,
+    /// What the sequencer knows of the input; only it can read it.
+    Input,
+}
+
+impl Kind {
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Kind::Records => 0x4b43_4501,
+            Kind::Outcomes => 0x4b43_4502,
+            Kind::Input => 0x4b43_4503,
+        }
+    }
+
+    pub(crate) fn from_code(code: u32) -> Option<Kind> {
+        [Kind::Records, Kind::Outcomes, Kind::Input].into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// Some of the content of a checkpoint, encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    pub(crate) kind: Kind,
+    pub(crate) count: u32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) digest: Digest,
+}
+
+/// What became of the last request of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The request.
+    pub request: RequestNo,
+    /// Its transaction.
+    pub gsn: Gsn,
+    /// How that ended.
+    pub status: OutcomeStatus,
+    /// What was answered.
+    pub reply: &'a [u8],
+}
+
+/// One thing in a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item<'a> {
+    /// A record.
+    Record {
+        /// Its database.
+        db: Db,
+        /// Its key.
+        key: &'a [u8],
+        /// Its content; it has one.
+        cell: Cell,
+        /// Who wrote it.
+        version: Gsn,
+    },
+    /// An outcome.
+    Outcome(Outcome<'a>),
+    /// What the sequencer has given.
+    Input(&'a [u8]),
+}
+
+impl Piece {
+    /// An empty piece.
+    pub fn new(kind: Kind) -> Piece {
+        Piece { kind, count: 0, bytes: Vec::new(), digest: Digest::default() }
+    }
+
+    /// What the sequencer has to keep.
+    pub fn input(bytes: Vec<u8>) -> Piece {
+        Piece { count: 1, bytes, ..Piece::new(Kind::Input) }
+    }
+
+    /// Adds a record. It must have content.
+    pub fn push_record(&mut self, db: Db, key: &[u8], cell: &Cell, version: Gsn) {
+        debug_assert!(self.kind == Kind::Records && cell.value.is_some());
+        let Some(value) = &cell.value else { return };
+        wire::u8(&mut self.bytes, db.0);
+        wire::u64(&mut self.bytes, version.0);
+        wire::bytes(&mut self.bytes, key);
+        cell.encode(&mut self.bytes);
+        self.digest.add(record_hash(db, key, value, cell.expires_at));
+        self.count += 1;
+    }
+
+    /// Adds an outcome.
+    pub fn push_outcome(&mut self, outcome: &Outcome<'_>) {
+        debug_assert_eq!(self.kind, Kind::Outcomes);
+        wire::u64(&mut self.bytes, outcome.session.0);
+        wire::u64(&mut self.bytes, outcome.request.0);
+        wire::u64(&mut self.bytes, outcome.gsn.0);
+        wire::u8(&mut self.bytes, outcome.status.code());
+        wire::bytes(&mut self.bytes, outcome.reply);
+        self.count += 1;
+    }
+
+    /// How long it is, bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// Shows what the payload of a frame holds. `None` if it is not what such a frame can hold; else what `visit` says.
+pub(crate) fn items(
+    (kind, count): (Kind, u32),
+    payload: &[u8],
+    visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
+) -> Option<Result<(), String>> {
+    if kind == Kind::Input {
+        return (count == 1).then(|| visit(Item::Input(payload)));
+    }
+    let mut rest = Reader(payload);
+    for _ in 0..count {
+        let item = if kind == Kind::Records { record(&mut rest) } else { outcome(&mut rest) };
+        if let Err(reason) = visit(item?) {
+            return Some(Err(reason));
+        }
+    }
+    rest.end(Ok(()))
+}
+
+fn record<'a>(rest: &mut Reader<'a>) -> Option<Item<'a>> {
+    let (db, version, key) = (Db(rest.u8()?), Gsn(rest.u64()?), rest.bytes()?);
+    let (cell, tail) = Cell::decode(rest.0)?;
+    rest.0 = tail;
+    cell.value.is_some().then_some(Item::Record { db, key, cell, version })
+}
+
+fn outcome<'a>(rest: &mut Reader<'a>) -> Option<Item<'a>> {
+    let (session, request) = (SessionId(rest.u64()?), RequestNo(rest.u64()?));
+    let (gsn, status) = (Gsn(rest.u64()?), OutcomeStatus::from_code(rest.u8()?)?);
+    Some(Item::Outcome(Outcome { session, request, gsn, status, reply: rest.bytes()? }))
+}

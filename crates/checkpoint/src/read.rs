@@ -1,0 +1,224 @@
+//! Reads a checkpoint, and refuses it at the first byte that is not what was written.
+
+use ordain_model::value::record_hash;
+use ordain_model::{Digest, Epoch};
+use ordain_role::{Directory, DiskError};
+
+use crate::format::{END, HEAD, HEADER, Head, Header, HeaderError, KIND_END, VERSION, file_name};
+use crate::piece::{Item, Kind, items};
+use crate::write::Totals;
+
+/// Why a checkpoint is refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// The disk failed, or there is no such file.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Written by another version.
+    #[error(
+        "{file} has checkpoint format version {found} and this program reads version {VERSION}: use the program that wrote it"
+    )]
+    Version {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Written by somebody else.
+    #[error("{file} belongs to another node or cluster: check the data directory")]
+    Identity {
+        /// The file.
+        file: String,
+    },
+    /// The key space was divided in another way when it was taken, or it is of another partition.
+    #[error(
+        "{file} is of {found}, and this node holds {expected}: check the data directory and the cluster's file"
+    )]
+    Layout {
+        /// The file.
+        file: String,
+        /// What it is of.
+        found: String,
+        /// What it should be of.
+        expected: String,
+    },
+    /// Its bytes are not what was written.
+    #[error("checkpoint damaged: {file} at byte {offset}: {reason}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where the first damage is.
+        offset: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// It ends before its end: it was being written, or was cut.
+    #[error("checkpoint unfinished: {file} ends at byte {len}, before its end frame")]
+    Unfinished {
+        /// The file.
+        file: String,
+        /// How long it is.
+        len: u64,
+    },
+    /// Whoever it was shown to could not use it.
+    #[error("{file} at byte {offset} cannot be used: {reason}")]
+    Refused {
+        /// The file.
+        file: String,
+        /// Where the frame begins.
+        offset: u64,
+        /// What they said.
+        reason: String,
+    },
+}
+
+/// Of what a checkpoint is, from its header alone.
+///
+/// # Errors
+/// [`CheckpointError`].
+pub fn read_header(directory: &dyn Directory, epoch: Epoch) -> Result<Header, CheckpointError> {
+    Source { directory, file: file_name(epoch) }.header(epoch).map(|(header, _)| header)
+}
+
+/// Reads the checkpoint of `expected.epoch`, shows all that is in it, and answers what that is in all. It must be
+/// of the same cluster, layout and partition.
+///
+/// # Errors
+/// [`CheckpointError`]; what was shown until then is worth nothing.
+pub fn read(
+    directory: &dyn Directory,
+    expected: &Header,
+    mut visit: impl FnMut(Item<'_>) -> Result<(), String>,
+) -> Result<Totals, CheckpointError> {
+    let source = Source { directory, file: file_name(expected.epoch) };
+    let (header, chain) = source.header(expected.epoch)?;
+    source.compare(&header, expected)?;
+    source.frames(&header, chain, &mut visit)
+}
+
+/// Reads all of a checkpoint, whosever it is, and checks it.
+///
+/// # Errors
+/// [`CheckpointError`].
+pub fn verify(directory: &dyn Directory, epoch: Epoch) -> Result<(Header, Totals), CheckpointError> {
+    let source = Source { directory, file: file_name(epoch) };
+    let (header, chain) = source.header(epoch)?;
+    let totals = source.frames(&header, chain, &mut |_| Ok(()))?;
+    Ok((header, totals))
+}
+
+struct Source<'a> {
+    directory: &'a dyn Directory,
+    file: String,
+}
+
+impl Source<'_> {
+    fn damaged(&self, offset: u64, reason: &'static str) -> CheckpointError {
+        CheckpointError::Damaged { file: self.file.clone(), offset, reason }
+    }
+
+    fn unfinished(&self, len: u64) -> CheckpointError {
+        CheckpointError::Unfinished { file: self.file.clone(), len }
+    }
+
+    fn header(&self, epoch: Epoch) -> Result<(Header, u32), CheckpointError> {
+        let block = self.directory.read(&self.file, 0, HEADER as usize)?;
+        let (header, chain) = Header::decode(&block).map_err(|error| match error {
+            HeaderError::Short => self.unfinished(block.len() as u64),
+            HeaderError::Version(found) => CheckpointError::Version { file: self.file.clone(), found },
+            HeaderError::Damaged(reason) => self.damaged(0, reason),
+        })?;
+        if header.epoch != epoch {
+            return Err(self.damaged(0, "the header is of another epoch than the file's name"));
+        }
+        Ok((header, chain))
+    }
+
+    fn compare(&self, header: &Header, expected: &Header) -> Result<(), CheckpointError> {
+        let file = self.file.clone();
+        if header.identity != expected.identity {
+            return Err(CheckpointError::Identity { file });
+        }
+        let place = |header: &Header| {
+            format!(
+                "partition {} of {}, slots {} to {}, layout {}",
+                header.partition,
+                header.partitions,
+                header.slots.start,
+                header.slots.end.saturating_sub(1),
+                header.layout
+            )
+        };
+        let (found, wanted) = (place(header), place(expected));
+        if found != wanted {
+            return Err(CheckpointError::Layout { file, found, expected: wanted });
+        }
+        Ok(())
+    }
+
+    fn frames(
+        &self,
+        header: &Header,
+        mut chain: u32,
+        visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
+    ) -> Result<Totals, CheckpointError> {
+        let slots = usize::from(header.slots.start)..usize::from(header.slots.end);
+        let mut totals = Totals::default();
+        let mut offset = HEADER;
+        loop {
+            let bytes = self.directory.read(&self.file, offset, HEAD)?;
+            if bytes.len() < HEAD {
+                return Err(self.unfinished(offset + bytes.len() as u64));
+            }
+            let head = Head::decode(&bytes, chain)
+                .ok_or_else(|| self.damaged(offset, "no frame that continues the one before begins here"))?;
+            chain = head.chain;
+            let at = offset + HEAD as u64;
+            let payload = self.directory.read(&self.file, at, head.len as usize)?;
+            if (payload.len() as u64) < head.len {
+                return Err(self.unfinished(at + payload.len() as u64));
+            }
+            if crc32c::crc32c(&payload) != head.payload {
+                return Err(self.damaged(offset, "the frame's checksum is wrong"));
+            }
+            let next = at + head.len;
+            if head.kind == KIND_END {
+                return self.end(offset, next, &payload, totals);
+            }
+            let kind =
+                Kind::from_code(head.kind).ok_or_else(|| self.damaged(offset, "a frame of no kind"))?;
+            let mut digest = Digest::default();
+            let mut stray = false;
+            let shown = items((kind, head.count), &payload, &mut |item| {
+                if let Item::Record { db, key, cell, .. } = &item
+                    && let Some(value) = &cell.value
+                {
+                    digest.add(record_hash(*db, key, value, cell.expires_at));
+                    stray |= !slots.contains(&ordain_model::KeyHash::of_record(*db, key).slot());
+                }
+                visit(item)
+            });
+            match shown {
+                None => return Err(self.damaged(offset, "the frame does not hold what it says")),
+                Some(Err(reason)) => {
+                    return Err(CheckpointError::Refused { file: self.file.clone(), offset, reason });
+                }
+                Some(Ok(())) if stray => {
+                    return Err(self.damaged(offset, "a record of another partition's slots"));
+                }
+                Some(Ok(())) => totals.add(kind, head.count, digest),
+            }
+            offset = next;
+        }
+    }
+
+    fn end(&self, offset: u64, next: u64, payload: &[u8], totals: Totals) -> Result<Totals, CheckpointError> {
+        if payload.len() != END || Totals::decode(payload) != Some(totals) {
+            return Err(self.damaged(offset, "what it holds does not add up to what its end says"));
+        }
+        if !self.directory.read(&self.file, next, 1)?.is_empty() {
+            return Err(self.damaged(next, "something follows the end"));
+        }
+        Ok(totals)
+    }
+}

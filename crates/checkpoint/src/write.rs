@@ -1,0 +1,71 @@
+//! Puts pieces into the bytes of a file, one after the other: nothing but the totals is held.
+
+use ordain_model::Digest;
+use ordain_role::Bytes;
+
+use crate::format::{HEAD, Head, Header, KIND_END};
+use crate::piece::{Kind, Piece};
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Records, in all databases.
+    pub records: u64,
+    /// Outcomes of sessions.
+    pub outcomes: u64,
+    /// The digest of the records.
+    pub digest: Digest,
+}
+
+impl Totals {
+    /// Counts a piece in.
+    pub(crate) fn add(&mut self, kind: Kind, count: u32, digest: Digest) {
+        match kind {
+            Kind::Records => self.records += u64::from(count),
+            Kind::Outcomes => self.outcomes += u64::from(count),
+            Kind::Input => {}
+        }
+        self.digest = self.digest.plus(digest);
+    }
+}
+
+/// Writes one checkpoint. What it returns is to be written one after the other.
+#[derive(Debug)]
+pub struct Encoder {
+    chain: u32,
+    len: u64,
+    totals: Totals,
+}
+
+impl Encoder {
+    /// Begins a file: with its header block.
+    pub fn begin(header: &Header) -> (Encoder, Bytes) {
+        let block = header.encode();
+        let chain = Header::decode(&block).map_or(0, |(_, chain)| chain);
+        (Encoder { chain, len: block.len() as u64, totals: Totals::default() }, Bytes::Owned(block))
+    }
+
+    /// The next frame.
+    pub fn frame(&mut self, piece: Piece) -> [Bytes; 2] {
+        let Piece { kind, count, bytes, digest } = piece;
+        self.totals.add(kind, count, digest);
+        self.put(kind.code(), count, bytes)
+    }
+
+    /// The last frame: what there is in all.
+    pub fn end(mut self) -> ([Bytes; 2], Totals) {
+        (self.put(KIND_END, 0, self.totals.encode()), self.totals)
+    }
+
+    fn put(&mut self, kind: u32, count: u32, payload: Vec<u8>) -> [Bytes; 2] {
+        let head = Head::of(self.chain, kind, count, &payload);
+        self.chain = head.chain;
+        self.len += (HEAD + payload.len()) as u64;
+        [Bytes::Owned(head.encode()), Bytes::Owned(payload)]
+    }
+
+    /// How long the file is so far.
+    pub fn written(&self) -> u64 {
+        self.len
+    }
+}
