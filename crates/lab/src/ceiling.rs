@@ -271,7 +271,7 @@ impl Shard {
         let key = key_of(args, fragment);
         let Some(code) = registry.get(fragment.procedure) else { return };
         let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
-        let (mut cell, _) = self.store.take(record);
+        let (mut cell, _) = self.store.take(record, gsn);
         let mut below = Under { store: &mut self.store, cover: fragment, key: key.bytes };
         let (mut changed, mut slot) = (false, Vec::new());
         let mut cx = FragmentContext {

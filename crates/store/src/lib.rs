@@ -9,23 +9,50 @@
 //! is to be locked or written gets a *placeholder*, a record without content, which is invisible to everything
 //! that counts, walks or sums records.
 //!
-//! **An id stays valid** until the record is released, which happens in two ways only, both only while it has
-//! no content and its lock word is 0: by [`RecordStore::release_if_absent`], or by an operation over the whole
-//! [table](RecordStore::table). So whoever holds an id across other work on the same key sets the lock word.
+//! **An id stays valid** until the record is released, which happens in three ways only, all only while it has
+//! no content and its lock word is 0: by [`RecordStore::release_if_absent`], by an operation over the whole
+//! [table](RecordStore::table), or by [`RecordStore::keep`]. So whoever holds an id across other work on the same
+//! key sets the lock word.
+//!
+//! **Past states.** A store can show what it held at the end of an epoch that is over
+//! ([`RecordStore::as_of`]; paxflow.md, sections 4.7 and 4.8), if it was told to [keep](RecordStore::keep) that state
+//! before a later epoch changed anything. All changes count, those of whole-table operations and of records that are
+//! lent too. What is undone with the version of before was never there.
 
 mod index;
 mod memory;
+mod past;
 mod slab;
 mod table;
 mod totals;
+mod versions;
 
-use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Millis, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
 pub use memory::{Entry, MemoryStore};
 
 /// A record's number in its store. A number is used again after its record was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(pub u32);
+
+/// Which past states a store can still show; none by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Those at the end of this epoch and of all later ones, for readers.
+    pub since: Option<Epoch>,
+    /// That at the end of this epoch, for a checkpoint: of a record at most one older content is kept for it.
+    pub cut: Option<Epoch>,
+}
+
+/// A past state: a table that is never written to.
+pub trait Snapshot: Table {
+    /// The content that a key had, and who had written it; `None` if it was absent.
+    fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
+
+    /// Shows the records at `from` or later in canonical order (position, then database, then key), until
+    /// `visit` says to stop with `false`.
+    fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool);
+}
 
 /// The records of one shard.
 pub trait RecordStore {
@@ -61,9 +88,9 @@ pub trait RecordStore {
     /// If `change` panics, the store is as sound as if it had returned at that point.
     fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R;
 
-    /// Takes content and version out, to be lent to another shard without a copy. The record is absent
-    /// meanwhile; it is its lock word that keeps its place.
-    fn take(&mut self, id: RecordId) -> (Cell, Gsn);
+    /// Takes content and version out for transaction `by`, to be lent to another shard without a copy. The record is
+    /// absent meanwhile; it is its lock word that keeps its place. Readers of past states still see it.
+    fn take(&mut self, id: RecordId, by: Gsn) -> (Cell, Gsn);
 
     /// Replaces content and version, such as with those that were taken out.
     fn put_back(&mut self, id: RecordId, cell: Cell, version: Gsn);
@@ -77,6 +104,16 @@ pub trait RecordStore {
     /// Access to all records at once. Records that it moves get `version`, as the reference executor does it.
     /// Lock words stay with the names they were set for.
     fn table(&mut self, version: Gsn) -> impl Table;
+
+    /// Keeps these past states from now on, and frees what was kept for others. A state can be kept only if nothing of
+    /// a later epoch has changed anything yet, or if it was kept all along.
+    fn keep(&mut self, keep: Keep);
+
+    /// The state at the end of an epoch. All of the epoch must be executed, and its state be [kept](RecordStore::keep).
+    fn as_of(&self, epoch: Epoch) -> impl Snapshot;
+
+    /// How many older contents are kept.
+    fn older(&self) -> u64;
 
     /// Whether a record of these slots has outlived its time at `now`.
     fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;
@@ -99,11 +136,13 @@ pub struct Memory {
     pub keys: u64,
     /// Values.
     pub values: u64,
+    /// What is kept of past states, values included.
+    pub older: u64,
 }
 
 impl Memory {
     /// All of it.
     pub const fn total(self) -> u64 {
-        self.records + self.indexes + self.keys + self.values
+        self.records + self.indexes + self.keys + self.values + self.older
     }
 }

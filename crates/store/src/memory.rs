@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use ordain_model::{Cell, Db, Digest, Gsn, KeyHash, Millis, Position, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
 use crate::index::Index;
+use crate::past::Past;
 use crate::slab::{Record, Slab};
 use crate::table::TableMut;
 use crate::totals::{Share, Totals};
-use crate::{Memory, RecordId, RecordStore};
+use crate::versions::Versions;
+use crate::{Keep, Memory, RecordId, RecordStore, Snapshot};
 
 /// Records in memory: a slab of cache lines, and an index a slot.
 #[derive(Debug)]
@@ -17,9 +19,10 @@ pub struct MemoryStore {
     pub(crate) indexes: Vec<Index>,
     pub(crate) slab: Slab,
     pub(crate) totals: Totals,
+    pub(crate) versions: Versions,
 }
 
-/// A record as [`MemoryStore::visit`] shows it.
+/// A record as [`MemoryStore::visit`] and [`Snapshot::visit`] show it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// Where it stands in the canonical order.
@@ -41,6 +44,7 @@ impl MemoryStore {
             indexes: (0..slots.len()).map(|_| Index::default()).collect(),
             slab: Slab::default(),
             totals: Totals::new(&slots),
+            versions: Versions::default(),
             slots,
         }
     }
@@ -52,24 +56,36 @@ impl MemoryStore {
 
     /// Shows the records at `from` or later in canonical order (position, then database, then key), until
     /// `visit` says to stop with `false`.
-    pub fn visit<'a>(&'a self, from: Position, mut visit: impl FnMut(Entry<'a>) -> bool) {
+    pub fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
+        let content =
+            |_, record: &'a Record| record.cell.value.is_some().then_some((&record.cell, record.version));
+        self.walk(from, content, visit);
+    }
+
+    /// Shows records in canonical order with the content that `content` says each has, if any.
+    pub(crate) fn walk<'a>(
+        &'a self,
+        from: Position,
+        content: impl Fn(RecordId, &'a Record) -> Option<(&'a Cell, Gsn)>,
+        mut visit: impl FnMut(Entry<'a>) -> bool,
+    ) {
         // Records of one position: a key in several databases, or keys whose hashes agree.
-        let mut equals: Vec<&Record> = Vec::new();
+        let mut equals: Vec<(RecordId, &Record)> = Vec::new();
         let first = from.slot().max(self.slots.start);
         for slot in first..self.slots.end {
             let tag = if slot == from.slot() { from.tag() } else { 0 };
             let mut entries = self.indexes[slot - self.slots.start].entries_from(tag).peekable();
             while let Some((tag, id)) = entries.next() {
-                equals.push(self.slab.get(id));
+                equals.push((id, self.slab.get(id)));
                 if entries.peek().is_some_and(|(next, _)| *next == tag) {
                     continue;
                 }
-                equals.sort_unstable_by_key(|record| (record.db(), record.key()));
+                equals.sort_unstable_by_key(|(_, record)| (record.db(), record.key()));
                 let position = Position(Position::of_slot(slot).0 | u64::from(tag));
-                for record in equals.drain(..).filter(|record| record.cell.value.is_some()) {
-                    let Record { cell, version, .. } = record;
+                for (id, record) in equals.drain(..) {
+                    let Some((cell, version)) = content(id, record) else { continue };
                     let (db, key) = (record.db(), record.key());
-                    if !visit(Entry { position, db, key, cell, version: *version }) {
+                    if !visit(Entry { position, db, key, cell, version }) {
                         return;
                     }
                 }
@@ -99,23 +115,31 @@ impl MemoryStore {
     }
 }
 
-/// A change in progress: settles the totals when it ends, by return or by panic.
+/// A change in progress: settles totals and versions when it ends, by return or by panic.
 struct Change<'a> {
     record: &'a mut Record,
     totals: &'a mut Totals,
+    versions: &'a mut Versions,
     before: Option<Share>,
     version: Gsn,
     changed: bool,
+    /// The newest of the older contents is that of before this change.
+    kept: bool,
 }
 
 impl Drop for Change<'_> {
     #[inline]
     fn drop(&mut self) {
+        let mut differs = false;
         if self.changed {
             let after = Share::of(self.record);
             debug_assert!(after.is_some() || self.record.cell == Cell::ABSENT, "an absent record expires");
             self.record.version = if after.is_some() { self.version } else { Gsn::NONE };
             self.totals.exchange(self.record, self.before, after);
+            differs = self.before.is_some() || after.is_some();
+        }
+        if self.kept && !differs {
+            self.versions.undo_push();
         }
     }
 }
@@ -155,7 +179,11 @@ impl RecordStore for MemoryStore {
     #[inline]
     fn release_if_absent(&mut self, id: RecordId) {
         let record = self.slab.get(id);
-        if record.cell.value.is_none() && !record.is_vacant() && record.lock() == 0 {
+        if record.cell.value.is_none()
+            && !record.is_vacant()
+            && record.lock() == 0
+            && !self.versions.release_later(id)
+        {
             let hash = record.hash();
             let index = self.index_of(hash);
             let index = &mut self.indexes[index];
@@ -186,14 +214,21 @@ impl RecordStore for MemoryStore {
     fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R {
         let record = self.slab.get_mut(id);
         let before = Share::of(record);
-        let mut state = Change { record, totals: &mut self.totals, before, version, changed: false };
+        let versions = &mut self.versions;
+        // Before it is known whether anything will change: what changes is the content itself, in place.
+        let kept = versions.wants(version.epoch(), id, record);
+        if kept {
+            versions.push(id, record.cell.clone(), record.version, version.epoch());
+        }
+        let totals = &mut self.totals;
+        let mut state = Change { record, totals, versions, before, version, changed: false, kept };
         let Change { record, changed, .. } = &mut state;
         change(&mut record.cell, changed)
     }
 
-    fn take(&mut self, id: RecordId) -> (Cell, Gsn) {
+    fn take(&mut self, id: RecordId, by: Gsn) -> (Cell, Gsn) {
         let version = self.version(id);
-        let cell = self.edit(id, Gsn::NONE, |cell, changed| {
+        let cell = self.edit(id, by, |cell, changed| {
             *changed = cell.value.is_some();
             std::mem::take(cell)
         });
@@ -229,6 +264,24 @@ impl RecordStore for MemoryStore {
         TableMut { store: self, version }
     }
 
+    fn keep(&mut self, keep: Keep) {
+        self.versions.keep(keep);
+        while let Some(older) = self.versions.pop() {
+            if older.release {
+                self.release_if_absent(older.record);
+            }
+        }
+        self.versions.shrink();
+    }
+
+    fn as_of(&self, epoch: Epoch) -> impl Snapshot {
+        Past { store: self, epoch }
+    }
+
+    fn older(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
     fn digest(&self) -> Digest {
         self.totals.digest()
     }
@@ -239,6 +292,7 @@ impl RecordStore for MemoryStore {
             indexes: self.totals.index_bytes,
             keys: self.totals.key_bytes,
             values: self.totals.value_bytes,
+            older: self.versions.bytes(),
         }
     }
 }

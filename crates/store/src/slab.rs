@@ -28,8 +28,7 @@ pub(crate) struct Record {
 }
 
 /// Lock word and name. They share an enum because a `Box` next to an inline alternative would cost a word
-/// for the discriminant alone. One byte is left, for a mark that older versions of the record are kept in a
-/// side table (paxflow.md, section 4.7): few records have any at a time.
+/// for the discriminant alone. What the record held before is elsewhere (`versions.rs`): few have any at a time.
 #[derive(Debug)]
 enum Head {
     Vacant { next: Option<RecordId> },

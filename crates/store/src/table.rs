@@ -2,14 +2,17 @@
 //!
 //! A lock word is set for a name: whoever waits behind such an operation waits for the record of that name,
 //! whatever it will hold. So an operation may empty a record whose lock word is in use, or move the content
-//! to another, but never release or rename it.
+//! to another, but never release or rename it. The same goes for a record of which a past state is kept: what was
+//! kept was kept of a name.
 
 use std::ops::Range;
 
-use ordain_model::{Cell, Db, Digest, Gsn, Millis, Position, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Millis, Position, Table};
 
 use crate::memory::MemoryStore;
+use crate::slab::Record;
 use crate::totals::{Share, Size};
+use crate::versions::Versions;
 use crate::{RecordId, RecordStore};
 
 /// A store as a table. Content that is moved gets `version`.
@@ -34,7 +37,8 @@ impl Table for TableMut<'_> {
 
     fn clear(&mut self, db: Option<Db>) {
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
-        let MemoryStore { indexes, slab, totals, .. } = &mut *self.store;
+        let MemoryStore { indexes, slab, totals, versions, .. } = &mut *self.store;
+        let epoch = self.version.epoch();
         for (slot, index) in indexes.iter_mut().enumerate() {
             let before = index.bytes();
             index.retain(|id| {
@@ -44,10 +48,9 @@ impl Table for TableMut<'_> {
                 }
                 if let Some(size) = Size::of(record) {
                     totals.clear_one(slot, size);
-                    record.cell = Cell::ABSENT;
-                    record.version = Gsn::NONE;
+                    empty(versions, epoch, id, record);
                 }
-                let stays = record.lock() != 0;
+                let stays = record.lock() != 0 || versions.release_later(id);
                 if !stays {
                     MemoryStore::free(slab, totals, id);
                 }
@@ -69,7 +72,8 @@ impl Table for TableMut<'_> {
     }
 
     fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
-        let MemoryStore { slots: owned, indexes, slab, totals } = &mut *self.store;
+        let MemoryStore { slots: owned, indexes, slab, totals, versions } = &mut *self.store;
+        let epoch = self.version.epoch();
         let mut removed = 0;
         for slot in slots.start.max(owned.start)..slots.end.min(owned.end) {
             let slot = slot - owned.start;
@@ -85,9 +89,8 @@ impl Table for TableMut<'_> {
                 }
                 removed += 1;
                 totals.exchange(record, Share::of(record), None);
-                record.cell = Cell::ABSENT;
-                record.version = Gsn::NONE;
-                let stays = record.lock() != 0;
+                empty(versions, epoch, id, record);
+                let stays = record.lock() != 0 || versions.release_later(id);
                 if !stays {
                     MemoryStore::free(slab, totals, id);
                 }
@@ -96,6 +99,16 @@ impl Table for TableMut<'_> {
             totals.index_resized(before, index.bytes());
         }
         removed
+    }
+}
+
+/// Takes a record's content away, to where older ones are kept if need be.
+fn empty(versions: &mut Versions, by: Epoch, id: RecordId, record: &mut Record) {
+    let wanted = versions.wants(by, id, record);
+    let cell = std::mem::take(&mut record.cell);
+    let version = std::mem::take(&mut record.version);
+    if wanted {
+        versions.push(id, cell, version, by);
     }
 }
 
@@ -129,22 +142,22 @@ impl TableMut<'_> {
             Some(other) => {
                 // A pair is seen from both sides, and exchanged once.
                 if here == a {
-                    let (mine, _) = store.take(id);
-                    let (theirs, _) = store.take(other);
+                    let (mine, _) = store.take(id, self.version);
+                    let (theirs, _) = store.take(other, self.version);
                     store.put_back(id, theirs, self.version);
                     store.put_back(other, mine, self.version);
                 }
             }
             None if record.cell.value.is_none() => {}
-            None if record.lock() == 0 => {
-                let (cell, _) = store.take(id);
+            None if record.lock() == 0 && store.versions.is_idle() => {
+                let (cell, _) = store.take(id, self.version);
                 store.slab.get_mut(id).rename(there);
                 store.put_back(id, cell, self.version);
             }
             None => {
                 let key = record.key().to_vec();
                 let hash = record.hash();
-                let (cell, _) = store.take(id);
+                let (cell, _) = store.take(id, self.version);
                 let other = store.find_or_reserve(there, &key, hash);
                 store.put_back(other, cell, self.version);
             }

@@ -147,7 +147,7 @@ impl Pair {
             }
             Step::Lend { db, key, changed } => {
                 let id = self.reserve(Db(db), key);
-                let (cell, version) = self.store.take(id);
+                let (cell, version) = self.store.take(id, gsn);
                 prop_assert_eq!(self.store.cell(id), &Cell::ABSENT);
                 prop_assert_eq!(self.store.digest(), self.store.recompute_digest());
                 self.store.put_back(id, cell, if changed { gsn } else { version });

@@ -44,7 +44,7 @@ pub(super) fn run<S: RecordStore>(
     }
     let record = store.find_or_reserve(fragment.db, cover.key, fragment.hash);
     let tag = undo.as_mut().map(|(_, touched)| touch(store, touched, record));
-    let (mut content, before) = store.take(record);
+    let (mut content, before) = store.take(record, gsn);
     // Both sides note their changes, in turns: the cover's are added to the others at the end, and are changes of
     // another record, so that it does not matter in which order they are undone.
     let (mut changed, mut own) = (false, Journal::default());

@@ -68,7 +68,7 @@ impl<'a> Members<'a> {
                 borrowed.unwrap_or((Cell::ABSENT, Gsn::NONE))
             } else {
                 match store.find(fragment.db, key, fragment.hash) {
-                    Some(record) if store.cell(record).is_live(active.now) => store.take(record),
+                    Some(record) if store.cell(record).is_live(active.now) => store.take(record, active.gsn),
                     Some(record) if writable => {
                         drop_expired(store, active, txn, record);
                         (Cell::ABSENT, Gsn::NONE)

@@ -774,7 +774,7 @@ impl<S: RecordStore> Shard<S> {
         let mut back = None;
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
-                (Some(record), _) => self.store.take(record),
+                (Some(record), _) => self.store.take(record, active.gsn),
                 (None, Some(record)) => {
                     drop_expired(&mut self.store, active, txn, record);
                     (Cell::ABSENT, Gsn::NONE)
@@ -981,7 +981,7 @@ pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, tx
             CellMut::new(cell, changed, Some((journal, tag))).delete();
         });
     } else {
-        store.take(record);
+        store.take(record, active.gsn);
         store.release_if_absent(record);
     }
 }

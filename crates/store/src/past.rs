@@ -1,0 +1,90 @@
+//! A past state of a store, as a table that cannot be changed.
+
+use std::ops::Range;
+
+use ordain_model::value::record_hash;
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
+
+use crate::memory::MemoryStore;
+use crate::slab::Record;
+use crate::{Entry, RecordId, RecordStore, Snapshot};
+
+/// The state at the end of an epoch.
+#[derive(Debug)]
+pub(crate) struct Past<'s> {
+    pub(crate) store: &'s MemoryStore,
+    pub(crate) epoch: Epoch,
+}
+
+impl<'s> Past<'s> {
+    #[inline]
+    fn content(&self, id: RecordId, record: &'s Record) -> Option<(&'s Cell, Gsn)> {
+        // Most records were not changed lately. An absent one has no version: it may have been deleted just now.
+        let is_settled = record.cell.value.is_some() && record.version.epoch() <= self.epoch;
+        let older = if is_settled { None } else { self.store.versions.as_of(self.epoch, id) };
+        let (cell, version) =
+            older.map_or((&record.cell, record.version), |older| (&older.cell, older.version));
+        cell.value.is_some().then_some((cell, version))
+    }
+
+    /// The records that were changed since, and what each held.
+    fn changed_since(&self) -> impl Iterator<Item = (&'s Record, &'s Cell)> {
+        let MemoryStore { versions, slab, .. } = self.store;
+        versions.all_as_of(self.epoch).map(|older| (slab.get(older.record), &older.cell))
+    }
+}
+
+impl Snapshot for Past<'_> {
+    #[inline]
+    fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
+        let id = self.store.find(db, key, hash)?;
+        self.content(id, self.store.slab.get(id))
+    }
+
+    fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
+        self.store.walk(from, |id, record| self.content(id, record), visit);
+    }
+}
+
+/// Nothing writes to the past: whoever reads it has classified a transaction as one that only reads.
+const READ_ONLY: &str = "a past state was to be changed";
+
+impl Table for Past<'_> {
+    fn len(&self, db: Db) -> u64 {
+        let mut len = self.store.totals.records(db);
+        for (record, before) in self.changed_since().filter(|(record, _)| record.db() == db) {
+            len -= u64::from(record.cell.value.is_some());
+            len += u64::from(before.value.is_some());
+        }
+        len
+    }
+
+    fn digest(&self) -> Digest {
+        let mut digest = self.store.digest();
+        for (record, before) in self.changed_since() {
+            let hash = |cell: &Cell| {
+                let value = cell.value.as_ref()?;
+                Some(record_hash(record.db(), record.key(), value, cell.expires_at))
+            };
+            hash(&record.cell).into_iter().for_each(|hash| digest.remove(hash));
+            hash(before).into_iter().for_each(|hash| digest.add(hash));
+        }
+        digest
+    }
+
+    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
+        self.visit(from, |entry| entry.db != db || visit(entry.position, entry.key, entry.cell));
+    }
+
+    fn clear(&mut self, _db: Option<Db>) {
+        panic!("{READ_ONLY}");
+    }
+
+    fn swap(&mut self, _a: Db, _b: Db) {
+        panic!("{READ_ONLY}");
+    }
+
+    fn expire(&mut self, _now: Millis, _slots: Range<usize>) -> u64 {
+        panic!("{READ_ONLY}");
+    }
+}
