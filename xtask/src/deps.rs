@@ -45,7 +45,7 @@ const LAYERS: &[Row] = &[
     row("workload",  &["model"], &[]),
     row("gateway",   &["model"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.
-    row("sequencer", &["model", "role", "log"], &[]),
+    row("sequencer", &["model", "role", "log", "checkpoint"], &[]),
     row("engines",   &["model", "role", "store", "sequencer"], &["commands", "workload", "sim", "gateway", "log"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &[]),

@@ -1,5 +1,7 @@
 //! What a checkpoint holds, in pieces: each shard makes its own, in any order, and they are put together elsewhere.
 
+use std::fmt;
+
 use ordain_model::value::record_hash;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Cell, Db, Digest, Gsn, OutcomeStatus, RequestNo, SessionId};
@@ -30,7 +32,7 @@ impl Kind {
 }
 
 /// Some of the content of a checkpoint, encoded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Piece {
     pub(crate) kind: Kind,
     pub(crate) count: u32,
@@ -107,6 +109,16 @@ impl Piece {
         self.count += 1;
     }
 
+    /// What is in it.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The digest of its records.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
     /// How long it is, bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -115,6 +127,12 @@ impl Piece {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+}
+
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} in {} bytes", self.count, self.kind, self.bytes.len())
     }
 }
 

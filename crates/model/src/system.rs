@@ -30,6 +30,9 @@ pub const DIGEST: ProcedureId = ProcedureId(6);
 /// Answers how many records each database has: an array of integers. No arguments.
 pub const LENGTHS: ProcedureId = ProcedureId(5);
 
+/// Cuts a checkpoint: the state at the end of the epoch in which this is. No arguments.
+pub const CHECKPOINT: ProcedureId = ProcedureId(7);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -38,6 +41,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(EXPIRE, "ordain.expire", Arc::new(Expire));
     registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
     registry.register(DIGEST, "ordain.digest", Arc::new(StateDigest));
+    registry.register(CHECKPOINT, "ordain.checkpoint", Arc::new(Checkpoint));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -394,5 +398,23 @@ impl Procedure for StateDigest {
             total = total.plus(Digest { sum: u128::from_le_bytes(*sum), records });
         }
         Writer(out).status(&total.to_string());
+    }
+}
+
+struct Checkpoint;
+
+impl Procedure for Checkpoint {
+    /// It writes nothing. As something that may, it is logged and has its place in the order of every replica.
+    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        cx.writer().ok();
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).status("Background saving started");
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Chunk, ChunkNo, GatewayId};
 
 /// The last chunks by gateway.
@@ -39,5 +40,25 @@ impl Chunks {
         if known.len() > Chunks::MAX {
             known.pop_first();
         }
+    }
+
+    /// Appends all of it, for a checkpoint.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        wire::u32(out, self.0.len() as u32);
+        for (gateway, known) in &self.0 {
+            wire::u32(out, gateway.0);
+            wire::u32(out, known.len() as u32);
+            known.iter().for_each(|number| wire::u64(out, number.0));
+        }
+    }
+
+    pub(crate) fn decode(bytes: &mut Reader<'_>) -> Option<Chunks> {
+        let mut all = BTreeMap::new();
+        for _ in 0..bytes.count(8)? {
+            let gateway = GatewayId(bytes.u32()?);
+            let known = (0..bytes.count(8)?).map(|_| bytes.u64().map(ChunkNo)).collect::<Option<_>>()?;
+            all.insert(gateway, known);
+        }
+        Some(Chunks(all))
     }
 }

@@ -12,6 +12,7 @@
 //! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
+mod checkpoints;
 mod chunks;
 mod council;
 mod courier;
@@ -25,6 +26,7 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoints::{CheckpointSettings, Checkpointer};
 pub use council::{
     Arrival, Council, CouncilSettings, Decree, Ending, Expulsion, Fence, Seat, Seats,
     registry as council_registry,
@@ -32,6 +34,6 @@ pub use council::{
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{GroupContent, GroupEntry, GroupError, GroupLog, GroupRecord, GroupSettings, Standing};
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
-pub use message::{Counsel, GroupMessage, Held, Letter, Message, Post, Sequencing, Ship};
+pub use message::{Counsel, GroupMessage, Has, Held, Letter, Message, Post, Saving, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Epoch, Front, Gsn, PartitionId, Registry};
 use ordain_role::{NodeId, PeerChange, Wire};
@@ -25,6 +26,8 @@ pub enum Message<X> {
     Ship(Ship),
     /// Between the council and the nodes.
     Counsel(Counsel),
+    /// To and from checkpointers.
+    Saving(Saving),
     /// From the driver: what becomes of the stream to another node.
     Peer(PeerChange),
 }
@@ -189,6 +192,41 @@ pub enum Ship {
     },
 }
 
+/// To and from checkpointers (calvin.md, section 4.14).
+#[derive(Clone, Debug)]
+pub enum Saving {
+    /// Shard or sequencer to checkpointer: some of the state at the end of an epoch.
+    Piece {
+        /// The epoch.
+        epoch: Epoch,
+        /// Some of it.
+        piece: Piece,
+    },
+    /// Shard or sequencer to checkpointer: that was all of it.
+    Last(Epoch),
+    /// Shard to checkpointer: it was at the checkpoint before and has not kept the state at the end of this epoch.
+    Skipped(Epoch),
+    /// Checkpointer to shard: one of its pieces is written.
+    Taken(Epoch),
+    /// Checkpointer to shards: no checkpoint of this epoch is made; the state need not be kept for it.
+    Dropped(Epoch),
+    /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
+    Begun(Epoch),
+    /// Checkpointer to courier: is all that came in of this epoch and before on disk? The answer, once it is so.
+    Covered(Epoch),
+    /// Between checkpointers: what there is at the sender.
+    Has(Has),
+}
+
+/// Which checkpoints a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Has {
+    /// The epoch of the newest that is whole on its disk; 0 if there is none.
+    pub saved: Epoch,
+    /// The epoch of the newest that is complete: the other partitions have one too.
+    pub complete: Epoch,
+}
+
 /// What a node has of a batch of another.
 #[derive(Clone, Debug)]
 pub struct Held {
@@ -321,6 +359,12 @@ impl<X> From<Ship> for Message<X> {
     }
 }
 
+impl<X> From<Saving> for Message<X> {
+    fn from(message: Saving) -> Self {
+        Message::Saving(message)
+    }
+}
+
 impl<X> From<PeerChange> for Message<X> {
     fn from(change: PeerChange) -> Self {
         Message::Peer(change)
@@ -371,8 +415,13 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 6);
                 counsel.encode(out);
             }
+            Message::Saving(Saving::Has(Has { saved, complete })) => {
+                wire::u8(out, 7);
+                wire::u64(out, saved.0);
+                wire::u64(out, complete.0);
+            }
             // No role sends such a message to another node. It would be refused there.
-            Message::Sequencing(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
+            Message::Sequencing(_) | Message::Saving(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
     }
 
@@ -389,6 +438,10 @@ impl<X: Wire> Wire for Message<X> {
             4 => return X::decode(registry, bytes.0).map(Message::Engine),
             5 => Ship::decode(&mut bytes)?.into(),
             6 => Counsel::decode(&mut bytes)?.into(),
+            7 => {
+                let (saved, complete) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                Saving::Has(Has { saved, complete }).into()
+            }
             _ => return None,
         };
         bytes.end(message)

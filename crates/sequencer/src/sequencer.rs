@@ -25,8 +25,12 @@ use ordain_model::{
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
 use crate::chunks::Chunks;
-use crate::message::{Message, Post, Sequencing};
+use crate::message::{Message, Post, Saving, Sequencing};
 use crate::sessions::Sessions;
+
+mod saving;
+
+use saving::Checkpoints;
 
 /// How the sequencer is set up.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ pub struct Settings {
     pub in_log_max: usize,
     /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
+    /// After so many bytes of batches a checkpoint is asked for; 0 for never.
+    pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -59,6 +65,7 @@ impl Default for Settings {
             linger: Micros(0),
             in_log_max: 1,
             backlog_max: 1 << 18,
+            checkpoint_bytes: 0,
             bugs: Bugs::NONE,
         }
     }
@@ -132,6 +139,7 @@ pub struct Sequencer<X> {
     house: u64,
     /// Slots whose sweep is waiting, so that each is asked for once.
     sweeps: BTreeSet<usize>,
+    checkpoints: Checkpoints,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
 }
@@ -256,6 +264,7 @@ impl<X> Sequencer<X> {
             pausing: false,
             house: 0,
             sweeps: BTreeSet::new(),
+            checkpoints: Checkpoints::default(),
             counts: Counts::default(),
             marker: std::marker::PhantomData,
         }
@@ -446,6 +455,9 @@ impl<X> Sequencer<X> {
         if let Some(InLog { batch, since, .. }) = self.leaves_log(epoch) {
             self.log_takes = Micros((self.log_takes.0 + now.elapsed.since(since).0) / 2);
             self.sessions.note(&batch);
+            if self.twins.is_none() {
+                self.note_durable(&batch);
+            }
         }
     }
 
@@ -461,6 +473,7 @@ impl<X> Sequencer<X> {
         self.now = self.now.max(batch.now);
         self.sessions.note(batch);
         self.twins.iter_mut().for_each(|twins| twins.note(batch));
+        self.note_durable(batch);
     }
 
     /// Another leads now, or this one does.
@@ -723,6 +736,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
+                Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 other => out.halt(format!(
                     "the sequencer was sent a message that is not for it: {}",
                     name_of(&other)
@@ -739,6 +753,7 @@ impl<X: Send> Role for Sequencer<X> {
             }
             Event::Start | Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
         }
+        self.save(out);
         self.try_close(now, out);
     }
 
@@ -772,6 +787,7 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Group(_) => "group",
         Message::Ship(_) => "ship",
         Message::Counsel(_) => "counsel",
+        Message::Saving(_) => "saving",
         Message::Peer(_) => "peer",
     }
 }

@@ -30,15 +30,20 @@ impl Sessions {
                 // Not logged, so replay would not know it; and running a read again does no harm.
                 continue;
             }
-            if let Some((_, before)) = self.last.insert(session, (request, gsn)) {
-                self.by_age.remove(&before);
-            }
-            self.by_age.insert(gsn, session);
-            if self.last.len() > Sessions::MAX
-                && let Some((_, oldest)) = self.by_age.pop_first()
-            {
-                self.last.remove(&oldest);
-            }
+            self.put(session, request, gsn);
+        }
+    }
+
+    /// The last request of a session was this one.
+    pub fn put(&mut self, session: SessionId, request: RequestNo, gsn: Gsn) {
+        if let Some((_, before)) = self.last.insert(session, (request, gsn)) {
+            self.by_age.remove(&before);
+        }
+        self.by_age.insert(gsn, session);
+        if self.last.len() > Sessions::MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.last.remove(&oldest);
         }
     }
 }

@@ -32,7 +32,7 @@ use ordain_role::{
 };
 
 use crate::interleave::{Interleave, Put};
-use crate::message::{Held, Letter, Message, Post, Sequencing, Ship};
+use crate::message::{Held, Letter, Message, Post, Saving, Sequencing, Ship};
 
 pub use journal::{Entrance, Index, Opened};
 
@@ -97,6 +97,8 @@ pub struct Courier<X> {
     lack: Lack,
     /// Where masters may change.
     gate: Option<Gate<X>>,
+    /// The checkpointer waits until all that has come in up to an epoch is on disk.
+    saving: Option<(Address, Epoch)>,
     /// What is said once what was written at that time is durable.
     owed: VecDeque<(Epoch, NodeId, Post<X>)>,
     /// What the node had before it was stopped is being executed again: nothing leaves.
@@ -166,6 +168,7 @@ impl<X: Letter> Courier<X> {
             stand_ins: BTreeMap::new(),
             lack: Lack::default(),
             gate,
+            saving: None,
             owed: VecDeque::new(),
             is_rehearsing: true,
             counts: Counts::default(),
@@ -783,6 +786,7 @@ impl<X: Letter> Role for Courier<X> {
                     self.collect(from, (partition, term), after, out);
                 }
                 Message::Peer(change) => self.peer_changed(change, out),
+                Message::Saving(Saving::Covered(epoch)) => self.saving = Some((from, epoch)),
                 _ => out.halt("the courier was sent a message that is not for it"),
             },
             Event::Disk(done) => self.disk(&done, out),
@@ -814,6 +818,9 @@ impl<X: Letter> Role for Courier<X> {
         }
         self.deliver(out);
         self.pace(out);
+        if let Some((to, epoch)) = self.saving.take_if(|(_, epoch)| *epoch <= self.told) {
+            out.send(to, Saving::Covered(epoch));
+        }
     }
 
     fn name(&self) -> &'static str {

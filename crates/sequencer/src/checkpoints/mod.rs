@@ -1,0 +1,393 @@
+//! The checkpointer: puts the state at the end of an epoch into a file, and knows which checkpoints count (calvin.md,
+//! section 4.14).
+//!
+//! A transaction says where a checkpoint is cut: at the end of its epoch C, on every node alike. The shards keep what that
+//! state was while they go on, and give it away in [pieces](ordain_checkpoint::Piece) between their other work. There is
+//! one checkpointer a node:
+//!
+//! ```text
+//!  Shard ──Piece, Last──▶              ──write, sync──▶ disk
+//!        ◀──Taken, Dropped──           ──Covered──▶ Courier
+//!                       Checkpointer
+//!  Sequencer ◀──Begun──                ──Has──▶ Checkpointers of all other nodes
+//!            ──Piece, Last──▶          ──Trim──▶ InputLog or GroupLog, Courier
+//! ```
+//!
+//! A checkpoint is *saved* when its file is whole on this disk, and all that came in from other partitions up to C is in
+//! the journal or not needed any more. It is *complete*, and sealed, when all partitions of this replica have one that is
+//! saved, of C or a later epoch: from then on no peer will ask this node for anything of C or before, so it may
+//! start from there. What it does not know after such a start, nobody wants to know.
+//!
+//! Only what several complete checkpoints cover is trimmed from the log: should the newest turn out to be damaged, the node
+//! starts from the one before and executes more of its log.
+//!
+//! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
+//! stay, the log keeps growing, and the gauges say so.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_checkpoint::{Found, Header, Seal, file_name, seal_name};
+use ordain_model::{Epoch, Millis};
+use ordain_role::{
+    Address, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    Topology,
+};
+
+use crate::message::{Has, Message, Saving};
+
+use file::{Ended, File};
+
+/// How a checkpointer is set up.
+#[derive(Clone, Debug)]
+pub struct CheckpointSettings {
+    /// The cluster.
+    pub topology: Topology,
+    /// This very role; on the other nodes it has the same number.
+    pub me: Address,
+    /// The sequencer of this node.
+    pub sequencer: Address,
+    /// The courier of this node, where there are other partitions.
+    pub courier: Option<Address>,
+    /// The shards of this node.
+    pub shards: Vec<Address>,
+    /// Whose state it is, as in the log.
+    pub identity: Vec<u8>,
+    /// How many complete checkpoints are kept.
+    pub keep: usize,
+}
+
+/// The role.
+pub struct Checkpointer<X> {
+    settings: CheckpointSettings,
+    /// The one that is being made.
+    current: Option<File>,
+    /// What has come for those after it.
+    early: BTreeMap<Epoch, Vec<(Address, Saving)>>,
+    /// The last epoch that a checkpoint was begun of, or that anything has come for.
+    newest: Epoch,
+    /// One that is saved and not complete.
+    saved: Option<Epoch>,
+    /// One that is being sealed.
+    sealing: Option<Seal>,
+    /// Complete ones, and when they became that.
+    complete: BTreeMap<Epoch, Millis>,
+    /// Files that are good for nothing: they go when the next checkpoint is begun.
+    leftovers: BTreeSet<String>,
+    /// What the checkpointers of other nodes have.
+    others: BTreeMap<NodeId, Has>,
+    /// What the disk was asked for, by token.
+    asked: BTreeMap<u64, Asked>,
+    next_token: u64,
+    /// Why the last one came to nothing.
+    failure: Option<String>,
+    counts: Counts,
+    marker: std::marker::PhantomData<fn() -> X>,
+}
+
+/// What a disk request was for.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// More of the file of an epoch.
+    File(Epoch),
+    /// The seal of the one that is being sealed.
+    Seal,
+    /// To remove what is not needed.
+    Clean,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    complete: u64,
+    given_up: u64,
+    bytes: u64,
+}
+
+impl<X> Checkpointer<X> {
+    /// A checkpointer of a directory in which there are some already. Of those that are `refused` nothing is kept.
+    pub fn new(settings: CheckpointSettings, found: &[Found], refused: &[Epoch]) -> Checkpointer<X> {
+        let mut checkpointer = Checkpointer {
+            settings,
+            current: None,
+            early: BTreeMap::new(),
+            newest: found.last().map_or(Epoch(0), |found| found.epoch),
+            saved: None,
+            sealing: None,
+            complete: BTreeMap::new(),
+            leftovers: BTreeSet::new(),
+            others: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next_token: 0,
+            failure: None,
+            counts: Counts::default(),
+            marker: std::marker::PhantomData,
+        };
+        for found in found {
+            let is_good = found.is_complete() && !refused.contains(&found.epoch);
+            match found.seal.filter(|_| is_good) {
+                Some(seal) => {
+                    checkpointer.complete.insert(seal.epoch, seal.at);
+                }
+                None => checkpointer.leftovers.extend(found.files.iter().cloned()),
+            }
+        }
+        checkpointer
+    }
+
+    /// The epoch and the time of the newest complete checkpoint.
+    pub fn newest(&self) -> Option<(Epoch, Millis)> {
+        self.complete.last_key_value().map(|(epoch, at)| (*epoch, *at))
+    }
+
+    fn has(&self) -> Has {
+        let complete = self.newest().map_or(Epoch(0), |(epoch, _)| epoch);
+        let sealing = self.sealing.map_or(complete, |seal| seal.epoch);
+        Has { saved: self.saved.unwrap_or(sealing), complete }
+    }
+
+    fn ask(&mut self, what: Asked, ops: Vec<DiskOp>, out: &mut Outbox<Message<X>>) {
+        self.next_token += 1;
+        self.asked.insert(self.next_token, what);
+        out.disk(DiskRequest { token: self.next_token, ops });
+    }
+
+    fn tell_others(&self, out: &mut Outbox<Message<X>>) {
+        let me = self.settings.me;
+        for node in (0..self.settings.topology.nodes()).map(NodeId).filter(|node| *node != me.node) {
+            out.send(Address { node, ..me }, Saving::Has(self.has()));
+        }
+    }
+
+    // ---- gathering ---------------------------------------------------------------------------------------
+
+    /// Something of the state at the end of an epoch has come. Every shard says something of each, in order.
+    fn take(&mut self, from: Address, epoch: Epoch, what: Saving, out: &mut Outbox<Message<X>>) {
+        if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
+            return self.gather(from, what, out);
+        }
+        if epoch > self.newest || self.early.contains_key(&epoch) {
+            self.newest = self.newest.max(epoch);
+            self.early.entry(epoch).or_default().push((from, what));
+            return self.begin_next(out);
+        }
+        if self.settings.shards.contains(&from) {
+            out.send(from, Saving::Dropped(epoch));
+        }
+    }
+
+    /// Begins the next checkpoint, if there is one to begin and none under way.
+    fn begin_next(&mut self, out: &mut Outbox<Message<X>>) {
+        while self.current.is_none()
+            && let Some((epoch, early)) = self.early.pop_first()
+        {
+            self.begin(epoch, out);
+            early.into_iter().for_each(|(from, what)| self.take(from, epoch, what, out));
+        }
+    }
+
+    fn begin(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        let settings = &self.settings;
+        let partition = settings.topology.partition_of(settings.me.node);
+        let header = Header::new(&settings.identity, &settings.topology.layout, partition, epoch);
+        let sources = settings.shards.iter().copied().chain([settings.sequencer]);
+        let (file, mut ops) = File::begin(&header, sources.collect());
+        out.send(settings.sequencer, Saving::Begun(epoch));
+        self.clean(out);
+        ops.insert(0, DiskOp::Create { file: file_name(epoch), len: 0 });
+        self.current = Some(file);
+        self.ask(Asked::File(epoch), ops, out);
+    }
+
+    /// Takes something of the one that is being made.
+    fn gather(&mut self, from: Address, what: Saving, out: &mut Outbox<Message<X>>) {
+        let Some(file) = &mut self.current else { return };
+        match what {
+            Saving::Piece { piece, .. } => file.add(from, piece),
+            Saving::Last(_) => file.last(from),
+            _ => return self.give_up("a shard was still at the one before", out),
+        }
+        self.write(out);
+    }
+
+    /// Has the disk write what has gathered, if it does not write already.
+    fn write(&mut self, out: &mut Outbox<Message<X>>) {
+        let Some(file) = &mut self.current else { return };
+        let (epoch, ops) = (file.epoch(), file.next());
+        if !ops.is_empty() {
+            self.ask(Asked::File(epoch), ops, out);
+        }
+    }
+
+    /// The disk has done what was asked for last.
+    fn written(&mut self, epoch: Epoch, result: Result<(), String>, out: &mut Outbox<Message<X>>) {
+        let Some(file) = self.current.as_mut().filter(|file| file.epoch() == epoch) else { return };
+        if let Err(reason) = result {
+            return self.give_up(&reason, out);
+        }
+        for from in file.written() {
+            if self.settings.shards.contains(&from) {
+                out.send(from, Saving::Taken(epoch));
+            }
+        }
+        match file.ended() {
+            None => self.write(out),
+            Some(Ended { bytes }) => {
+                self.counts.bytes = bytes;
+                match self.settings.courier {
+                    Some(courier) => out.send(courier, Saving::Covered(epoch)),
+                    None => self.is_saved(epoch, out),
+                }
+            }
+        }
+    }
+
+    /// There will be no checkpoint of the epoch that one was begun of.
+    fn give_up(&mut self, reason: &str, out: &mut Outbox<Message<X>>) {
+        let Some(file) = self.current.take() else { return };
+        let epoch = file.epoch();
+        self.drop(epoch, reason, out);
+        self.leftovers.insert(file_name(epoch));
+        self.clean(out);
+        self.begin_next(out);
+    }
+
+    fn drop(&mut self, epoch: Epoch, reason: &str, out: &mut Outbox<Message<X>>) {
+        self.counts.given_up += 1;
+        self.failure = Some(format!("the checkpoint of epoch {epoch} was given up: {reason}"));
+        self.settings.shards.iter().for_each(|shard| out.send(*shard, Saving::Dropped(epoch)));
+    }
+
+    /// A shard has not kept the state at the end of an epoch, because it was still at the checkpoint before.
+    fn skipped(&mut self, from: Address, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
+            return self.gather(from, Saving::Skipped(epoch), out);
+        }
+        if self.early.remove(&epoch).is_some() || epoch > self.newest {
+            self.newest = self.newest.max(epoch);
+            self.drop(epoch, "another one was being made", out);
+        }
+    }
+
+    // ---- what counts -------------------------------------------------------------------------------------
+
+    /// The file of an epoch is whole, and what came in until then will not be asked for again.
+    fn is_saved(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.current.take_if(|file| file.epoch() == epoch).is_none() {
+            return;
+        }
+        // One that was saved and has not become complete is not waited for any more.
+        self.leftovers.extend(self.saved.replace(epoch).map(file_name));
+        self.clean(out);
+        self.tell_others(out);
+        self.begin_next(out);
+    }
+
+    /// Seals what is saved, if all other partitions are as far.
+    fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let Some(epoch) = self.saved.filter(|_| self.sealing.is_none()) else { return };
+        let (topology, me) = (&self.settings.topology, self.settings.me.node);
+        let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);
+        if peers.any(|node| self.others.get(&node).is_none_or(|has| has.saved < epoch)) {
+            return;
+        }
+        let (seal, file) = (Seal { epoch, at: now.wall.to_millis() }, seal_name(epoch));
+        let ops = vec![
+            DiskOp::Create { file: file.clone(), len: 0 },
+            DiskOp::Write { file: file.clone(), offset: 0, data: vec![Bytes::Owned(seal.encode())] },
+            DiskOp::Sync { file },
+            DiskOp::SyncDirectory,
+        ];
+        self.saved = None;
+        self.sealing = Some(seal);
+        self.ask(Asked::Seal, ops, out);
+    }
+
+    fn sealed(&mut self, result: Result<(), String>, out: &mut Outbox<Message<X>>) {
+        let Some(Seal { epoch, at }) = self.sealing.take() else { return };
+        if let Err(reason) = result {
+            self.drop(epoch, &reason, out);
+            self.leftovers.extend([file_name(epoch), seal_name(epoch)]);
+            return self.clean(out);
+        }
+        self.complete.insert(epoch, at);
+        self.counts.complete += 1;
+        self.failure = None;
+        while self.complete.len() > self.settings.keep.max(1)
+            && let Some((old, _)) = self.complete.pop_first()
+        {
+            self.leftovers.extend([file_name(old), seal_name(old)]);
+        }
+        self.clean(out);
+        self.tell_others(out);
+    }
+
+    /// Removes what is good for nothing. Each file by a request of its own, as one may be gone already; a seal before what it
+    /// seals. If the disk does not, the next start finds them again.
+    fn clean(&mut self, out: &mut Outbox<Message<X>>) {
+        for file in std::mem::take(&mut self.leftovers) {
+            self.ask(Asked::Clean, vec![DiskOp::Remove { file }, DiskOp::SyncDirectory], out);
+        }
+    }
+
+    fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+        if state == PeerState::Fresh && node != self.settings.me.node {
+            // It may have come back without what it had.
+            self.others.remove(&node);
+            out.send(Address { node, ..self.settings.me }, Saving::Has(self.has()));
+        }
+    }
+
+    fn disk(&mut self, done: DiskDone, out: &mut Outbox<Message<X>>) {
+        let result = done.result.map_err(|error| error.to_string());
+        match self.asked.remove(&done.token) {
+            Some(Asked::File(epoch)) => self.written(epoch, result, out),
+            Some(Asked::Seal) => self.sealed(result, out),
+            Some(Asked::Clean) | None => {}
+        }
+    }
+}
+
+impl<X: Send> Role for Checkpointer<X> {
+    type Message = Message<X>;
+
+    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+        match event {
+            Event::Message { from, message: Message::Saving(saving) } => match saving {
+                Saving::Piece { epoch, .. } | Saving::Last(epoch) => self.take(from, epoch, saving, out),
+                Saving::Skipped(epoch) => self.skipped(from, epoch, out),
+                Saving::Covered(epoch) => self.is_saved(epoch, out),
+                Saving::Has(has) => {
+                    self.others.insert(from.node, has);
+                }
+                Saving::Taken(_) | Saving::Dropped(_) | Saving::Begun(_) => {
+                    out.halt("the checkpointer was sent a message that is not for it");
+                }
+            },
+            Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
+            Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
+            Event::Disk(done) => self.disk(done, out),
+            Event::Start | Event::Timer(_) | Event::Stop => {}
+        }
+        self.try_seal(now, out);
+    }
+
+    fn name(&self) -> &'static str {
+        "checkpointer"
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let (epoch, at) = self.newest().unwrap_or_default();
+        report("ordain_checkpoint_epoch", epoch.0 as f64);
+        report("ordain_checkpoint_seconds", (at.0 / 1000) as f64);
+        report("ordain_checkpoint_saved_epoch", self.has().saved.0 as f64);
+        report("ordain_checkpoint_bytes", self.counts.bytes as f64);
+        report("ordain_checkpoint_kept", self.complete.len() as f64);
+        report("ordain_checkpoint_writing", self.current.iter().len() as f64);
+        report("ordain_checkpoint_completed_total", self.counts.complete as f64);
+        report("ordain_checkpoint_given_up_total", self.counts.given_up as f64);
+        report("ordain_checkpoint_failing", f64::from(u8::from(self.failure.is_some())));
+    }
+}

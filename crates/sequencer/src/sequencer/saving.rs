@@ -1,0 +1,89 @@
+//! What a sequencer has to do with checkpoints: it asks for one when the log has grown, adds to each what it alone
+//! knows, and begins from that.
+
+use std::sync::Arc;
+
+use ordain_checkpoint::{Outcome, Piece};
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, system};
+use ordain_role::{Address, Outbox};
+
+use super::{Leader, Sequencer};
+use crate::chunks::Chunks;
+use crate::message::{Message, Saving};
+
+/// What it keeps for that.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    /// Everything of this epoch and before is durable.
+    through: Epoch,
+    /// Who waits for what is known at the end of an epoch.
+    asked: Option<(Address, Epoch)>,
+    /// How many bytes of batches have become durable since the last one was begun.
+    logged: u64,
+}
+
+impl<X> Sequencer<X> {
+    /// Begins where a checkpoint of an epoch ends, with what this sequencer, or a twin of it, had added to it.
+    ///
+    /// # Errors
+    /// It is not what a sequencer adds.
+    pub fn restore(&mut self, epoch: Epoch, input: &[u8]) -> Result<(), String> {
+        let mut input = Reader(input);
+        let mut parse = || {
+            let now = Millis(input.u64()?);
+            let sealed = Chunks::decode(&mut input)?;
+            input.end((now, sealed))
+        };
+        let (now, sealed) = parse().ok_or("what it says of the input does not parse")?;
+        self.epoch = self.epoch.max(epoch);
+        self.now = self.now.max(now);
+        self.checkpoints.through = epoch;
+        if let Some(twins) = &mut self.twins {
+            twins.sealed = sealed;
+        }
+        Ok(())
+    }
+
+    /// Takes from a checkpoint what the last request of a session was.
+    pub fn restore_session(&mut self, outcome: &Outcome<'_>) {
+        self.sessions.put(outcome.session, outcome.request, outcome.gsn);
+    }
+
+    /// A batch is durable.
+    pub(super) fn note_durable(&mut self, batch: &Batch) {
+        self.checkpoints.through = self.checkpoints.through.max(batch.epoch);
+        let bytes: usize = batch.logged().map(|placed| placed.chunk.logged().len()).sum();
+        self.checkpoints.logged += bytes as u64;
+    }
+
+    /// A checkpoint of an epoch has been begun.
+    pub(super) fn note_begun(&mut self, from: Address, epoch: Epoch) {
+        self.checkpoints.asked = Some((from, epoch));
+        self.checkpoints.logged = 0;
+    }
+
+    /// Adds to the checkpoint that is being made, and asks for the next, if it is time for either.
+    pub(super) fn save(&mut self, out: &mut Outbox<Message<X>>) {
+        let through = self.checkpoints.through;
+        if let Some((to, epoch)) = self.checkpoints.asked.take_if(|(_, epoch)| *epoch <= through) {
+            // What it knows of later epochs too does no harm: those are in the log, from which it will hear it again.
+            let mut input = Vec::new();
+            wire::u64(&mut input, self.now.0);
+            let none = Chunks::default();
+            self.twins.as_ref().map_or(&none, |twins| &twins.sealed).encode(&mut input);
+            out.send(to, Saving::Piece { epoch, piece: Piece::input(input) });
+            out.send(to, Saving::Last(epoch));
+        }
+        let most = self.settings.checkpoint_bytes;
+        if most > 0 && self.checkpoints.logged >= most && self.leader == Leader::Me && !self.full {
+            self.checkpoints.logged = 0;
+            self.house += 1;
+            let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
+            if chunk.push(&self.registry, Call::new(system::CHECKPOINT, Db(0)), |_| {}).is_ok() {
+                self.waiting_txns += 1;
+                self.waiting.push_back(Arc::new(chunk));
+            }
+        }
+    }
+}
