@@ -103,7 +103,7 @@ impl World {
     /// Until nothing is left to do: couriers have everything on disk, sequencers have nothing to add.
     fn settle(&mut self) {
         loop {
-            let worked = (0..self.topology.nodes()).fold(false, |any, node| self.work(node) || any);
+            let worked = (0..self.topology.nodes()).filter(|node| self.work(*node)).count() > 0;
             let delivered = self.deliver();
             let asked: Vec<(Address, Saving)> = self
                 .sent
