@@ -1,15 +1,17 @@
 //! What a record costs in time and memory, at a million records of a 16-byte key and a 100-byte value.
 //!
 //! Every operation goes to keys drawn from the whole key space, so that each step misses the caches as it does
-//! in a server. "get" finds a record and copies its value; "set" replaces the value and keeps the digest. The resident memory of a record is printed first.
+//! in a server. "get" finds a record and copies its value; "set" replaces the value and keeps the digest. With
+//! "versions", past states are kept, and readers follow two epochs behind the writers. The resident memory of a record
+//! is printed first.
 
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use mimalloc::MiMalloc;
 use ordain_model::key::SLOTS;
-use ordain_model::{CellMut, Db, Gsn, KeyHash};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_model::{CellMut, Db, Epoch, Gsn, KeyHash, PartitionId, Position};
+use ordain_store::{Keep, MemoryStore, RecordId, RecordStore, Snapshot};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -18,6 +20,10 @@ const RECORDS: u64 = 1_000_000;
 /// How many operations a batch of the sequencer may bring to a shard.
 const BATCH: usize = 1024;
 const DB: Db = Db(0);
+/// How many batches of changes there are in an epoch.
+const BATCHES: u64 = 10;
+/// How many epochs the oldest reader is behind.
+const BEHIND: u64 = 2;
 
 fn key(i: u64) -> [u8; 16] {
     let mut key = *b"key:000000000000";
@@ -164,5 +170,93 @@ fn benches(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(all, benches);
+/// What past states cost those who write, and those who read them.
+fn versions(c: &mut Criterion) {
+    let mut store = filled();
+    let mut draw = Draw(1);
+    let mut batches = BATCHES;
+    let mut group = c.benchmark_group("versions");
+    group.throughput(Throughput::Elements(BATCH as u64));
+    for kept in [false, true] {
+        store.keep(Keep::default());
+        let name = if kept { "set with versions, prefetched by 16" } else { "set, prefetched by 16" };
+        group.bench_function(name, |b| {
+            b.iter_batched_ref(
+                || draw.keys(BATCH),
+                |keys| {
+                    batches += 1;
+                    let epoch = Epoch(batches / BATCHES);
+                    if kept && batches.is_multiple_of(BATCHES) {
+                        store.keep(Keep { since: Some(Epoch(epoch.0 - BEHIND)), cut: None });
+                    }
+                    let version = Gsn::new(epoch, PartitionId(0), 0);
+                    for keys in keys.chunks(16) {
+                        store.prefetch(keys.iter().map(|(_, hash)| *hash));
+                        for (key, hash) in keys {
+                            let id = store.find_or_reserve(DB, key, *hash);
+                            set(&mut store, id, version.0, batches as u8);
+                        }
+                    }
+                },
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    let past = store.as_of(Epoch(batches / BATCHES - 1));
+    let mut out = Vec::with_capacity(BATCH * 100);
+    group.bench_function("get", |b| {
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                out.clear();
+                for (key, hash) in keys {
+                    if let Some(id) = store.find(DB, key, *hash) {
+                        out.extend_from_slice(store.cell(id).string().unwrap_or_default());
+                    }
+                }
+                black_box(out.len())
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.bench_function("get from a past state", |b| {
+        b.iter_batched_ref(
+            || draw.keys(BATCH),
+            |keys| {
+                out.clear();
+                for (key, hash) in keys {
+                    if let Some((cell, _)) = past.find(DB, key, *hash) {
+                        out.extend_from_slice(cell.string().unwrap_or_default());
+                    }
+                }
+                black_box(out.len())
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    let mut from = Position(0);
+    let mut walk = |visit: &dyn Fn(Position, &mut dyn FnMut(Position) -> bool)| {
+        let (mut seen, mut last) = (0, None);
+        visit(from, &mut |position| {
+            last = Some(position);
+            seen += 1;
+            seen < BATCH
+        });
+        from = if seen < BATCH { Position(0) } else { last.map_or(Position(0), Position::next) };
+        seen
+    };
+    group.bench_function("visit", |b| {
+        b.iter(|| {
+            walk(&|from, see| store.visit(from, |e| see(e.position) && black_box(e.cell.value.is_some())))
+        });
+    });
+    group.bench_function("visit a past state", |b| {
+        b.iter(|| {
+            walk(&|from, see| past.visit(from, |e| see(e.position) && black_box(e.cell.value.is_some())))
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(all, benches, versions);
 criterion_main!(all);

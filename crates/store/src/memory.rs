@@ -130,15 +130,12 @@ struct Change<'a> {
 impl Drop for Change<'_> {
     #[inline]
     fn drop(&mut self) {
-        let mut differs = false;
         if self.changed {
             let after = Share::of(self.record);
             debug_assert!(after.is_some() || self.record.cell == Cell::ABSENT, "an absent record expires");
             self.record.version = if after.is_some() { self.version } else { Gsn::NONE };
             self.totals.exchange(self.record, self.before, after);
-            differs = self.before.is_some() || after.is_some();
-        }
-        if self.kept && !differs {
+        } else if self.kept {
             self.versions.undo_push();
         }
     }
