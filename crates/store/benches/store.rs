@@ -11,7 +11,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use mimalloc::MiMalloc;
 use ordain_model::key::SLOTS;
 use ordain_model::{CellMut, Db, Epoch, Gsn, KeyHash, PartitionId, Position};
-use ordain_store::{Keep, MemoryStore, RecordId, RecordStore, Snapshot};
+use ordain_store::{Entry, Keep, MemoryStore, RecordId, RecordStore, Snapshot};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -170,6 +170,25 @@ fn benches(c: &mut Criterion) {
     group.finish();
 }
 
+/// A walk over a batch of records, from where the one before has stopped.
+struct Walk {
+    from: Position,
+    records: usize,
+}
+
+impl Walk {
+    fn sees(&mut self, entry: &Entry<'_>) -> bool {
+        black_box(entry.cell.value.is_some());
+        self.from = entry.position.next();
+        self.records += 1;
+        self.records < BATCH
+    }
+
+    fn next(&self) -> Position {
+        if self.records < BATCH { Position(0) } else { self.from }
+    }
+}
+
 /// What past states cost those who write, and those who read them.
 fn versions(c: &mut Criterion) {
     let mut store = filled();
@@ -235,24 +254,18 @@ fn versions(c: &mut Criterion) {
         );
     });
     let mut from = Position(0);
-    let mut walk = |visit: &dyn Fn(Position, &mut dyn FnMut(Position) -> bool)| {
-        let (mut seen, mut last) = (0, None);
-        visit(from, &mut |position| {
-            last = Some(position);
-            seen += 1;
-            seen < BATCH
-        });
-        from = if seen < BATCH { Position(0) } else { last.map_or(Position(0), Position::next) };
-        seen
-    };
     group.bench_function("visit", |b| {
         b.iter(|| {
-            walk(&|from, see| store.visit(from, |e| see(e.position) && black_box(e.cell.value.is_some())))
+            let mut seen = Walk { from, records: 0 };
+            store.visit(from, |entry| seen.sees(&entry));
+            from = seen.next();
         });
     });
     group.bench_function("visit a past state", |b| {
         b.iter(|| {
-            walk(&|from, see| past.visit(from, |e| see(e.position) && black_box(e.cell.value.is_some())))
+            let mut seen = Walk { from, records: 0 };
+            past.visit(from, |entry| seen.sees(&entry));
+            from = seen.next();
         });
     });
     group.finish();

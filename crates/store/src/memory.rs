@@ -163,12 +163,13 @@ impl RecordStore for MemoryStore {
         }
         let candidate = |hash: KeyHash| {
             let id = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true)?;
-            Some(self.slab.get(id))
+            Some((id, self.slab.get(id)))
         };
-        for record in hashes.clone().filter_map(candidate) {
+        for (id, record) in hashes.clone().filter_map(candidate) {
             record.touch();
+            self.versions.touch(id);
         }
-        for record in hashes.filter_map(candidate) {
+        for (_, record) in hashes.filter_map(candidate) {
             record.touch_heap();
         }
     }
@@ -215,7 +216,7 @@ impl RecordStore for MemoryStore {
         // Before it is known whether anything will change: what changes is the content itself, in place.
         let kept = versions.wants(version.epoch(), id, record);
         if kept {
-            versions.push(id, record.cell.clone(), record.version, version.epoch());
+            versions.push_copy(id, record, version.epoch());
         }
         let totals = &mut self.totals;
         let mut state = Change { record, totals, versions, before, version, changed: false, kept };
@@ -263,10 +264,8 @@ impl RecordStore for MemoryStore {
 
     fn keep(&mut self, keep: Keep) {
         self.versions.keep(keep);
-        while let Some(older) = self.versions.pop() {
-            if older.release {
-                self.release_if_absent(older.record);
-            }
+        while let Some(record) = self.versions.free() {
+            self.release_if_absent(record);
         }
         self.versions.shrink();
     }

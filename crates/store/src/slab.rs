@@ -28,12 +28,13 @@ pub(crate) struct Record {
 }
 
 /// Lock word and name. They share an enum because a `Box` next to an inline alternative would cost a word
-/// for the discriminant alone. What the record held before is elsewhere (`versions.rs`): few have any at a time.
+/// for the discriminant alone. What the record held before is elsewhere (`versions.rs`), as few have any at a time;
+/// the mark tells without a look there that the newest of that was not replaced by a certain epoch.
 #[derive(Debug)]
 enum Head {
     Vacant { next: Option<RecordId> },
-    Short { lock: u32, db: Db, len: u8, key: [u8; SHORT_KEY] },
-    Long { lock: u32, db: Db, key: Box<[u8]> },
+    Short { lock: u32, db: Db, mark: u8, len: u8, key: [u8; SHORT_KEY] },
+    Long { lock: u32, db: Db, mark: u8, key: Box<[u8]> },
 }
 
 const _: () = assert!(size_of::<Record>() == 64 && size_of::<Head>() == 24);
@@ -45,9 +46,9 @@ impl Record {
         let head = if key.len() <= SHORT_KEY {
             let mut bytes = [0; SHORT_KEY];
             bytes[..key.len()].copy_from_slice(key);
-            Head::Short { lock: 0, db, len: key.len() as u8, key: bytes }
+            Head::Short { lock: 0, db, mark: 0, len: key.len() as u8, key: bytes }
         } else {
-            Head::Long { lock: 0, db, key: key.into() }
+            Head::Long { lock: 0, db, mark: 0, key: key.into() }
         };
         Record { cell: Cell::ABSENT, version: Gsn::NONE, head }
     }
@@ -102,6 +103,22 @@ impl Record {
     pub(crate) fn set_lock(&mut self, word: u32) {
         match &mut self.head {
             Head::Short { lock, .. } | Head::Long { lock, .. } => *lock = word,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mark(&self) -> u8 {
+        match &self.head {
+            Head::Short { mark, .. } | Head::Long { mark, .. } => *mark,
+            Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_mark(&mut self, to: u8) {
+        match &mut self.head {
+            Head::Short { mark, .. } | Head::Long { mark, .. } => *mark = to,
             Head::Vacant { .. } => unreachable!("{STALE}"),
         }
     }

@@ -104,12 +104,11 @@ impl Table for TableMut<'_> {
 
 /// Takes a record's content away, to where older ones are kept if need be.
 fn empty(versions: &mut Versions, by: Epoch, id: RecordId, record: &mut Record) {
-    let wanted = versions.wants(by, id, record);
-    let cell = std::mem::take(&mut record.cell);
-    let version = std::mem::take(&mut record.version);
-    if wanted {
-        versions.push(id, cell, version, by);
+    if versions.wants(by, id, record) {
+        versions.push_content(id, record, by);
     }
+    record.cell = Cell::ABSENT;
+    record.version = Gsn::NONE;
 }
 
 impl TableMut<'_> {
