@@ -44,6 +44,11 @@ impl Fetch {
         Fetch { identity: identity.to_vec(), at: from, len: PIECE }
     }
 
+    /// Where it reads next.
+    pub fn place(&self) -> Place {
+        self.at
+    }
+
     /// What to ask of the disk for the next piece.
     pub fn op(&self, into: &Fetched) -> DiskOp {
         DiskOp::Read {

@@ -12,11 +12,12 @@
 //! The way to read it: `format` is the bytes; `walk` reads and judges a whole log and changes nothing;
 //! `recovery` acts on that judgement and makes a writer; `writer` is the group commit; `fetch` reads old entries of a
 //! log that is being written; `tools` is what the
-//! command line needs; [`memory`] is a directory that forgets what was not synced, for tests and the simulator.
+//! command line needs; `memo` is a few bytes beside a log that are replaced as a whole; [`memory`] is a directory that forgets what was not synced, for tests and the simulator.
 
 mod config;
 mod fetch;
 mod format;
+mod memo;
 pub mod memory;
 mod recovery;
 mod space;
@@ -27,6 +28,7 @@ mod writer;
 pub use config::{Durability, LogConfig, LogError};
 pub use fetch::{Fetch, Place};
 pub use format::{Kind, MAX_IDENTITY, VERSION};
+pub use memo::{MEMO_MAX, Memo};
 pub use memory::MemoryDirectory;
 pub use recovery::{Entry, Recovered};
 pub use space::{Space, in_space};

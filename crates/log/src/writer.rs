@@ -234,6 +234,24 @@ impl LogWriter {
         self.trim_before = self.trim_before.max(epoch);
     }
 
+    /// Asks for the removal of the segments that end before a place.
+    pub fn truncate_to(&mut self, place: Place) {
+        self.truncate_before(place.segment);
+    }
+
+    /// Whether [`LogWriter::truncate_to`] would remove anything, and leave an entry that is durable.
+    pub fn can_trim_to(&self, place: Place) -> bool {
+        (self.begins().segment.next()..=self.durable).contains(&place.segment)
+    }
+
+    /// Where the log begins once everything is removed that is to be: what stands before must not be read any more. Only
+    /// grows.
+    pub fn begins(&self) -> Place {
+        let segments = || self.older.iter().chain([&self.current.header.first_epoch]);
+        let stays = segments().take_while(|first| **first <= self.trim_before).last().or(segments().next());
+        Place { segment: stays.copied().unwrap_or_default(), offset: HEADER }
+    }
+
     /// The next request, if there is something to do and none is in flight. Whoever takes it carries it out and
     /// brings the answer to [`LogWriter::done`].
     pub fn next_request(&mut self) -> Option<DiskRequest> {

@@ -217,6 +217,7 @@ impl NodeSettings {
         ShippingSettings {
             me: self.at(places::LOG),
             partition: self.partition(),
+            checkpointer: None,
             twins: twins.collect(),
             identity: self.identity.clone(),
             kept_bytes: self.kept_max,
@@ -296,6 +297,7 @@ impl NodeSettings {
             topology: self.topology.clone(),
             me: self.at(places::COURIER),
             sequencer: self.at(places::SEQUENCER),
+            checkpointer: None,
             shards: self.own_shards(),
             kept_max: self.kept_max,
             piece: self.piece,
@@ -448,7 +450,7 @@ impl Assembly {
             )?;
             (log, recovered) = (Box::new(group), found);
         } else {
-            let mut index = Index::default();
+            let mut index = Index::new(settings.segment_bytes);
             let (writer, found) =
                 LogWriter::open_placed(directory, settings.log_config(), |place, entry| {
                     index.note_batch(entry.epoch, place, entry.payload.len());
@@ -623,7 +625,7 @@ impl Inbox {
         if !settings.has_peers() {
             return Ok(Inbox::default());
         }
-        let (mut entrances, mut index) = (Vec::new(), Index::default());
+        let (mut entrances, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut space = Space::new(directory, INBOX);
         // Whoever starts over does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.started_over == 0;

@@ -12,7 +12,7 @@ use ordain_model::{Batch, Epoch, Registry};
 use ordain_node::procedures;
 use ordain_role::NodeId;
 use ordain_runtime::{DirLock, FsDirectory};
-use ordain_sequencer::{GroupContent, GroupEntry, GroupRecord};
+use ordain_sequencer::{GroupContent, GroupEntry, GroupJournal, GroupRecord};
 use serde_json::{Value, json};
 
 /// What to do with a log.
@@ -62,6 +62,11 @@ pub fn run(command: &LogCommand) -> anyhow::Result<bool> {
                  them: say --yes if you have a copy"
             );
             let (_lock, mut directory) = open(which)?;
+            anyhow::ensure!(
+                !GroupJournal::is_in(&directory)?,
+                "this is the log of a replication group, which has to know where its log begins: its nodes trim it \
+                 themselves when checkpoints cover it"
+            );
             for file in ordain_log::trim(&mut directory, None, Epoch(*before))? {
                 println!("removed {file}");
             }
@@ -102,9 +107,8 @@ struct Found {
     records: u64,
     batches: u64,
     transactions: u64,
-    /// Of a group: the last entry, and the last that was known to be agreed on.
-    last: u64,
-    commit: u64,
+    /// Of a group.
+    journal: GroupJournal,
     rows: Vec<Value>,
 }
 
@@ -168,12 +172,9 @@ impl Found {
     fn record(&mut self, entry: &EntryInfo, payload: &[u8]) -> Result<(), String> {
         let record = GroupRecord::decode(payload).ok_or("it is no record of a replication group")?;
         self.records += 1;
-        let first = record.entries.first().map_or(self.last + 1, |first| first.index);
-        let last = record.entries.last().map_or(self.last, |last| last.index);
-        // Entries that were agreed on are not replaced, and none are left out.
-        if first <= self.commit || first > self.last + 1 || !(self.commit..=last).contains(&record.commit) {
-            return Err("it cannot follow the records before it".to_owned());
-        }
+        let (last, _) = self.journal.extent();
+        let first = record.entries.first().map_or(last + 1, |first| first.index);
+        let skip = self.journal.take(entry.epoch, &record).ok_or("it cannot follow the records before it")?;
         if self.shows {
             let vote = record.vote.map_or("none".to_owned(), |(node, generation)| member(node, generation));
             self.printer.line(format_args!(
@@ -184,12 +185,14 @@ impl Found {
                 record.commit,
                 payload.len()
             ));
-            if first <= self.last {
-                self.printer.line(format_args!("{:>14}  entries {first} to {} are replaced", "", self.last));
+            if skip > 0 {
+                self.printer
+                    .line(format_args!("{:>14}  {skip} entries do not count: the log begins later", ""));
+            } else if first <= last {
+                self.printer.line(format_args!("{:>14}  entries {first} to {last} are replaced", ""));
             }
         }
-        (self.last, self.commit) = (last, record.commit);
-        for GroupEntry { index, term, content } in record.entries {
+        for GroupEntry { index, term, content } in record.entries.into_iter().skip(skip) {
             let place = format!("{:>14}  entry {index}  term {term}", "");
             let mut row = json!({
                 "file": entry.file, "offset": entry.offset, "record": entry.epoch.0, "index": index, "term": term,
@@ -234,8 +237,7 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
         records: 0,
         batches: 0,
         transactions: 0,
-        last: 0,
-        commit: 0,
+        journal: GroupJournal::of(&directory)?,
         rows: Vec::new(),
     };
     let report: Report = ordain_log::inspect(&directory, None, |item| match item {
@@ -246,18 +248,32 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
         Item::Entry(entry, payload) if entry.kind == Kind::Data => found.entry(&entry, &payload),
         Item::Entry(..) => Ok(()),
     })?;
-    let Found { mut printer, form, records, batches, transactions, last, commit, rows, .. } = found;
-    let group = match form {
-        Some(Form::Group) => {
-            format!("{records} records, {last} entries of which {commit} are known to be agreed on, ")
-        }
-        _ => String::new(),
+    let Found { mut printer, form, records, batches, transactions, journal, rows, .. } = found;
+    let is_group = form == Some(Form::Group);
+    anyhow::ensure!(
+        !is_group || journal.may_end(),
+        "the journal of the replication group does not reach back to where its log begins, after entry {}",
+        journal.begins_after().0
+    );
+    let ((last, commit), (base, base_epoch)) = (journal.extent(), journal.begins_after());
+    let starts_after = if is_group { base_epoch } else { report.starts_after };
+    let (group, what) = if is_group {
+        let entries = last - base;
+        let agreed = commit - base;
+        let group =
+            format!("{records} records, {entries} entries of which {agreed} are known to be agreed on, ");
+        (group, "record")
+    } else {
+        (String::new(), "epoch")
     };
-    let what = if group.is_empty() { "epoch" } else { "record" };
     printer.line(format_args!(
         "sound: {} segments, {group}{batches} batches, {transactions} transactions, {} bytes, last {what} {}",
         report.segments, report.payload_bytes, report.last_epoch
     ));
+    if starts_after > Epoch(0) {
+        printer
+            .line(format_args!("trimmed: a checkpoint has to cover everything up to epoch {starts_after}"));
+    }
     if let Some(torn) = &report.torn {
         printer.line(format_args!(
             "torn tail: {} at byte {}: {}; the next start cuts it",
@@ -270,11 +286,12 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
             "batches": batches,
             "transactions": transactions,
             "bytes": report.payload_bytes,
+            "starts_after": starts_after.0,
             "torn": report.torn.as_ref().map(|t| json!({"file": t.file, "offset": t.offset, "reason": t.reason})),
             "entries": rows,
         });
         json[format!("last_{what}")] = report.last_epoch.0.into();
-        if form == Some(Form::Group) {
+        if is_group {
             json["records"] = records.into();
             json["last"] = last.into();
             json["commit"] = commit.into();

@@ -32,7 +32,9 @@ pub use council::{
     registry as council_registry,
 };
 pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
-pub use group::{GroupContent, GroupEntry, GroupError, GroupLog, GroupRecord, GroupSettings, Standing};
+pub use group::{
+    GroupContent, GroupEntry, GroupError, GroupJournal, GroupLog, GroupRecord, GroupSettings, Standing,
+};
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
 pub use message::{Counsel, GroupMessage, Has, Held, Letter, Message, Post, Saving, Sequencing, Ship};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};

@@ -72,6 +72,17 @@ pub enum Sequencing {
         /// The slots, of the 1,024.
         slots: std::ops::Range<usize>,
     },
+    /// Checkpointer to log and courier: a complete checkpoint covers everything up to this epoch, and nobody is to ask for
+    /// any of that again.
+    Trim(Epoch),
+    /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
+    /// to be got from a twin.
+    Behind {
+        /// Up to this epoch: the checkpoint must cover it.
+        epoch: Epoch,
+        /// What the log is to be told when it is opened with that checkpoint, if anything: where it may begin then.
+        log: Option<Arc<Vec<u8>>>,
+    },
     /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
@@ -153,6 +164,13 @@ pub enum Ship {
     /// Twin to master: everything up to this epoch is on its disk.
     Have {
         /// The term that it follows.
+        term: u64,
+        /// Up to where.
+        through: Epoch,
+    },
+    /// Master to twin: of what it wants, what is up to this epoch is not kept any more.
+    Trimmed {
+        /// The master's term.
         term: u64,
         /// Up to where.
         through: Epoch,
@@ -288,6 +306,8 @@ pub enum Post<X> {
         /// It has no use for anything up to this epoch.
         after: Epoch,
     },
+    /// Of what the receiver has asked for, what is up to this epoch is not in the sender's journal any more.
+    Trimmed(Epoch),
     /// How often the sender has started over: the first that it says in a stream, where nodes may have to.
     Incarnation(u64),
     /// Some of the journal of the sender.
@@ -489,6 +509,7 @@ impl<X: Wire> Wire for Post<X> {
                 out.extend_from_slice(entrances);
             }
             Post::Incarnation(number) => epoch(11, &Epoch(*number)),
+            Post::Trimmed(at) => epoch(12, at),
         }
     }
 
@@ -518,6 +539,7 @@ impl<X: Wire> Wire for Post<X> {
                 return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
             }
             11 => Post::Incarnation(bytes.u64()?),
+            12 => Post::Trimmed(Epoch(bytes.u64()?)),
             _ => return None,
         };
         bytes.end(post)
@@ -553,6 +575,7 @@ impl Ship {
                     optional(out, content.as_ref());
                 }
             }
+            Ship::Trimmed { term, through } => numbers(6, &[*term, through.0]),
             // It stays on its node: nobody sends it to another.
             Ship::Decided { .. } => wire::u8(out, u8::MAX),
         }
@@ -584,6 +607,7 @@ impl Ship {
                 let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
                 Ship::Collected { partition, term, through, evidence, held, is_all }
             }
+            6 => Ship::Trimmed { term, through: Epoch(bytes.u64()?) },
             _ => return None,
         })
     }

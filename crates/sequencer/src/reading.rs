@@ -11,7 +11,7 @@ use ordain_model::Epoch;
 use ordain_role::{DiskDone, DiskRequest, Fetched, Outbox};
 
 /// Where in a log things are, roughly: made while it is read at the start, and kept up as it grows.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Index {
     /// Entries from this number on stand at this place or behind it, and those before have nothing to do with epochs
     /// beyond this one. Ascending in all.
@@ -20,12 +20,23 @@ pub struct Index {
     largest: Epoch,
     /// Bytes since the last place.
     since: usize,
+    /// How much of the log there is between two places, at least.
+    stride: usize,
 }
 
-/// How much of a log there is between two places that are remembered, at least.
-const STRIDE: usize = 1 << 20;
-
 impl Index {
+    /// Of a log with segments of this length. There are some tens of places in each.
+    pub fn new(segment_bytes: u64) -> Index {
+        let stride = (segment_bytes / 64).clamp(1, 1 << 20) as usize;
+        Index { places: Vec::new(), largest: Epoch(0), since: 0, stride }
+    }
+
+    /// Of a log that begins later: before all that was noted there was something of epochs up to this one.
+    pub fn lacks(&mut self, up_to: Epoch) {
+        self.largest = self.largest.max(up_to);
+        self.places.iter_mut().for_each(|(.., before)| *before = up_to.max(*before));
+    }
+
     /// The entry of this epoch begins here or behind, and has so many bytes: of a log whose entries are numbered by their
     /// epochs.
     pub fn note_batch(&mut self, epoch: Epoch, place: Place, bytes: usize) {
@@ -46,7 +57,7 @@ impl Index {
 
     /// The next entry will have this number, or a larger one, and stand here or behind.
     pub(crate) fn reach(&mut self, number: Epoch, place: Place) {
-        if self.places.is_empty() || self.since >= STRIDE {
+        if self.places.is_empty() || self.since >= self.stride {
             self.since = 0;
             self.places.push((number, place, self.largest));
         }
@@ -55,6 +66,29 @@ impl Index {
     /// The largest epoch of anything so far.
     pub(crate) fn largest(&self) -> Epoch {
         self.largest
+    }
+
+    /// What stands before a place is not there any more.
+    pub(crate) fn trim(&mut self, begins: Place) {
+        let gone = self.places.partition_point(|(_, place, _)| *place < begins);
+        self.places.drain(..gone);
+    }
+
+    /// Up to which epoch something may not be there any more.
+    pub(crate) fn begins_after(&self) -> Epoch {
+        self.places.first().map_or(self.largest, |(.., before)| *before)
+    }
+
+    /// All entries before the one with this number have to do with epochs up to this one at most.
+    pub(crate) fn covered_by(&self, epoch: Epoch) -> Option<Epoch> {
+        let known = self.places.partition_point(|(.., before)| *before <= epoch).checked_sub(1)?;
+        Some(self.places[known].0)
+    }
+
+    /// About how many bytes there are from the entry with this number on.
+    pub(crate) fn bytes_from(&self, number: Epoch) -> usize {
+        let before = self.places.partition_point(|(first, ..)| *first <= number);
+        (self.places.len() - before) * self.stride + self.since
     }
 
     /// Where to begin to read for somebody who wants the entries from a number on, and has no use for anything up to an
@@ -75,6 +109,8 @@ pub(crate) struct Readers<K> {
     identity: Vec<u8>,
     readers: BTreeMap<K, Reading>,
     reads: u64,
+    /// Nothing before this place is read any more.
+    begins: Option<Place>,
 }
 
 /// How far one of them is.
@@ -112,10 +148,17 @@ pub(crate) fn is_read(done: &DiskDone) -> bool {
     done.token & READ != 0
 }
 
+impl Reading {
+    /// All that was read is given, and the next would stand before a place.
+    fn is_before(&self, place: Option<Place>) -> bool {
+        self.found.is_empty() && place.is_some_and(|place| self.fetch.place() < place)
+    }
+}
+
 impl<K: Ord + Copy> Readers<K> {
     /// Nobody yet, of the log of this identity in files of this prefix.
     pub fn new(prefix: &'static str, identity: Vec<u8>) -> Readers<K> {
-        Readers { prefix, identity, readers: BTreeMap::new(), reads: 0 }
+        Readers { prefix, identity, readers: BTreeMap::new(), reads: 0, begins: None }
     }
 
     /// Somebody wants the entries from a number on, and has no use for anything up to an epoch. `None` if the log does
@@ -149,7 +192,7 @@ impl<K: Ord + Copy> Readers<K> {
         out: &mut Outbox<M>,
     ) -> Option<Piece> {
         let reading = self.readers.get_mut(&who)?;
-        if reading.token.is_some() {
+        if reading.token.is_some() || reading.is_before(self.begins) {
             return None;
         }
         if reading.found.is_empty() && reading.next <= durable {
@@ -184,6 +227,23 @@ impl<K: Ord + Copy> Readers<K> {
             }
         }
         Ok(Some(*who))
+    }
+
+    /// What stands before a place is not to be read any more.
+    pub fn trim(&mut self, begins: Place) {
+        self.begins = Some(begins);
+    }
+
+    /// Who would have to read what is not there any more. They do not read any more.
+    pub fn late(&mut self) -> Vec<K> {
+        let begins = self.begins;
+        let is_late = |reading: &Reading| reading.token.is_none() && reading.is_before(begins);
+        self.readers.extract_if(.., |_, reading| is_late(reading)).map(|(who, _)| who).collect()
+    }
+
+    /// The entry that comes next for whoever is the farthest behind.
+    pub fn least(&self) -> Option<Epoch> {
+        self.readers.values().map(|reading| reading.next).min()
     }
 
     /// Somebody does not read any more.

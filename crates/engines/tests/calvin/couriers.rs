@@ -34,6 +34,7 @@ impl Desk {
         let at = |role| Address { node: NodeId(0), role };
         let (registry, layout) = (registry(), Arc::new(Layout::even(PARTITIONS, 1).unwrap()));
         let settings = CourierSettings {
+            checkpointer: None,
             topology: Topology { layout: layout.clone(), replicas: 1 },
             me: at(COURIER),
             sequencer: at(SEQUENCER),

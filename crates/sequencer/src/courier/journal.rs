@@ -181,7 +181,8 @@ impl Journal {
 
     // ---- read again, for a twin --------------------------------------------------------------------------
 
-    /// A twin wants the entries from a number on, and has no use for anything up to an epoch.
+    /// A twin wants the entries from a number on, and has no use for anything up to an epoch. What it is given, if that
+    /// is not to be read first.
     pub fn read<X: Letter>(
         &mut self,
         twin: NodeId,
@@ -189,8 +190,10 @@ impl Journal {
         most: usize,
         out: &mut Outbox<Message<X>>,
     ) -> Option<Post<X>> {
-        self.readers.ask(twin, &self.index, (from, after))?;
-        self.go_on(twin, most, out)
+        match self.readers.ask(twin, &self.index, (from, after)) {
+            Some(()) => self.go_on(twin, most, out),
+            None => Some(Post::Trimmed(self.index.begins_after())),
+        }
     }
 
     /// Gives a twin what was read, or reads more.
@@ -203,6 +206,7 @@ impl Journal {
         let durable = self.writer.durable();
         let Piece { asked, next, entries } = self.readers.next_piece(twin, most, durable, out)?;
         let covers = (next > durable).then_some(self.durable);
+        covers.iter().for_each(|_| self.readers.leave(twin));
         let entries: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
         Some(Post::Fetched { from: asked, next, covers, entrances: Arc::new(entries.concat()) })
     }
@@ -216,6 +220,20 @@ impl Journal {
     ) -> Result<Option<(NodeId, Post<X>)>, String> {
         let Some(twin) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
         Ok(self.go_on(twin, most, out).map(|post| (twin, post)))
+    }
+
+    /// Lets go what has nothing to do with epochs beyond this one, but not what a twin is being given that is not more than
+    /// so many bytes behind. Says who is told that it is too late, and what.
+    pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, Post<X>)> {
+        let Some(covered) = self.index.covered_by(through.min(self.durable)) else { return Vec::new() };
+        let is_near = |next: &Epoch| self.index.bytes_from(*next) <= most;
+        let spared = self.readers.least().filter(is_near).unwrap_or(covered);
+        self.writer.truncate_before(covered.min(spared));
+        let begins = self.writer.begins();
+        self.index.trim(begins);
+        self.readers.trim(begins);
+        let through = self.index.begins_after();
+        self.readers.late().into_iter().map(|twin| (twin, Post::Trimmed(through))).collect()
     }
 
     /// Whether an answer of the disk is to a request that reads.

@@ -20,6 +20,8 @@ pub(super) struct Lack {
     reading: Option<Reading>,
     /// Which twin was asked last.
     last: Option<NodeId>,
+    /// Twins that could not help: up to which epoch their journals are not there any more, or 0 if they lack the same.
+    no_help: BTreeMap<NodeId, Epoch>,
 }
 
 /// A journal that is being read.
@@ -52,6 +54,7 @@ impl Lack {
     /// A new stream has begun to a node, which will be asked anew.
     pub fn drop(&mut self, node: NodeId) {
         self.by.remove(&node);
+        self.no_help.remove(&node);
         self.leave(node);
     }
 
@@ -85,11 +88,30 @@ impl Lack {
         let reading = self.reading.as_mut().filter(|reading| (reading.twin, reading.from) == (twin, from));
         let Some(reading) = reading else { return Err(()) };
         reading.from = next;
+        if covers.is_some_and(|covers| covers <= reading.after) {
+            self.no_help.entry(twin).or_default();
+        } else {
+            self.no_help.clear();
+        }
         if let Some(covers) = covers {
             self.covered = self.covered.max(covers);
             self.reading = None;
         }
         Ok(self.reading)
+    }
+
+    /// The journal that is read does not go back as far as this epoch. `Err` if nobody has asked.
+    pub fn refused(&mut self, twin: NodeId, up_to: Epoch) -> Result<(), ()> {
+        self.reading.take_if(|reading| reading.twin == twin).ok_or(())?;
+        self.no_help.insert(twin, up_to);
+        Ok(())
+    }
+
+    /// If none of these twins can help: what is lacking is not in their journals any more up to this epoch.
+    pub fn beyond_help(&self, twins: &[NodeId]) -> Option<Epoch> {
+        let can_none = !twins.is_empty() && twins.iter().all(|twin| self.no_help.contains_key(twin));
+        let gone = self.no_help.values().copied().filter(|epoch| *epoch > Epoch(0)).min();
+        gone.filter(|_| can_none && !self.by.is_empty())
     }
 
     /// Who can be asked again now.

@@ -50,6 +50,8 @@ pub struct CourierSettings {
     pub me: Address,
     /// The sequencer of this node.
     pub sequencer: Address,
+    /// Who gets a checkpoint for a node that is too far behind, if there is such a role.
+    pub checkpointer: Option<Address>,
     /// The shards of this node, in order.
     pub shards: Vec<Address>,
     /// How much is kept for the nodes of a partition that are behind the majority of them, bytes at most. What the
@@ -101,6 +103,8 @@ pub struct Courier<X> {
     saving: Option<(Address, Epoch)>,
     /// What is said once what was written at that time is durable.
     owed: VecDeque<(Epoch, NodeId, Post<X>)>,
+    /// A checkpoint covers everything up to here.
+    covered: Epoch,
     /// What the node had before it was stopped is being executed again: nothing leaves.
     is_rehearsing: bool,
     counts: Counts,
@@ -170,6 +174,7 @@ impl<X: Letter> Courier<X> {
             gate,
             saving: None,
             owed: VecDeque::new(),
+            covered: Epoch(0),
             is_rehearsing: true,
             counts: Counts::default(),
         }
@@ -365,6 +370,7 @@ impl<X: Letter> Courier<X> {
             Post::Fetched { from: entry, next, covers, entrances } => {
                 self.take_fetched(from, (entry, next), covers, &entrances, out);
             }
+            Post::Trimmed(epoch) => self.come_too_late(from, epoch, out),
         }
     }
 
@@ -563,7 +569,8 @@ impl<X: Letter> Courier<X> {
             Some(Progress::Durable(_)) | None => {}
         }
         journal.done();
-        journal.ask(out);
+        self.trim(out);
+        self.journal.iter_mut().for_each(|journal| journal.ask(out));
         self.pay(out);
     }
 
@@ -575,9 +582,7 @@ impl<X: Letter> Courier<X> {
         for node in self.lack.settled(self.progress) {
             out.send(self.at(node), Post::Resume(reach));
         }
-        let me = self.settings.me.node;
-        let twins = self.settings.topology.group(self.partition);
-        let twins: Vec<NodeId> = twins.filter(|twin| *twin != me && !self.lost.contains(twin)).collect();
+        let twins = self.twins();
         if let Some(Reading { twin, from, after }) = self.lack.begin(&twins, self.progress) {
             out.send(self.at(twin), Post::Fetch { from, after });
         }
@@ -634,8 +639,40 @@ impl<X: Letter> Courier<X> {
                 for node in self.lack.settled(self.progress) {
                     out.send(self.at(node), Post::Resume(self.lack.reach(self.progress)));
                 }
+                self.ask_for_checkpoint(out);
                 out.set_timer(FETCH, FETCH_EVERY);
             }
+        }
+    }
+
+    /// A twin's journal does not go back as far as this node needs it to. Another one's may.
+    fn come_too_late(&mut self, twin: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.lack.refused(twin, epoch).is_ok() {
+            self.ask_for_checkpoint(out);
+            out.set_timer(FETCH, FETCH_EVERY);
+        }
+    }
+
+    /// If no twin that can be reached has what is lacking, only a checkpoint helps.
+    fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
+        if let (Some(epoch), Some(to)) = (self.lack.beyond_help(&self.twins()), self.settings.checkpointer) {
+            out.send(to, Sequencing::Behind { epoch, log: None });
+        }
+    }
+
+    /// The other nodes of this partition that can be reached.
+    fn twins(&self) -> Vec<NodeId> {
+        let me = self.settings.me.node;
+        let twins = self.settings.topology.group(self.partition);
+        twins.filter(|twin| *twin != me && !self.lost.contains(twin)).collect()
+    }
+
+    /// Lets go what a checkpoint covers.
+    fn trim(&mut self, out: &mut Outbox<Message<X>>) {
+        let most = self.settings.kept_max;
+        let Some(journal) = &mut self.journal else { return };
+        for (twin, post) in journal.trim(self.covered, most) {
+            out.send(self.at(twin), post);
         }
     }
 
@@ -782,6 +819,11 @@ impl<X: Letter> Role for Courier<X> {
                 Message::Sequencing(Sequencing::Safe(epochs)) => {
                     self.gate.iter_mut().for_each(|gate| gate.forget(&epochs));
                 }
+                Message::Sequencing(Sequencing::Trim(epoch)) => {
+                    self.covered = self.covered.max(epoch);
+                    self.trim(out);
+                    self.journal.iter_mut().for_each(|journal| journal.ask(out));
+                }
                 Message::Ship(Ship::Collect { partition, term, after }) => {
                     self.collect(from, (partition, term), after, out);
                 }
@@ -847,6 +889,8 @@ impl<X: Letter> Role for Courier<X> {
         report("ordain_courier_stood_in_total", counts.stood_in as f64);
         report("ordain_courier_held_back", self.gate.as_ref().map_or(0, Gate::held) as f64);
         report("ordain_courier_lacking_epoch", self.lack.up_to().0 as f64);
+        let behind = self.lack.beyond_help(&self.twins()).unwrap_or_default();
+        report("ordain_courier_behind_epoch", behind.0 as f64);
         report("ordain_courier_fetched_total", counts.fetched as f64);
         report("ordain_courier_served_total", counts.served as f64);
     }

@@ -1,14 +1,15 @@
 //! The journal of a group's log: records written by a [`LogWriter`], and read again for twins that lag.
 
-use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Place, Progress, Recovered};
+use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Memo, Place, Progress, Recovered};
 use ordain_model::Epoch;
-use ordain_role::{Directory, DiskDone, DiskRequest, Fetched, Outbox};
+use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, Outbox};
 use raft::GetEntriesContext;
 use raft::eraftpb::{Entry, HardState};
 
+use super::base::{Base, MEMO, Records};
 use super::membership::parse_change;
-use super::store::{Store, is_change};
-use super::{epoch_of, record};
+use super::record;
+use super::store::{Store, epoch_of, is_change};
 
 /// How many bytes of entries are read for a twin before it gets some.
 const FETCH_BYTES: usize = 4 << 20;
@@ -16,10 +17,19 @@ const FETCH_BYTES: usize = 4 << 20;
 /// Marks the requests that read; the others are the writer's.
 const READ: u64 = 1 << 63;
 
+/// Marks the request that says where the log is to begin.
+const BASE: u64 = 1 << 62;
+
 /// The journal, or none for a member that keeps everything in memory.
 #[derive(Debug)]
 pub(super) struct Journal {
     writer: Option<LogWriter>,
+    /// Where it is said what the log begins after.
+    memo: Option<Memo>,
+    /// What the log is to begin after, and before which place the journal can go then: that is being said.
+    trimming: Option<(Base, Place)>,
+    /// A checkpoint covers everything up to here.
+    covered: Epoch,
     identity: Vec<u8>,
     /// How far entries are committed, as the last record says.
     commit: u64,
@@ -57,47 +67,123 @@ pub(super) enum Outcome {
     Fetched(Vec<GetEntriesContext>),
 }
 
-/// Opens or makes a journal, brings `store` up to it, and shows the batches that it knows to be agreed on. Also gives
-/// index and epoch of the last of them.
+/// A journal that was opened.
+pub(super) struct Opened {
+    pub journal: Journal,
+    /// What it says of the log.
+    pub store: Store,
+    /// Index and epoch of the last entry that is known to be agreed on.
+    pub dispatched: (u64, Epoch),
+    pub recovered: Recovered,
+}
+
+/// Opens or makes the journal of a group that began with these members, and shows the batches that it knows to be agreed
+/// on. If a checkpoint was got from a twin, the log begins after `given` unless it knows that entry.
 pub(super) fn open(
     directory: &mut dyn Directory,
     config: LogConfig,
-    store: &mut Store,
+    (founders, given): (Vec<u64>, Option<Base>),
     tail_bytes: usize,
     mut visit: impl FnMut(&[u8]) -> Result<(), String>,
-) -> Result<(Journal, (u64, Epoch), Recovered), LogError> {
-    let identity = config.identity.clone();
-    let mut dispatched = (0, Epoch(0));
-    let (writer, recovered) = LogWriter::open_placed(directory, config, |place, entry| {
-        store.note_place(store.last() + 1, place, entry.payload.len() as u64);
+) -> Result<Opened, LogError> {
+    let (identity, segment_bytes) = (config.identity.clone(), config.segment_bytes);
+    let damaged = |reason: String| LogError::Damaged { file: MEMO.to_owned(), offset: 0, reason };
+    let store = match Memo::read(directory, MEMO, Some(&identity))? {
+        None => Store::new(founders, segment_bytes),
+        Some(said) => {
+            let base = Base::decode(&said).ok_or("it does not say where a group's log begins");
+            Store::after(base.map_err(|reason| damaged(reason.to_owned()))?, segment_bytes)
+        }
+    };
+    let (base, void) = (store.base().index, store.base().void);
+    let dispatched = (base, store.base().epoch);
+    let mut replay = Replay { hard: store.hard.clone(), dispatched, store };
+    let mut records = Records::after(replay.store.base());
+    let (writer, mut recovered) = LogWriter::open_placed(directory, config, |place, entry| {
         let unfit = "no record of a replication group, or none that can follow those before it";
-        let (hard, entries) = record::decode(&entry.payload).ok_or(unfit)?;
-        // What is agreed on is not replaced, so the entries that were shown stay the first.
-        let replaces = entries.first().is_some_and(|entry| entry.index <= dispatched.0);
-        if replaces || !store.append(entries) || !(dispatched.0..=store.last()).contains(&hard.commit) {
+        replay.store.note_place(replay.store.last() + 1, place, entry.payload.len() as u64);
+        let (said, mut entries) = record::decode(&entry.payload).ok_or(unfit)?;
+        if said.term >= replay.hard.term {
+            (replay.hard.term, replay.hard.vote) = (said.term, said.vote);
+        }
+        if entry.epoch <= void {
+            return Ok(());
+        }
+        let places = entries.iter().map(|entry| (entry.index, entry.term));
+        entries.drain(..records.take(said.commit, places).ok_or(unfit)?);
+        if !replay.store.append(entries) {
             return Err(unfit.to_owned());
         }
-        let commit = hard.commit;
-        store.hard = hard;
-        let agreed = store.from(dispatched.0 + 1).take_while(|entry| entry.index <= commit);
+        replay.agree(said.commit, &mut visit)?;
+        replay.store.shrink(replay.dispatched.0, tail_bytes, true);
+        Ok(())
+    })?;
+    if !records.may_end() || (recovered.starts_after > Epoch(0) && base == 0) {
+        let reason = format!("the log begins after entry {base}, and the next ones are not in the journal");
+        return Err(damaged(reason));
+    }
+    let (mut memo, _) = Memo::open(directory, MEMO, &identity)?;
+    if let Some(given) = given.filter(|given| given.index > replay.dispatched.0) {
+        if replay.store.has(given.index, given.term) {
+            replay.agree(given.index, &mut visit).map_err(damaged)?;
+        } else {
+            let given = Base { void: writer.appended(), ..given };
+            let ops = memo.write(&given.encode()).unwrap_or_default();
+            ops.iter().try_for_each(|op| directory.apply(op))?;
+            memo.written();
+            replay.begin_after(given, segment_bytes);
+        }
+    }
+    let Replay { mut store, hard, dispatched } = replay;
+    if recovered.entries == 0 || store.base().void == writer.appended() {
+        store.note_place(store.last() + 1, writer.place(), 0);
+    }
+    recovered.starts_after = store.base().epoch;
+    let commit = hard.commit;
+    store.hard = hard;
+    let journal = Journal { writer: Some(writer), memo: Some(memo), identity, commit, ..Journal::none() };
+    Ok(Opened { journal, store, dispatched, recovered })
+}
+
+/// A log as far as its journal has been read.
+struct Replay {
+    store: Store,
+    hard: HardState,
+    dispatched: (u64, Epoch),
+}
+
+impl Replay {
+    /// Entries are agreed on up to this index.
+    fn agree(
+        &mut self,
+        commit: u64,
+        visit: &mut impl FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.hard.commit = self.hard.commit.max(commit);
+        let agreed = self.store.from(self.dispatched.0 + 1).take_while(|entry| entry.index <= commit);
         for entry in agreed.cloned().collect::<Vec<Entry>>() {
             if is_change(&entry) {
                 let change = parse_change(&entry.data)?;
-                store.replay_change(&change);
+                self.store.replay_change(&change);
             } else if !entry.data.is_empty() {
                 visit(&entry.data)?;
-                dispatched.1 = epoch_of(&entry).unwrap_or(dispatched.1);
+                self.dispatched.1 = epoch_of(&entry).unwrap_or(self.dispatched.1);
             }
-            dispatched.0 = entry.index;
+            self.dispatched.0 = entry.index;
+            self.store.dispatched(&entry, self.dispatched.1);
         }
-        store.shrink(dispatched.0, tail_bytes, true);
         Ok(())
-    })?;
-    if recovered.entries == 0 {
-        store.note_place(1, writer.place(), 0);
     }
-    let commit = store.hard.commit;
-    Ok((Journal { writer: Some(writer), identity, commit, ..Journal::none() }, dispatched, recovered))
+
+    /// The log is given up for one that begins later; for whom this member has voted it must not forget.
+    fn begin_after(&mut self, base: Base, segment_bytes: u64) {
+        if base.term > self.hard.term {
+            (self.hard.term, self.hard.vote) = (base.term, 0);
+        }
+        self.hard.commit = base.index;
+        self.dispatched = (base.index, base.epoch);
+        self.store = Store::after(base, segment_bytes);
+    }
 }
 
 impl Journal {
@@ -105,6 +191,9 @@ impl Journal {
     pub fn none() -> Journal {
         Journal {
             writer: None,
+            memo: None,
+            trimming: None,
+            covered: Epoch(0),
             identity: Vec::new(),
             commit: 0,
             reading: None,
@@ -203,6 +292,49 @@ impl Journal {
         true
     }
 
+    /// A checkpoint covers everything up to an epoch.
+    pub fn cover(&mut self, epoch: Epoch) {
+        self.covered = self.covered.max(epoch);
+    }
+
+    /// Lets go what a checkpoint covers, but nothing after an index. What the log begins after then has to be on disk
+    /// before anything is removed.
+    pub fn trim<M>(&mut self, store: &Store, index: u64, out: &mut Outbox<M>) {
+        let (Some(writer), Some(memo), None) = (&self.writer, &self.memo, &self.trimming) else { return };
+        let Some((base, place)) = store.base_for(self.covered, index) else { return };
+        // Only whole segments go.
+        if !writer.can_trim_to(place) {
+            return;
+        }
+        let Some(ops) = memo.write(&base.encode()) else { return };
+        out.disk(DiskRequest { token: BASE, ops });
+        self.trimming = Some((base, place));
+    }
+
+    /// It is on disk what the log begins after.
+    fn trimmed(&mut self, done: &DiskDone, store: &mut Store) -> Result<(), String> {
+        let Some((base, place)) = self.trimming.take() else { return Ok(()) };
+        match &done.result {
+            Ok(()) => {}
+            // Until somebody asks again.
+            Err(DiskError::Full { .. }) => {
+                self.covered = Epoch(0);
+                return Ok(());
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        // What is being read may not be there any more.
+        let first = base.index + 1;
+        store.trim(base);
+        self.memo.iter_mut().for_each(Memo::written);
+        if let Some(writer) = &mut self.writer {
+            writer.truncate_to(place);
+            let begins = writer.begins();
+            self.reading.take_if(|reading| reading.low < first || reading.fetch.place() < begins);
+        }
+        Ok(())
+    }
+
     /// Takes an answer of the disk.
     pub fn done<M>(
         &mut self,
@@ -217,6 +349,9 @@ impl Journal {
             }
             out.disk(self.reading.insert(reading).request());
             return Ok(Outcome::Nothing);
+        }
+        if done.token == BASE {
+            return self.trimmed(done, store).map(|()| Outcome::Nothing);
         }
         match self.writer.as_mut().and_then(|writer| writer.done(done)) {
             Some(Progress::Durable(_)) => Ok(Outcome::Durable),

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_is_let_in_step_by_step_and_only_for_a_dead_member() {
-        let mut store = super::super::store::Store::new(founders(&[NodeId(0), NodeId(1), NodeId(2)]));
+        let mut store = super::super::store::Store::new(founders(&[NodeId(0), NodeId(1), NodeId(2)]), 64);
         let newcomer = member(1, 1);
         let old = member(1, 0).id();
         assert_eq!(next_step(&store.members, newcomer, false, |_| false), None, "the old one lives");

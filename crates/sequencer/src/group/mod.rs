@@ -16,7 +16,8 @@
 //! - a batch is *open* from [`Sequencing::Append`] until it is [`Sequencing::Logged`] or [`Sequencing::Lost`], and it is
 //!   exactly one of the two unless the node stops before. A lost batch is executed by nobody, ever;
 //! - every member sends [`Sequencing::Sealed`] for the same batches in the same order, each once in the life of its
-//!   node, those given to the visitor of [`GroupLog::open`] included. Epochs rise along them;
+//!   node, those given to the visitor of [`GroupLog::open`] and those that its checkpoint has included. Epochs rise along
+//!   them;
 //! - [`Sequencing::Leader`] with `is_me` says that everything agreed on before has been sealed here.
 //!
 //! A batch is lost for certain only when an entry of a later term is committed at its place or before: until then a
@@ -32,6 +33,9 @@
 //! entries to its twins while it writes them itself. How far entries are committed is written along with the next
 //! record and never for its own sake: a member that starts again hears it from the leader.
 //!
+//! Trimming: what a checkpoint covers is let go ([`Sequencing::Trim`]; module `base`). A twin that needs some of it is told
+//! so by the leader. It stays where it is until it has got a checkpoint: nobody agrees on anything in its place.
+//!
 //! Beginning: a founder takes part once all founders have met, so that one which has forgotten its past is noticed
 //! (module `founding`).
 //!
@@ -39,6 +43,7 @@
 //! node comes back with a larger *generation*, which makes it another member, and asks to be let in (module
 //! `membership`).
 
+mod base;
 mod founding;
 mod journal;
 mod membership;
@@ -49,7 +54,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,13 +65,14 @@ use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 use raft::{Config, RawNode, StateRole};
 
 use crate::message::{GroupMessage, Message, Sequencing};
+use base::Base;
 use founding::Founding;
 use journal::Journal;
 use membership::Member;
 use said::Said;
-use store::{Store, is_change};
+use store::{Store, epoch_of, is_change};
 
-pub use shown::{GroupContent, GroupEntry, GroupRecord, Standing};
+pub use shown::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
 
 /// How a group's log is set up.
 #[derive(Clone, Debug)]
@@ -77,8 +83,16 @@ pub struct GroupSettings {
     pub twins: Vec<NodeId>,
     /// How often this node has come back without what it had on disk.
     pub generation: u32,
+    /// Up to this epoch a checkpoint has everything already: no such batch is sealed again.
+    pub executed: Epoch,
+    /// What a twin has said of where the log may begin, if the checkpoint is from there ([`Sequencing::Behind`]).
+    pub given: Option<Vec<u8>>,
+    /// Who gets a checkpoint for a member that is too far behind, if there is such a role.
+    pub checkpointer: Option<Address>,
     /// How much of what is dispatched is kept in memory for twins that lag.
     pub tail_bytes: usize,
+    /// How much is kept on disk, though a checkpoint covers it, for twins that are catching up.
+    pub kept_max: u64,
     /// An entry longer than this has a message of its own; shorter ones share.
     pub message_bytes: usize,
 }
@@ -86,7 +100,17 @@ pub struct GroupSettings {
 impl GroupSettings {
     /// The defaults for a member at `me` of a group of `twins`.
     pub fn new(me: Address, twins: Vec<NodeId>) -> GroupSettings {
-        GroupSettings { me, twins, generation: 0, tail_bytes: 64 << 20, message_bytes: 1 << 20 }
+        GroupSettings {
+            me,
+            twins,
+            generation: 0,
+            executed: Epoch(0),
+            given: None,
+            checkpointer: None,
+            tail_bytes: 64 << 20,
+            kept_max: 256 << 20,
+            message_bytes: 1 << 20,
+        }
     }
 }
 
@@ -120,6 +144,8 @@ const ELECTION: (usize, usize) = (12, 8);
 /// How many messages with entries a twin may have to answer: how much it may have to keep while it cannot write, and a
 /// link until it is there. A twin that lags must not be sent more than a link has room for.
 const MESSAGES_OPEN: usize = 16;
+/// In ticks: how often a twin is told that what it needs is not kept any more.
+const TELL_EVERY: u64 = 25;
 
 /// Agrees with its twins on batches, makes them durable and dispatches them.
 pub struct GroupLog<X> {
@@ -136,6 +162,10 @@ pub struct GroupLog<X> {
     waiting: VecDeque<Waiting>,
     /// Index and epoch of what was dispatched last.
     dispatched: (u64, Epoch),
+    /// What comes next is not kept any more by the leader up to this epoch.
+    behind: Option<Epoch>,
+    /// Who is to be told that of itself.
+    late: BTreeSet<u64>,
     announced: Option<Announced>,
     /// It has yet to learn that the group has begun: until then it takes no part.
     founding: Option<Founding>,
@@ -202,9 +232,17 @@ impl<X> GroupLog<X> {
         (sequencer, sinks): (Address, Vec<Address>),
         visit: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<X>, Recovered), GroupError> {
-        let mut store = Store::new(membership::founders(&settings.twins));
-        let (journal, dispatched, recovered) =
-            journal::open(directory, config, &mut store, settings.tail_bytes, visit)?;
+        let founders = membership::founders(&settings.twins);
+        let given = match &settings.given {
+            Some(given) => Some(Base::decode(given).ok_or_else(|| {
+                GroupError::Settings(
+                    "what a checkpoint says of the log's beginning cannot be read".to_owned(),
+                )
+            })?),
+            None => None,
+        };
+        let opened = journal::open(directory, config, (founders, given), settings.tail_bytes, visit)?;
+        let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
         let mut log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
         if is_new && log.settings.twins.len() > 1 {
@@ -222,7 +260,7 @@ impl<X> GroupLog<X> {
         registry: Arc<Registry>,
         (sequencer, sinks): (Address, Vec<Address>),
     ) -> Result<GroupLog<X>, GroupError> {
-        let store = Store::new(membership::founders(&settings.twins));
+        let store = Store::new(membership::founders(&settings.twins), 0);
         GroupLog::start(settings, registry, (sequencer, sinks), Journal::none(), store, (0, Epoch(0)))
     }
 
@@ -275,6 +313,8 @@ impl<X> GroupLog<X> {
             proposals: BTreeMap::new(),
             waiting: VecDeque::new(),
             dispatched,
+            behind: None,
+            late: BTreeSet::new(),
             announced: None,
             founding: None,
             leads_since: Micros(0),
@@ -330,6 +370,7 @@ impl<X> GroupLog<X> {
             Some(Said::Raft(message)) => self.step(now, from, message, out),
             Some(Said::Join(newcomer)) if newcomer.node == from => self.let_in(now, newcomer),
             Some(Said::Found { is_ready, has_begun }) => self.hear_founding(from, (is_ready, has_begun), out),
+            Some(Said::Behind(base)) => self.hear_behind(from, base, out),
             // Bytes that nobody of this version sends.
             Some(Said::Join(_)) | None => {}
         }
@@ -380,8 +421,10 @@ impl<X> GroupLog<X> {
                 log.last_index()
             ));
         }
+        // Of what is trimmed the term is not known any more.
+        let known = log.first_index().saturating_sub(1)..=log.committed;
         let differs =
-            |entry: &&Entry| entry.index <= log.committed && !log.match_term(entry.index, entry.term);
+            |entry: &&Entry| known.contains(&entry.index) && !log.match_term(entry.index, entry.term);
         if let Some(entry) = message.entries.iter().find(differs) {
             return Err(format!(
                 "the leader has something else in place of entry {}, which was agreed on: one of the two \
@@ -491,7 +534,9 @@ impl<X> GroupLog<X> {
                 self.dispatch(&entry, own, out);
             }
             self.dispatched.0 = entry.index;
+            self.raft.mut_store().dispatched(&entry, self.dispatched.1);
         }
+        self.behind = None;
         self.raft.advance_apply_to(last);
     }
 
@@ -512,6 +557,9 @@ impl<X> GroupLog<X> {
         self.counts.dispatched += 1;
         if is_own {
             out.send(self.sequencer, Sequencing::Logged(batch.epoch));
+        }
+        if batch.epoch <= self.settings.executed {
+            return;
         }
         for sink in &self.sinks {
             out.send(*sink, Sequencing::Sealed(batch.clone()));
@@ -604,12 +652,65 @@ impl<X> GroupLog<X> {
         if self.is_stopping && self.waiting.is_empty() {
             self.journal.write_commit(&self.raft.store().hard);
         }
+        let spared = self.spared();
+        self.journal.trim(self.raft.store(), spared.min(dispatched), out);
         self.counts.fetches += u64::from(self.journal.fetch(self.raft.store(), out));
         self.journal.ask_disk(out);
         if self.journal.mark(false, self.is_stopping) {
             out.set_timer(MARK, MARK_AFTER);
         }
         self.journal.ask_disk(out);
+    }
+
+    /// The last entry that may go as far as twins are concerned that can be reached and are catching up. Only a leader
+    /// knows how far they are.
+    fn spared(&self) -> u64 {
+        let (raft, store) = (&self.raft.raft, self.raft.store());
+        if raft.state != StateRole::Leader {
+            return u64::MAX;
+        }
+        let others = raft.prs().iter().filter(|(id, _)| **id != self.member.id());
+        let reached =
+            others.filter(|(_, progress)| progress.recent_active).map(|(_, progress)| progress.matched);
+        let most = self.settings.kept_max;
+        let is_near = |at: &u64| *at >= store.base().index && store.bytes_after(*at) <= most;
+        reached.filter(is_near).min().unwrap_or(u64::MAX)
+    }
+
+    /// Tells twins that are too far behind, now and then.
+    fn tell_behind(&mut self, out: &mut Outbox<Message<X>>) {
+        let base = self.raft.store().base().clone();
+        self.late.append(&mut self.raft.mut_store().take_behind());
+        if self.raft.raft.state != StateRole::Leader || !self.journal.is_on_disk() {
+            self.late.clear();
+        }
+        if self.ticks.is_multiple_of(TELL_EVERY) {
+            for member in std::mem::take(&mut self.late).into_iter().filter_map(Member::of) {
+                self.tell(member.node, &Said::Behind(base.clone()), out);
+            }
+        }
+    }
+
+    /// The leader does not keep any more what this member needs next.
+    fn hear_behind(&mut self, from: NodeId, base: Base, out: &mut Outbox<Message<X>>) {
+        let raft = &self.raft.raft;
+        if Member::of(raft.leader_id).is_none_or(|leader| leader.node != from) {
+            return;
+        }
+        if base.index <= self.dispatched.0 {
+            // It has come back with a checkpoint, or its log, and the leader does not know.
+            let (to, from, term) = (raft.leader_id, self.member.id(), raft.term);
+            let (index, commit) = (self.dispatched.0, raft.raft_log.committed);
+            let msg_type = MessageType::MsgAppendResponse;
+            let said = RaftMessage { msg_type, to, from, term, index, commit, ..RaftMessage::default() };
+            self.send(said, out);
+        } else {
+            self.behind = Some(base.epoch);
+            let (epoch, log) = (base.epoch, Some(Arc::new(base.encode())));
+            self.settings.checkpointer.into_iter().for_each(|to| {
+                out.send(to, Sequencing::Behind { epoch, log: log.clone() });
+            });
+        }
     }
 
     fn disk(&mut self, done: &ordain_role::DiskDone, out: &mut Outbox<Message<X>>) {
@@ -629,12 +730,6 @@ impl<X> GroupLog<X> {
     }
 }
 
-/// The epoch of the batch that an entry holds, if it holds one: it stands in front.
-fn epoch_of(entry: &Entry) -> Option<Epoch> {
-    let epoch = entry.data.first_chunk().filter(|_| !is_change(entry))?;
-    Some(Epoch(u64::from_le_bytes(*epoch)))
-}
-
 impl<X: Send> Role for GroupLog<X> {
     type Message = Message<X>;
 
@@ -643,6 +738,9 @@ impl<X: Send> Role for GroupLog<X> {
         match event {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Trim(epoch)), .. } => {
+                self.journal.cover(epoch);
             }
             Event::Message { from, message: Message::Group(GroupMessage { bytes, .. }) } => {
                 self.receive(now, from.node, &bytes, out);
@@ -656,6 +754,7 @@ impl<X: Send> Role for GroupLog<X> {
                 } else {
                     self.raft.tick();
                     self.ask_to_join(out);
+                    self.tell_behind(out);
                 }
                 out.set_timer(TICK, TICK_EVERY);
             }
@@ -726,6 +825,8 @@ impl<X: Send> Role for GroupLog<X> {
         report("ordain_group_entries_in_memory", entries as f64);
         report("ordain_group_bytes_in_memory", bytes as f64);
         report("ordain_group_fetches_total", self.counts.fetches as f64);
+        report("ordain_group_first", self.raft.store().base().index as f64 + 1.0);
+        report("ordain_log_behind_epoch", self.behind.unwrap_or_default().0 as f64);
         report("ordain_log_dispatched_batches_total", self.counts.dispatched as f64);
         self.journal.gauges(report);
     }

@@ -9,6 +9,7 @@ use ordain_role::NodeId;
 use protobuf::ProtobufEnum as _;
 use raft::eraftpb::{Entry, EntryType, Message as RaftMessage, MessageType};
 
+use super::base::Base;
 use super::membership::Member;
 use super::store::is_change;
 
@@ -29,6 +30,8 @@ pub(super) enum Said {
         /// All were ready.
         has_begun: bool,
     },
+    /// The leader to a member: what it needs next is not kept any more. The leader's log begins after this.
+    Behind(Base),
 }
 
 impl Said {
@@ -51,6 +54,10 @@ impl Said {
                 wire::u8(&mut out, u8::from(*is_ready));
                 wire::u8(&mut out, u8::from(*has_begun));
             }
+            Said::Behind(base) => {
+                wire::u8(&mut out, 3);
+                out.extend_from_slice(&base.encode());
+            }
         }
         out
     }
@@ -62,6 +69,7 @@ impl Said {
             0 => Said::Raft(decode(&mut bytes)?),
             1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
             2 => Said::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
+            3 => return Base::decode(bytes.0).map(Said::Behind),
             _ => return None,
         };
         bytes.end(said)
@@ -171,5 +179,9 @@ mod tests {
         let found = Said::Found { is_ready: true, has_begun: false }.encode();
         assert!(matches!(Said::decode(&found), Some(Said::Found { is_ready: true, has_begun: false })));
         assert!(Said::decode(&found[..2]).is_none() && Said::decode(&[2, 1, 2]).is_none());
+        let base = Base { index: 9, ..Base::default() };
+        let behind = Said::Behind(base.clone()).encode();
+        assert!(matches!(Said::decode(&behind), Some(Said::Behind(heard)) if heard == base));
+        assert!(Said::decode(&behind[..8]).is_none() && Said::decode(&[4]).is_none());
     }
 }

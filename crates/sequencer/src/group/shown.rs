@@ -1,8 +1,11 @@
 //! A record of a group's journal as people look at it: for `ordain log`.
 
-use ordain_role::NodeId;
+use ordain_log::{LogError, Memo};
+use ordain_model::Epoch;
+use ordain_role::{Directory, NodeId};
 use raft::eraftpb::{ConfChangeType, Entry};
 
+use super::base::{Base, MEMO, Records};
 use super::membership::{Member, parse_change};
 use super::record;
 use super::store::is_change;
@@ -81,6 +84,57 @@ impl GroupRecord {
         };
         let entries = entries.into_iter().map(shown).collect::<Option<_>>()?;
         Some(GroupRecord { term: hard.term, vote, commit: hard.commit, entries })
+    }
+}
+
+/// Follows the records of a member's journal, which may begin later than the group.
+#[derive(Debug)]
+pub struct GroupJournal {
+    base: Base,
+    records: Records,
+}
+
+impl GroupJournal {
+    /// Whether a directory's log is a member's journal, as far as can be told without reading it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn is_in(directory: &dyn Directory) -> Result<bool, LogError> {
+        Ok(directory.list()?.iter().any(|(file, _)| file == MEMO))
+    }
+
+    /// Of the journal in a directory.
+    ///
+    /// # Errors
+    /// What says where the journal begins cannot be read.
+    pub fn of(directory: &dyn Directory) -> Result<GroupJournal, LogError> {
+        let base = Memo::read(directory, MEMO, None)?.and_then(|said| Base::decode(&said));
+        let base = base.unwrap_or_default();
+        Ok(GroupJournal { records: Records::after(&base), base })
+    }
+
+    /// Index and epoch of the last entry that is not there any more, because a checkpoint covers it; 0 if all are.
+    pub fn begins_after(&self) -> (u64, Epoch) {
+        (self.base.index, self.base.epoch)
+    }
+
+    /// How many entries there are, and how many are known to be agreed on.
+    pub fn extent(&self) -> (u64, u64) {
+        self.records.extent()
+    }
+
+    /// Takes the record with this number. Says how many of its first entries do not count; `None` if it cannot follow those
+    /// before it.
+    pub fn take(&mut self, number: Epoch, record: &GroupRecord) -> Option<usize> {
+        if number <= self.base.void {
+            return Some(record.entries.len());
+        }
+        self.records.take(record.commit, record.entries.iter().map(|entry| (entry.index, entry.term)))
+    }
+
+    /// Whether the journal may end here.
+    pub fn may_end(&self) -> bool {
+        self.records.may_end()
     }
 }
 

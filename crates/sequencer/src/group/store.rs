@@ -4,16 +4,18 @@
 //! for longer is served from disk: [`Storage::entries`] notes who wants what and says that it comes later, the role
 //! reads the journal from the last place it remembers before the entry, and hands what it finds to
 //! [`Store::fetched`]. An entry is known by its index and term, so stale ones that stand in between are passed over.
+//!
+//! What a checkpoint covers can be let go ([`Store::trim`]). A twin that needs it is noted by [`Storage::snapshot`].
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use ordain_log::Place;
+use ordain_model::Epoch;
 use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
-/// How much of the journal there is between two places that are remembered, at least.
-const STRIDE: u64 = 1 << 20;
+use super::base::Base;
 
 /// How many who wait for entries are remembered. Whoever is forgotten asks again at the next heartbeat.
 const WAITING_MAX: usize = 16;
@@ -28,18 +30,38 @@ pub(super) struct Store {
     tail_bytes: usize,
     /// Index of the last entry.
     last: u64,
-    /// Index of the first entry that can be had at all.
-    first: u64,
+    /// The last entry that cannot be had at all.
+    base: Base,
     /// Where each term begins, ascending in both.
     terms: Vec<(u64, u64)>,
     /// Entries from this index on stand at this place of the journal or behind it; ascending in both.
     places: Vec<(u64, Place)>,
     /// Journal bytes since the last place.
     since: u64,
+    /// How much of the journal there is between two places, or two marks, at least.
+    stride: u64,
+    /// Some entries that are dispatched: the log can be trimmed up to each. Ascending.
+    marks: VecDeque<Mark>,
+    /// How much was dispatched.
+    total: u64,
+    /// The last change of the membership that is in force.
+    changed: u64,
     /// Entries that were read from disk, without a gap.
     fetched: Vec<Entry>,
     /// From which index on entries are wanted, and by whom.
     wanted: RefCell<Vec<(u64, GetEntriesContext)>>,
+    /// Members that need what cannot be had any more.
+    behind: RefCell<BTreeSet<u64>>,
+}
+
+/// A dispatched entry.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    index: u64,
+    /// Of the last batch up to it.
+    epoch: Epoch,
+    /// How much was dispatched by then.
+    total: u64,
 }
 
 /// What an entry counts for in memory, besides its bytes.
@@ -50,21 +72,39 @@ fn size(entry: &Entry) -> usize {
 }
 
 impl Store {
-    /// An empty log of a group that begins with these members.
-    pub fn new(voters: Vec<u64>) -> Store {
+    /// An empty log of a group that begins with these members, with a journal in segments of this length.
+    pub fn new(voters: Vec<u64>, segment_bytes: u64) -> Store {
+        let members = ConfState { voters, ..ConfState::default() };
+        Store::after(Base { members, ..Base::default() }, segment_bytes)
+    }
+
+    /// A log that has nothing after its base.
+    pub fn after(base: Base, segment_bytes: u64) -> Store {
+        let begins = (base.index > 0).then_some((base.index, base.term));
+        let hard = HardState { term: base.term, commit: base.index, ..HardState::default() };
         Store {
-            hard: HardState::default(),
-            members: ConfState { voters, ..ConfState::default() },
+            hard,
+            members: base.members.clone(),
             tail: VecDeque::new(),
             tail_bytes: 0,
-            last: 0,
-            first: 1,
-            terms: Vec::new(),
+            last: base.index,
+            terms: begins.into_iter().collect(),
             places: Vec::new(),
             since: 0,
+            stride: (segment_bytes / 64).clamp(1, 1 << 20),
+            marks: VecDeque::new(),
+            total: 0,
+            changed: 0,
             fetched: Vec::new(),
             wanted: RefCell::default(),
+            behind: RefCell::default(),
+            base,
         }
+    }
+
+    /// The last entry that cannot be had at all.
+    pub fn base(&self) -> &Base {
+        &self.base
     }
 
     /// Index of the last entry.
@@ -113,9 +153,63 @@ impl Store {
             let Some(entry) = self.tail.pop_front() else { return };
             self.tail_bytes -= size(&entry);
             if !on_disk {
-                self.first = entry.index + 1;
+                (self.base.index, self.base.term) = (entry.index, entry.term);
+                self.base.epoch = epoch_of(&entry).unwrap_or(self.base.epoch);
             }
         }
+    }
+
+    /// An entry was dispatched, and the last batch so far is of this epoch.
+    pub fn dispatched(&mut self, entry: &Entry, epoch: Epoch) {
+        self.total += size(entry) as u64;
+        if is_change(entry) {
+            self.changed = entry.index;
+        }
+        let marked = self.marks.back().map_or(0, |mark| mark.total);
+        if self.total - marked >= self.stride {
+            self.marks.push_back(Mark { index: entry.index, epoch, total: self.total });
+        }
+    }
+
+    /// About how much was dispatched after an entry.
+    pub fn bytes_after(&self, index: u64) -> u64 {
+        let known = self.marks.partition_point(|mark| mark.index <= index).checked_sub(1);
+        self.total - known.map_or(0, |known| self.marks[known].total)
+    }
+
+    /// Where the log can begin if nothing is needed of the batches up to an epoch, nor any entry up to an index; and the
+    /// place of the journal before which all can go then.
+    pub fn base_for(&self, epoch: Epoch, index: u64) -> Option<(Base, Place)> {
+        let fits = self.marks.partition_point(|mark| mark.epoch <= epoch && mark.index <= index);
+        let mark = self.marks[fits.checked_sub(1)?];
+        // Who the members were before the last change is not known any more.
+        if mark.index <= self.base.index || mark.index < self.changed {
+            return None;
+        }
+        let known = self.places.partition_point(|(index, _)| *index <= mark.index + 1).checked_sub(1)?;
+        let (term, members) = (self.term_of(mark.index), self.members.clone());
+        let base = Base { index: mark.index, term, epoch: mark.epoch, members, void: self.base.void };
+        Some((base, self.places[known].1))
+    }
+
+    /// The log begins later from now on.
+    pub fn trim(&mut self, base: Base) {
+        while self.tail.front().is_some_and(|entry| entry.index <= base.index) {
+            self.tail_bytes -= self.tail.pop_front().map_or(0, |entry| size(&entry));
+        }
+        self.terms.drain(..self.terms.partition_point(|(first, _)| *first <= base.index).saturating_sub(1));
+        let gone = self.places.partition_point(|(index, _)| *index <= base.index + 1).saturating_sub(1);
+        self.places.drain(..gone);
+        self.marks.retain(|mark| mark.index > base.index);
+        self.fetched.clear();
+        // Who wants some of it asks again.
+        self.wanted.get_mut().retain(|(low, _)| *low > base.index);
+        self.base = base;
+    }
+
+    /// Members that have asked for what cannot be had any more, since this was looked at the last time.
+    pub fn take_behind(&mut self) -> BTreeSet<u64> {
+        std::mem::take(self.behind.get_mut())
     }
 
     /// Entries in memory, and what they take.
@@ -127,7 +221,7 @@ impl Store {
     /// this was said before. Remembered every so often.
     pub fn note_place(&mut self, index: u64, place: Place, bytes: u64) {
         self.since += bytes;
-        if self.places.is_empty() || self.since >= STRIDE {
+        if self.places.is_empty() || self.since >= self.stride {
             self.since = 0;
             self.places.truncate(self.places.partition_point(|(known, _)| *known < index));
             self.places.push((index, place));
@@ -141,9 +235,14 @@ impl Store {
         Some((low, self.places[known].1, self.last - self.tail.len() as u64))
     }
 
+    /// Whether the log has an entry of this index and term.
+    pub fn has(&self, index: u64, term: u64) -> bool {
+        (self.base.index..=self.last).contains(&index) && self.term_of(index) == term
+    }
+
     /// Whether an entry that was read from disk is of this log, and not one that another has taken the place of.
     pub fn is_valid(&self, entry: &Entry) -> bool {
-        entry.index <= self.last && self.term_of(entry.index) == entry.term
+        self.has(entry.index, entry.term)
     }
 
     /// Takes what was read from disk, and says who waits for entries.
@@ -181,6 +280,13 @@ impl Store {
         if !self.terms.iter().zip(self.terms.iter().skip(1)).all(ascending) {
             return Err(format!("terms do not rise along the log: {:?}", self.terms));
         }
+        let base = &self.base;
+        if base.index > self.last || self.term_of(base.index) != base.term {
+            return Err(format!(
+                "the log ends at {} and begins after {} of {}",
+                self.last, base.index, base.term
+            ));
+        }
         Ok(())
     }
 }
@@ -213,7 +319,7 @@ impl Storage for Store {
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
         let max = max_size.into();
-        if low < self.first {
+        if low <= self.base.index {
             return Err(raft::Error::Store(StorageError::Compacted));
         }
         if low + self.tail.len() as u64 > self.last {
@@ -238,7 +344,7 @@ impl Storage for Store {
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        if index + 1 < self.first {
+        if index < self.base.index {
             return Err(raft::Error::Store(StorageError::Compacted));
         }
         if index > self.last {
@@ -248,17 +354,25 @@ impl Storage for Store {
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.first)
+        Ok(self.base.index + 1)
     }
 
     fn last_index(&self) -> raft::Result<u64> {
         Ok(self.last)
     }
 
-    /// The log is all there is: a member that is too far behind for it cannot be helped.
-    fn snapshot(&self, _request_index: u64, _to: u64) -> raft::Result<Snapshot> {
+    /// The log is all there is: a member that is too far behind for it has to get a checkpoint, which is not for the
+    /// protocol to send.
+    fn snapshot(&self, _request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        self.behind.borrow_mut().insert(to);
         Err(raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
+}
+
+/// The epoch of the batch that an entry holds, if it holds one: it stands in front.
+pub(super) fn epoch_of(entry: &Entry) -> Option<Epoch> {
+    let epoch = entry.data.first_chunk().filter(|_| !is_change(entry))?;
+    Some(Epoch(u64::from_le_bytes(*epoch)))
 }
 
 /// Whether an entry is a change of the membership.
@@ -277,7 +391,7 @@ mod tests {
     }
 
     fn store(entries: &[(u64, u64)]) -> Store {
-        let mut store = Store::new(vec![1, 2, 3]);
+        let mut store = Store::new(vec![1, 2, 3], 64);
         assert!(store.append(entries.iter().map(|(index, term)| entry(*index, *term)).collect()));
         store
     }
@@ -332,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_change_moves_a_member_between_the_lists() {
-        let mut store = Store::new(vec![1, 2]);
+        let mut store = Store::new(vec![1, 2], 64);
         let mut change = |kind, node_id| {
             store.replay_change(&ConfChange { change_type: kind, node_id, ..ConfChange::default() });
             (store.members.voters.clone(), store.members.learners.clone())

@@ -60,6 +60,8 @@ pub struct InputLog<X> {
     dispatched_through: Epoch,
     /// The last epoch that a mark stands behind.
     marked: Epoch,
+    /// A checkpoint covers everything up to here.
+    covered: Epoch,
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
     /// Only if there are twins to ship to.
@@ -107,6 +109,7 @@ impl<X> InputLog<X> {
             dispatched: 0,
             dispatched_through: named,
             marked: Epoch(0),
+            covered: Epoch(0),
             is_stopping: false,
             shipping: None,
             marker: std::marker::PhantomData,
@@ -227,6 +230,17 @@ impl<X> InputLog<X> {
         }
     }
 
+    /// Lets go the segments that a checkpoint covers and that no twin is being given.
+    fn trim(&mut self, out: &mut Outbox<Message<X>>) {
+        let Some(writer) = &mut self.writer else { return };
+        let spared = self.shipping.as_ref().map_or(Epoch(u64::MAX), |shipping| shipping.spared());
+        let through = self.covered.min(spared).min(self.dispatched_through).min(writer.durable());
+        writer.truncate_before(through.next());
+        if let Some(shipping) = &mut self.shipping {
+            shipping.trim(writer.begins(), out);
+        }
+    }
+
     fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
         if let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
             out.disk(request);
@@ -241,6 +255,9 @@ impl<X: Send> Role for InputLog<X> {
         match event {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out)
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Trim(epoch)), .. } => {
+                self.covered = self.covered.max(epoch);
             }
             Event::Message { from, message } => {
                 if let Err(reason) = self.hear(from, message, out) {
@@ -272,6 +289,7 @@ impl<X: Send> Role for InputLog<X> {
             }
             Event::Timer(_) => {}
         }
+        self.trim(out);
         self.ask_disk(out);
         self.reject_if_clean(out);
         self.dispatch(out);

@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ordain_log::LogWriter;
+use ordain_log::{LogWriter, Place};
 use ordain_model::{Batch, Epoch, Micros, Millis, PartitionId, Registry};
 use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, TimerId};
 
@@ -42,6 +42,8 @@ pub struct ShippingSettings {
     pub partition: PartitionId,
     /// The other nodes that hold the partition.
     pub twins: Vec<NodeId>,
+    /// Who gets a checkpoint for a log that is too far behind, if there is such a role.
+    pub checkpointer: Option<Address>,
     /// What the log's files begin with: they are read again for twins that are far behind.
     pub identity: Vec<u8>,
     /// How much of what was dispatched is kept in memory for twins that are behind, bytes at most; and how much of what it
@@ -77,6 +79,8 @@ pub(super) struct Shipping {
     wants: bool,
     /// It has asked for what comes after this epoch, and nothing has come yet.
     asked: Option<Epoch>,
+    /// What it has asked for is not kept any more up to this epoch.
+    behind: Option<Epoch>,
     /// What its master knows it to have.
     told: Epoch,
     announced: Option<Announced>,
@@ -155,6 +159,8 @@ impl Shipping {
     ) -> Shipping {
         let last = writer.map_or(Epoch(0), LogWriter::appended);
         if let Some(writer) = writer {
+            // If there are no entries, all that there were are trimmed.
+            index.grow(0, last);
             index.reach(last.next(), writer.place());
         }
         Shipping {
@@ -171,6 +177,7 @@ impl Shipping {
             collects: BTreeMap::new(),
             wants: false,
             asked: None,
+            behind: None,
             told: Epoch(0),
             announced: None,
             owes: None,
@@ -254,7 +261,7 @@ impl Shipping {
         self.collects.retain(|_, collect| Some(collect.term) == fenced);
         self.collects.values_mut().for_each(|collect| collect.is_being_read = false);
         self.readers.clear();
-        (self.takes, self.asked) = (false, None);
+        (self.takes, self.asked, self.behind) = (false, None, None);
         (self.wants, self.told) = (self.follows().is_some(), view.dispatched);
         self.twins.values_mut().for_each(|twin| twin.is_live = false);
         let Some(term) = self.leads() else { return };
@@ -325,6 +332,7 @@ impl Shipping {
         report("ordain_ship_taken_batches_total", self.counts.taken as f64);
         report("ordain_ship_read_again_total", self.counts.read_again as f64);
         report("ordain_ship_not_there_total", self.counts.not_there as f64);
+        report("ordain_log_behind_epoch", self.behind.unwrap_or_default().0 as f64);
     }
 
     /// Whether what it keeps is in order.
@@ -440,8 +448,32 @@ impl Shipping {
         if is_kept && self.readers.ask(who, &self.index, (after.next(), after)).is_some() {
             self.read_on(who, view, out);
         } else {
-            self.counts.not_there += 1;
+            self.refuse(who, if is_kept { self.index.begins_after() } else { self.tail.since() }, out);
         }
+    }
+
+    /// Of what somebody is to have, what is up to an epoch is not there any more.
+    fn refuse<X>(&mut self, who: Address, through: Epoch, out: &mut Outbox<Message<X>>) {
+        self.counts.not_there += 1;
+        // A candidate has all that a checkpoint covers, or it would not be one.
+        if let Some(term) = self.leads().filter(|_| who.role == self.settings.me.role) {
+            out.send(who, Ship::Trimmed { term, through });
+        }
+    }
+
+    /// The last epoch that may go: what comes after it a twin is being given from the files, and is not too far behind for
+    /// that.
+    pub fn spared(&self) -> Epoch {
+        let is_near = |next: &Epoch| self.index.bytes_from(*next) <= self.settings.kept_bytes;
+        self.readers.least().filter(is_near).map_or(Epoch(u64::MAX), |next| Epoch(next.0 - 1))
+    }
+
+    /// What stands before a place is not there any more.
+    pub fn trim<X>(&mut self, begins: Place, out: &mut Outbox<Message<X>>) {
+        self.index.trim(begins);
+        self.readers.trim(begins);
+        let through = self.index.begins_after();
+        self.readers.late().into_iter().for_each(|who| self.refuse(who, through, out));
     }
 
     /// Gives somebody what was read, or reads more.
@@ -492,6 +524,7 @@ impl Shipping {
             return false;
         }
         self.asked.take_if(|asked| through > *asked || !has_content);
+        self.behind = None;
         if through <= view.last() {
             return false;
         }
@@ -534,6 +567,15 @@ impl Shipping {
         } else if view.dispatched > self.told {
             self.told = view.dispatched;
             out.send(self.at(master), Ship::Have { term, through: view.dispatched });
+        }
+    }
+
+    /// The master does not keep any more what this node wants.
+    fn trimmed<X>(&mut self, from: NodeId, term: u64, through: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.follows() == Some((from, term)) && self.asked.is_some_and(|asked| asked < through) {
+            self.behind = Some(through);
+            let behind = Sequencing::Behind { epoch: through, log: None };
+            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, behind.clone()));
         }
     }
 
@@ -683,6 +725,7 @@ impl<X> InputLog<X> {
                     shipping.wants = true;
                 }
             }
+            Message::Ship(Ship::Trimmed { term, through }) => shipping.trimmed(from.node, term, through, out),
             Message::Ship(Ship::Want { term, after }) => shipping.wanted(from.node, term, after, view, out),
             Message::Ship(Ship::Have { term, through }) => {
                 if shipping.leads() == Some(term)

@@ -31,6 +31,7 @@ impl Letter for Note {
 type Out = Outbox<Message<Note>>;
 
 const SHARD: Address = at(16);
+const CHECKPOINTER: Address = at(6);
 const PREFIX: &str = "inbox-";
 const PIECE: usize = 1000;
 
@@ -54,6 +55,7 @@ impl Desk {
             topology: Topology { layout, replicas: 2 },
             me: courier_of(0),
             sequencer: at(0),
+            checkpointer: Some(CHECKPOINTER),
             shards: vec![SHARD],
             kept_max: 1 << 20,
             piece: PIECE,
@@ -71,7 +73,7 @@ impl Desk {
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
             let courier = &mut desk.courier;
-            let mut index = Index::default();
+            let mut index = Index::new(64 << 20);
             let opened = LogWriter::open_placed(&mut space, LogConfig::new(*b"desk"), |place, entry| {
                 let entrances = Courier::entrances(&registry(), &entry.payload).expect("an entry");
                 index.note(entry.epoch, place, entry.payload.len(), &entrances);

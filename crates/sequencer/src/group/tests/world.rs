@@ -29,6 +29,7 @@ pub type Fault = Result<(), String>;
 const LOG: u16 = 1;
 const SEQUENCER: u16 = 0;
 const SINK: u16 = 2;
+const CHECKPOINTER: u16 = 6;
 
 enum Happening {
     Deliver { from: usize, to: usize, message: Message<()> },
@@ -52,8 +53,14 @@ pub struct Node {
     pub open: BTreeMap<u64, Arc<Batch>>,
     /// What it was told is logged, and must be sealed next.
     logged: Option<Arc<Batch>>,
-    /// How many batches it has seen in this life, replayed ones included.
+    /// How many batches it has seen, replayed ones and those of its checkpoint included.
     pub seen: usize,
+    /// Its checkpoint has everything up to this epoch.
+    pub checkpoint: u64,
+    /// What its log has said is behind: the epoch, and what the log is to be told with a checkpoint.
+    pub behind: Option<(u64, Vec<u8>)>,
+    /// What came with its checkpoint.
+    given: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +78,7 @@ pub struct World {
     registry: Arc<Registry>,
     bugs: Bugs,
     pub tail_bytes: usize,
+    pub kept_max: u64,
     /// Microseconds.
     pub delay: (u64, u64),
     pub disk_delay: (u64, u64),
@@ -97,7 +105,17 @@ fn id_of(batch: &Batch) -> u64 {
     batch.now.0
 }
 
+/// The epoch of a batch stands in front.
+pub fn epoch_of(batch: &[u8]) -> u64 {
+    batch.first_chunk().map_or(0, |epoch| u64::from_le_bytes(*epoch))
+}
+
 impl Node {
+    /// It has lost its disk.
+    pub fn forget_checkpoint(&mut self) {
+        (self.checkpoint, self.behind, self.given) = (0, None, None);
+    }
+
     /// Whether it knows itself to be a voter.
     pub fn votes(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.raft.store().members.voters.contains(&log.member.id()))
@@ -117,6 +135,7 @@ impl World {
             registry: Arc::new(registry),
             bugs,
             tail_bytes: 1500,
+            kept_max: 20_000,
             delay: (200, 2000),
             disk_delay: (100, 3000),
             loss: 0,
@@ -155,7 +174,11 @@ impl World {
         let state = &mut self.nodes[node];
         let settings = GroupSettings {
             generation: state.generation,
+            executed: Epoch(state.checkpoint),
+            given: state.given.clone(),
+            checkpointer: Some(here(CHECKPOINTER)),
             tail_bytes: self.tail_bytes,
+            kept_max: self.kept_max,
             ..GroupSettings::new(here(LOG), twins)
         };
         let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
@@ -172,6 +195,12 @@ impl World {
         }
         let opened = GroupLog::open(&mut state.disk, config, settings, self.registry.clone(), roles, visit);
         let mut log = match opened {
+            Ok((_, recovered)) if recovered.starts_after.0 > state.checkpoint => {
+                return Err(format!(
+                    "node {node} begins after {} with no checkpoint",
+                    recovered.starts_after
+                ));
+            }
             Ok((log, _)) => log,
             // A full disk; somebody will see to it.
             Err(GroupError::Log(LogError::Disk(_))) => {
@@ -184,8 +213,10 @@ impl World {
             log.raft.raft.vote = 0;
         }
         state.log = Some(log);
-        (state.seen, state.life) = (0, state.life + 1);
-        for bytes in replayed {
+        (state.behind, state.life) = (None, state.life + 1);
+        let has = state.checkpoint;
+        state.seen = self.agreed.iter().filter(|bytes| epoch_of(bytes) <= has).count();
+        for bytes in replayed.into_iter().filter(|bytes| epoch_of(bytes) > has) {
             self.seen(node, bytes)?;
         }
         self.event(node, Event::Start)?;
@@ -323,10 +354,38 @@ impl World {
                     }
                     self.seen(node, batch.encode())?;
                 }
+                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind { epoch, log: Some(log) })) => {
+                    self.nodes[node].behind = Some((epoch.0, log.to_vec()));
+                }
                 (role, message) => return Err(format!("role {role} is sent {message:?}")),
             }
         }
         Ok(())
+    }
+
+    /// A member takes a checkpoint of everything that it has seen.
+    pub fn checkpoint(&mut self, node: usize) {
+        let last = self.nodes[node].seen.checked_sub(1).map_or(0, |last| epoch_of(&self.agreed[last]));
+        self.nodes[node].checkpoint = self.nodes[node].checkpoint.max(last);
+    }
+
+    /// A member's log is told that nobody will ask for what is up to an epoch.
+    pub fn trim(&mut self, node: usize, epoch: u64) -> Fault {
+        let from = Address { node: NodeId(node as u16), role: CHECKPOINTER };
+        self.event(node, Event::Message { from, message: Sequencing::Trim(Epoch(epoch)).into() })
+    }
+
+    /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.
+    pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
+        let Some((epoch, given)) = self.nodes[node].behind.clone() else { return Ok(false) };
+        let newest = self.nodes.iter().map(|other| other.checkpoint).max().unwrap_or(0);
+        if newest < epoch || self.nodes[node].log.is_none() {
+            return Ok(false);
+        }
+        self.stop(node, false);
+        (self.nodes[node].checkpoint, self.nodes[node].given) = (newest, Some(given));
+        self.start(node)?;
+        Ok(true)
     }
 
     fn post(&mut self, from: usize, to: usize, message: Message<()>) {

@@ -29,6 +29,7 @@ const SEQUENCER: u16 = 0;
 const LOG: u16 = 1;
 const SINK: u16 = 2;
 const COUNCIL: u16 = 4;
+const CHECKPOINTER: u16 = 6;
 
 const PROBE: TimerId = TimerId(1);
 const ASK: TimerId = TimerId(3);
@@ -122,12 +123,13 @@ impl World {
         let settings = ShippingSettings {
             me: here(LOG),
             partition: PartitionId(0),
+            checkpointer: Some(here(CHECKPOINTER)),
             twins: self.others(node).map(|other| NodeId(other as u16)).collect(),
             identity: b"ship".to_vec(),
             kept_bytes: self.kept_bytes,
             piece: self.piece,
         };
-        let (mut index, mut replayed) = (Index::default(), Vec::new());
+        let (mut index, mut replayed) = (Index::new(4096), Vec::new());
         let opened = LogWriter::open_placed(&mut self.nodes[node].disk, config(), |place, entry| {
             index.note_batch(entry.epoch, place, entry.payload.len());
             replayed.push(entry.payload);
