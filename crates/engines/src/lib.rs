@@ -4,3 +4,4 @@
 //! `messages`, `state`, `rules`. What several share is a crate below this one.
 
 pub mod calvin;
+pub mod paxflow;

@@ -11,6 +11,13 @@
 //! write, so that a retry meets the first attempt; or else the only partition that takes part in it, so that nobody
 //! else hears of it; or else the gateway's own.
 //!
+//! # Reads on a snapshot
+//!
+//! A transaction whose plan only reads need not be sequenced ([`Reads`]). It goes with others of its kind to the
+//! sequencer of a node, which only says as of which epoch they are run (paxflow.md, sections 4.1 and 4.4). It has no
+//! effect, so it is asked again whenever its answer may be lost, and when the state that it was to see is not kept any
+//! more; after a few times it is sequenced like any other.
+//!
 //! # When a node is lost
 //!
 //! Each request knows on which nodes its answer hangs: the one whose sequencer its chunk was sent to, and the one that
@@ -30,8 +37,8 @@ use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::key::session_slot;
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, Layout, OutcomeBatch, OutcomeStatus, PartitionId,
-    PlanError, Registry, RequestNo, Writer, system,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, OutcomeBatch,
+    OutcomeStatus, PartitionId, PlanError, Reads, Registry, RequestNo, Snapshot, View, Writer, system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -49,6 +56,45 @@ const MAX_CHUNK_BYTES: usize = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+/// Which way a request took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Through the order.
+    Order,
+    /// On a snapshot. What is asked for at the same time may come before it or after it.
+    Snapshot,
+}
+
+/// Something that a gateway has for a sequencer.
+#[derive(Clone, Debug)]
+pub enum Departure {
+    /// To be sequenced by a partition.
+    Order(PartitionId, Arc<Chunk>),
+    /// To be run on a snapshot, by a node of the replica that answers.
+    Read(Arc<Chunk>, Snapshot),
+    /// For the node that a chunk of reads was sent to: nobody waits for it any more.
+    Done(u16, Front),
+}
+
+impl Departure {
+    /// The chunk that leaves, if one does.
+    pub fn chunk(&self) -> Option<&Arc<Chunk>> {
+        match self {
+            Departure::Order(_, chunk) | Departure::Read(chunk, _) => Some(chunk),
+            Departure::Done(..) => None,
+        }
+    }
+
+    /// What the sequencer is sent.
+    pub fn into_message(self) -> Front {
+        match self {
+            Departure::Order(_, chunk) => Front::Submit(chunk),
+            Departure::Read(chunk, snapshot) => Front::Read(chunk, snapshot),
+            Departure::Done(_, done) => done,
+        }
+    }
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished<'a> {
@@ -58,6 +104,8 @@ pub struct Finished<'a> {
     pub status: OutcomeStatus,
     /// Its place in the serial order.
     pub gsn: Gsn,
+    /// The way that it took at first.
+    pub path: Path,
     /// The reply, encoded as a [`ordain_model::Datum`].
     pub reply: &'a [u8],
     /// How often it was started over because its reconnaissance was stale.
@@ -67,12 +115,20 @@ pub struct Finished<'a> {
 /// Builds chunks and hands out answers.
 #[derive(Debug)]
 pub struct Gateway {
+    id: GatewayId,
     registry: Arc<Registry>,
+    /// Where transactions that only read are run.
+    reads: Reads,
+    /// A transaction of which it is not known yet where it goes.
+    staged: Chunk,
+    /// The chunk being built of reads, and what it is to see.
+    reading: Chunk,
+    since: Epoch,
     /// The chunk being built for each partition.
     building: Vec<Chunk>,
     cluster: Option<Cluster>,
-    /// Chunks that were full before they were asked for.
-    closed: VecDeque<(PartitionId, Arc<Chunk>)>,
+    /// Chunks that were full before they were asked for, and what else is to be sent.
+    closed: VecDeque<Departure>,
     /// Chunks begun and not finished, by consecutive number from `oldest` on.
     submitted: VecDeque<Submitted>,
     oldest: ChunkNo,
@@ -89,8 +145,6 @@ struct Cluster {
     partition: PartitionId,
     /// Which replica is to send the outcomes.
     replica: u16,
-    /// A transaction whose home is not known yet.
-    staged: Chunk,
 }
 
 #[derive(Debug)]
@@ -104,6 +158,8 @@ struct Submitted {
     asked: Option<u16>,
     /// Which replicas were to send the outcomes when it was sent before.
     formerly: Vec<u16>,
+    /// It is not sequenced, but run on a snapshot.
+    view: Option<View>,
     /// It is being built.
     is_open: bool,
 }
@@ -117,7 +173,12 @@ struct Waiter {
     answers: PartitionId,
     /// Or else whoever leads where it is sequenced: it only reads, or was asked for before and is remembered there.
     may_be_led: bool,
+    /// How often it was too late for the state that it was to see.
+    late: u8,
 }
+
+/// How often a request is run on a snapshot anew because the one before was not kept, before it is sequenced.
+const MAX_LATE: u8 = 3;
 
 /// A node from which answers to what was asked before may not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +204,10 @@ impl Owed {
     /// Whether it is the node that sends the outcome of a request.
     fn answers(&self, submitted: &Submitted, chunk: &Chunk, waiter: &Waiter) -> bool {
         let is_to = submitted.asked.is_some() && chunk.replica == self.replica;
+        if submitted.view.is_some() {
+            // Anybody there may take part.
+            return is_to;
+        }
         waiter.answers == self.partition && (is_to || submitted.formerly.contains(&self.replica))
     }
 
@@ -163,6 +228,7 @@ struct Dependent {
     known: Known,
     step: Step,
     restarts: u8,
+    view: View,
 }
 
 /// What a dependent request waits for.
@@ -180,9 +246,15 @@ impl Gateway {
     /// A gateway of a node on its own, with nothing outstanding.
     pub fn new(id: GatewayId, registry: Arc<Registry>) -> Gateway {
         let oldest = ChunkNo(0);
+        let chunk = Chunk::new(id, oldest);
         Gateway {
+            id,
             registry,
-            building: vec![Chunk::new(id, oldest)],
+            reads: Reads::Ordered,
+            staged: chunk.clone(),
+            reading: chunk.clone(),
+            since: Epoch(0),
+            building: vec![chunk],
             cluster: None,
             closed: VecDeque::new(),
             submitted: VecDeque::new(),
@@ -204,10 +276,18 @@ impl Gateway {
         let chunk = Chunk::new(id, first).in_cluster(replica, layout.clone());
         Gateway {
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
+            staged: chunk.clone(),
+            reading: chunk,
             oldest: first,
-            cluster: Some(Cluster { layout, partition, replica, staged: chunk }),
+            cluster: Some(Cluster { layout, partition, replica }),
             ..Gateway::new(id, registry)
         }
+    }
+
+    /// The same, and transactions that only read are run as this says.
+    #[must_use]
+    pub fn with_reads(self, reads: Reads) -> Gateway {
+        Gateway { reads, ..self }
     }
 
     /// From now on this replica is to send the outcomes.
@@ -230,9 +310,24 @@ impl Gateway {
     pub fn submit(
         &mut self,
         ticket: Ticket,
-        mut call: Call,
+        call: Call,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<(), PlanError> {
+        self.submit_to(ticket, call, View::Since(Epoch(0)), write_args).map(drop)
+    }
+
+    /// The same, and if it only reads it is to see what the view says. Answers which way it takes.
+    ///
+    /// # Errors
+    /// As [`Gateway::submit`].
+    #[inline]
+    pub fn submit_to(
+        &mut self,
+        ticket: Ticket,
+        mut call: Call,
+        view: View,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<Path, PlanError> {
         if let Some((_, request)) = &mut call.session {
             if request.0 > MAX_REQUEST {
                 return Err(PlanError::fixed("ERR request number exceeds 2^56 - 1"));
@@ -243,31 +338,46 @@ impl Gateway {
             let mut args = Vec::new();
             write_args(&mut ArgsBuilder::new(&mut args));
             let (known, step) = (Known::default(), Step::Running);
-            let dependent = Dependent { ticket, call, args, known, step, restarts: 0 };
+            let dependent = Dependent { ticket, call, args, known, step, restarts: 0, view };
             self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
-        } else {
-            self.admit(ticket, call, write_args)?;
+            self.outstanding += 1;
+            // What it does in the end is not known yet.
+            return Ok(Path::Order);
         }
+        let (_, path) = self.admit((ticket, 0), call, view, write_args)?;
         self.outstanding += 1;
-        Ok(())
+        Ok(path)
     }
 
-    /// Plans a transaction and puts it in the chunk for its home; answers its place.
+    /// Plans a transaction and puts it in the chunk for its home, or for a snapshot; answers its place.
     #[inline]
     fn admit(
         &mut self,
-        ticket: Ticket,
+        (ticket, late): (Ticket, u8),
         call: Call,
+        view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
-    ) -> Result<(ChunkNo, u32), PlanError> {
-        let (home, answers, may_be_led) = match &mut self.cluster {
-            None => {
-                self.building[0].push(&self.registry, call, write_args)?;
-                (PartitionId(0), PartitionId(0), false)
+    ) -> Result<((ChunkNo, u32), Path), PlanError> {
+        let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
+        if !is_ordered || self.cluster.is_some() {
+            self.staged.push(&self.registry, call, write_args)?;
+            if !is_ordered && self.staged.txns()[0].detached {
+                return Ok((self.read((ticket, late), view), Path::Snapshot));
             }
-            Some(cluster) => {
-                let Cluster { layout, partition, staged, .. } = cluster;
-                staged.push(&self.registry, call, write_args)?;
+            let place = self.order((ticket, late));
+            return Ok((place, Path::Order));
+        }
+        self.building[0].push(&self.registry, call, write_args)?;
+        let waiter = Waiter { ticket: Some(ticket), answers: PartitionId(0), may_be_led: false, late };
+        Ok((self.await_answer(PartitionId(0), waiter), Path::Order))
+    }
+
+    /// Puts the staged transaction in the chunk for its home.
+    fn order(&mut self, (ticket, late): (Ticket, u8)) -> (ChunkNo, u32) {
+        let staged = &mut self.staged;
+        let (home, answers, may_be_led) = match &self.cluster {
+            None => (PartitionId(0), PartitionId(0), false),
+            Some(Cluster { layout, partition, .. }) => {
                 let txn = &staged.txns()[0];
                 let answers = layout.partition_of(staged.collector_slot(txn).unwrap_or(0));
                 let session = txn.call.session.filter(|_| !txn.read_only);
@@ -275,28 +385,42 @@ impl Gateway {
                     Some((session, _)) => layout.partition_of(session_slot(session)),
                     None => staged.participants(txn, layout).only().unwrap_or(*partition),
                 };
-                let is_logged = txn.logged;
-                self.building[usize::from(home.0)].take(staged);
-                (home, answers, session.is_some() || !is_logged)
+                (home, answers, session.is_some() || !txn.logged)
             }
         };
+        self.building[usize::from(home.0)].take(staged);
+        self.await_answer(home, Waiter { ticket: Some(ticket), answers, may_be_led, late })
+    }
+
+    /// Notes who waits for the transaction that was put last in the chunk for a home.
+    #[inline]
+    fn await_answer(&mut self, home: PartitionId, waiter: Waiter) -> (ChunkNo, u32) {
         let chunk = &mut self.building[usize::from(home.0)];
-        let index = chunk.span() - 1;
-        if index == 0 {
-            chunk.number = ChunkNo(self.oldest.0 + self.submitted.len() as u64);
-            let tickets = Vec::with_capacity(self.submitted.back().map_or(0, |last| last.tickets.len()));
-            let (asked, formerly) = (None, Vec::new());
-            let submitted = Submitted { tickets, left: 0, home, chunk: None, asked, formerly, is_open: true };
-            self.submitted.push_back(submitted);
-        }
-        let (number, bytes) = (chunk.number, chunk.bytes());
-        let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
-        submitted.tickets.push(Waiter { ticket: Some(ticket), answers, may_be_led });
-        submitted.left += 1;
-        if submitted.left >= MAX_CHUNK || bytes >= MAX_CHUNK_BYTES {
+        let place = note_waiter((&mut self.submitted, self.oldest), chunk, (home, None), waiter);
+        if chunk.txns().len() >= MAX_CHUNK || chunk.bytes() >= MAX_CHUNK_BYTES {
             self.close(home);
         }
-        Ok((number, index))
+        place
+    }
+
+    /// Puts the staged transaction in the chunk of reads.
+    fn read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
+        let is_alone = matches!(view, View::At(_));
+        if is_alone && !self.reading.txns().is_empty() {
+            self.close_reads();
+        }
+        if let View::Since(epoch) = view {
+            self.since = self.since.max(epoch);
+        }
+        let home = self.cluster.as_ref().map_or(PartitionId(0), |cluster| cluster.partition);
+        self.reading.take(&mut self.staged);
+        let waiter = Waiter { ticket: Some(ticket), answers: home, may_be_led: false, late };
+        let place =
+            note_waiter((&mut self.submitted, self.oldest), &mut self.reading, (home, Some(view)), waiter);
+        if is_alone || self.reading.txns().len() >= MAX_CHUNK || self.reading.bytes() >= MAX_CHUNK_BYTES {
+            self.close_reads();
+        }
+        place
     }
 
     /// How many requests are submitted and not finished.
@@ -304,10 +428,12 @@ impl Gateway {
         self.outstanding
     }
 
-    /// The next chunk to submit, and the partition to whose sequencer, if anything was asked for since the last; call
-    /// it until there is none.
-    pub fn flush(&mut self) -> Option<(PartitionId, Arc<Chunk>)> {
+    /// The next thing to send to a sequencer, if anything was asked for since the last; call it until there is none.
+    pub fn flush(&mut self) -> Option<Departure> {
         if self.closed.is_empty() {
+            if !self.reading.txns().is_empty() {
+                self.close_reads();
+            }
             for home in 0..self.building.len() {
                 if !self.building[home].txns().is_empty() {
                     self.close(PartitionId(home as u16));
@@ -317,9 +443,10 @@ impl Gateway {
         self.closed.pop_front()
     }
 
-    /// A chunk goes to the sequencer of a node.
-    pub fn sent(&mut self, number: ChunkNo, node: u16) {
-        let at = number.0.checked_sub(self.oldest.0);
+    /// Something goes to the sequencer of a node.
+    pub fn leaves(&mut self, departure: &Departure, node: u16) {
+        let number = departure.chunk().map(|chunk| chunk.number.0);
+        let at = number.and_then(|number| number.checked_sub(self.oldest.0));
         let submitted = at.and_then(|at| self.submitted.get_mut(at as usize));
         submitted.into_iter().for_each(|submitted| submitted.asked = Some(node));
     }
@@ -327,15 +454,40 @@ impl Gateway {
     fn close(&mut self, home: PartitionId) {
         let building = &mut self.building[usize::from(home.0)];
         let next = Chunk::after(building);
-        let mut chunk = std::mem::replace(building, next);
+        let chunk = std::mem::replace(building, next);
+        let is_kept = self.cluster.is_some();
+        let chunk = self.closed(chunk, is_kept);
+        self.closed.push_back(Departure::Order(home, chunk));
+    }
+
+    fn close_reads(&mut self) {
+        let next = Chunk::after(&self.reading);
+        let chunk = std::mem::replace(&mut self.reading, next);
+        let chunk = self.closed(chunk, true);
+        let since = std::mem::take(&mut self.since);
+        let view = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize].view;
+        let snapshot = match (*view, self.reads) {
+            (Some(View::At(epoch)), _) => Snapshot::At(epoch),
+            (_, Reads::Previous) => Snapshot::Closed,
+            (_, Reads::Strict) => Snapshot::Latest(since),
+            (_, Reads::Session | Reads::Ordered) => Snapshot::Published(since),
+        };
+        if let Some(View::Since(all)) = view {
+            *all = since;
+        }
+        self.closed.push_back(Departure::Read(chunk, snapshot));
+    }
+
+    /// A chunk is not being built any more.
+    fn closed(&mut self, mut chunk: Chunk, is_kept: bool) -> Arc<Chunk> {
         if let Some(cluster) = &self.cluster {
             chunk.replica = cluster.replica;
         }
         let chunk = Arc::new(chunk);
         let submitted = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize];
         submitted.is_open = false;
-        submitted.chunk = self.cluster.is_some().then(|| chunk.clone());
-        self.closed.push_back((home, chunk));
+        submitted.chunk = is_kept.then(|| chunk.clone());
+        chunk
     }
 
     /// A node cannot be reached, or has lost what was under way. What only reads is asked again, and so is what has a
@@ -360,7 +512,9 @@ impl Gateway {
                 };
                 if is_lost {
                     let again = may_repeat.then(|| chunk.clone());
-                    lost.extend(waiter.ticket.take().map(|ticket| (ChunkNo(number), index, ticket, again)));
+                    let (late, view) = (waiter.late, submitted.view.unwrap_or(View::Ordered));
+                    let waits = waiter.ticket.take().map(|ticket| ((ticket, late), view));
+                    lost.extend(waits.map(|waits| (ChunkNo(number), index, waits, again)));
                 } else {
                     is_sent_again |= is_held && !may_repeat;
                 }
@@ -377,18 +531,17 @@ impl Gateway {
                     Arc::make_mut(&mut again).replica = replica;
                 }
                 submitted.chunk = Some(again.clone());
-                self.closed.push_back((submitted.home, again));
+                self.closed.push_back(Departure::Order(submitted.home, again));
             }
         }
-        for (number, index, ticket, again) in lost {
+        for (number, index, ((ticket, late), view), again) in lost {
             let dependent = self.dependents.remove(&(number, index));
-            let asked = again.and_then(|chunk| self.ask_again(ticket, &chunk, index));
+            let asked = again.and_then(|chunk| self.ask_again((ticket, late), view, &chunk, index));
             match (asked, dependent) {
                 (Some(at), dependent) => _ = dependent.map(|dependent| self.dependents.insert(at, dependent)),
                 (None, _) => {
                     self.outstanding -= 1;
-                    let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-                    done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+                    done(self, Finished::unknown(ticket, Path::Order));
                 }
             }
         }
@@ -399,24 +552,47 @@ impl Gateway {
     pub fn abandon(&mut self, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
         let mut left = Vec::with_capacity(self.outstanding);
         for submitted in &mut self.submitted {
-            left.extend(submitted.tickets.iter_mut().filter_map(|waiter| waiter.ticket.take()));
+            let is_read = submitted.view.is_some();
+            let path = |late: u8| if is_read || late > 0 { Path::Snapshot } else { Path::Order };
+            let waiters = submitted.tickets.iter_mut();
+            left.extend(waiters.filter_map(|waiter| Some((waiter.ticket.take()?, path(waiter.late)))));
             submitted.left = 0;
         }
         self.dependents.clear();
         self.outstanding -= left.len();
-        for ticket in left {
-            let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-            done(self, Finished { ticket, status, gsn, reply: &[], restarts: 0 });
+        for (ticket, path) in left {
+            done(self, Finished::unknown(ticket, path));
         }
         self.forget_finished();
     }
 
     /// Puts a transaction of a chunk that was submitted into another chunk.
-    fn ask_again(&mut self, ticket: Ticket, chunk: &Chunk, index: u32) -> Option<(ChunkNo, u32)> {
+    fn ask_again(
+        &mut self,
+        waits: (Ticket, u8),
+        view: View,
+        chunk: &Chunk,
+        index: u32,
+    ) -> Option<(ChunkNo, u32)> {
         let txn = &chunk.txns()[index as usize];
         let args = chunk.args(txn);
+        let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         // It was planned before, so it is not refused now.
-        self.admit(ticket, txn.call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes))).ok()
+        self.admit(waits, txn.call, view, write).ok().map(|(place, _)| place)
+    }
+
+    /// The state that some reads were to see is not kept any more: they are asked again for a later one, and in the end
+    /// in the order.
+    fn read_again(&mut self, late: Vec<(ChunkNo, u32, Ticket, u8)>) {
+        for (number, index, ticket, late) in late {
+            let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
+            let Some(chunk) = submitted.chunk.clone() else { continue };
+            let view = submitted.view.filter(|_| late < MAX_LATE).unwrap_or(View::Ordered);
+            let dependent = self.dependents.remove(&(number, index));
+            if let Some(at) = self.ask_again((ticket, late), view, &chunk, index) {
+                dependent.map(|dependent| self.dependents.insert(at, dependent));
+            }
+        }
     }
 
     fn forget_finished(&mut self) {
@@ -438,12 +614,27 @@ impl Gateway {
         batch: &OutcomeBatch,
         mut done: impl FnMut(&mut Gateway, Finished<'_>),
     ) {
+        let mut late = Vec::new();
         for outcome in &batch.outcomes {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
-            let ticket = submitted.tickets.get_mut(outcome.index as usize);
-            let Some(ticket) = ticket.and_then(|waiter| waiter.ticket.take()) else { continue };
+            let waiter = submitted.tickets.get_mut(outcome.index as usize);
+            let Some((ticket, was_late)) =
+                waiter.and_then(|waiter| Some((waiter.ticket.take()?, waiter.late)))
+            else {
+                continue;
+            };
             submitted.left -= 1;
+            // As it was told when it was submitted.
+            let path = if submitted.view.is_some() || was_late > 0 { Path::Snapshot } else { Path::Order };
+            if submitted.view.is_some() && submitted.left == 0 {
+                let node = submitted.asked.unwrap_or(self.id.node());
+                self.closed.push_back(Departure::Done(node, Front::ReadDone(self.id, outcome.chunk)));
+            }
+            if outcome.status == OutcomeStatus::TooOld && matches!(submitted.view, Some(View::Since(_))) {
+                late.push((outcome.chunk, outcome.index, ticket, was_late + 1));
+                continue;
+            }
             // One sequencer has turned it away, and another may have it still.
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
             let is_elsewhere = is_turned_away && !submitted.formerly.is_empty();
@@ -453,14 +644,19 @@ impl Gateway {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let finished = Finished { ticket, status, gsn: outcome.gsn, reply, restarts: 0 };
+            let finished = Finished { ticket, status, gsn: outcome.gsn, path, reply, restarts: 0 };
             match dependent {
                 None => {
                     self.outstanding -= 1;
                     done(self, finished);
                 }
-                Some(dependent) => self.take_step(dependent, finished, &mut done),
+                Some(dependent) => {
+                    self.take_step(dependent, Finished { path: Path::Order, ..finished }, &mut done);
+                }
             }
+        }
+        if !late.is_empty() {
+            self.read_again(late);
         }
         self.forget_finished();
     }
@@ -506,13 +702,14 @@ impl Gateway {
             let mut reply = Vec::new();
             Writer(&mut reply).error(refusal.0.as_bytes());
             let status = OutcomeStatus::Aborted(Abort::Logic);
-            done(self, Finished { ticket, status, gsn: step.gsn, reply: &reply, restarts });
+            done(self, Finished { ticket, status, gsn: step.gsn, path: step.path, reply: &reply, restarts });
         }
     }
 
     /// Submits whatever the dependent request needs next.
     fn go_on(&mut self, mut dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
-        let ticket = dependent.ticket;
+        let (ticket, view) = (dependent.ticket, dependent.view);
+        let waits = (ticket, 0);
         let refuse = |refusal| (ticket, refusal);
         let registry = self.registry.clone();
         let damaged = || (ticket, PlanError::fixed("ERR damaged arguments"));
@@ -522,7 +719,8 @@ impl Gateway {
             Reconnaissance::Read(keys) => {
                 let call = Call::new(system::READ, dependent.call.db);
                 let reads = keys.iter().map(|(db, key)| (*db, &**key));
-                let at = self.admit(ticket, call, |args| system::read_args(reads, args)).map_err(refuse)?;
+                let write = |args: &mut ArgsBuilder<'_>| system::read_args(reads, args);
+                let (at, _) = self.admit(waits, call, view, write).map_err(refuse)?;
                 dependent.step = Step::Reading(keys);
                 at
             }
@@ -531,18 +729,49 @@ impl Gateway {
                 let call = Call::new(procedure, dependent.call.db);
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
                 dependent.step = Step::Asking;
-                self.admit(ticket, call, write).map_err(refuse)?
+                self.admit(waits, call, view, write).map_err(refuse)?.0
             }
             Reconnaissance::Ready(args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
                 dependent.step = Step::Running;
-                self.admit(ticket, dependent.call, write).map_err(refuse)?
+                self.admit(waits, dependent.call, view, write).map_err(refuse)?.0
             }
         };
         self.dependents.insert(at, dependent);
         Ok(())
     }
+}
+
+impl Finished<'_> {
+    /// Nobody can tell how it ended.
+    const fn unknown(ticket: Ticket, path: Path) -> Finished<'static> {
+        let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
+        Finished { ticket, status, gsn, path, reply: &[], restarts: 0 }
+    }
+}
+
+/// Notes who waits for the last transaction of a chunk that is being built; answers its place.
+#[inline]
+fn note_waiter(
+    (all, oldest): (&mut VecDeque<Submitted>, ChunkNo),
+    chunk: &mut Chunk,
+    (home, view): (PartitionId, Option<View>),
+    waiter: Waiter,
+) -> (ChunkNo, u32) {
+    let index = chunk.span() - 1;
+    if index == 0 {
+        chunk.number = ChunkNo(oldest.0 + all.len() as u64);
+        let tickets = Vec::with_capacity(all.back().map_or(0, |last| last.tickets.len()));
+        let (asked, formerly) = (None, Vec::new());
+        let submitted =
+            Submitted { tickets, left: 0, home, chunk: None, asked, formerly, view, is_open: true };
+        all.push_back(submitted);
+    }
+    let submitted = &mut all[(chunk.number.0 - oldest.0) as usize];
+    submitted.tickets.push(waiter);
+    submitted.left += 1;
+    (chunk.number, index)
 }
 
 /// What the reply of a restart says is known now, in place of what was thought; `None` for damaged bytes.

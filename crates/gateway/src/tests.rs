@@ -8,10 +8,25 @@ use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, OutcomeBatch,
-    OutcomeStatus, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value, Writer, system,
+    OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value,
+    Writer, system,
 };
 
-use crate::{Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Ticket};
+use crate::{Departure, Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Ticket};
+
+/// Chunks that are to be sequenced, and nothing else.
+trait Orders {
+    fn next_order(&mut self) -> Option<(PartitionId, Arc<Chunk>)>;
+}
+
+impl Orders for Gateway {
+    fn next_order(&mut self) -> Option<(PartitionId, Arc<Chunk>)> {
+        self.flush().map(|departure| match departure {
+            Departure::Order(home, chunk) => (home, chunk),
+            other => panic!("{other:?}"),
+        })
+    }
+}
 
 /// Reads a pointer, then whatever it names; refuses a pointer that names nothing good.
 const FOLLOW: ProcedureId = ProcedureId(900);
@@ -179,21 +194,21 @@ fn cell(target: Option<&str>) -> Cell {
 
 /// The only transaction of the only chunk that waits to be submitted.
 fn only(gateway: &mut Gateway) -> Arc<Chunk> {
-    let (_, chunk) = gateway.flush().expect("a chunk");
-    assert_eq!((chunk.txns().len(), gateway.flush().is_none()), (1, true));
+    let (_, chunk) = gateway.next_order().expect("a chunk");
+    assert_eq!((chunk.txns().len(), gateway.next_order().is_none()), (1, true));
     chunk
 }
 
 #[test]
 fn each_request_is_answered_once_whatever_comes() {
     let mut gateway = gateway();
-    assert!(gateway.flush().is_none());
+    assert!(gateway.next_order().is_none());
     (0..3).for_each(|ticket| read(&mut gateway, ticket));
-    let (_, chunk) = gateway.flush().unwrap();
+    let (_, chunk) = gateway.next_order().unwrap();
     assert_eq!((chunk.gateway, chunk.number, chunk.txns().len()), (GatewayId(3), ChunkNo(0), 3));
-    assert!(gateway.flush().is_none());
+    assert!(gateway.next_order().is_none());
     read(&mut gateway, 3);
-    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(1));
+    assert_eq!(gateway.next_order().unwrap().1.number, ChunkNo(1));
     assert_eq!(gateway.outstanding(), 4);
     // In any order, and over chunks.
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b"x"), [(3, COMMITTED, b"x".to_vec())]);
@@ -208,7 +223,7 @@ fn each_request_is_answered_once_whatever_comes() {
     assert_eq!(gateway.outstanding(), 0);
     // Numbers go on.
     read(&mut gateway, 4);
-    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(2));
+    assert_eq!(gateway.next_order().unwrap().1.number, ChunkNo(2));
 }
 
 #[test]
@@ -222,7 +237,7 @@ fn a_refused_request_leaves_nothing_behind() {
     assert!(gateway.submit(Ticket(3), Call::new(FOLLOW, Db(0)), |_| {}).is_err());
     read(&mut gateway, 4);
     assert_eq!(gateway.outstanding(), 2);
-    assert_eq!(gateway.flush().unwrap().1.txns().len(), 2);
+    assert_eq!(gateway.next_order().unwrap().1.txns().len(), 2);
     assert_eq!(answer(&mut gateway, (0, 1), COMMITTED, b""), [(4, COMMITTED, vec![])]);
 }
 
@@ -231,7 +246,7 @@ fn a_chunk_is_closed_when_it_is_large_enough() {
     let mut gateway = gateway();
     (0..MAX_CHUNK as u64 + 1).for_each(|ticket| read(&mut gateway, ticket));
     let sizes: Vec<usize> =
-        std::iter::from_fn(|| gateway.flush()).map(|(_, chunk)| chunk.txns().len()).collect();
+        std::iter::from_fn(|| gateway.next_order()).map(|(_, chunk)| chunk.txns().len()).collect();
     assert_eq!(sizes, [MAX_CHUNK, 1]);
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(MAX_CHUNK as u64, COMMITTED, vec![])]);
     // Or heavy enough.
@@ -245,7 +260,7 @@ fn a_chunk_is_closed_when_it_is_large_enough() {
         gateway.submit(Ticket(ticket), call, write).unwrap();
     }
     let sizes: Vec<usize> =
-        std::iter::from_fn(|| gateway.flush()).map(|(_, chunk)| chunk.txns().len()).collect();
+        std::iter::from_fn(|| gateway.next_order()).map(|(_, chunk)| chunk.txns().len()).collect();
     assert_eq!(sizes, [3, 1]);
 }
 
@@ -287,7 +302,7 @@ fn stale_evidence_starts_over_so_many_times_and_no_more() {
     let mut text = Vec::new();
     Writer(&mut text).abort(Abort::Restart);
     assert_eq!(last, [(8, RESTART, text)], "the client is told to retry, and not shown the evidence");
-    assert!(gateway.flush().is_none());
+    assert!(gateway.next_order().is_none());
     assert_eq!(gateway.outstanding(), 0);
 }
 
@@ -316,7 +331,7 @@ fn what_is_not_in_a_record_is_asked() {
     let mut finished = Vec::new();
     gateway.take_outcomes(&batch, |f| finished.push((f.ticket.0, f.restarts, f.reply.to_vec())));
     assert_eq!(finished, [(8, 1, b"done".to_vec())]);
-    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+    assert_eq!((gateway.outstanding(), gateway.next_order().is_none()), (0, true));
 }
 
 #[test]
@@ -331,7 +346,7 @@ fn a_question_that_is_not_answered_ends_the_request() {
         only(&mut gateway);
         let ended = answer(&mut gateway, (number as u64, 0), status, &bulk("no"));
         assert_eq!((ended.len(), ended[0].1), (1, status));
-        assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+        assert_eq!((gateway.outstanding(), gateway.next_order().is_none()), (0, true));
     }
     // A restart that says nothing ends it too.
     consult(&mut gateway, 1);
@@ -339,7 +354,7 @@ fn a_question_that_is_not_answered_ends_the_request() {
     answer(&mut gateway, (3, 0), COMMITTED, &bulk("then"));
     only(&mut gateway);
     assert_eq!(answer(&mut gateway, (4, 0), RESTART, b"").len(), 1);
-    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+    assert_eq!((gateway.outstanding(), gateway.next_order().is_none()), (0, true));
 }
 
 #[test]
@@ -363,14 +378,14 @@ fn a_dependent_request_may_end_in_the_middle() {
     answer(&mut gateway, (2, 0), COMMITTED, &pointer_reply(Some("t"), 1));
     only(&mut gateway);
     assert_eq!(answer(&mut gateway, (3, 0), RESTART, &restart_reply(None, 2)).len(), 1);
-    assert_eq!((gateway.outstanding(), gateway.flush().is_none()), (0, true));
+    assert_eq!((gateway.outstanding(), gateway.next_order().is_none()), (0, true));
 }
 
 #[test]
 fn whoever_is_answered_may_ask_again_at_once() {
     let mut gateway = gateway();
     read(&mut gateway, 0);
-    gateway.flush();
+    gateway.next_order();
     let mut batch = OutcomeBatch::new(GatewayId(3));
     batch.push(ChunkNo(0), 0, Gsn(1), COMMITTED, |_| {});
     let mut answered = 0;
@@ -379,6 +394,6 @@ fn whoever_is_answered_may_ask_again_at_once() {
         read(gateway, 1);
     });
     assert_eq!((answered, gateway.outstanding()), (1, 1));
-    assert_eq!(gateway.flush().unwrap().1.number, ChunkNo(1));
+    assert_eq!(gateway.next_order().unwrap().1.number, ChunkNo(1));
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(1, COMMITTED, vec![])]);
 }

@@ -14,6 +14,7 @@ use crate::key::session_slot;
 use crate::layout::{Layout, PartitionSet};
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans};
 use crate::procedure::Registry;
+use crate::wire::{self, Reader};
 
 /// Which procedure to call, for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub struct Txn {
     pub abortable_until: u32,
     /// Whether one of its fragments is over the whole table.
     pub table: bool,
+    /// Whether it can be run on a snapshot: it only reads, and nothing that it reads elsewhere depends on what it has
+    /// read.
+    pub detached: bool,
     args: Range<u32>,
     fragments: Range<u32>,
     calls: Range<u32>,
@@ -207,6 +211,23 @@ impl Chunk {
         self.txns.push(txn);
     }
 
+    /// Appends the bytes by which it travels to another node, outcomes to be sent from where it says.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        wire::u32(out, self.gateway.0);
+        wire::u64(out, self.number.0);
+        wire::u16(out, self.replica);
+        wire::bytes(out, &self.logged);
+        wire::bytes(out, &self.unlogged);
+    }
+
+    /// The chunk that came by [`Chunk::encode`], if it is one.
+    pub fn decode_whole(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Chunk> {
+        let (gateway, number) = (GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?));
+        let (replica, logged) = (bytes.u16()?, bytes.bytes()?.to_vec());
+        let chunk = Chunk::decode(registry, gateway, logged, bytes.bytes()?.to_vec()).ok()?;
+        Some(Chunk { number, replica, ..chunk })
+    }
+
     /// Rebuilds a chunk from the bytes of its transactions: those that the log keeps, and those that it does not.
     ///
     /// # Errors
@@ -266,6 +287,7 @@ impl Chunk {
         let view = Args::trusted(&blob[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
         let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
+        let mut is_chained = false;
         for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
             if table_written && fragment.abortable {
                 self.plans.fragments.truncate(first);
@@ -276,6 +298,7 @@ impl Chunk {
             }
             table_written |= fragment.access == Access::TableWrite;
             writes |= fragment.writes();
+            is_chained |= fragment.access != Access::Compute && !self.plans.inputs_of(fragment).is_empty();
             if fragment.abortable {
                 abortable_until = n as u32 + 1;
             }
@@ -289,6 +312,7 @@ impl Chunk {
             abortable: abortable_until > 0,
             abortable_until,
             table,
+            detached: !writes && !is_chained,
             args: args.start as u32..args.end as u32,
             fragments: first as u32..self.plans.fragments.len() as u32,
             calls: first_call as u32..self.plans.calls.len() as u32,

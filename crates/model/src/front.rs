@@ -6,6 +6,7 @@ use crate::chunk::Chunk;
 use crate::ids::{ChunkNo, GatewayId};
 use crate::outcome::OutcomeBatch;
 use crate::procedure::Registry;
+use crate::reads::Snapshot;
 use crate::wire::{self, Reader};
 
 /// A message of the front door.
@@ -13,6 +14,10 @@ use crate::wire::{self, Reader};
 pub enum Front {
     /// Gateway to engine: run these.
     Submit(Arc<Chunk>),
+    /// Gateway to engine: run these on a snapshot. They only read.
+    Read(Arc<Chunk>, Snapshot),
+    /// Gateway to engine: whoever waited for this chunk of reads has been answered, or does not wait any more.
+    ReadDone(GatewayId, ChunkNo),
     /// Engine to gateway: these have ended.
     Outcomes(OutcomeBatch),
 }
@@ -23,15 +28,21 @@ impl Front {
         match self {
             Front::Submit(chunk) => {
                 wire::u8(out, 0);
-                wire::u32(out, chunk.gateway.0);
-                wire::u64(out, chunk.number.0);
-                wire::u16(out, chunk.replica);
-                wire::bytes(out, chunk.logged());
-                wire::bytes(out, chunk.unlogged());
+                chunk.encode(out);
             }
             Front::Outcomes(batch) => {
                 wire::u8(out, 1);
                 batch.encode(out);
+            }
+            Front::Read(chunk, snapshot) => {
+                wire::u8(out, 2);
+                snapshot.encode(out);
+                chunk.encode(out);
+            }
+            Front::ReadDone(gateway, number) => {
+                wire::u8(out, 3);
+                wire::u32(out, gateway.0);
+                wire::u64(out, number.0);
             }
         }
     }
@@ -39,14 +50,13 @@ impl Front {
     /// What the bytes are, if they are one.
     pub fn decode(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Front> {
         match bytes.u8()? {
-            0 => {
-                let (gateway, number) = (GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?));
-                let (replica, logged) = (bytes.u16()?, bytes.bytes()?.to_vec());
-                let mut chunk = Chunk::decode(registry, gateway, logged, bytes.bytes()?.to_vec()).ok()?;
-                (chunk.number, chunk.replica) = (number, replica);
-                Some(Front::Submit(Arc::new(chunk)))
-            }
+            0 => Chunk::decode_whole(registry, bytes).map(|chunk| Front::Submit(Arc::new(chunk))),
             1 => OutcomeBatch::decode(bytes).map(Front::Outcomes),
+            2 => {
+                let snapshot = Snapshot::decode(bytes)?;
+                Chunk::decode_whole(registry, bytes).map(|chunk| Front::Read(Arc::new(chunk), snapshot))
+            }
+            3 => Some(Front::ReadDone(GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?))),
             _ => None,
         }
     }

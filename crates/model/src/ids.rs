@@ -142,6 +142,9 @@ impl Micros {
 }
 
 impl Epoch {
+    /// The largest that there is room for in a [`Gsn`].
+    pub const MAX: Epoch = Epoch((1 << 41) - 1);
+
     /// The epoch after this one.
     #[must_use]
     pub const fn next(self) -> Epoch {
@@ -162,6 +165,17 @@ impl Gsn {
     pub const NONE: Gsn = Gsn(0);
     /// The most transactions that one batch may hold.
     pub const MAX_BATCH: u32 = 1 << 15;
+
+    /// The place of a read that was run as of the end of an epoch: after all of that epoch, and before the next.
+    /// `salt` tells such reads apart, mostly.
+    pub const fn of_read(epoch: Epoch, salt: u64) -> Gsn {
+        Gsn::new(epoch, PartitionId(255), (salt % Gsn::MAX_BATCH as u64) as u32)
+    }
+
+    /// Whether it is the place of such a read.
+    pub const fn is_of_read(self) -> bool {
+        self.partition().0 == 255
+    }
 
     /// Packs the three parts. The index must be below [`Gsn::MAX_BATCH`] and the partition below 256.
     pub const fn new(epoch: Epoch, partition: PartitionId, index: u32) -> Gsn {

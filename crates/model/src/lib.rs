@@ -26,6 +26,7 @@ pub mod layout;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;
+pub mod reads;
 pub mod reference;
 pub mod serial;
 pub mod system;
@@ -53,6 +54,7 @@ pub use plan::{Access, Fragment, Planner};
 pub use procedure::{
     FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
 };
+pub use reads::{Reads, Snapshot, UnknownReads, View};
 pub use reference::ReferenceExecutor;
 pub use table::Table;
 pub use value::{HashValue, Value};

@@ -19,6 +19,8 @@ pub enum OutcomeStatus {
     Unknown,
     /// A retry of a request whose session has gone on since: its outcome was kept until then and is gone.
     Superseded,
+    /// It only reads, and the state that it was to see is not kept any more. There is no reply.
+    TooOld,
 }
 
 impl OutcomeStatus {
@@ -30,6 +32,7 @@ impl OutcomeStatus {
             OutcomeStatus::Refused => 2,
             OutcomeStatus::Superseded => 3,
             OutcomeStatus::Unknown => 4,
+            OutcomeStatus::TooOld => 5,
             OutcomeStatus::Aborted(abort) => 16 + abort.code(),
         }
     }
@@ -42,6 +45,7 @@ impl OutcomeStatus {
             2 => OutcomeStatus::Refused,
             3 => OutcomeStatus::Superseded,
             4 => OutcomeStatus::Unknown,
+            5 => OutcomeStatus::TooOld,
             other => OutcomeStatus::Aborted(Abort::from_code(other.checked_sub(16)?)?),
         })
     }
@@ -149,7 +153,8 @@ mod tests {
     fn outcomes_travel() {
         let mut batch = OutcomeBatch::new(GatewayId::of(3, 1));
         let aborts = Abort::ALL.map(OutcomeStatus::Aborted);
-        let others = [OutcomeStatus::Committed, OutcomeStatus::Busy, OutcomeStatus::Refused];
+        let others =
+            [OutcomeStatus::Committed, OutcomeStatus::Busy, OutcomeStatus::Refused, OutcomeStatus::TooOld];
         let more = [OutcomeStatus::Superseded, OutcomeStatus::Unknown];
         for (i, status) in aborts.into_iter().chain(others).chain(more).enumerate() {
             let reply = vec![i as u8; i];

@@ -7,11 +7,11 @@ use std::vec;
 use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
-use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, Micros, PartitionId, Registry};
+use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, Micros, PartitionId, Reads, Registry};
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
     Arrival, Council, CouncilSettings, Courier, CourierSettings, Decree, Entrance, GroupError, GroupLog,
-    GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Sequencer, ShippingSettings,
+    GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Readers, Sequencer, ShippingSettings,
     council_registry,
 };
 use ordain_store::MemoryStore;
@@ -100,6 +100,8 @@ pub struct NodeSettings {
     pub piece: usize,
     /// Most transactions under way in a shard.
     pub window: usize,
+    /// How what only reads is run.
+    pub reads: Reads,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -123,6 +125,7 @@ impl Default for NodeSettings {
             kept_max: 256 << 20,
             piece: 1 << 20,
             window: 2000,
+            reads: Reads::Ordered,
             bugs: Bugs::NONE,
         }
     }
@@ -268,10 +271,11 @@ impl NodeSettings {
     pub fn new_gateway(&self, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
         let id = GatewayId::of(self.node.0, number);
         if self.topology.nodes() == 1 {
-            return Gateway::new(id, registry.clone());
+            return Gateway::new(id, registry.clone()).with_reads(self.reads);
         }
         let place = (self.topology.replica_of(self.node).0, self.partition());
-        Gateway::in_cluster(id, registry.clone(), self.layout().clone(), place, ChunkNo(life))
+        let (registry, layout) = (registry.clone(), self.layout().clone());
+        Gateway::in_cluster(id, registry, layout, place, ChunkNo(life)).with_reads(self.reads)
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {
@@ -279,6 +283,7 @@ impl NodeSettings {
             partition: self.partition(),
             layout: self.layout().version(),
             in_log_max: if self.replication() == Replication::Sync { IN_GROUP } else { 1 },
+            snapshots: self.reads != Reads::Ordered,
             bugs: self.bugs,
             ..self.sequencer.clone()
         };
@@ -288,6 +293,7 @@ impl NodeSettings {
             executors: self.executors(),
             courier: self.has_peers().then(|| self.at(places::COURIER)),
             gateways: places::GATEWAYS,
+            readers: Readers { layout: self.layout().clone(), shards: self.shards() },
         };
         Sequencer::new(settings, registry.clone(), neighbours, self.replication() != Replication::None)
     }
@@ -321,7 +327,8 @@ impl NodeSettings {
                 gateways: gateways.clone(),
                 doors: places::GATEWAYS,
             };
-            let settings = calvin::Settings { window: self.window, bugs: self.bugs };
+            let snapshots = self.reads != Reads::Ordered;
+            let settings = calvin::Settings { window: self.window, snapshots, bugs: self.bugs };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
             // Twins that agree on every batch before they execute it execute the same; a master may have executed what

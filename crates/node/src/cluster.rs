@@ -115,6 +115,9 @@ pub struct ClusterFile {
     /// The engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
+    /// How transactions that only read are run: `ordered`, `previous`, `session` or `strict`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<String>,
     /// When an acknowledged write is durable on a node: `fsync`, `os` or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
@@ -182,6 +185,9 @@ pub enum ClusterError {
     /// There is no such engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// There is no such way to run reads.
+    #[error(transparent)]
+    Reads(#[from] ordain_model::UnknownReads),
     /// No such layout.
     #[error("{0}")]
     Layout(#[from] LayoutError),
@@ -535,6 +541,7 @@ impl ClusterConfig {
         let layout = file.layout()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
+        file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;

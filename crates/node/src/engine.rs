@@ -3,12 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ordain_model::Reads;
+
 /// An engine that is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// Sequenced input log, deterministic locks.
     #[default]
     Calvin,
+    /// The same, and what only reads is run on snapshots.
+    Paxflow,
 }
 
 /// What an engine is called and what it promises.
@@ -25,7 +29,7 @@ pub struct EngineInfo {
 /// Every engine of the contract, one line each.
 pub const ENGINES: [EngineInfo; 14] = [
     EngineInfo { name: "calvin", level: "strict serializable", engine: Some(Engine::Calvin) },
-    EngineInfo { name: "paxflow", level: "serializable", engine: None },
+    EngineInfo { name: "paxflow", level: "serializable", engine: Some(Engine::Paxflow) },
     EngineInfo { name: "qstore", level: "strict serializable", engine: None },
     EngineInfo { name: "no-wait", level: "serializable", engine: None },
     EngineInfo { name: "wait-die", level: "serializable", engine: None },
@@ -67,6 +71,14 @@ impl Engine {
     pub fn name(self) -> &'static str {
         ENGINES.iter().find(|info| info.engine == Some(self)).map_or("", |info| info.name)
     }
+
+    /// How it runs what only reads, unless it is told otherwise.
+    pub fn reads(self) -> Reads {
+        match self {
+            Engine::Calvin => Reads::Ordered,
+            Engine::Paxflow => Reads::Session,
+        }
+    }
 }
 
 impl fmt::Display for Engine {
@@ -94,8 +106,9 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {
         assert_eq!("calvin".parse(), Ok(Engine::Calvin));
+        assert_eq!("paxflow".parse(), Ok(Engine::Paxflow));
         let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
-        assert_eq!(refusal, "engine 'maat' is not built yet; the engines that are there: calvin");
+        assert_eq!(refusal, "engine 'maat' is not built yet; the engines that are there: calvin, paxflow");
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
         );

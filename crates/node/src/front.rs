@@ -12,12 +12,12 @@ use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::calvin::Message;
-use ordain_gateway::{Finished, Gateway, Owed, Ticket};
-use ordain_model::{Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Writer};
+use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
+use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
-use ordain_role::{Address, Event, Now, Outbox, PeerChange, Role, TimerId};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 use crate::ways::Ways;
@@ -115,8 +115,8 @@ pub struct Door {
     /// The sequencer of this node; on the others it has the same number.
     sequencer: Address,
     ways: Ways,
-    /// Chunks whose home cannot be reached, and since when.
-    held: Vec<(PartitionId, Arc<Chunk>, Micros)>,
+    /// What there is no way for, and since when.
+    held: Vec<(Departure, Micros)>,
     /// The timer for what is waited for too long is set.
     is_looking: bool,
     /// Nothing more is taken in, and what is under way is to end.
@@ -411,7 +411,8 @@ impl Door {
                 }
             }
             let (ticket, status) = (question.ticket, OutcomeStatus::Committed);
-            let finished = Finished { ticket, status, gsn: Gsn::NONE, reply: &reply, restarts: 0 };
+            let (gsn, path) = (Gsn::NONE, Path::Snapshot);
+            let finished = Finished { ticket, status, gsn, path, reply: &reply, restarts: 0 };
             let slot = ConnectionId::of(ticket).slot();
             let Door { gateway, connections, shared, asked, touched, now, .. } = self;
             let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
@@ -492,23 +493,24 @@ impl Door {
                 self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
             }
         }
-        while let Some((home, chunk)) = self.gateway.flush() {
-            self.submit(home, chunk, self.now, out);
+        while let Some(departure) = self.gateway.flush() {
+            self.submit(departure, self.now, out);
         }
     }
 
-    /// Sends a chunk to its home, or holds it until that can be reached.
-    fn submit(&mut self, home: PartitionId, chunk: Arc<Chunk>, since: Micros, out: &mut Outbox<Message>) {
-        match self.ways.sequencer(home) {
-            Some(node) => {
-                self.gateway.sent(chunk.number, node.0);
-                out.send(Address { node, ..self.sequencer }, Front::Submit(chunk));
-            }
-            None => {
-                self.held.push((home, chunk, since));
-                self.look_for_lost(out);
-            }
-        }
+    /// Sends a chunk to a sequencer, or holds it until one can be reached.
+    fn submit(&mut self, departure: Departure, since: Micros, out: &mut Outbox<Message>) {
+        let way = match &departure {
+            Departure::Order(home, _) => self.ways.sequencer(*home),
+            Departure::Read(..) => self.ways.reader(),
+            Departure::Done(node, _) => Some(NodeId(*node)),
+        };
+        let Some(node) = way else {
+            self.held.push((departure, since));
+            return self.look_for_lost(out);
+        };
+        self.gateway.leaves(&departure, node.0);
+        out.send(Address { node, ..self.sequencer }, departure.into_message());
     }
 
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
@@ -517,8 +519,8 @@ impl Door {
         self.gateway.answer_from(self.ways.answering());
         owed.into_iter().for_each(|owed| self.give_up(owed));
         self.look_for_lost(out);
-        for (home, chunk, since) in std::mem::take(&mut self.held) {
-            self.submit(home, chunk, since, out);
+        for (departure, since) in std::mem::take(&mut self.held) {
+            self.submit(departure, since, out);
         }
     }
 
@@ -547,9 +549,9 @@ impl Door {
         }
         // A node that stops does not wait for what would make it complete again.
         let is_hopeless = self.is_stopping && !self.ways.is_complete();
-        let is_late = |held: &mut (_, _, Micros)| is_hopeless || now.since(held.2) > HOLD_FOR;
-        let late: Vec<(_, Arc<Chunk>, _)> = self.held.extract_if(.., is_late).collect();
-        for (_, chunk, _) in late {
+        let is_late = |held: &mut (_, Micros)| is_hopeless || now.since(held.1) > HOLD_FOR;
+        let late: Vec<(Departure, Micros)> = self.held.extract_if(.., is_late).collect();
+        for chunk in late.iter().filter_map(|(departure, _)| departure.chunk()) {
             let mut busy = OutcomeBatch::new(chunk.gateway);
             for txn in chunk.txns() {
                 busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});

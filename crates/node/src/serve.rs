@@ -9,7 +9,7 @@ use ordain_engines::calvin;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Micros, Registry};
+use ordain_model::{Micros, Reads, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -40,6 +40,8 @@ pub struct ServeConfig {
     pub keep: Keep,
     /// The engine.
     pub engine: Engine,
+    /// How what only reads is run.
+    pub reads: Reads,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
     /// What clients must say first.
@@ -231,6 +233,7 @@ impl Node {
             generation: identity.as_ref().map_or(0, |identity| identity.generation),
             started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
             life,
+            reads: config.reads,
             sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
             ..NodeSettings::default()
         };

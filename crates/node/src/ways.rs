@@ -46,6 +46,14 @@ impl Ways {
         [own].into_iter().chain(self.topology.group(partition)).find(|node| self.is_there(*node))
     }
 
+    /// The node that is to say as of which epoch reads are run: this one, or the one in its place in the replica that
+    /// answers; none until every node of that has been met.
+    pub fn reader(&self) -> Option<NodeId> {
+        let answering = ordain_role::ReplicaId(self.answering());
+        let is_whole = self.topology.replica(answering).all(|node| self.is_there(node));
+        is_whole.then(|| self.topology.node(answering, self.topology.partition_of(self.node)))
+    }
+
     /// The replica that is to answer: the first from the own one on of which every node can be reached.
     pub fn answering(&self) -> u16 {
         let own = self.topology.replica_of(self.node).0;
@@ -135,6 +143,7 @@ mod tests {
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
         change(&mut ways, 3, PeerState::Fresh);
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
+        assert_eq!(ways.reader(), Some(NodeId(2)));
         let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
         assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
         assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));

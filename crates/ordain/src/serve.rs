@@ -49,10 +49,15 @@ pub struct ServeArgs {
     /// Keep everything in memory only
     #[arg(long, env = "ORDAIN_EPHEMERAL", num_args = 0..=1, default_missing_value = "true")]
     ephemeral: Option<bool>,
-    /// The engine. `calvin`, the default, is the only one that is built so far: all transactions in one sequence,
-    /// strictly serializable [default: calvin]
+    /// The engine. `calvin`: all transactions in one sequence, strictly serializable. `paxflow`: the same, but what
+    /// only reads is run on snapshots and waits for nothing [default: calvin]
     #[arg(long, env = "ORDAIN_ENGINE", value_name = "NAME")]
     engine: Option<String>,
+    /// How transactions that only read are run: `ordered` in the sequence like all others, or on a snapshot:
+    /// `session` holds all that the connection has seen, `previous` is of the epoch before, `strict` holds all that
+    /// anybody was answered [default: ordered with calvin, session with paxflow]
+    #[arg(long, env = "ORDAIN_READS", value_name = "HOW")]
+    reads: Option<String>,
     /// When an acknowledged write is durable [default: fsync]
     #[arg(long, env = "ORDAIN_DURABILITY")]
     durability: Option<Durability>,
@@ -106,6 +111,7 @@ impl ServeArgs {
             data_dir: self.data_dir.or(file.data_dir),
             ephemeral: self.ephemeral.or(file.ephemeral),
             engine: self.engine.or(file.engine),
+            reads: self.reads.or(file.reads),
             durability: self.durability.or(file.durability),
             threads: self.threads.or(file.threads),
             password: self.password.or(file.password),
@@ -150,6 +156,7 @@ impl ServeArgs {
             format!("{name} describes a cluster: say which of its nodes this is with --node")
         })?;
         file.engine = self.engine.clone().or(file.engine);
+        file.reads = self.reads.clone().or(file.reads);
         file.threads = self.threads.unwrap_or(file.threads);
         file.insecure = self.insecure.or(file.insecure);
         if let Some(path) = &self.secret_file {
@@ -170,6 +177,7 @@ impl ServeArgs {
             data_dir: member.data_dir,
             ephemeral: file.ephemeral,
             engine: file.engine,
+            reads: file.reads,
             durability: match place.cluster.keep {
                 Keep::Fsync => Some(Durability::Fsync),
                 Keep::Os => Some(Durability::Os),
@@ -199,12 +207,14 @@ impl ServeArgs {
             (false, Some(Durability::Os)) => Keep::Os,
             (false, Some(Durability::None)) => Keep::Late,
         };
+        let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         Ok(ServeConfig {
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
             admin: self.admin.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9121))),
             data_dir: self.data_dir.clone().unwrap_or_else(|| "ordain-data".into()),
             keep,
-            engine: self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?,
+            engine,
+            reads: self.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?,
             threads,
             password: self.password.clone(),
             insecure: self.insecure.unwrap_or(false),

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_engines::calvin;
 use ordain_gateway::Owed;
-use ordain_model::{Batch, Epoch, Gsn, Layout, Micros, PartitionId, Registry};
+use ordain_model::{Batch, Epoch, Gsn, Layout, Micros, PartitionId, Reads, Registry};
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::ways::Ways;
@@ -48,6 +48,9 @@ pub struct SimArgs {
     /// The engine.
     #[arg(long, default_value = "calvin")]
     engine: String,
+    /// How what only reads is run: ordered, previous, session or strict [default: as the engine has it]
+    #[arg(long)]
+    reads: Option<Reads>,
     /// The seed: any number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -128,6 +131,7 @@ struct Cut {
 impl CalvinSystem {
     /// The system that the flags describe, where they leave a choice as the seed has it.
     fn new(args: &SimArgs, seed: u64) -> anyhow::Result<CalvinSystem> {
+        let engine: Engine = args.engine.parse()?;
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
         let partitions = usize::from(args.partitions);
         let mut registry = (*procedures::all()).clone();
@@ -154,6 +158,7 @@ impl CalvinSystem {
                 Replication::Sync => cluster::Replication::Sync,
                 Replication::Async => cluster::Replication::Async,
             },
+            reads: args.reads.unwrap_or(engine.reads()),
             bugs,
             ..NodeSettings::default()
         };
@@ -187,6 +192,10 @@ struct DoorWays(Ways);
 impl ordain_sim::Ways for DoorWays {
     fn sequencer(&mut self, home: PartitionId) -> Option<Address> {
         self.0.sequencer(home).map(|node| Address { node, role: places::SEQUENCER })
+    }
+
+    fn reader(&mut self) -> Option<Address> {
+        self.0.reader().map(|node| Address { node, role: places::SEQUENCER })
     }
 
     fn change(&mut self, change: PeerChange) -> Option<Owed> {
@@ -305,7 +314,8 @@ impl System for CalvinSystem {
 fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
     let system = CalvinSystem::new(args, seed)?;
     let nodes = system.settings.topology.nodes();
-    let config = Config { nodes, txns: args.txns, faults: args.faults, ..Config::new(seed) };
+    let reads = system.settings.reads;
+    let config = Config { nodes, reads, txns: args.txns, faults: args.faults, ..Config::new(seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
@@ -322,7 +332,6 @@ fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> an
 /// # Errors
 /// Wrong usage, or a file that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
-    let _: Engine = args.engine.parse()?;
     let (from, to) = args.seeds.unwrap_or((args.seed, args.seed + 1));
     let mut reports = Vec::new();
     let mut sound = true;

@@ -23,6 +23,7 @@ mod message;
 mod reading;
 mod sequencer;
 mod sessions;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,9 @@ pub use group::{
     GroupContent, GroupEntry, GroupError, GroupJournal, GroupLog, GroupRecord, GroupSettings, Standing,
 };
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
-pub use message::{Counsel, GroupMessage, Has, Held, Letter, Message, Post, Saving, Sequencing, Ship};
+pub use message::{
+    Counsel, GroupMessage, Has, Held, Letter, Message, Part, Parts, Post, Reading, Saving, Sequencing, Ship,
+};
 pub use sequencer::{Neighbours, Sequencer, Settings, door};
 pub use sessions::Sessions;
+pub use snapshots::Readers;

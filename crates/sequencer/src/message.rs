@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Batch, Epoch, Front, Gsn, PartitionId, Registry};
+use ordain_model::{
+    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Registry, SlotNo,
+};
 use ordain_role::{NodeId, PeerChange, Wire};
 
 use crate::council::{Arrival, Ending, Seats};
@@ -16,6 +18,8 @@ pub enum Message<X> {
     Front(Front),
     /// Between the sequencer, the input log, the courier and the shards.
     Sequencing(Sequencing),
+    /// Between sequencers and shards: reads on a snapshot.
+    Reading(Reading),
     /// Between the engine's own roles.
     Engine(X),
     /// To and between couriers: what crosses partitions.
@@ -105,6 +109,73 @@ pub enum Sequencing {
     /// Courier to council, the answer to `Seats`: up to which epoch there is something that it needs and that nobody
     /// keeps any more whom it has asked; 0 if there is nothing.
     Lacks(Epoch),
+}
+
+/// Reads on a snapshot (paxflow.md, section 3). None of it is logged or told again: who asked asks again.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// Sequencer to every shard that takes part: run these as of the end of an epoch (RO_TXN).
+    Run {
+        /// The reads.
+        chunk: Arc<Chunk>,
+        /// The epoch.
+        at: Epoch,
+        /// Their time.
+        now: Millis,
+    },
+    /// Shard to the shard that composes the reply: what it has read (RO_READ).
+    Parts(Parts),
+    /// Sequencer to the shards of its replica: nobody that it knows of will read as of an earlier epoch.
+    Floor {
+        /// Whose sequencer.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Sequencer to the leader's: as of which epoch has a state all that anybody was answered until now?
+    Ask(GatewayId, ChunkNo),
+    /// The answer.
+    Stamp(GatewayId, ChunkNo, Epoch),
+}
+
+/// What a shard has read of a chunk for the shard that composes the replies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// The shard, numbered through the replica.
+    pub from: usize,
+    /// The chunk.
+    pub chunk: (GatewayId, ChunkNo),
+    /// As of which epoch it was read.
+    pub at: Epoch,
+    /// By transaction; the parts of one are together and complete.
+    pub parts: Vec<(u32, Part)>,
+}
+
+/// One thing that a shard has read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// What a fragment answered.
+    Slot {
+        /// The fragment.
+        slot: SlotNo,
+        /// The answer.
+        bytes: Vec<u8>,
+        /// How it failed, if it did.
+        failure: Option<Abort>,
+    },
+    /// The record of a lent fragment, if it is there.
+    Lent {
+        /// The fragment.
+        slot: SlotNo,
+        /// The record.
+        cell: Cell,
+        /// Who wrote it.
+        version: Gsn,
+    },
+    /// That was all of a transaction.
+    End,
+    /// The state is not kept any more; that is all of a transaction.
+    TooOld,
 }
 
 /// Between the council's leader and the nodes.
@@ -355,6 +426,12 @@ impl<X> From<Sequencing> for Message<X> {
     }
 }
 
+impl<X> From<Reading> for Message<X> {
+    fn from(message: Reading) -> Self {
+        Message::Reading(message)
+    }
+}
+
 impl<X> From<Post<X>> for Message<X> {
     fn from(message: Post<X>) -> Self {
         Message::Post(message)
@@ -440,6 +517,10 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u64(out, saved.0);
                 wire::u64(out, complete.0);
             }
+            Message::Reading(reading) => {
+                wire::u8(out, 8);
+                reading.encode(out);
+            }
             // No role sends such a message to another node. It would be refused there.
             Message::Sequencing(_) | Message::Saving(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
@@ -462,6 +543,7 @@ impl<X: Wire> Wire for Message<X> {
                 let (saved, complete) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 Saving::Has(Has { saved, complete }).into()
             }
+            8 => Reading::decode(registry, &mut bytes)?.into(),
             _ => return None,
         };
         bytes.end(message)
@@ -650,6 +732,114 @@ impl Counsel {
                 let safe = (0..bytes.count(8)?).map(|_| bytes.u64().map(Epoch));
                 Counsel::State { seats, safe: safe.collect::<Option<Vec<Epoch>>>()? }
             }
+            _ => return None,
+        })
+    }
+}
+
+impl Reading {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let id = |out: &mut Vec<u8>, (gateway, number): (GatewayId, ChunkNo)| {
+            wire::u32(out, gateway.0);
+            wire::u64(out, number.0);
+        };
+        match self {
+            Reading::Run { chunk, at, now } => {
+                wire::u8(out, 0);
+                wire::u64(out, at.0);
+                wire::u64(out, now.0);
+                chunk.encode(out);
+            }
+            Reading::Parts(Parts { from, chunk, at, parts }) => {
+                wire::u8(out, 1);
+                wire::u16(out, *from as u16);
+                id(out, *chunk);
+                wire::u64(out, at.0);
+                wire::u32(out, parts.len() as u32);
+                for (index, part) in parts {
+                    wire::u32(out, *index);
+                    part.encode(out);
+                }
+            }
+            Reading::Floor { partition, epoch } => {
+                wire::u8(out, 2);
+                wire::u16(out, partition.0);
+                wire::u64(out, epoch.0);
+            }
+            Reading::Ask(gateway, number) => {
+                wire::u8(out, 3);
+                id(out, (*gateway, *number));
+            }
+            Reading::Stamp(gateway, number, at) => {
+                wire::u8(out, 4);
+                id(out, (*gateway, *number));
+                wire::u64(out, at.0);
+            }
+        }
+    }
+
+    fn decode(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Reading> {
+        let id = |bytes: &mut Reader<'_>| Some((GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?)));
+        Some(match bytes.u8()? {
+            0 => {
+                let (at, now) = (Epoch(bytes.u64()?), Millis(bytes.u64()?));
+                Reading::Run { chunk: Arc::new(Chunk::decode_whole(registry, bytes)?), at, now }
+            }
+            1 => {
+                let (from, chunk, at) = (usize::from(bytes.u16()?), id(bytes)?, Epoch(bytes.u64()?));
+                let part = |bytes: &mut Reader<'_>| Some((bytes.u32()?, Part::decode(bytes)?));
+                let parts = (0..bytes.count(5)?).map(|_| part(bytes)).collect::<Option<Vec<_>>>()?;
+                Reading::Parts(Parts { from, chunk, at, parts })
+            }
+            2 => Reading::Floor { partition: PartitionId(bytes.u16()?), epoch: Epoch(bytes.u64()?) },
+            3 => id(bytes).map(|(gateway, number)| Reading::Ask(gateway, number))?,
+            4 => {
+                let (gateway, number) = id(bytes)?;
+                Reading::Stamp(gateway, number, Epoch(bytes.u64()?))
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Part {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Part::Slot { slot, bytes, failure } => {
+                wire::u8(out, 0);
+                wire::u32(out, slot.0);
+                wire::u8(out, failure.map_or(0, Abort::code));
+                wire::bytes(out, bytes);
+            }
+            Part::Lent { slot, cell, version } => {
+                wire::u8(out, 1);
+                wire::u32(out, slot.0);
+                wire::u64(out, version.0);
+                cell.encode(out);
+            }
+            Part::End => wire::u8(out, 2),
+            Part::TooOld => wire::u8(out, 3),
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Part> {
+        Some(match bytes.u8()? {
+            0 => {
+                let slot = SlotNo(bytes.u32()?);
+                let failure = match bytes.u8()? {
+                    0 => None,
+                    code => Some(Abort::from_code(code)?),
+                };
+                Part::Slot { slot, bytes: bytes.bytes()?.to_vec(), failure }
+            }
+            1 => {
+                let (slot, version) = (SlotNo(bytes.u32()?), Gsn(bytes.u64()?));
+                let (cell, rest) = Cell::decode(bytes.0)?;
+                bytes.0 = rest;
+                Part::Lent { slot, cell, version }
+            }
+            2 => Part::End,
+            3 => Part::TooOld,
             _ => return None,
         })
     }

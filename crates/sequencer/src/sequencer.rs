@@ -11,6 +11,8 @@
 //! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
 //! again when another leads: what was agreed on already is left out then.
 //!
+//! Reads on a snapshot it does not order, but says as of which epoch they are run (the module `snapshots`).
+//!
 //! A log that has to ask other nodes takes several batches at once ([`Settings::in_log_max`]): one that waited for the
 //! fate of the one before would cost a request two round trips. They follow each other at a distance, so that under load
 //! they grow all the same: a share of the time that the log has taken lately, or a millisecond if that is more.
@@ -20,13 +22,14 @@ use std::sync::Arc;
 
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Txn, system,
+    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
 use crate::chunks::Chunks;
-use crate::message::{Message, Post, Saving, Sequencing};
+use crate::message::{Message, Post, Reading, Saving, Sequencing};
 use crate::sessions::Sessions;
+use crate::snapshots::{Readers, Snapshots, Wanted};
 
 mod saving;
 
@@ -47,6 +50,8 @@ pub struct Settings {
     pub linger: Micros,
     /// How many batches may be in the log at once.
     pub in_log_max: usize,
+    /// Reads are run on snapshots: the shards are told which are still wanted.
+    pub snapshots: bool,
     /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
     /// After so many bytes of batches a checkpoint is asked for; 0 for never.
@@ -64,6 +69,7 @@ impl Default for Settings {
             lag_max: 4,
             linger: Micros(0),
             in_log_max: 1,
+            snapshots: false,
             backlog_max: 1 << 18,
             checkpoint_bytes: 0,
             bugs: Bugs::NONE,
@@ -84,6 +90,8 @@ pub struct Neighbours {
     pub courier: Option<Address>,
     /// The role number of the first gateway on every node.
     pub gateways: u16,
+    /// The shards of this replica.
+    pub readers: Readers,
 }
 
 impl Neighbours {
@@ -130,6 +138,11 @@ pub struct Sequencer<X> {
     leader: Leader,
     sessions: Sessions,
     twins: Option<Twins>,
+    snapshots: Snapshots,
+    /// The timer for telling the floor to other nodes is set.
+    flooring: bool,
+    /// The timer for reads that take too long is set.
+    is_looking: bool,
     /// The disk is full: only reads are sequenced.
     full: bool,
     /// The timer that closes a lingering batch is set.
@@ -151,6 +164,8 @@ struct InLog {
     since: Micros,
     /// The last request of each session in it, as far as they are first attempts.
     requests: BTreeMap<SessionId, RequestNo>,
+    /// Who waits for it to be sealed, to read as of it.
+    wanted: Vec<Wanted>,
 }
 
 /// Whose batches the twins take.
@@ -231,6 +246,12 @@ const AGAIN_BYTES: usize = 16 << 10;
 const PACE: TimerId = TimerId(4);
 /// How soon a batch may follow another that is still in the log.
 const PACE_MIN: Micros = Micros::from_millis(1);
+/// Shards of other nodes are told this often at most which states are still wanted.
+const FLOOR: TimerId = TimerId(5);
+const FLOOR_EVERY: Micros = Micros::from_millis(2);
+/// When reads are looked for that nobody has answered.
+const LATE: TimerId = TimerId(6);
+const LOOK_FOR_LATE: Micros = Micros::from_millis(1000);
 
 impl<X> Sequencer<X> {
     /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
@@ -241,7 +262,11 @@ impl<X> Sequencer<X> {
         has_twins: bool,
     ) -> Sequencer<X> {
         let applied = neighbours.executors.iter().map(|executor| (*executor, Epoch(0))).collect();
+        let snapshots = Snapshots::new(neighbours.me, settings.partition, neighbours.readers.clone());
         Sequencer {
+            snapshots,
+            flooring: false,
+            is_looking: false,
             settings,
             registry,
             neighbours,
@@ -279,6 +304,7 @@ impl<X> Sequencer<X> {
     /// large as any that was ever handed out.
     pub fn resume_after(&mut self, epoch: Epoch) {
         self.epoch = epoch;
+        self.snapshots.resume_after(epoch);
     }
 
     /// Takes a chunk, which a gateway of this node may have sent only here, or others have had as well.
@@ -355,7 +381,8 @@ impl<X> Sequencer<X> {
     fn try_close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let is_awaited = self.reached > self.epoch;
         let may_close = self.may_close();
-        let must_seal = is_awaited && self.has_turn();
+        let is_wanted = !self.snapshots.wanted.is_empty();
+        let must_seal = (is_awaited || is_wanted) && self.has_turn();
         if !may_close && !must_seal {
             return;
         }
@@ -369,9 +396,10 @@ impl<X> Sequencer<X> {
         }
         if !may_close {
             let empty = self.open(now);
+            self.announce(empty.epoch, out);
             return self.append(now, empty, BTreeMap::new(), out);
         }
-        let enough = is_awaited || self.waiting_txns >= self.settings.batch_cap as usize;
+        let enough = is_awaited || is_wanted || self.waiting_txns >= self.settings.batch_cap as usize;
         if self.settings.linger.0 > 0 && !enough {
             if !self.lingering {
                 self.lingering = true;
@@ -396,11 +424,16 @@ impl<X> Sequencer<X> {
         }
     }
 
+    /// Tells the other partitions of an epoch that this one is the first to open.
+    fn announce(&self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if let Some(courier) = self.neighbours.courier.filter(|_| epoch > self.reached) {
+            out.send(courier, Post::Opened(epoch));
+        }
+    }
+
     fn close(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let mut batch = self.open(now);
-        if let Some(courier) = self.neighbours.courier.filter(|_| batch.epoch > self.reached) {
-            out.send(courier, Post::Opened(batch.epoch));
-        }
+        self.announce(batch.epoch, out);
         let mut requests = BTreeMap::new();
         while let Some(chunk) = self.waiting.front() {
             let end = batch.total + chunk.span();
@@ -446,24 +479,116 @@ impl<X> Sequencer<X> {
     ) {
         let batch = Arc::new(batch);
         self.epoch = batch.epoch;
-        self.in_log.push_back(InLog { batch: batch.clone(), since: now.elapsed, requests });
+        let wanted = std::mem::take(&mut self.snapshots.wanted);
+        self.in_log.push_back(InLog { batch: batch.clone(), since: now.elapsed, requests, wanted });
         out.send(self.neighbours.log, Sequencing::Append(batch));
     }
 
     /// A batch in the log is durable: from now on its requests are known.
-    fn logged(&mut self, now: Now, epoch: Epoch) {
-        if let Some(InLog { batch, since, .. }) = self.leaves_log(epoch) {
+    fn logged(&mut self, now: Now, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if let Some(InLog { batch, since, wanted, .. }) = self.leaves_log(epoch) {
             self.log_takes = Micros((self.log_takes.0 + now.elapsed.since(since).0) / 2);
             self.sessions.note(&batch);
             if self.twins.is_none() {
                 self.note_durable(&batch);
             }
+            wanted.into_iter().for_each(|wanted| self.grant(now, wanted, epoch, out));
         }
     }
 
     fn leaves_log(&mut self, epoch: Epoch) -> Option<InLog> {
         let at = self.in_log.iter().position(|entry| entry.batch.epoch == epoch)?;
         self.in_log.remove(at)
+    }
+
+    /// A batch did not come to be: whoever was to read as of it waits for another.
+    fn want_again(&mut self, epoch: Epoch) {
+        let wanted = self.leaves_log(epoch).map(|entry| entry.wanted);
+        self.snapshots.wanted.extend(wanted.into_iter().flatten());
+    }
+
+    /// Reads that are run on a snapshot.
+    fn read(&mut self, now: Now, chunk: Arc<Chunk>, snapshot: Snapshot, out: &mut Outbox<Message<X>>) {
+        let at = match snapshot {
+            Snapshot::Closed => self.epoch,
+            Snapshot::Published(since) => since.max(self.snapshots.published()),
+            Snapshot::At(epoch) => epoch,
+            Snapshot::Latest(since) if self.snapshots.is_alone(self.twins.is_some()) => since.max(self.epoch),
+            Snapshot::Latest(since) => {
+                self.snapshots.wanted.push(Wanted::Here(chunk, since));
+                return self.ask_leader(out);
+            }
+        };
+        self.run_reads(now, &chunk, at, out);
+    }
+
+    fn run_reads(&mut self, now: Now, chunk: &Arc<Chunk>, at: Epoch, out: &mut Outbox<Message<X>>) {
+        // What is written later is not of an earlier time.
+        self.now = self.now.max(now.wall.to_millis());
+        self.snapshots.run((at, self.now), now.elapsed, chunk, out);
+        self.look_for_late(out);
+    }
+
+    fn look_for_late(&mut self, out: &mut Outbox<Message<X>>) {
+        if self.snapshots.is_open() && !self.is_looking {
+            self.is_looking = true;
+            out.set_timer(LATE, LOOK_FOR_LATE);
+        }
+    }
+
+    /// An epoch is sealed that was not when this was wanted.
+    fn grant(&mut self, now: Now, wanted: Wanted, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        match wanted {
+            Wanted::Here(chunk, since) => self.run_reads(now, &chunk, epoch.max(since), out),
+            Wanted::Twin(node, (gateway, number)) => {
+                out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
+            }
+        }
+    }
+
+    /// Where another leads it is for that one to say what the latest state is.
+    fn ask_leader(&mut self, out: &mut Outbox<Message<X>>) {
+        let Leader::Other(node) = self.leader else { return };
+        let is_here = |wanted: &mut Wanted| matches!(wanted, Wanted::Here(..));
+        let here: Vec<Wanted> = self.snapshots.wanted.extract_if(.., is_here).collect();
+        for wanted in here {
+            let Wanted::Here(chunk, since) = wanted else { continue };
+            let (gateway, number) = (chunk.gateway, chunk.number);
+            self.snapshots.asked.insert((gateway, number), (chunk, since));
+            out.send(Address { node, ..self.neighbours.me }, Reading::Ask(gateway, number));
+        }
+    }
+
+    /// Whoever was asked may not have heard of it, or does not lead any more.
+    fn ask_leader_again(&mut self, out: &mut Outbox<Message<X>>) {
+        let asked = std::mem::take(&mut self.snapshots.asked).into_values();
+        self.snapshots.wanted.extend(asked.map(|(chunk, since)| Wanted::Here(chunk, since)));
+        self.ask_leader(out);
+    }
+
+    fn take_reading(&mut self, now: Now, from: NodeId, reading: Reading, out: &mut Outbox<Message<X>>) {
+        match reading {
+            // One that does not lead, or does not know it yet, answers when it does: another may have by then.
+            Reading::Ask(gateway, number) => {
+                self.snapshots.wanted.push(Wanted::Twin(from, (gateway, number)));
+            }
+            Reading::Stamp(gateway, number, epoch) => {
+                if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
+                    self.run_reads(now, &chunk, epoch.max(since), out);
+                }
+            }
+            Reading::Run { .. } | Reading::Parts(_) | Reading::Floor { .. } => {
+                out.halt("the sequencer was sent reads that are for a shard");
+            }
+        }
+    }
+
+    /// Tells shards which states are still wanted.
+    fn tell_floor(&mut self, far: bool, out: &mut Outbox<Message<X>>) {
+        if self.settings.snapshots && self.snapshots.tell_floor(far, out) && !self.flooring {
+            self.flooring = true;
+            out.set_timer(FLOOR, FLOOR_EVERY);
+        }
     }
 
     /// Twins have agreed on a batch, this one's or another's: its requests are known from now on, and its epoch and
@@ -482,6 +607,7 @@ impl<X> Sequencer<X> {
         self.epoch = self.epoch.max(last);
         if is_new && leader != Leader::Nobody {
             self.pass_on_again(now, out);
+            self.ask_leader_again(out);
         }
         if let Leader::Other(node) = leader {
             self.waiting_txns = 0;
@@ -546,7 +672,7 @@ impl<X> Sequencer<X> {
     /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
     fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.counts.lost += u64::from(batch.total);
-        self.leaves_log(batch.epoch);
+        self.want_again(batch.epoch);
         self.under_way.retain(|epoch| *epoch != batch.epoch);
         for placed in &batch.chunks {
             self.waiting_txns += placed.chunk.txns().len();
@@ -610,7 +736,7 @@ impl<X> Sequencer<X> {
     /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
     fn rejected(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
-        self.leaves_log(batch.epoch);
+        self.want_again(batch.epoch);
         if !batch.is_logged() {
             // Not even a mark fits on the disk, and the epochs that need none are used up. This one can be had
             // again: nobody has seen it.
@@ -684,6 +810,7 @@ impl<X> Sequencer<X> {
             *applied = (*applied).max(epoch);
         }
         let slowest = self.applied.values().min().copied().unwrap_or(epoch);
+        self.snapshots.note_published(slowest);
         while self.under_way.front().is_some_and(|epoch| *epoch <= slowest) {
             self.under_way.pop_front();
         }
@@ -715,7 +842,10 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Front(Front::Submit(chunk)) => {
                     self.submit(now, from.node != self.neighbours.me.node, chunk, out);
                 }
-                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch),
+                Message::Front(Front::Read(chunk, snapshot)) => self.read(now, chunk, snapshot, out),
+                Message::Front(Front::ReadDone(gateway, number)) => self.snapshots.done((gateway, number)),
+                Message::Reading(reading) => self.take_reading(now, from.node, reading, out),
+                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
                 Message::Sequencing(Sequencing::Lost(batch)) => self.lost(now, &batch, out),
@@ -729,6 +859,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Peer(PeerChange { node, state: PeerState::Fresh }) => {
                     if self.leader == Leader::Other(node) {
                         self.pass_on_again(now, out);
+                        self.ask_leader_again(out);
                         out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
                     }
                 }
@@ -745,6 +876,17 @@ impl<X: Send> Role for Sequencer<X> {
             Event::Timer(PAUSE) => self.pausing = false,
             Event::Timer(PACE) => self.pacing = false,
             Event::Timer(AGAIN) => self.go_on_passing(now, out),
+            Event::Timer(FLOOR) => {
+                self.flooring = false;
+                self.tell_floor(true, out);
+            }
+            Event::Timer(LATE) => {
+                self.is_looking = false;
+                for chunk in self.snapshots.give_up(now.elapsed) {
+                    self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
+                }
+                self.look_for_late(out);
+            }
             Event::Timer(LINGER) => {
                 self.lingering = false;
                 if self.may_close() && self.too_soon(now) == Micros(0) {
@@ -755,6 +897,7 @@ impl<X: Send> Role for Sequencer<X> {
         }
         self.save(out);
         self.try_close(now, out);
+        self.tell_floor(false, out);
     }
 
     fn name(&self) -> &'static str {
@@ -772,16 +915,18 @@ impl<X: Send> Role for Sequencer<X> {
         report("ordain_sequencer_passed_on_total", self.counts.passed_on as f64);
         report("ordain_sequencer_in_log", self.in_log.len() as f64);
         report("ordain_sequencer_lost_total", self.counts.lost as f64);
+        report("ordain_sequencer_read_chunks_total", self.snapshots.chunks as f64);
     }
 }
 
 fn name_of<X>(message: &Message<X>) -> &'static str {
     match message {
         Message::Front(Front::Submit(_)) => "submit",
-        Message::Front(Front::Outcomes(_)) => "outcomes",
+        Message::Front(_) => "front",
         Message::Sequencing(Sequencing::Append(_)) => "append",
         Message::Sequencing(Sequencing::Sealed(_)) => "sealed",
         Message::Sequencing(_) => "sequencing",
+        Message::Reading(_) => "reading",
         Message::Engine(_) => "engine",
         Message::Post(_) => "post",
         Message::Group(_) => "group",

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Micros, Millis, OutcomeStatus,
-    PartitionId, Placed, Registry, RequestNo, SessionId, Value, system,
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis,
+    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Value, system,
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
-use crate::{InputLog, LogSettings, Message, Neighbours, RESERVE, Sequencer, Sequencing, Sessions, Settings};
+use crate::{
+    InputLog, LogSettings, Message, Neighbours, RESERVE, Readers, Sequencer, Sequencing, Sessions, Settings,
+};
 
 pub(crate) use random::Random;
 
@@ -69,7 +71,10 @@ struct Bench {
 impl Bench {
     fn new(settings: Settings) -> Bench {
         let (me, executors) = (Address::default(), SHARDS.to_vec());
-        let neighbours = Neighbours { me, log: LOG, executors, courier: None, gateways: GATEWAY.role };
+        let readers =
+            Readers { layout: Arc::new(Layout::single(executors.len())), shards: executors.clone() };
+        let neighbours =
+            Neighbours { me, log: LOG, executors, courier: None, gateways: GATEWAY.role, readers };
         let now = Now { elapsed: Micros(0), wall: Micros::from_millis(5000) };
         Bench { sequencer: Sequencer::new(settings, registry(), neighbours, false), now }
     }

@@ -8,7 +8,7 @@
 //! | [`order`] | the logs of all partitions are one sequence: ascending, those of twins alike |
 //! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
 //! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does |
-//! | [`strict`] | what was answered before another was asked stands before it in the serial order |
+//! | [`strict`] | what was answered before another was asked stands before it in the serial order; of reads on snapshots, as far as their mode promises |
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
 
 pub mod conserved;
@@ -20,7 +20,7 @@ pub mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Reads, Registry};
 use ordain_role::NodeId;
 
 use crate::history::{History, RequestId};
@@ -159,8 +159,8 @@ pub struct Evidence<'a> {
     pub digests: &'a [(NodeId, Digest)],
     /// Procedures whose reply must always be this.
     pub conserved: &'a [(ProcedureId, Vec<u8>)],
-    /// Whether the system promises real-time order.
-    pub strict: bool,
+    /// How the system runs what only reads.
+    pub reads: Reads,
 }
 
 /// Runs all checkers. Returns the digest of the serial execution.
@@ -171,9 +171,7 @@ pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
     let log = order::merge(evidence.logs)?;
     sessions::check(&log, evidence.history)?;
     let digest = serial::check(evidence.registry, &log, evidence.history, evidence.digests)?;
-    if evidence.strict {
-        strict::check(evidence.history)?;
-    }
+    strict::check(evidence.history, evidence.reads)?;
     conserved::check(evidence.history, evidence.conserved)?;
     Ok(digest)
 }
@@ -277,7 +275,7 @@ pub(crate) mod fixture {
         for (_, i, answer) in events {
             let r = &requests[i];
             match answer {
-                None => _ = ids.insert(i, changed.sent(r.at, r.call, r.args.clone())),
+                None => _ = ids.insert(i, changed.sent_by(r.client, r.at, r.call, r.args.clone())),
                 Some(n) => {
                     let a = &r.answers[n];
                     changed.answered(ids[&i], a.status, a.gsn, &a.reply);
@@ -302,8 +300,14 @@ pub(crate) mod fixture {
     ) -> Result<Digest, ViolationKind> {
         let logs = [NodeLog { node: NodeId(0), partition: PartitionId(0), batches: log.to_vec() }];
         let conserved = [(p::AUDIT, reply_int(0))];
-        let evidence =
-            Evidence { registry, logs: &logs, history, digests: &[], conserved: &conserved, strict: true };
+        let evidence = Evidence {
+            registry,
+            logs: &logs,
+            history,
+            digests: &[],
+            conserved: &conserved,
+            reads: Reads::Ordered,
+        };
         check(&evidence).map_err(|violation| violation.kind)
     }
 

@@ -6,10 +6,9 @@
 //! whenever it does not know what became of them; one without never does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ordain_gateway::{Finished, Gateway, Ticket};
-use ordain_model::{Chunk, Gsn, OutcomeBatch, OutcomeStatus, PartitionId, RequestNo, SessionId};
+use ordain_gateway::{Departure, Finished, Gateway, Ticket};
+use ordain_model::{Epoch, Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::history::RequestId;
@@ -24,8 +23,8 @@ pub(crate) struct Door {
     pub(crate) ways: Box<dyn Ways>,
     /// Whether the event loop's turn at which the chunk is sent is scheduled.
     pub(crate) flushing: bool,
-    /// Chunks that there is no way for yet.
-    pub(crate) held: Vec<(PartitionId, Arc<Chunk>)>,
+    /// What there is no way for yet.
+    pub(crate) held: Vec<Departure>,
     next_ticket: u64,
     waiting: BTreeMap<Ticket, Waiter>,
 }
@@ -117,13 +116,15 @@ pub(crate) struct Client {
     pub(crate) connected: bool,
     pub(crate) session: Option<SessionId>,
     next_request: u64,
+    /// The last epoch that it has been told of.
+    pub(crate) seen: Epoch,
     /// What each lane waits for.
     pub(crate) lanes: Vec<Option<RequestId>>,
 }
 
 impl Client {
     pub(crate) fn new(door: usize, session: Option<SessionId>, lanes: usize) -> Client {
-        Client { door, connected: false, session, next_request: 0, lanes: vec![None; lanes] }
+        Client { door, connected: false, session, next_request: 0, seen: Epoch(0), lanes: vec![None; lanes] }
     }
 
     /// The session and number of the next request.

@@ -20,6 +20,8 @@ pub struct Answer {
     pub moment: Moment,
     /// By which node, and in which life of it.
     pub answerer: (NodeId, u32),
+    /// Whether it reached the client: one whose connection was dropped does not know of it.
+    pub has_reached: bool,
     /// How the request ended.
     pub status: OutcomeStatus,
     /// Where it stands in the serial order.
@@ -36,6 +38,8 @@ pub struct Request {
     pub call: Call,
     /// The encoded arguments, as the client gave them.
     pub args: Vec<u8>,
+    /// Which client asked; none for the driver's own.
+    pub client: Option<usize>,
     /// When it was first sent.
     pub moment: Moment,
     /// The same in virtual time, for people.
@@ -72,10 +76,16 @@ pub struct History {
 impl History {
     /// Notes that a request was sent for the first time.
     pub fn sent(&mut self, at: Micros, call: Call, args: Vec<u8>) -> RequestId {
+        self.sent_by(None, at, call, args)
+    }
+
+    /// The same, by a client.
+    pub fn sent_by(&mut self, client: Option<usize>, at: Micros, call: Call, args: Vec<u8>) -> RequestId {
         let moment = self.moment();
         self.requests.push(Request {
             call,
             args,
+            client,
             moment,
             at,
             answers: Vec::new(),
@@ -111,10 +121,18 @@ impl History {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
             // Says nothing of what the request came to.
             OutcomeStatus::Superseded => {}
-            OutcomeStatus::Unknown => request.unknowns += 1,
+            OutcomeStatus::Unknown | OutcomeStatus::TooOld => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
-                request.answers.push(Answer { moment, answerer, status, gsn, reply: reply.to_vec() });
+                let (has_reached, reply) = (true, reply.to_vec());
+                request.answers.push(Answer { moment, answerer, has_reached, status, gsn, reply });
             }
+        }
+    }
+
+    /// The last answer to a request has reached nobody.
+    pub fn missed(&mut self, request: RequestId) {
+        if let Some(answer) = self.requests[request.0].answers.last_mut() {
+            answer.has_reached = false;
         }
     }
 

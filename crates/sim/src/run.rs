@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, system};
+use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, Reads, system};
 use ordain_role::NodeId;
 
 use crate::check::{Evidence, NodeLog, Violation, ViolationKind, check};
@@ -44,8 +44,8 @@ pub struct Config {
     /// Whether every node loses power at the end and must come back with the same state: all at once, or one after the
     /// other, of which some have stopped in good order.
     pub power_cycle: bool,
-    /// Whether the system promises real-time order.
-    pub strict: bool,
+    /// How the system runs what only reads, and so what it promises of its place in time.
+    pub reads: Reads,
 }
 
 impl Config {
@@ -66,7 +66,7 @@ impl Config {
             liveness_bound: Micros::from_millis(60_000),
             events_max: 50_000_000,
             power_cycle: true,
-            strict: true,
+            reads: Reads::Ordered,
         }
     }
 
@@ -157,7 +157,7 @@ pub fn run_seed<'a, S: System>(
                 history: &simulator.history,
                 digests: &digests,
                 conserved: &conserved,
-                strict: config.strict,
+                reads: config.reads,
             };
             match check(&evidence) {
                 Ok(digest) => (digest, Ok(())),

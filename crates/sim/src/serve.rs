@@ -1,10 +1,9 @@
 //! The clients' side of the simulator: what happens at the front doors.
 
-use std::sync::Arc;
-
+use ordain_gateway::Departure;
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::{Call, Chunk, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId};
-use ordain_role::{NodeId, PeerChange};
+use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId, View};
+use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::check::{Violation, ViolationKind};
 use crate::client::{Answered, Client, Waiter};
@@ -85,7 +84,7 @@ impl<S: System> Simulator<'_, S> {
         }
         let (mut call, args) = self.workload.next(&mut self.random);
         call.session = client.number();
-        let request = self.history.sent(self.now, call, args);
+        let request = self.history.sent_by(Some(number), self.now, call, args);
         client.lanes[lane] = Some(request);
         self.submit(Some(number), request);
     }
@@ -158,7 +157,9 @@ impl<S: System> Simulator<'_, S> {
 
     /// A request enters the gateway of a door.
     pub(crate) fn enter(&mut self, number: usize, waiter: Waiter) {
-        let Waiter { request, attempt, .. } = waiter;
+        let Waiter { request, attempt, client } = waiter;
+        // The driver's own probes ask for what is there in the end.
+        let view = client.map_or(View::Ordered, |client| View::Since(self.clients[client].seen));
         let door = &mut self.doors[number];
         let asked = self.history.get(request);
         let (call, args) = (asked.call, asked.args.clone());
@@ -170,8 +171,8 @@ impl<S: System> Simulator<'_, S> {
         let write = |out: &mut ArgsBuilder<'_>| {
             Args::parse(&args).into_iter().flatten().for_each(|arg| _ = out.push(arg.bytes));
         };
-        match door.gateway.submit(ticket, call, write) {
-            Ok(()) => self.flush_soon(number),
+        match door.gateway.submit_to(ticket, call, view, write) {
+            Ok(_) => self.flush_soon(number),
             Err(refusal) => {
                 door.redeem(ticket);
                 let reply = refusal.to_string();
@@ -194,21 +195,28 @@ impl<S: System> Simulator<'_, S> {
 
     pub(crate) fn flush(&mut self, number: usize) {
         self.doors[number].flushing = false;
-        while let Some((home, chunk)) = self.doors[number].gateway.flush() {
-            self.send_chunk(number, home, chunk);
+        while let Some(departure) = self.doors[number].gateway.flush() {
+            self.depart(number, departure);
         }
     }
 
-    /// Sends a chunk where it is to be sequenced, or keeps it until there is a way.
-    fn send_chunk(&mut self, number: usize, home: PartitionId, chunk: Arc<Chunk>) {
+    /// Sends something to a sequencer, or keeps it until there is a way.
+    fn depart(&mut self, number: usize, departure: Departure) {
         let door = &mut self.doors[number];
-        match door.ways.sequencer(home) {
+        let way = match &departure {
+            Departure::Order(home, _) => door.ways.sequencer(*home),
+            Departure::Read(..) => door.ways.reader(),
+            Departure::Done(node, _) => {
+                door.ways.reader().map(|reader| Address { node: NodeId(*node), ..reader })
+            }
+        };
+        match way {
             Some(sequencer) => {
                 let from = door.address;
-                door.gateway.sent(chunk.number, sequencer.node.0);
-                self.send(from, sequencer, Front::Submit(chunk).into());
+                door.gateway.leaves(&departure, sequencer.node.0);
+                self.send(from, sequencer, departure.into_message().into());
             }
-            None => door.held.push((home, chunk)),
+            None => door.held.push(departure),
         }
     }
 
@@ -239,8 +247,8 @@ impl<S: System> Simulator<'_, S> {
                 let answerer = (self.doors[number].node, self.nodes[node].incarnation);
                 self.answer(waiter, answerer, status, gsn, &reply);
             }
-            for (home, chunk) in std::mem::take(&mut self.doors[number].held) {
-                self.send_chunk(number, home, chunk);
+            for departure in std::mem::take(&mut self.doors[number].held) {
+                self.depart(number, departure);
             }
             // What may have been lost and does no harm is asked again.
             self.flush_soon(number);
@@ -264,9 +272,11 @@ impl<S: System> Simulator<'_, S> {
         let Some(number) = client else { return };
         // An answer to an attempt whose connection was dropped is noted, but reaches nobody.
         if !self.is_latest(number, request, attempt) {
-            return;
+            return self.history.missed(request);
         }
         let Some(lane) = self.clients[number].lane_of(request) else { return };
+        let seen = &mut self.clients[number].seen;
+        *seen = gsn.epoch().max(*seen);
         if status == OutcomeStatus::Superseded {
             // Its session has not gone on: this is the request that it waits for.
             let text = "a request was called superseded although its session waits for it";

@@ -789,6 +789,14 @@ impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
                 chunk.txns().len(),
                 xxh3_64(chunk.logged())
             ),
+            Ok(Front::Read(chunk, snapshot)) => write!(
+                f,
+                "read gateway {} chunk {} txns {} {snapshot:?}",
+                chunk.gateway,
+                chunk.number,
+                chunk.txns().len()
+            ),
+            Ok(Front::ReadDone(gateway, number)) => write!(f, "read gateway {gateway} chunk {number} done"),
             Ok(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
             Err(_) => {
                 let mut text = String::new();

@@ -27,6 +27,9 @@ pub trait Ways: Debug {
     /// Where a chunk goes whose home is a partition; `None`: nowhere yet.
     fn sequencer(&mut self, home: PartitionId) -> Option<Address>;
 
+    /// Where reads go that are run on a snapshot; `None`: nowhere yet.
+    fn reader(&mut self) -> Option<Address>;
+
     /// Takes note of what has become of the stream to another node, and says what that node may owe by it.
     fn change(&mut self, change: PeerChange) -> Option<Owed>;
 
@@ -45,6 +48,10 @@ pub struct Alone(
 
 impl Ways for Alone {
     fn sequencer(&mut self, _home: PartitionId) -> Option<Address> {
+        Some(self.0)
+    }
+
+    fn reader(&mut self) -> Option<Address> {
         Some(self.0)
     }
 

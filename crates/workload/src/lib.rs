@@ -135,7 +135,10 @@ impl Counts {
             OutcomeStatus::Committed => self.committed += 1,
             OutcomeStatus::Aborted(Abort::Restart | Abort::Conflict) => self.restarted_out += 1,
             OutcomeStatus::Aborted(_) => self.aborted += 1,
-            OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Superseded => self.turned_away += 1,
+            OutcomeStatus::Busy
+            | OutcomeStatus::Refused
+            | OutcomeStatus::Superseded
+            | OutcomeStatus::TooOld => self.turned_away += 1,
             OutcomeStatus::Unknown => self.unknown += 1,
         }
     }

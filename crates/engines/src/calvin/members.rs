@@ -2,6 +2,7 @@
 //! shards, without a copy.
 
 use std::cell::{Cell as Slot, OnceCell};
+use std::collections::BTreeMap;
 
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
@@ -88,6 +89,36 @@ impl<'a> Members<'a> {
                 writable,
                 owner,
                 before,
+            });
+        }
+        members
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The members of compute fragment `n` of a transaction that only reads, from copies.
+    pub(crate) fn read(
+        chunk: &'a Chunk,
+        txn: &Txn,
+        n: usize,
+        copies: &mut BTreeMap<SlotNo, (Cell, Gsn)>,
+    ) -> Members<'a> {
+        let fragments = chunk.fragments(txn);
+        let inputs = chunk.plans().inputs_of(&fragments[n]);
+        let mut members = Members { held: Vec::with_capacity(inputs.len()), ..Members::default() };
+        for slot in inputs.iter().filter(|slot| fragments[slot.0 as usize].lent) {
+            let fragment = &fragments[slot.0 as usize];
+            let (cell, version) = copies.remove(slot).unwrap_or((Cell::ABSENT, Gsn::NONE));
+            members.held.push(Held {
+                db: fragment.db,
+                key: key_of(chunk.args(txn), fragment).bytes,
+                slot: *slot,
+                cell,
+                version,
+                changed: false,
+                writable: false,
+                owner: 0,
+                before: None,
             });
         }
         members

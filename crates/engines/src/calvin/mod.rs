@@ -48,13 +48,14 @@
 mod backlog;
 mod covered;
 mod locks;
-mod mail;
-mod members;
+pub(crate) mod mail;
+pub(crate) mod members;
 mod messages;
 mod replay;
-mod rules;
+pub(crate) mod reply;
+pub(crate) mod rules;
 mod sessions;
-mod state;
+pub(crate) mod state;
 mod witness;
 
 pub use mail::Places;

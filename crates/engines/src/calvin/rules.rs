@@ -11,8 +11,8 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
-    Micros, OutcomeBatch, OutcomeStatus, PartitionId, Registry, ReplyContext, SlotNo, Txn,
+    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn, Micros,
+    OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
@@ -25,12 +25,15 @@ use super::locks::Locks;
 use super::mail::{Early, Letters, Places};
 use super::members::{Held, Members};
 use super::messages::Item;
+use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::witness::{Vouch, Witness};
+use crate::paxflow::{Desk, Reader};
 
 mod expiry;
 mod letters;
+mod reads;
 mod twins;
 
 /// How a shard is set up.
@@ -38,13 +41,15 @@ mod twins;
 pub struct Settings {
     /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
     pub window: usize,
+    /// Whether reads may be run on snapshots: then what they may need of past states is kept.
+    pub snapshots: bool,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { window: 2000, bugs: Bugs::NONE }
+        Settings { window: 2000, snapshots: false, bugs: Bugs::NONE }
     }
 }
 
@@ -98,6 +103,10 @@ pub struct Shard<S> {
     swept: usize,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
     turn_left: usize,
+    /// What is run on snapshots.
+    reader: Reader,
+    /// Some of that is ready, and has its turns between those of what is ordered.
+    has_reads: bool,
     counts: Counts,
 }
 
@@ -161,6 +170,8 @@ impl<S: RecordStore> Shard<S> {
             scratch: None,
             swept: 0,
             turn_left: 0,
+            reader: Reader::new(number),
+            has_reads: false,
             counts: Counts::default(),
             places,
         }
@@ -308,9 +319,9 @@ impl<S: RecordStore> Shard<S> {
         any
     }
 
-    /// Whether something is to leave for a peer, or is waited for from one.
+    /// Whether something is to leave for a peer, or is waited for from one, or reads wait for their turn.
     fn is_awaited(&self) -> bool {
-        self.shards() > 1 && (!self.by_gsn.is_empty() || !self.letters.is_empty())
+        self.has_reads || self.shards() > 1 && (!self.by_gsn.is_empty() || !self.letters.is_empty())
     }
 
     /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
@@ -809,7 +820,8 @@ impl<S: RecordStore> Shard<S> {
                 return;
             }
         }
-        active.take_part(slot, self.number, self.shards(), part);
+        let (me, shards) = (self.number, self.shards());
+        active.tables.take(&mut active.slots, slot, (me, shards), part);
     }
 
     /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
@@ -872,23 +884,12 @@ impl<S: RecordStore> Shard<S> {
             return false;
         }
         let Some(procedure) = self.registry.get(txn.call.procedure) else { return true };
-        let cx = ReplyContext {
-            txn_args: chunk.args(txn),
-            call_at: 0,
-            db: txn.call.db,
-            slots: &active.slots,
-            first: 0,
-            count: fragments.len() as u32,
-            calls: chunk.calls(txn),
-            registry: &self.registry,
-        };
         let status = match active.failure {
             None => OutcomeStatus::Committed,
             Some((_, abort)) => OutcomeStatus::Aborted(abort),
         };
-        let write = |reply: &mut Vec<u8>| match active.failure {
-            None => procedure.reply(&cx, reply),
-            Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
+        let write = |reply: &mut Vec<u8>| {
+            write_reply(procedure, &self.registry, &chunk, txn, &active.slots, active.failure, reply);
         };
         match status {
             OutcomeStatus::Committed => self.counts.committed += 1,
@@ -946,6 +947,9 @@ const AHEAD: usize = 24;
 /// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
 /// a lock of that transaction with it.
 const TURN: usize = 256;
+/// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
+/// neither starves (paxflow.md, section 6, `ro_min_share`).
+const READ_TURN: usize = 256;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);
@@ -989,7 +993,7 @@ pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, tx
 /// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of
 /// any other fragment is a bug of ours and stops the node (qstore.md, section 4.11).
 #[inline]
-pub(super) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
+pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 
@@ -997,19 +1001,15 @@ const fn turn_of(gsn: Gsn) -> Turn {
     (gsn.epoch(), gsn.partition())
 }
 
-fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
-    outcomes.iter().position(|o| o.gateway == gateway).unwrap_or_else(|| {
-        outcomes.push(OutcomeBatch::new(gateway));
-        outcomes.len() - 1
-    })
-}
-
 impl<S: RecordStore + Send> Role for Shard<S> {
     type Message = Message;
 
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
-            Event::Start => out.set_timer(SWEEP, SWEEP_EVERY),
+            Event::Start => {
+                out.set_timer(SWEEP, SWEEP_EVERY);
+                self.begin_reads();
+            }
             Event::Stop => {}
             Event::Timer(GO_ON) => {}
             Event::Timer(_) => {
@@ -1024,6 +1024,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
                 self.backlog.pass(epoch);
             }
+            Event::Message { message: Message::Reading(reading), .. } => self.take_reading(reading),
             Event::Message { from, message: Message::Engine(letter) } => {
                 if self.witness.twins().contains(&from) {
                     self.take_vouches(from.node, &letter);
@@ -1036,9 +1037,10 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             }
         }
         self.turn_left = TURN;
+        self.has_reads = self.reader.is_ready(self.backlog.published());
         self.run();
         self.send(out);
-        if self.turn_left == 0 {
+        if self.read(out) || self.turn_left == 0 {
             out.set_timer(GO_ON, Micros(0));
         }
         if let Some(reason) = self.broken.take() {
@@ -1077,6 +1079,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);
         report("ordain_shard_early_messages", self.early.len() as f64);
+        report("ordain_shard_snapshot_reads_total", self.reader.counts.read as f64);
+        report("ordain_shard_snapshot_waits_total", self.reader.counts.waited as f64);
+        report("ordain_shard_snapshot_too_old_total", self.reader.counts.too_old as f64);
+        report("ordain_shard_snapshot_chunks", self.reader.waiting() as f64);
+        report("ordain_shard_snapshot_gathering", self.reader.gathering() as f64);
         report("ordain_shard_applied_epoch", self.applied().0.0 as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);

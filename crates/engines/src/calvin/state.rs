@@ -145,8 +145,38 @@ impl Slots for SlotTable {
 /// The parts of a whole-table fragment's slot, by shard, until all are there.
 #[derive(Debug)]
 pub(crate) struct TableSlot {
-    pub(crate) slot: SlotNo,
-    pub(crate) parts: Vec<Option<Vec<u8>>>,
+    slot: SlotNo,
+    parts: Vec<Option<Vec<u8>>>,
+}
+
+/// The whole-table slots of a transaction that are not complete.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(pub(crate) Vec<TableSlot>);
+
+impl Tables {
+    /// Adds a shard's part of a slot, and fills the slot with the last.
+    pub(crate) fn take(
+        &mut self,
+        slots: &mut SlotTable,
+        slot: SlotNo,
+        (shard, shards): (usize, usize),
+        part: Vec<u8>,
+    ) -> Known {
+        let at = self.0.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
+            self.0.push(TableSlot { slot, parts: vec![None; shards] });
+            self.0.len() - 1
+        });
+        let table = &mut self.0[at];
+        if let Some(known) = &table.parts[shard] {
+            return Known::again(*known == part, "its part of a table");
+        }
+        table.parts[shard] = Some(part);
+        if let Some(bytes) = table.assemble() {
+            slots.fill(slot, &bytes, false);
+            self.0.swap_remove(at);
+        }
+        Known::New
+    }
 }
 
 impl TableSlot {
@@ -212,7 +242,7 @@ pub(crate) struct Active {
     /// The fragment to look at next.
     pub(crate) next: usize,
     pub(crate) slots: SlotTable,
-    pub(crate) tables: Vec<TableSlot>,
+    pub(crate) tables: Tables,
     /// Inverses of what was changed here, while the transaction may yet abort.
     pub(crate) journal: Journal,
     /// Records changed here while it may yet abort, with their versions before; the journal's tags.
@@ -248,7 +278,7 @@ impl Active {
         self.at = at;
         self.next = 0;
         self.slots.reset(fragments);
-        self.tables.clear();
+        self.tables.0.clear();
         self.journal.clear();
         self.touched.clear();
         self.borrowed.clear();
@@ -268,24 +298,6 @@ impl Active {
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
         txn.abortable
             && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
-    }
-
-    /// Adds a shard's part of a whole-table slot, and fills the slot with the last.
-    pub(crate) fn take_part(&mut self, slot: SlotNo, shard: usize, shards: usize, part: Vec<u8>) -> Known {
-        let at = self.tables.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
-            self.tables.push(TableSlot { slot, parts: vec![None; shards] });
-            self.tables.len() - 1
-        });
-        let table = &mut self.tables[at];
-        if let Some(known) = &table.parts[shard] {
-            return Known::again(*known == part, "its part of a table");
-        }
-        table.parts[shard] = Some(part);
-        if let Some(bytes) = table.assemble() {
-            self.slots.fill(slot, &bytes, false);
-            self.tables.swap_remove(at);
-        }
-        Known::New
     }
 
     /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.

@@ -24,10 +24,10 @@ use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
     Batch, Call, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Layout, Micros, OutcomeBatch,
-    OutcomeStatus, PlanError, ReferenceExecutor, Registry, RequestNo, SessionId, system,
+    OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo, SessionId, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
-use ordain_sequencer::{InputLog, LogSettings, Neighbours, Sequencer, Sequencing};
+use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Sequencer, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -50,6 +50,8 @@ pub struct Options {
     pub log: bool,
     pub segment_bytes: u64,
     pub sequencer: ordain_sequencer::Settings,
+    /// How what only reads is run.
+    pub reads: Reads,
     pub bugs: Bugs,
     pub seed: u64,
 }
@@ -63,6 +65,7 @@ impl Default for Options {
             log: false,
             segment_bytes: 64 << 10,
             sequencer: ordain_sequencer::Settings::default(),
+            reads: Reads::Ordered,
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -154,6 +157,10 @@ fn neighbours(shards: usize) -> Neighbours {
         executors: (0..shards as u16).map(|i| at(SHARD + i)).collect(),
         courier: None,
         gateways: GATEWAY,
+        readers: Readers {
+            layout: Arc::new(Layout::single(shards.max(1))),
+            shards: (0..shards as u16).map(|i| at(SHARD + i)).collect(),
+        },
     }
 }
 
@@ -195,7 +202,8 @@ impl Bench {
         let shard_places: Vec<Address> = (0..shards as u16).map(|i| at(SHARD + i)).collect();
         let gateway_places: BTreeMap<GatewayId, Address> =
             (0..gateways as u16).map(|i| (GatewayId::of(0, i), at(GATEWAY + i))).collect();
-        let settings = ordain_sequencer::Settings { bugs, ..self.options.sequencer.clone() };
+        let (reads, snapshots) = (self.options.reads, self.options.reads != Reads::Ordered);
+        let settings = ordain_sequencer::Settings { bugs, snapshots, ..self.options.sequencer.clone() };
         self.sequencer = Sequencer::new(settings, self.registry.clone(), neighbours(shards), false);
         let layout = Arc::new(Layout::single(shards));
         let places = Places {
@@ -210,7 +218,7 @@ impl Bench {
         self.shards = (0..shards)
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
-                let settings = calvin::Settings { window, bugs };
+                let settings = calvin::Settings { window, snapshots, bugs };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();
@@ -235,8 +243,9 @@ impl Bench {
         self.log =
             InputLog::new(LogSettings { bugs, ..Default::default() }, writer, at(SEQUENCER), shard_places);
         let registry = &self.registry;
-        self.gateways =
-            (0..gateways as u16).map(|i| Gateway::new(GatewayId::of(0, i), registry.clone())).collect();
+        self.gateways = (0..gateways as u16)
+            .map(|i| Gateway::new(GatewayId::of(0, i), registry.clone()).with_reads(reads))
+            .collect();
         for role in [SEQUENCER, LOG].into_iter().chain((0..shards as u16).map(|i| SHARD + i)) {
             self.handle(role, Event::Start);
         }
@@ -290,9 +299,9 @@ impl Bench {
 
     /// Sends what a gateway has gathered.
     pub fn flush(&mut self, gateway: usize) {
-        while let Some((_, chunk)) = self.gateways[gateway].flush() {
+        while let Some(departure) = self.gateways[gateway].flush() {
             let link = (GATEWAY + gateway as u16, SEQUENCER);
-            self.links.entry(link).or_default().push_back(Front::Submit(chunk).into());
+            self.links.entry(link).or_default().push_back(departure.into_message().into());
         }
     }
 

@@ -1,5 +1,7 @@
 //! The gateway of a node of a cluster: homes, and what lost nodes owe.
 
+use super::Orders;
+use crate::Departure;
 use std::sync::Arc;
 
 use ordain_model::key::session_slot;
@@ -50,7 +52,7 @@ fn a_transaction_is_sequenced_at_its_home() {
     write(&mut gateway, 4, Some(session), &c);
     read(&mut gateway, 5, &[&c]);
     let mut homes = Vec::new();
-    while let Some((home, chunk)) = gateway.flush() {
+    while let Some((home, chunk)) = gateway.next_order() {
         let logged: Vec<bool> = chunk.txns().iter().map(|txn| txn.logged).collect();
         homes.push((home.0, chunk.number.0 - (1 << 40), logged));
         // It is the same after the way to another node.
@@ -77,11 +79,11 @@ fn a_transaction_is_sequenced_at_its_home() {
 /// What a gateway submits, sent to the node that holds its home in a replica: the tickets cannot be seen, so homes,
 /// numbers, answering replicas and how many transactions.
 fn submitted(gateway: &mut Gateway, replica: u16) -> Vec<(u16, u64, u16, usize)> {
-    let chunks: Vec<_> = std::iter::from_fn(|| gateway.flush()).collect();
+    let chunks: Vec<_> = std::iter::from_fn(|| gateway.next_order()).collect();
     chunks
         .into_iter()
         .map(|(home, chunk)| {
-            gateway.sent(chunk.number, replica * 3 + home.0);
+            gateway.leaves(&Departure::Order(home, chunk.clone()), replica * 3 + home.0);
             (home.0, chunk.number.0 - (1 << 40), chunk.replica, chunk.txns().len())
         })
         .collect()
@@ -206,12 +208,12 @@ fn a_request_of_a_session_is_asked_again_under_its_number() {
     let session = (1..).find(|s| layout.partition_of(session_slot(SessionId(*s))) == PartitionId(0)).unwrap();
     write(&mut gateway, 1, Some(session), &b);
     write(&mut gateway, 2, None, &b);
-    let (_, first) = gateway.flush().unwrap();
-    gateway.sent(first.number, 0);
+    let (_, first) = gateway.next_order().unwrap();
+    gateway.leaves(&Departure::Order(PartitionId(0), first.clone()), 0);
     assert_eq!(submitted(&mut gateway, 0).len(), 1);
     // Whoever led may have remembered it and is gone; the other is answered by the collector alone.
     assert_eq!(given_up(&mut gateway, gone(2, 0)), []);
-    let (home, again) = gateway.flush().unwrap();
+    let (home, again) = gateway.next_order().unwrap();
     assert_eq!((home, again.txns()[0].call), (PartitionId(0), first.txns()[0].call));
-    assert!(gateway.flush().is_none());
+    assert!(gateway.next_order().is_none());
 }

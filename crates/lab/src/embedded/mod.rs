@@ -196,7 +196,11 @@ impl Crowd<'_> {
                 place,
                 settings.new_gateway(i as u16, 1, self.registry),
                 (source, asking),
-                Reach { sequencers: sequencers(&settings), unmet: peers.iter().copied().collect() },
+                Reach {
+                    sequencers: sequencers(&settings),
+                    own: usize::from(settings.partition().0),
+                    unmet: peers.iter().copied().collect(),
+                },
                 audits,
                 Told { stages: self.stages.clone(), words: self.words.clone() },
                 Book::new(self.workload.kinds().len())?,

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use ordain_engines::calvin::Message;
-use ordain_gateway::{Gateway, Ticket};
+use ordain_gateway::{Departure, Gateway, Ticket};
 use ordain_model::{Args, ArgsBuilder, Call, Db, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
@@ -96,6 +96,8 @@ pub(super) struct Asking {
 pub(super) struct Reach {
     /// By home partition.
     pub sequencers: Vec<Address>,
+    /// Which of them is this node's.
+    pub own: usize,
     /// Nodes that it has to hear of before it begins.
     pub unmet: BTreeSet<NodeId>,
 }
@@ -217,8 +219,12 @@ impl Population {
         {
             self.say(Word::Failed(refusal));
         }
-        while let Some((home, chunk)) = self.gateway.flush() {
-            out.send(self.reach.sequencers[usize::from(home.0)], Front::Submit(chunk));
+        while let Some(departure) = self.gateway.flush() {
+            let to = match &departure {
+                Departure::Order(home, _) => usize::from(home.0),
+                Departure::Read(..) | Departure::Done(..) => self.reach.own,
+            };
+            out.send(self.reach.sequencers[to], departure.into_message());
         }
         if self.gateway.outstanding() == 0 {
             self.heard_at = now.elapsed;

@@ -29,6 +29,7 @@ fn node(password: Option<&str>) -> Node {
         threads: 2,
         password: password.map(str::to_owned),
         insecure: false,
+        reads: ordain_model::Reads::Ordered,
         linger: Micros(0),
         cluster: None,
         join: false,

@@ -24,6 +24,7 @@ pub(super) struct Wanted {
     pub partitions: Option<u16>,
     pub replicas: Option<u16>,
     pub engine: Option<String>,
+    pub reads: Option<String>,
     pub threads: Option<usize>,
     pub base_port: Option<u16>,
     pub durability: Option<String>,
@@ -155,6 +156,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         replicas,
         threads: wanted.threads.unwrap_or_else(|| (cores / nodes.max(1)).max(1)),
         engine: wanted.engine.clone(),
+        reads: wanted.reads.clone(),
         durability: wanted.durability.clone(),
         ephemeral: None,
         replication: wanted.replication,
@@ -209,7 +211,8 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     let first = config.members.first().map_or(0, |member| member.resp.port());
     let base = wanted.base_port.filter(|port| *port != 0);
     stays("base-port", base.map(|n| n.to_string()), first.to_string())?;
-    // These two may change from start to start.
+    // These may change from start to start.
+    file.reads = wanted.reads.clone().or(file.reads);
     file.durability = wanted.durability.clone().or(file.durability);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     Ok(file)

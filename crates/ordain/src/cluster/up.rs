@@ -59,6 +59,10 @@ pub struct UpArgs {
     /// The engine [default: calvin]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
+    /// How transactions that only read are run: ordered, previous, session or strict [default: as the engine has it, or
+    /// as it was]
+    #[arg(long, value_name = "HOW")]
+    reads: Option<String>,
     /// Event loops of a node [default: this machine's cores divided by the nodes, at least 1]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -101,6 +105,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         partitions: args.partitions,
         replicas: args.replicas,
         engine: args.engine.clone(),
+        reads: args.reads.clone(),
         threads: args.threads,
         base_port: args.base_port,
         durability: args.durability.and_then(|name| Some(name.to_possible_value()?.get_name().to_owned())),

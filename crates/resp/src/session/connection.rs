@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ordain_model::{Micros, RequestNo, SessionId, Writer};
+use ordain_model::{Epoch, Micros, RequestNo, SessionId, Writer};
 
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
 use super::server::help;
@@ -193,10 +193,20 @@ impl Session {
                 }
                 _ => w.error("ERR request number must be between 1 and 2^56 - 1"),
             },
+            (b"epoch", []) => w.int(self.seen.0 as i64),
+            (b"epoch", [epoch]) => match number(epoch) {
+                Some(epoch) if epoch <= Epoch::MAX.0 => {
+                    self.seen = self.seen.max(Epoch(epoch));
+                    w.ok();
+                }
+                _ => w.error("ERR an epoch is an integer, as CLIENT EPOCH has answered it"),
+            },
             (b"help", []) => help(
                 &mut w,
                 "CLIENT",
                 &[
+                    "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
+                     another connection: its reads on snapshots hold it.",
                     "GETNAME: the name of this connection.",
                     "ID: the number of this connection.",
                     "INFO: what LIST says of this connection.",
@@ -214,7 +224,7 @@ impl Session {
             ),
             (
                 b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"no-evict" | b"no-touch"
-                | b"reply" | b"session" | b"request" | b"help",
+                | b"reply" | b"session" | b"request" | b"epoch" | b"help",
                 _,
             ) => w.error(wrong_arity("client", &String::from_utf8_lossy(&sub))),
             _ => w.error(unknown_subcommand("client", words[1])),

@@ -7,7 +7,8 @@
 //! read still has the version that was read, and writes what was changed.
 //!
 //! Different reads may see different moments, so what an open transaction has seen need not be one consistent
-//! state until it commits. A commit that succeeds proves that it was: all the versions were current at the
+//! state until it commits. (One that is begun READONLY on a node that runs reads on snapshots reads one state from the
+//! first read on, and its commit has nothing to prove.) A commit that succeeds proves that it was: all the versions were current at the
 //! commit's place in the serial order, which is where the whole transaction then took place. So what it saw may
 //! be acted on after `OK`, and not before. The time that its commands see is that of TXN.BEGIN.
 
@@ -19,8 +20,8 @@ use ordain_model::plan::Planner;
 use ordain_model::procedure::Evidence;
 use ordain_model::serial::{self, CallError, Hand, Surroundings, key_of};
 use ordain_model::{
-    Access, Args, ArgsBuilder, Call, Cell, CellMut, Db, Gsn, Journal, Millis, PlanError, ProcedureId, Writer,
-    system,
+    Access, Args, ArgsBuilder, Call, Cell, CellMut, Db, Epoch, Gsn, Journal, Millis, PlanError, ProcedureId,
+    View, Writer, system,
 };
 
 use super::dispatch::planned;
@@ -44,6 +45,10 @@ pub(super) struct Interactive {
     overlay: Overlay,
     /// How many reads were submitted: what one read saw is consistent as it is.
     reads: u32,
+    /// The state that it reads, if it is begun READONLY and reads are run on snapshots.
+    at: Option<Epoch>,
+    /// Something could not be read: it cannot commit.
+    is_lost: bool,
 }
 
 /// The records read so far, as the transaction has changed them.
@@ -190,6 +195,8 @@ impl Session {
             seed: cx.now.0 ^ self.client.0 << 32,
             overlay: Overlay::default(),
             reads: 0,
+            at: None,
+            is_lost: false,
         }));
         Writer(out).ok();
     }
@@ -267,7 +274,12 @@ impl Session {
         open.reads += 1;
         let call = Call::new(system::READ, self.db);
         let keys = needs.missing.iter().map(|(db, key)| (*db, &**key));
-        match self.submit(call, cx, |out| system::read_args(keys, out)) {
+        let view = open.at.map(View::At);
+        let submitted = match view {
+            Some(view) => self.submit_to(view, call, cx, |out| system::read_args(keys, out)),
+            None => self.submit(call, cx, |out| system::read_args(keys, out)),
+        };
+        match submitted {
             Ok(sequence) => {
                 let fetch = Fetch { keys: needs.missing, procedure, args: std::mem::take(args) };
                 self.wait_for(sequence, Awaiting::Fetch(fetch));
@@ -296,22 +308,47 @@ impl Session {
     }
 
     /// The records that a command needs have been read: it runs.
-    pub(super) fn fetched(&mut self, fetch: Fetch, answer: &[u8], cx: &mut Context<'_>, out: &mut Vec<u8>) {
+    pub(super) fn fetched(
+        &mut self,
+        fetch: Fetch,
+        (gsn, answer): (Gsn, &[u8]),
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let Fetch { keys, procedure, args } = fetch;
         let read = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), answer);
         let (Mode::Interactive(open), Some(read)) = (&mut self.mode, read) else {
             return Writer(out).error("ERR the reply is damaged; this is a bug");
         };
         read.into_iter().for_each(|evidence| open.overlay.insert(evidence));
+        if open.is_read_only && gsn.is_of_read() {
+            open.at = Some(gsn.epoch());
+        }
         match needs(open, procedure, self.db, &args, cx) {
             Ok(_) => self.interactive_run(procedure, &args, cx, out),
             Err(refusal) => Writer(out).error(refusal.0.as_bytes()),
         }
     }
 
+    /// They could not be.
+    pub(super) fn not_fetched(&mut self) {
+        if let Mode::Interactive(open) = &mut self.mode {
+            open.is_lost = true;
+        }
+    }
+
     /// TXN.COMMIT.
     fn txn_commit(&mut self, cx: &mut Context<'_>) {
         let Mode::Interactive(open) = std::mem::take(&mut self.mode) else { return };
+        if open.is_lost {
+            return self.answer(cx, |w| {
+                w.error("TXNABORT something that it asked for could not be read: begin it again")
+            });
+        }
+        if open.at.is_some() {
+            // All that it saw is one state.
+            return self.answer(cx, |w| w.ok());
+        }
         if open.reads <= 1 && !open.overlay.records.iter().any(|r| r.is_changed) {
             // It took place where its only read did.
             return self.answer(cx, |w| w.ok());

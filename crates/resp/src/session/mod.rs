@@ -25,8 +25,8 @@ mod server;
 
 use std::fmt;
 
-use ordain_gateway::Finished;
-use ordain_model::{Call, Db, Micros, OutcomeStatus, RequestNo, SessionId, Writer};
+use ordain_gateway::{Finished, Path};
+use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
 use crate::codec::{Protocol, RequestLimits, RequestParser, Step};
@@ -139,6 +139,10 @@ pub struct Session {
     no_evict: bool,
     no_touch: bool,
     reply_mode: ReplyMode,
+    /// The last epoch of which it was told anything: what it reads on a snapshot holds that.
+    seen: Epoch,
+    /// How many of its requests that are under way are sequenced. While there are any, reads are too: they come after.
+    in_order: usize,
     /// Names requests, so that they can be retried: the session, and the next request's number once given.
     retry: Option<(SessionId, Option<RequestNo>)>,
     mode: Mode,
@@ -175,6 +179,8 @@ impl Session {
             no_evict: false,
             no_touch: false,
             reply_mode: ReplyMode::On,
+            seen: Epoch(0),
+            in_order: 0,
             retry: None,
             mode: Mode::Plain,
             watched: Watched::new(),
@@ -238,6 +244,8 @@ impl Session {
             return;
         }
         let sequence = Sequence::of(finished.ticket);
+        self.in_order = self.in_order.saturating_sub(usize::from(finished.path == Path::Order));
+        self.seen = self.seen.max(finished.gsn.epoch());
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
             _ => self.replies.finish(sequence, finished.answer(&mut Vec::new())),
@@ -255,12 +263,18 @@ impl Session {
         match what {
             Awaiting::Watch(keys) if is_committed => self.watch_read(&keys, answer, &mut reply),
             Awaiting::Exec(multi) if is_committed => self.exec_done(&multi, answer, cx, &mut reply),
-            Awaiting::Fetch(fetch) if is_committed => self.fetched(fetch, answer, cx, &mut reply),
+            Awaiting::Fetch(fetch) if is_committed => {
+                self.fetched(fetch, (finished.gsn, answer), cx, &mut reply);
+            }
             Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
             Awaiting::ClientKill { one: true } if answer == server::zero() => {
                 Writer(&mut reply).error("ERR No such client");
             }
             Awaiting::ClientKill { one: true } => Writer(&mut reply).ok(),
+            Awaiting::Fetch(_) if finished.status == OutcomeStatus::TooOld => {
+                self.lose_state();
+                reply.extend_from_slice(answer);
+            }
             Awaiting::Commit
             | Awaiting::ClientList
             | Awaiting::ClientKill { one: false }
@@ -389,8 +403,22 @@ impl Session {
         cx: &mut Context<'_>,
         write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
     ) -> Result<Sequence, ordain_model::PlanError> {
+        let view = if self.in_order > 0 { View::Ordered } else { View::Since(self.seen) };
+        self.submit_to(view, call, cx, write_args)
+    }
+
+    /// The same; if it only reads it sees what the view says.
+    #[inline]
+    fn submit_to(
+        &mut self,
+        view: View,
+        call: Call,
+        cx: &mut Context<'_>,
+        write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
+    ) -> Result<Sequence, ordain_model::PlanError> {
         let sequence = self.replies.next();
-        cx.gateway.submit(self.id.ticket(sequence), call, write_args)?;
+        let path = cx.gateway.submit_to(self.id.ticket(sequence), call, view, write_args)?;
+        self.in_order += usize::from(path == Path::Order);
         self.replies.expect(self.style());
         Ok(sequence)
     }
@@ -420,6 +448,10 @@ impl Answer for Finished<'_> {
             OutcomeStatus::Unknown => Writer(buffer).error(
                 "UNKNOWN the node that would have said how this request ended is gone: it took effect or it did not; \
                  look before you repeat it",
+            ),
+            OutcomeStatus::TooOld => Writer(buffer).error(
+                "TXNABORT the state that this transaction reads is not kept any more: it has been open for too long; \
+                 begin it again",
             ),
         }
         buffer

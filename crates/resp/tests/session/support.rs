@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_gateway::{Finished, Gateway, Ticket};
+use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
     Batch, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Placed,
     ReferenceExecutor, Registry, Writer, system,
@@ -158,7 +158,8 @@ impl Server {
     }
 
     fn run_chunk(&mut self) {
-        let Some((_, chunk)) = self.gateway.flush() else { return };
+        let departure = self.gateway.flush();
+        let Some(chunk) = departure.as_ref().and_then(|departure| departure.chunk().cloned()) else { return };
         self.epoch = self.epoch.next();
         let batch = Batch {
             epoch: self.epoch,
@@ -193,7 +194,7 @@ impl Server {
         self.gateway
             .take_outcomes(&outcomes, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
         for (ticket, status, gsn, reply) in finished {
-            self.finish(&Finished { ticket, status, gsn, reply: &reply, restarts: 0 });
+            self.finish(&Finished { ticket, status, gsn, path: Path::Snapshot, reply: &reply, restarts: 0 });
         }
     }
 
@@ -231,6 +232,7 @@ impl Server {
             }
             self.finish(&Finished {
                 ticket,
+                path: Path::Snapshot,
                 status: OutcomeStatus::Committed,
                 gsn: Gsn::NONE,
                 reply: &reply,

@@ -7,6 +7,8 @@ const COURIER: Address = at(2);
 const ME: Address = at(0);
 const WRITE: Ask = Ask::Write(None);
 const PACE: Micros = Micros::from_millis(1);
+const SHARD: Address = at(16);
+const FAR_SHARD: Address = Address { node: NodeId(1), role: 16 };
 
 struct One {
     sequencer: Sequencer<()>,
@@ -26,6 +28,10 @@ impl One {
             executors: vec![COURIER],
             courier: Some(COURIER),
             gateways: GATEWAY.role,
+            readers: Readers {
+                layout: Arc::new(Layout::even(2, 1).unwrap()),
+                shards: vec![SHARD, FAR_SHARD],
+            },
         };
         let settings = Settings { partition: PartitionId(1), in_log_max, ..Settings::default() };
         One { sequencer: Sequencer::new(settings, registry(), neighbours, has_twins), elapsed: Micros(0) }

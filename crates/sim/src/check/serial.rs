@@ -366,7 +366,7 @@ mod tests {
                 history: &history,
                 digests: &digests,
                 conserved: &[],
-                strict: true,
+                reads: ordain_model::Reads::Ordered,
             };
             check_all(&evidence).map_err(|violation| violation.kind)
         };

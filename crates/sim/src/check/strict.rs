@@ -1,19 +1,43 @@
-//! Strictness (calvin.md, section 8, oracle 5): if the answer to T1 came before T2 was asked, T1 stands before
-//! T2 in the serial order.
+//! Places in time (calvin.md, section 8, oracle 5; paxflow.md, section 8, oracle 3): if the answer to T1 came before T2
+//! was asked, T1 stands before T2 in the serial order.
+//!
+//! Of what is run on a snapshot less is promised. `strict`: it sees all that anybody was told before. `session`: all that
+//! its own client was told. `previous`: it may miss what is of the epoch of what was told last, and nothing older.
+//! Whatever is sequenced stands behind every read that was answered before it was asked.
 
-use ordain_model::Gsn;
+use std::collections::BTreeMap;
+
+use ordain_model::{Gsn, Reads};
 
 use super::{Violation, ViolationKind};
 use crate::history::{History, Moment, RequestId};
 
-/// Checks the real-time order of every pair of requests, in one pass over their moments.
+/// The latest place, and whose it is.
+type Latest = Option<(Gsn, RequestId)>;
+
+/// What had been answered when something was asked.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    sequenced: Latest,
+    read: Latest,
+    /// To its own client.
+    own: Latest,
+}
+
+fn raise(latest: &mut Latest, gsn: Gsn, id: RequestId) {
+    if latest.is_none_or(|(known, _)| known < gsn) {
+        *latest = Some((gsn, id));
+    }
+}
+
+/// Checks every pair of requests, in one pass over their moments.
 ///
 /// # Errors
 /// [`ViolationKind::RealTime`].
-pub fn check(history: &History) -> Result<(), Violation> {
+pub fn check(history: &History, reads: Reads) -> Result<(), Violation> {
     enum Step {
         Asked,
-        Answered(Gsn),
+        Answered(Gsn, bool),
     }
     let mut steps: Vec<(Moment, RequestId, Step)> = Vec::new();
     for (id, request) in history.requests() {
@@ -21,32 +45,49 @@ pub fn check(history: &History) -> Result<(), Violation> {
             continue;
         }
         steps.push((request.moment, id, Step::Asked));
-        steps.extend(request.answers.iter().map(|a| (a.moment, id, Step::Answered(a.gsn))));
+        let answers = request.answers.iter();
+        steps.extend(answers.map(|a| (a.moment, id, Step::Answered(a.gsn, a.has_reached))));
     }
     steps.sort_unstable_by_key(|(moment, ..)| *moment);
-    // The latest place that anybody has been told of, and who.
-    let mut latest: Option<(Gsn, RequestId)> = None;
-    // The same, as it was when each request was asked.
-    let mut known: std::collections::BTreeMap<RequestId, (Gsn, RequestId)> =
-        std::collections::BTreeMap::new();
+    let mut latest = Known::default();
+    let mut by_client: BTreeMap<usize, Latest> = BTreeMap::new();
+    let mut known: BTreeMap<RequestId, Known> = BTreeMap::new();
     for (_, id, step) in steps {
+        let client = history.get(id).client;
         match step {
-            Step::Asked => latest.into_iter().for_each(|latest| _ = known.insert(id, latest)),
-            Step::Answered(gsn) => {
-                if let Some((earlier, by)) = known.get(&id)
-                    && *earlier >= gsn
-                {
+            Step::Asked => {
+                let own = client.and_then(|client| by_client.get(&client).copied().flatten());
+                known.insert(id, Known { own, ..latest });
+            }
+            Step::Answered(gsn, has_reached) => {
+                let before = known.get(&id).copied().unwrap_or_default();
+                if let Some((earlier, by)) = too_late(before, gsn, reads) {
                     let text = format!("stands at {gsn}, but was asked after {earlier} had been answered");
                     let violation = Violation::new(ViolationKind::RealTime, text);
-                    return Err(violation.at(*earlier).at(gsn).of(*by).of(id));
+                    return Err(violation.at(earlier).at(gsn).of(by).of(id));
                 }
-                if latest.is_none_or(|(known, _)| known < gsn) {
-                    latest = Some((gsn, id));
+                raise(if gsn.is_of_read() { &mut latest.read } else { &mut latest.sequenced }, gsn, id);
+                if let Some(client) = client.filter(|_| has_reached) {
+                    raise(by_client.entry(client).or_default(), gsn, id);
                 }
             }
         }
     }
     Ok(())
+}
+
+/// What stands behind a request although it was answered before that was asked.
+fn too_late(before: Known, gsn: Gsn, reads: Reads) -> Latest {
+    let Known { sequenced, read, own } = before;
+    if !gsn.is_of_read() {
+        return sequenced.max(read).filter(|(earlier, _)| *earlier >= gsn);
+    }
+    let is_missed = |(earlier, _): &(Gsn, RequestId)| earlier.epoch() > gsn.epoch();
+    match reads {
+        Reads::Ordered | Reads::Strict => sequenced.max(read).filter(is_missed),
+        Reads::Session => own.filter(is_missed),
+        Reads::Previous => sequenced.filter(|(earlier, _)| earlier.epoch().0 > gsn.epoch().0 + 1),
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +111,7 @@ mod tests {
         history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
         let second = sent(&mut history);
         history.answered(second, OutcomeStatus::Committed, gsn(4), b"");
-        let violation = check(&history).unwrap_err();
+        let violation = check(&history, Reads::Ordered).unwrap_err();
         assert_eq!(violation.kind, ViolationKind::RealTime);
         assert_eq!((violation.gsns, violation.requests), (vec![gsn(5), gsn(4)], vec![first, second]));
     }
@@ -81,10 +122,10 @@ mod tests {
         let (first, second) = (sent(&mut history), sent(&mut history));
         history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
         history.answered(second, OutcomeStatus::Committed, gsn(4), b"");
-        assert_eq!(check(&history), Ok(()));
+        assert_eq!(check(&history, Reads::Ordered), Ok(()));
         let third = sent(&mut history);
         history.answered(third, OutcomeStatus::Committed, gsn(5), b"");
-        assert!(check(&history).is_err(), "the same place is not a later one");
+        assert!(check(&history, Reads::Ordered).is_err(), "the same place is not a later one");
     }
 
     /// The definition, pair by pair.
@@ -111,7 +152,7 @@ mod tests {
                     history.answered(id, OutcomeStatus::Committed, gsn(n), b"");
                 }
             }
-            proptest::prop_assert_eq!(check(&history).is_ok(), by_definition(&history));
+            proptest::prop_assert_eq!(check(&history, Reads::Ordered).is_ok(), by_definition(&history));
         }
     }
 }

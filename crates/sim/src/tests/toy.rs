@@ -316,6 +316,10 @@ struct ToMain {
 }
 
 impl Ways for ToMain {
+    fn reader(&mut self) -> Option<Address> {
+        None
+    }
+
     fn sequencer(&mut self, _: PartitionId) -> Option<Address> {
         self.has_met.then_some(Address { node: MAIN, role: ORDER })
     }

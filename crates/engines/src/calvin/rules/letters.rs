@@ -74,7 +74,8 @@ impl<S: RecordStore> Shard<S> {
                     if !active.slots.is_missing(slot) {
                         return Known::Same;
                     }
-                    return active.take_part(slot, from, self.shards(), bytes.to_vec());
+                    let place = (from, self.shards());
+                    return active.tables.take(&mut active.slots, slot, place, bytes.to_vec());
                 }
                 if active.slots.is_missing(slot) {
                     active.slots.fill(slot, bytes, poisoned);

@@ -1,0 +1,53 @@
+//! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
+
+use ordain_role::Outbox;
+use ordain_sequencer::Reading;
+use ordain_store::{Keep, RecordStore};
+
+use super::super::Message;
+use super::{Desk, READ_TURN, Shard};
+
+impl<S: RecordStore> Shard<S> {
+    /// What was done before the node was started is all there; from now on past states are kept.
+    pub(super) fn begin_reads(&mut self) {
+        if self.settings.snapshots {
+            // Some of a later epoch may have been executed already.
+            self.reader.begin(self.backlog.published().max(self.started.epoch()));
+            self.keep_states();
+        }
+    }
+
+    /// Has the store keep what somebody may want to see.
+    pub(super) fn keep_states(&mut self) {
+        self.store.keep(Keep { since: self.reader.kept(), cut: None });
+    }
+
+    pub(super) fn take_reading(&mut self, reading: Reading) {
+        let published = self.backlog.published();
+        match reading {
+            Reading::Run { chunk, at, now } => self.reader.take(chunk, at, now, published),
+            Reading::Parts(parts) => {
+                let Shard { reader, store, places, registry, locals, .. } = self;
+                reader.take_parts(&mut Desk { store, places, registry, locals }, parts);
+            }
+            Reading::Floor { partition, epoch } => {
+                let partitions = self.places.layout.partitions();
+                if self.reader.note_floor((partition, epoch), partitions, published) {
+                    self.keep_states();
+                }
+            }
+            Reading::Ask(..) | Reading::Stamp(..) => {
+                self.broken.get_or_insert(format!("shard {} was asked for an epoch", self.number));
+            }
+        }
+    }
+
+    /// Reads for a turn; says whether there is more to read.
+    pub(super) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
+        let published = self.backlog.published();
+        let Shard { reader, store, places, registry, locals, .. } = self;
+        let more = reader.run(&mut Desk { store, places, registry, locals }, published, READ_TURN, out);
+        reader.send(places, out);
+        more
+    }
+}

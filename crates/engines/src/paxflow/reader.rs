@@ -1,0 +1,595 @@
+//! A shard's reader: what only reads, run on the state as of the end of an epoch (paxflow.md, sections 4.4, 4.5, 4.8).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ordain_model::cover::{Below, READ_ONLY_COVER, covered_key};
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::{Inputs, Locals, Target};
+use ordain_model::serial::{key_of, seed_of};
+use ordain_model::{
+    Abort, Access, Cell, CellMut, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
+    KeyHash, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+};
+use ordain_role::Outbox;
+use ordain_sequencer::{Part, Parts, Reading};
+use ordain_store::{RecordStore, Snapshot};
+
+use crate::calvin::Message;
+use crate::calvin::mail::Places;
+use crate::calvin::members::Members;
+use crate::calvin::reply::{outcomes_of, write_reply};
+use crate::calvin::rules::guarded;
+use crate::calvin::state::{Active, Routes, ShardSet, SlotTable, Tables};
+
+/// A chunk of reads, by who waits for it.
+type ChunkId = (GatewayId, ChunkNo);
+
+/// How many epochs are kept at most for reads that have not come, or do not end (paxflow.md, section 6,
+/// `snap_keep_max`). Far more than there: an epoch here is as long as the pipeline takes, not 10 ms.
+const KEEP_MAX: u64 = 4096;
+
+/// The reads of a shard.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// The shard, numbered through the replica.
+    number: usize,
+    /// The oldest epoch as of which may still be read, as each sequencer has said last.
+    floors: BTreeMap<PartitionId, Epoch>,
+    /// The oldest epoch as of which the store can show the state; none while reads are not run here.
+    kept: Option<Epoch>,
+    /// What is to be read as of an epoch that is not published yet.
+    waiting: BTreeMap<Epoch, Vec<Run>>,
+    /// What can be read, oldest epoch first as it was published.
+    ready: VecDeque<Run>,
+    /// Transactions whose reply is composed here, until all parts are there.
+    gathering: BTreeMap<(ChunkId, u32), Gathering>,
+    /// What other shards have read before it came to it here.
+    early: BTreeMap<(ChunkId, u32), Early>,
+    outcomes: Vec<OutcomeBatch>,
+    spare: SlotTable,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) read: u64,
+    pub(crate) waited: u64,
+    pub(crate) too_old: u64,
+}
+
+/// A chunk, as far as it has been read here.
+#[derive(Debug)]
+struct Run {
+    chunk: Arc<Chunk>,
+    at: Epoch,
+    now: Millis,
+    /// The transaction to go on with, and its fragment.
+    next: (usize, usize),
+    /// What it has read.
+    found: Found,
+    /// What is to be sent to each shard that composes a reply.
+    parts: BTreeMap<usize, Vec<(u32, Part)>>,
+}
+
+/// What a shard has read of a transaction.
+#[derive(Debug, Default)]
+struct Found {
+    routes: Routes,
+    slots: SlotTable,
+    /// Nobody else takes part.
+    alone: bool,
+    /// What is here of whole-table slots.
+    own_tables: Vec<(SlotNo, Vec<u8>)>,
+    tables: Tables,
+    lent: BTreeMap<SlotNo, (Cell, Gsn)>,
+    failure: Option<(SlotNo, Abort)>,
+}
+
+/// A transaction whose reply is composed here.
+#[derive(Debug)]
+struct Gathering {
+    chunk: Arc<Chunk>,
+    at: Epoch,
+    now: Millis,
+    /// Its place among the chunk's transactions.
+    txn: usize,
+    /// Who has not said what it has read.
+    missing: ShardSet,
+    found: Found,
+    too_old: bool,
+}
+
+#[derive(Debug)]
+struct Early {
+    at: Epoch,
+    parts: Vec<(usize, Part)>,
+}
+
+/// What a reader needs of its shard.
+pub(crate) struct Desk<'a, S> {
+    pub(crate) store: &'a S,
+    pub(crate) places: &'a Places,
+    pub(crate) registry: &'a Registry,
+    pub(crate) locals: &'a mut Locals,
+}
+
+impl Reader {
+    pub(crate) fn new(number: usize) -> Reader {
+        Reader {
+            number,
+            floors: BTreeMap::new(),
+            kept: None,
+            waiting: BTreeMap::new(),
+            ready: VecDeque::new(),
+            gathering: BTreeMap::new(),
+            early: BTreeMap::new(),
+            outcomes: Vec::new(),
+            spare: SlotTable::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// From now on reads are run here, as of this epoch and later ones.
+    pub(crate) fn begin(&mut self, published: Epoch) {
+        self.kept = Some(published);
+    }
+
+    /// The oldest epoch as of which the store has to show the state.
+    pub(crate) const fn kept(&self) -> Option<Epoch> {
+        self.kept
+    }
+
+    /// A sequencer has said which states are still wanted. Says whether something can go.
+    pub(crate) fn note_floor(
+        &mut self,
+        (partition, epoch): (PartitionId, Epoch),
+        partitions: u16,
+        published: Epoch,
+    ) -> bool {
+        let floor = self.floors.entry(partition).or_default();
+        *floor = epoch.max(*floor);
+        let has_all = self.floors.len() == usize::from(partitions);
+        let wanted = self.floors.values().min().copied().filter(|_| has_all).unwrap_or_default();
+        let floor = wanted.min(published).max(Epoch(published.0.saturating_sub(KEEP_MAX)));
+        let Some(kept) = self.kept.as_mut().filter(|kept| floor > **kept) else { return false };
+        *kept = floor;
+        // Whoever has not got all parts by now gets none any more.
+        self.early.retain(|_, early| early.at >= floor);
+        let late: Vec<(ChunkId, u32)> =
+            self.gathering.iter().filter(|(_, g)| g.at < floor).map(|(id, _)| *id).collect();
+        for id in late {
+            if let Some(Gathering { chunk, txn, .. }) = self.gathering.remove(&id) {
+                self.refuse(&chunk, &chunk.txns()[txn]);
+            }
+        }
+        true
+    }
+
+    /// Takes a chunk of reads.
+    pub(crate) fn take(&mut self, chunk: Arc<Chunk>, at: Epoch, now: Millis, published: Epoch) {
+        let found = Found { slots: std::mem::take(&mut self.spare), ..Found::default() };
+        let run = Run { chunk, at, now, next: (0, 0), found, parts: BTreeMap::new() };
+        if at <= published {
+            self.ready.push_back(run);
+        } else {
+            self.counts.waited += 1;
+            self.waiting.entry(at).or_default().push(run);
+        }
+    }
+
+    /// Whether something waits for an epoch that is published, or can be gone on with.
+    pub(crate) fn is_ready(&self, published: Epoch) -> bool {
+        !self.ready.is_empty() || self.waiting.first_key_value().is_some_and(|(at, _)| *at <= published)
+    }
+
+    /// How many chunks wait or are being read.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// How many transactions wait for what other shards read.
+    pub(crate) fn gathering(&self) -> usize {
+        self.gathering.len()
+    }
+
+    /// Reads for about so many fragments; says whether more could be done.
+    pub(crate) fn run<S: RecordStore>(
+        &mut self,
+        desk: &mut Desk<'_, S>,
+        published: Epoch,
+        mut budget: usize,
+        out: &mut Outbox<Message>,
+    ) -> bool {
+        while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= published) {
+            self.ready.extend(first.remove());
+        }
+        while budget > 0
+            && let Some(mut run) = self.ready.pop_front()
+        {
+            let is_done = self.read(desk, &mut run, &mut budget);
+            let (chunk, at) = ((run.chunk.gateway, run.chunk.number), run.at);
+            for (to, parts) in std::mem::take(&mut run.parts) {
+                out.send(
+                    desk.places.shards[to],
+                    Reading::Parts(Parts { from: self.number, chunk, at, parts }),
+                );
+            }
+            if is_done {
+                self.spare = std::mem::take(&mut run.found.slots);
+            } else {
+                self.ready.push_front(run);
+            }
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Sends the answers that are complete.
+    pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+        for outcomes in self.outcomes.drain(..) {
+            if let Some(gateway) = places.way_to(outcomes.gateway) {
+                out.send(gateway, Front::Outcomes(outcomes));
+            }
+        }
+    }
+
+    /// Goes on reading a chunk; says whether all of it is read.
+    fn read<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, run: &mut Run, budget: &mut usize) -> bool {
+        let chunk = run.chunk.clone();
+        let (number, layout) = (self.number, desk.places.layout.clone());
+        let me: ShardSet = 1 << number;
+        let is_mine =
+            |fragment: &Fragment| fragment.is_table() || layout.shard_of(fragment.hash.slot()) == number;
+        while let Some(txn) = chunk.txns().get(run.next.0) {
+            let fragments = chunk.fragments(txn);
+            let found = &mut run.found;
+            if run.next.1 == 0 {
+                found.alone = layout.shards() == 1;
+                if !found.alone {
+                    found.routes.analyse(&chunk, txn, &layout);
+                    let takes_part = found.routes.participants | 1 << found.routes.collector;
+                    found.alone = takes_part == me;
+                    if takes_part & me == 0 {
+                        run.next.0 += 1;
+                        continue;
+                    }
+                }
+                found.slots.reset(fragments.len());
+                found.own_tables.clear();
+                found.tables.0.clear();
+                found.lent.clear();
+                found.failure = None;
+            }
+            if self.kept.is_none_or(|kept| run.at < kept) {
+                self.counts.too_old += 1;
+                run.next = (run.next.0 + 1, 0);
+                match found.alone || found.routes.collector == self.number {
+                    true => self.refuse(&chunk, txn),
+                    false => {
+                        let to = run.parts.entry(found.routes.collector).or_default();
+                        to.push((txn.index, Part::TooOld));
+                    }
+                }
+                continue;
+            }
+            let mut state = desk.store.as_of(run.at);
+            while let Some(fragment) = fragments.get(run.next.1) {
+                if *budget == 0 {
+                    return false;
+                }
+                if fragment.access != Access::Compute && is_mine(fragment) {
+                    *budget -= 1;
+                    let reads = At { chunk: &chunk, txn, at: run.at, now: run.now };
+                    reads.look(&mut state, desk.registry, desk.locals, run.next.1, found);
+                }
+                run.next.1 += 1;
+            }
+            drop(state);
+            self.hand_over(desk, run, &chunk, txn);
+            run.next = (run.next.0 + 1, 0);
+        }
+        true
+    }
+
+    /// All that is here of a transaction has been read: whoever composes the reply gets it.
+    fn hand_over<S: RecordStore>(
+        &mut self,
+        desk: &mut Desk<'_, S>,
+        run: &mut Run,
+        chunk: &Arc<Chunk>,
+        txn: &Txn,
+    ) {
+        let found = &mut run.found;
+        if found.alone {
+            found.join_tables((self.number, desk.places.layout.shards()));
+            let reads = At { chunk, txn, at: run.at, now: run.now };
+            return self.finish(desk, reads, found);
+        }
+        let routes = &found.routes;
+        if routes.collector != self.number {
+            let parts = run.parts.entry(routes.collector).or_default();
+            return found.put_into(chunk, txn, parts);
+        }
+        let id = ((chunk.gateway, chunk.number), txn.index);
+        let missing = routes.participants & !(1 << self.number);
+        let slots = SlotTable::default();
+        let mut whole = Found { slots, ..Found::default() };
+        std::mem::swap(&mut whole, found);
+        whole.join_tables((self.number, desk.places.layout.shards()));
+        let (at, now) = (run.at, run.now);
+        let txn = run.next.0;
+        let gathering =
+            Gathering { chunk: chunk.clone(), at, now, txn, missing, found: whole, too_old: false };
+        self.gathering.insert(id, gathering);
+        for (from, part) in self.early.remove(&id).map_or(Vec::new(), |early| early.parts) {
+            self.take_part(desk, id, from, part);
+        }
+        self.finish_if_whole(desk, id);
+    }
+
+    /// Another shard has read its part.
+    pub(crate) fn take_parts<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, parts: Parts) {
+        let Parts { from, chunk, at, parts } = parts;
+        if from >= desk.places.layout.shards() || self.kept.is_none_or(|kept| at < kept) {
+            return;
+        }
+        let mut parts = parts.into_iter().peekable();
+        while let Some((index, part)) = parts.next() {
+            let id = (chunk, index);
+            if self.gathering.contains_key(&id) {
+                self.take_part(desk, id, from, part);
+                if parts.peek().is_none_or(|(next, _)| *next != index) {
+                    self.finish_if_whole(desk, id);
+                }
+            } else {
+                let early = self.early.entry(id).or_insert_with(|| Early { at, parts: Vec::new() });
+                early.parts.push((from, part));
+            }
+        }
+    }
+
+    fn take_part<S>(&mut self, desk: &Desk<'_, S>, id: (ChunkId, u32), from: usize, part: Part) {
+        let Some(gathering) = self.gathering.get_mut(&id) else { return };
+        let bit: ShardSet = 1 << from;
+        if gathering.missing & bit == 0 {
+            // It has said so before: it was asked twice.
+            return;
+        }
+        let shards = desk.places.layout.shards();
+        let Gathering { chunk, txn, found, .. } = gathering;
+        let fragments = chunk.fragments(&chunk.txns()[*txn]);
+        match part {
+            Part::Slot { slot, bytes, failure } => {
+                let Some(fragment) = fragments.get(slot.0 as usize) else { return };
+                if let Some(abort) = failure {
+                    Active::fail(&mut found.failure, (slot, abort));
+                }
+                if fragment.is_table() {
+                    found.tables.take(&mut found.slots, slot, (from, shards), bytes);
+                } else if found.slots.is_missing(slot) {
+                    found.slots.fill(slot, &bytes, failure.is_some());
+                }
+            }
+            Part::Lent { slot, cell, version } => _ = found.lent.insert(slot, (cell, version)),
+            Part::End => gathering.missing &= !bit,
+            Part::TooOld => {
+                gathering.missing &= !bit;
+                gathering.too_old = true;
+            }
+        }
+    }
+
+    fn finish_if_whole<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, id: (ChunkId, u32)) {
+        if self.gathering.get(&id).is_none_or(|gathering| gathering.missing != 0) {
+            return;
+        }
+        let Some(gathering) = self.gathering.remove(&id) else { return };
+        let Gathering { chunk, at, now, txn, mut found, too_old, .. } = gathering;
+        let txn = &chunk.txns()[txn];
+        if too_old {
+            return self.refuse(&chunk, txn);
+        }
+        self.finish(desk, At { chunk: &chunk, txn, at, now }, &mut found);
+    }
+
+    /// Everything has been read: computes what is to be computed from it, and composes the reply.
+    fn finish<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, reads: At<'_>, found: &mut Found) {
+        let At { chunk, txn, .. } = reads;
+        for (n, fragment) in chunk.fragments(txn).iter().enumerate() {
+            if fragment.access == Access::Compute {
+                reads.compute(desk.registry, desk.locals, n, found);
+            }
+        }
+        let Some(procedure) = desk.registry.get(txn.call.procedure) else { return };
+        self.counts.read += 1;
+        let at = outcomes_of(&mut self.outcomes, chunk.gateway);
+        let status =
+            found.failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort));
+        self.outcomes[at].push(chunk.number, txn.index, reads.gsn(), status, |reply| {
+            write_reply(procedure, desk.registry, chunk, txn, &found.slots, found.failure, reply);
+        });
+    }
+
+    /// The state that it was to read is not kept any more.
+    fn refuse(&mut self, chunk: &Chunk, txn: &Txn) {
+        let at = outcomes_of(&mut self.outcomes, chunk.gateway);
+        self.outcomes[at].push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::TooOld, |_| {});
+    }
+}
+
+impl Found {
+    /// What is here of whole-table slots joins what is elsewhere.
+    fn join_tables(&mut self, place: (usize, usize)) {
+        for (slot, part) in std::mem::take(&mut self.own_tables) {
+            self.tables.take(&mut self.slots, slot, place, part);
+        }
+    }
+
+    /// Everything that was read here, for the shard that composes the reply.
+    fn put_into(&mut self, chunk: &Chunk, txn: &Txn, parts: &mut Vec<(u32, Part)>) {
+        use ordain_model::procedure::Slots as _;
+        let index = txn.index;
+        let failure = |slot: SlotNo| self.failure.filter(|(at, _)| *at == slot).map(|(_, abort)| abort);
+        for n in 0..chunk.fragments(txn).len() as u32 {
+            let slot = SlotNo(n);
+            if !self.slots.is_missing(slot) {
+                let bytes = self.slots.slot(slot).to_vec();
+                parts.push((index, Part::Slot { slot, bytes, failure: failure(slot) }));
+            }
+        }
+        for (slot, bytes) in self.own_tables.drain(..) {
+            parts.push((index, Part::Slot { slot, bytes, failure: None }));
+        }
+        for (slot, (cell, version)) in std::mem::take(&mut self.lent) {
+            parts.push((index, Part::Lent { slot, cell, version }));
+        }
+        parts.push((index, Part::End));
+    }
+}
+
+/// A transaction that is run as of the end of an epoch.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    chunk: &'a Chunk,
+    txn: &'a Txn,
+    at: Epoch,
+    now: Millis,
+}
+
+impl At<'_> {
+    /// Its place in the serial order: after everything of its epoch.
+    fn gsn(&self) -> Gsn {
+        let Chunk { gateway, number, .. } = self.chunk;
+        Gsn::of_read(self.at, seed_of(Gsn(number.0 << 32 ^ u64::from(gateway.0))) ^ u64::from(self.txn.index))
+    }
+
+    /// Runs a fragment that reads a record or the table.
+    fn look(
+        &self,
+        state: &mut impl Snapshot,
+        registry: &Registry,
+        locals: &mut Locals,
+        n: usize,
+        found: &mut Found,
+    ) {
+        let At { chunk, txn, now, .. } = *self;
+        let fragment = &chunk.fragments(txn)[n];
+        let slot = SlotNo(n as u32);
+        let args = chunk.args(txn);
+        let key = key_of(args, fragment);
+        if fragment.lent {
+            let live =
+                state.find(fragment.db, key.bytes, fragment.hash).filter(|(cell, _)| cell.is_live(now));
+            found.lent.extend(live.map(|(cell, version)| (slot, (cell.clone(), version))));
+            return;
+        }
+        let mut arena = found.slots.take_arena();
+        let at = arena.len();
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now,
+            seed: seed_of(self.gsn()),
+            version: Gsn::NONE,
+            inputs: Inputs::none(),
+            target: Target::Read(&Cell::ABSENT),
+            below: None,
+            locals,
+            registry,
+            out: &mut arena,
+        };
+        let result = match registry.get(fragment.procedure) {
+            None => Err(Abort::Panic),
+            Some(code) if fragment.is_table() => {
+                cx.target = Target::Table(state);
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }
+            Some(code) => {
+                let state = &*state;
+                let live =
+                    state.find(fragment.db, key.bytes, fragment.hash).filter(|(cell, _)| cell.is_live(now));
+                if let Some((cell, version)) = live {
+                    cx.target = Target::Read(cell);
+                    cx.version = version;
+                }
+                let mut below = Reached { state, key: key.bytes, fragment };
+                if fragment.covering {
+                    cx.below = Some(&mut below);
+                }
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }
+        };
+        if let Err(abort) = result {
+            if abort == Abort::Panic {
+                arena.truncate(at);
+            }
+            Active::fail(&mut found.failure, (slot, abort));
+        }
+        if fragment.is_table() {
+            let part = arena.split_off(at);
+            found.slots.put_arena(arena, slot, at, false);
+            found.slots.unfill(slot);
+            found.own_tables.push((slot, part));
+        } else {
+            found.slots.put_arena(arena, slot, at, result.is_err());
+        }
+    }
+
+    /// Runs a compute fragment on the records that were read for it.
+    fn compute(&self, registry: &Registry, locals: &mut Locals, n: usize, found: &mut Found) {
+        let At { chunk, txn, now, .. } = *self;
+        let fragments = chunk.fragments(txn);
+        let fragment = &fragments[n];
+        let slot = SlotNo(n as u32);
+        let inputs = chunk.plans().inputs_of(fragment);
+        let poisoned = inputs.iter().any(|input| found.slots.is_poisoned(*input));
+        let mut bytes = Vec::new();
+        let mut result = Ok(());
+        if let Some(code) = registry.get(fragment.procedure).filter(|_| !poisoned) {
+            let mut members = Members::read(chunk, txn, n, &mut found.lent);
+            let args = chunk.args(txn);
+            let mut cx = FragmentContext {
+                args: nested_args(args, fragment.call_at),
+                db: fragment.db,
+                key: key_of(args, fragment),
+                now,
+                seed: seed_of(self.gsn()),
+                version: Gsn::NONE,
+                inputs: Inputs { slots: &found.slots, list: inputs },
+                target: Target::Compute(&mut members),
+                below: None,
+                locals,
+                registry,
+                out: &mut bytes,
+            };
+            result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
+        }
+        if let Err(abort) = result {
+            if abort == Abort::Panic {
+                bytes.clear();
+            }
+            Active::fail(&mut found.failure, (slot, abort));
+        }
+        found.slots.fill(slot, &bytes, poisoned || result.is_err());
+    }
+}
+
+/// What lies below a record, as of the end of an epoch.
+struct Reached<'a, V> {
+    state: &'a V,
+    key: &'a [u8],
+    fragment: &'a Fragment,
+}
+
+impl<V: Snapshot> Below for Reached<'_, V> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        let key = covered_key(self.key, suffix);
+        let hash = KeyHash::under(self.fragment.hash, suffix);
+        self.state.find(self.fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
+    }
+
+    fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        panic!("{READ_ONLY_COVER}");
+    }
+}
