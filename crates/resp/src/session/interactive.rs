@@ -47,7 +47,7 @@ pub(super) struct Interactive {
     reads: u32,
     /// The state that it reads, if it is begun READONLY and reads are run on snapshots.
     at: Option<Epoch>,
-    /// Something could not be read: it cannot commit.
+    /// That state is not kept any more: it cannot commit.
     is_lost: bool,
 }
 
@@ -173,6 +173,9 @@ impl Interactive {
 const READ_ONLY: &str = "ERR write command in a transaction that was begun READONLY";
 const NOT_ALLOWED: &str = "ERR commands over the whole key space, scripts and functions cannot run between TXN.BEGIN \
                            and TXN.COMMIT";
+/// What a transaction is told that was begun READONLY and stayed open for too long.
+pub(super) const STATE_GONE: &str = "TXNABORT the state that this transaction reads is not kept any more: it has been \
+                                     open for too long; begin it again";
 const TOO_LARGE: &str = "ERR the interactive transaction is too large: commit or abort it";
 
 /// Which records of a call's plan are not in the overlay, and which it may write.
@@ -330,8 +333,8 @@ impl Session {
         }
     }
 
-    /// They could not be.
-    pub(super) fn not_fetched(&mut self) {
+    /// The state that the transaction reads is not kept any more.
+    pub(super) fn lose_state(&mut self) {
         if let Mode::Interactive(open) = &mut self.mode {
             open.is_lost = true;
         }
@@ -341,9 +344,7 @@ impl Session {
     fn txn_commit(&mut self, cx: &mut Context<'_>) {
         let Mode::Interactive(open) = std::mem::take(&mut self.mode) else { return };
         if open.is_lost {
-            return self.answer(cx, |w| {
-                w.error("TXNABORT something that it asked for could not be read: begin it again")
-            });
+            return self.answer(cx, |w| w.error(STATE_GONE));
         }
         if open.at.is_some() {
             // All that it saw is one state.

@@ -449,10 +449,7 @@ impl Answer for Finished<'_> {
                 "UNKNOWN the node that would have said how this request ended is gone: it took effect or it did not; \
                  look before you repeat it",
             ),
-            OutcomeStatus::TooOld => Writer(buffer).error(
-                "TXNABORT the state that this transaction reads is not kept any more: it has been open for too long; \
-                 begin it again",
-            ),
+            OutcomeStatus::TooOld => Writer(buffer).error(interactive::STATE_GONE),
         }
         buffer
     }
