@@ -26,6 +26,8 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// What "durable" means.
     pub durability: Durability,
+    /// If there is no log, the new one begins after this epoch: a checkpoint has what came before.
+    pub begins_after: Epoch,
     /// The caller remembers that this log was opened before, so that one without any segment is not a new log
     /// but a lost one.
     pub expect_existing: bool,
@@ -43,6 +45,7 @@ impl LogConfig {
             identity: identity.into(),
             segment_bytes: 64 << 20,
             durability: Durability::Fsync,
+            begins_after: Epoch(0),
             expect_existing: false,
             bugs: Bugs::NONE,
         }

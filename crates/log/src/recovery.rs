@@ -99,8 +99,13 @@ impl LogWriter {
             removed: walk.leftover.clone(),
         };
         recovered.removed.sort();
+        let mut last_epoch = walk.last_epoch;
         let current = match walk.segments.last() {
-            None => Current::empty(create(directory, &config)?),
+            None => {
+                last_epoch = config.begins_after;
+                (recovered.starts_after, recovered.last_epoch) = (last_epoch, last_epoch);
+                Current::empty(create(directory, &config)?)
+            }
             Some(header) => {
                 make_durable(directory, header, &walk)?;
                 Current {
@@ -114,7 +119,7 @@ impl LogWriter {
         let is_marked = walk.last_kind == Some(Kind::Mark) && walk.synced + HEAD == walk.position;
         let mut older: VecDeque<Epoch> = walk.segments.iter().map(|header| header.first_epoch).collect();
         older.pop_back();
-        let mut writer = LogWriter::new(config, current, older, walk.chain, walk.last_epoch, is_marked);
+        let mut writer = LogWriter::new(config, current, older, walk.chain, last_epoch, is_marked);
         if walk.last_kind.is_some() && !is_marked {
             // From here on damage to anything that was shown is damage, not a torn tail.
             writer.force_mark();
@@ -131,7 +136,7 @@ impl LogWriter {
 
 fn create(directory: &mut dyn Directory, config: &LogConfig) -> Result<SegmentHeader, DiskError> {
     let header = SegmentHeader {
-        first_epoch: Epoch(1),
+        first_epoch: config.begins_after.next(),
         len: config.segment_len(0),
         chain: 0,
         synced_before: true,

@@ -463,8 +463,12 @@ impl Assembly {
                     index.note_batch(entry.epoch, place, entry.payload.len());
                     again(&entry.payload)
                 })?;
-            let log_settings =
-                LogSettings { dispatch_early: settings.keep == Keep::Late, bugs: settings.bugs };
+            index.lacks(found.starts_after);
+            let log_settings = LogSettings {
+                dispatch_early: settings.keep == Keep::Late,
+                bugs: settings.bugs,
+                ..LogSettings::default()
+            };
             let has_twins = replication == Replication::Async;
             let sinks = if has_twins { settings.group_sinks() } else { executors };
             let alone = InputLog::new(log_settings, Some(writer), sequencer, sinks);

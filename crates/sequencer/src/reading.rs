@@ -68,10 +68,16 @@ impl Index {
         self.largest
     }
 
-    /// What stands before a place is not there any more.
-    pub(crate) fn trim(&mut self, begins: Place) {
-        let gone = self.places.partition_point(|(_, place, _)| *place < begins);
+    /// What stands before a place is not there any more. All entries from a number on are behind it, and those before have
+    /// nothing to do with epochs beyond this one.
+    pub(crate) fn trim(&mut self, begins: Place, (kept, before): (Epoch, Epoch)) {
+        let gone = self.places.partition_point(|(number, place, _)| *place < begins && *number < kept);
         self.places.drain(..gone);
+        let late = self.places.iter_mut().take_while(|(_, place, _)| *place < begins);
+        late.for_each(|(_, place, _)| *place = begins);
+        if gone > 0 && self.places.first().is_none_or(|(number, ..)| *number > kept) {
+            self.places.insert(0, (kept, begins, before));
+        }
     }
 
     /// Up to which epoch something may not be there any more.
@@ -79,10 +85,12 @@ impl Index {
         self.places.first().map_or(self.largest, |(.., before)| *before)
     }
 
-    /// All entries before the one with this number have to do with epochs up to this one at most.
-    pub(crate) fn covered_by(&self, epoch: Epoch) -> Option<Epoch> {
-        let known = self.places.partition_point(|(.., before)| *before <= epoch).checked_sub(1)?;
-        Some(self.places[known].0)
+    /// The last place before which nothing has to do with epochs beyond one, and no entry has this number or a larger one:
+    /// the number of the first entry there, and the largest epoch before.
+    pub(crate) fn covered_by(&self, epoch: Epoch, number: Epoch) -> Option<(Epoch, Epoch)> {
+        let is_covered = |(first, _, before): &(Epoch, Place, Epoch)| *before <= epoch && *first <= number;
+        let (first, _, before) = self.places.get(self.places.partition_point(is_covered).checked_sub(1)?)?;
+        Some((*first, *before))
     }
 
     /// About how many bytes there are from the entry with this number on.
@@ -254,5 +262,68 @@ impl<K: Ord + Copy> Readers<K> {
     /// Nobody does.
     pub fn clear(&mut self) {
         self.readers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
+    use ordain_role::Bytes;
+
+    use super::*;
+
+    /// A log of 20 entries of 300 bytes in segments of 1,024, an index of it, and where each begins.
+    fn written() -> (LogWriter, MemoryDirectory, Index) {
+        let mut disk = MemoryDirectory::new();
+        let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"index") };
+        let (mut writer, _) = LogWriter::open(&mut disk, config, |_| Ok(())).unwrap();
+        let mut index = Index::new(64 * 500);
+        for number in 1..=20 {
+            // Every entry has to do with twice the epoch, and every second has a place.
+            index.note_entry(Epoch(number), writer.place(), 300, Epoch(2 * number));
+            writer.append(Epoch(number), 0, vec![Bytes::Owned(vec![7; 300])]).unwrap();
+            while let Some(request) = writer.next_request() {
+                let done = carry_out(&mut disk, &request);
+                writer.done(&done);
+            }
+        }
+        (writer, disk, index)
+    }
+
+    #[test]
+    fn an_index_finds_what_is_there_and_nothing_that_is_not() {
+        let (mut writer, _disk, mut index) = written();
+        assert_eq!(index.find(Epoch(1), Epoch(0)).unwrap().0, Epoch(1));
+        assert_eq!(index.find(Epoch(8), Epoch(0)).unwrap().0, Epoch(7));
+        assert_eq!(index.find(Epoch(1), Epoch(16)).unwrap().0, Epoch(9), "nothing up to epoch 16 is of use");
+        assert_eq!(index.begins_after(), Epoch(0));
+        assert_eq!(index.covered_by(Epoch(21), Epoch(100)), Some((Epoch(11), Epoch(20))));
+        assert_eq!(index.covered_by(Epoch(21), Epoch(6)), Some((Epoch(5), Epoch(8))));
+        assert!(index.bytes_from(Epoch(11)) < index.bytes_from(Epoch(3)));
+
+        writer.truncate_before(Epoch(12));
+        index.trim(writer.begins(), (Epoch(12), Epoch(22)));
+        assert_eq!(index.begins_after(), Epoch(22));
+        assert_eq!(index.find(Epoch(1), Epoch(21)), None, "something of epoch 22 was before");
+        assert_eq!(index.find(Epoch(11), Epoch(0)), None);
+        let (first, place) = index.find(Epoch(12), Epoch(0)).unwrap();
+        assert!((first, place) == (Epoch(12), writer.begins()));
+        assert_eq!(index.find(Epoch(1), Epoch(22)).unwrap().0, Epoch(12));
+        // Once more, to where nothing is noted yet.
+        writer.truncate_before(Epoch(100));
+        index.trim(writer.begins(), (Epoch(21), Epoch(40)));
+        assert_eq!((index.begins_after(), index.find(Epoch(20), Epoch(39))), (Epoch(40), None));
+        assert_eq!(index.find(Epoch(21), Epoch(0)).unwrap().0, Epoch(21));
+    }
+
+    #[test]
+    fn a_log_that_begins_later_lacks_what_came_before() {
+        let (_, _, mut index) = written();
+        index.lacks(Epoch(9));
+        assert_eq!(index.begins_after(), Epoch(9));
+        // Entries before the first that is here have smaller numbers.
+        let missing = Epoch(0);
+        assert_eq!((index.find(missing, Epoch(8)), index.covered_by(Epoch(8), Epoch(100))), (None, None));
+        assert_eq!(index.find(missing, Epoch(9)).unwrap().0, Epoch(5));
     }
 }

@@ -195,8 +195,14 @@ fn old_segments_are_removed_whole() {
         settle(&mut disk, &mut writer);
     }
     let segments = writer.stats().segments;
+    let (begins, end) = (writer.begins(), writer.place());
+    assert!(!writer.can_trim_to(begins) && writer.can_trim_to(end));
     writer.truncate_before(Epoch(30));
+    // What is to go must not be read any more, from now on.
+    let trimmed = writer.begins();
+    assert!(begins < trimmed && trimmed < end && !writer.can_trim_to(trimmed));
     settle(&mut disk, &mut writer);
+    assert_eq!(writer.begins(), trimmed);
     assert!(writer.stats().segments < segments);
     let (_, recovered, found) = open(&mut disk, config()).unwrap();
     let first = found[0].0;
@@ -212,6 +218,23 @@ fn old_segments_are_removed_whole() {
     assert_eq!((recovered.last_epoch, found.last().map(|entry| entry.0)), (Epoch(60), Some(60)));
     writer.append(Epoch(61), 0, vec![Bytes::Owned(b"goes on".to_vec())]).unwrap();
     assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(61))));
+}
+
+/// A log of a node that has a checkpoint and nothing else begins after that, and says so from then on.
+#[test]
+fn a_new_log_may_begin_later() {
+    let mut disk = MemoryDirectory::new();
+    let config = || LogConfig { begins_after: Epoch(50), ..config() };
+    for round in 0..3 {
+        let (mut writer, recovered, found) = open(&mut disk, config()).unwrap();
+        assert_eq!((recovered.starts_after, recovered.last_epoch), (Epoch(50), Epoch(50 + round)));
+        assert_eq!((found.len() as u64, writer.appended()), (round, Epoch(50 + round)));
+        assert!(matches!(writer.append(Epoch(50 + round), 0, Vec::new()), Err(AppendError::Order { .. })));
+        append(&mut writer, 51 + round, b"more");
+        settle(&mut disk, &mut writer);
+        disk.crash(|| 0);
+    }
+    assert_eq!(verify(&disk, None).unwrap().starts_after, Epoch(50));
 }
 
 /// An entry for which there is no space is given up, and smaller ones go on in the space there is.

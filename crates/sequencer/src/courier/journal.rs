@@ -225,12 +225,12 @@ impl Journal {
     /// Lets go what has nothing to do with epochs beyond this one, but not what a twin is being given that is not more than
     /// so many bytes behind. Says who is told that it is too late, and what.
     pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, Post<X>)> {
-        let Some(covered) = self.index.covered_by(through.min(self.durable)) else { return Vec::new() };
         let is_near = |next: &Epoch| self.index.bytes_from(*next) <= most;
-        let spared = self.readers.least().filter(is_near).unwrap_or(covered);
-        self.writer.truncate_before(covered.min(spared));
+        let spared = self.readers.least().filter(is_near).unwrap_or(self.next);
+        let Some(kept) = self.index.covered_by(through.min(self.durable), spared) else { return Vec::new() };
+        self.writer.truncate_before(kept.0);
         let begins = self.writer.begins();
-        self.index.trim(begins);
+        self.index.trim(begins, kept);
         self.readers.trim(begins);
         let through = self.index.begins_after();
         self.readers.late().into_iter().map(|twin| (twin, Post::Trimmed(through))).collect()

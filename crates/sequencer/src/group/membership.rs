@@ -77,16 +77,19 @@ impl<X> GroupLog<X> {
         }
     }
 
+    /// Whether nothing has been heard of another member for long, if this one leads.
+    pub(super) fn is_silent(&self, id: u64, now: Now) -> bool {
+        let heard = self.heard.get(&id).copied().unwrap_or(self.leads_since);
+        now.elapsed.since(heard) >= SILENCE
+    }
+
     /// Takes the next step to let a newcomer in, if this member leads.
     pub(super) fn let_in(&mut self, now: Now, newcomer: Member) {
         let is_twin = self.settings.twins.contains(&newcomer.node);
         if !self.may_propose() || !is_twin || self.raft.raft.has_pending_conf() {
             return;
         }
-        let is_dead = |id: u64| {
-            let heard = self.heard.get(&id).copied().unwrap_or(self.leads_since);
-            now.elapsed.since(heard) >= SILENCE
-        };
+        let is_dead = |id| self.is_silent(id, now);
         let progress = self.raft.raft.prs().get(newcomer.id()).map_or(0, |progress| progress.matched);
         let has_log = progress + NEARLY >= self.raft.raft.raft_log.last_index();
         let Some((kind, id)) = next_step(&self.raft.store().members, newcomer, has_log, is_dead) else {

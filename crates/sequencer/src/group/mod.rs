@@ -645,14 +645,14 @@ impl<X> GroupLog<X> {
 
     /// Everything else is done: the journal is written, what memory need not hold is dropped, what is wanted from
     /// disk is asked for.
-    fn housekeeping(&mut self, out: &mut Outbox<Message<X>>) {
+    fn housekeeping(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         // What is dispatched is durable here.
         let (dispatched, bytes) = (self.dispatched.0, self.settings.tail_bytes);
         self.raft.mut_store().shrink(dispatched, bytes, self.journal.is_on_disk());
         if self.is_stopping && self.waiting.is_empty() {
             self.journal.write_commit(&self.raft.store().hard);
         }
-        let spared = self.spared();
+        let spared = self.spared(now);
         self.journal.trim(self.raft.store(), spared.min(dispatched), out);
         self.counts.fetches += u64::from(self.journal.fetch(self.raft.store(), out));
         self.journal.ask_disk(out);
@@ -664,14 +664,14 @@ impl<X> GroupLog<X> {
 
     /// The last entry that may go as far as twins are concerned that can be reached and are catching up. Only a leader
     /// knows how far they are.
-    fn spared(&self) -> u64 {
+    fn spared(&self, now: Now) -> u64 {
         let (raft, store) = (&self.raft.raft, self.raft.store());
         if raft.state != StateRole::Leader {
             return u64::MAX;
         }
         let others = raft.prs().iter().filter(|(id, _)| **id != self.member.id());
         let reached =
-            others.filter(|(_, progress)| progress.recent_active).map(|(_, progress)| progress.matched);
+            others.filter(|(id, _)| !self.is_silent(**id, now)).map(|(_, progress)| progress.matched);
         let most = self.settings.kept_max;
         let is_near = |at: &u64| *at >= store.base().index && store.bytes_after(*at) <= most;
         reached.filter(is_near).min().unwrap_or(u64::MAX)
@@ -784,7 +784,7 @@ impl<X: Send> Role for GroupLog<X> {
         self.found(out);
         self.advance(out);
         self.announce(now, out);
-        self.housekeeping(out);
+        self.housekeeping(now, out);
         let requests = out.disk.split_off(asked).into_iter();
         out.disk.extend(requests.map(|request| in_space(request, self.prefix)));
     }

@@ -32,6 +32,8 @@ use tail::Content;
 pub struct LogSettings {
     /// Batches are dispatched without waiting for the disk: acknowledged writes may be lost.
     pub dispatch_early: bool,
+    /// Up to this epoch a checkpoint has everything already.
+    pub executed: Epoch,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -107,7 +109,7 @@ impl<X> InputLog<X> {
             refused: Vec::new(),
             named,
             dispatched: 0,
-            dispatched_through: named,
+            dispatched_through: named.max(settings.executed),
             marked: Epoch(0),
             covered: Epoch(0),
             is_stopping: false,
@@ -237,7 +239,7 @@ impl<X> InputLog<X> {
         let through = self.covered.min(spared).min(self.dispatched_through).min(writer.durable());
         writer.truncate_before(through.next());
         if let Some(shipping) = &mut self.shipping {
-            shipping.trim(writer.begins(), out);
+            shipping.trim(writer.begins(), through, out);
         }
     }
 

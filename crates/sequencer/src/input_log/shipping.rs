@@ -468,9 +468,9 @@ impl Shipping {
         self.readers.least().filter(is_near).map_or(Epoch(u64::MAX), |next| Epoch(next.0 - 1))
     }
 
-    /// What stands before a place is not there any more.
-    pub fn trim<X>(&mut self, begins: Place, out: &mut Outbox<Message<X>>) {
-        self.index.trim(begins);
+    /// What stands before a place is not there any more; all batches after an epoch are behind it.
+    pub fn trim<X>(&mut self, begins: Place, after: Epoch, out: &mut Outbox<Message<X>>) {
+        self.index.trim(begins, (after.next(), after));
         self.readers.trim(begins);
         let through = self.index.begins_after();
         self.readers.late().into_iter().for_each(|who| self.refuse(who, through, out));

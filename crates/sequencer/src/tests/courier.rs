@@ -2,7 +2,7 @@
 
 use ordain_log::Space;
 use ordain_model::{KeyHash, Layout};
-use ordain_role::{DiskRequest, PeerChange, PeerState, Topology, Wire};
+use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
 use crate::{Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
@@ -46,6 +46,8 @@ struct Desk {
     disk: Vec<DiskRequest>,
     sequencer: Vec<Sequencing>,
     shard: Vec<Message<Note>>,
+    /// What the checkpointer is told: up to where it is behind.
+    behind: Vec<u64>,
 }
 
 impl Desk {
@@ -68,13 +70,15 @@ impl Desk {
             disk: Vec::new(),
             sequencer: Vec::new(),
             shard: Vec::new(),
+            behind: Vec::new(),
         };
         let mut out = Out::default();
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
             let courier = &mut desk.courier;
-            let mut index = Index::new(64 << 20);
-            let opened = LogWriter::open_placed(&mut space, LogConfig::new(*b"desk"), |place, entry| {
+            let mut index = Index::new(1024);
+            let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"desk") };
+            let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
                 let entrances = Courier::entrances(&registry(), &entry.payload).expect("an entry");
                 index.note(entry.epoch, place, entry.payload.len(), &entrances);
                 entrances.into_iter().for_each(|entrance| courier.rehearse(entrance, &mut out));
@@ -97,6 +101,9 @@ impl Desk {
             match message {
                 Message::Post(post) => away.push((to.node.0, post)),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
+                Message::Sequencing(Sequencing::Behind { epoch, log: None }) if to == CHECKPOINTER => {
+                    self.behind.push(epoch.0);
+                }
                 message => {
                     assert_eq!(to, SHARD);
                     self.shard.push(message);
@@ -456,6 +463,142 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
         again.execute();
         assert_eq!(again.courier.progress(), Epoch(30));
     }
+}
+
+/// A node that has taken slices and letters of so many epochs.
+fn desk_after(epochs: u64) -> Desk {
+    let mut desk = Desk::new(Some(MemoryDirectory::new()));
+    for epoch in 1..=epochs {
+        desk.hear(1, slot(1, epoch - 1, epoch));
+        desk.hear(2, empty_slot(2, epoch));
+        desk.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
+        desk.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
+        desk.execute();
+        desk.time_passes();
+        desk.disk_is_done();
+    }
+    desk
+}
+
+/// The epochs of the letters that a directory's journal still has.
+fn letters_in(directory: &MemoryDirectory) -> Vec<u64> {
+    let mut directory = directory.clone();
+    let mut letters = Vec::new();
+    let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"desk") };
+    LogWriter::open(&mut Space::new(&mut directory, PREFIX), config, |entry| {
+        let entrances: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entry.payload).unwrap();
+        letters.extend(entrances.iter().filter_map(|entrance| match entrance {
+            Entrance::Post(_, Post::Letter { letter, .. }) => Some(letter.0),
+            _ => None,
+        }));
+        Ok(())
+    })
+    .unwrap();
+    letters
+}
+
+/// What a checkpoint covers goes, by whole segments, whenever the machine stops; everything of later epochs stays.
+#[test]
+fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
+    let whole = desk_after(40);
+    for stops in 0..40 {
+        let mut desk = desk_after(40);
+        let mut left = stops;
+        desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(30)));
+        'stopped: while !desk.disk.is_empty() {
+            for request in std::mem::take(&mut desk.disk) {
+                for op in &request.ops {
+                    if left == 0 {
+                        break 'stopped;
+                    }
+                    left -= 1;
+                    desk.directory.apply(op).unwrap();
+                }
+                desk.event(Event::Disk(DiskDone { token: request.token, result: Ok(()) }));
+            }
+        }
+        let was_whole = desk.directory.list().unwrap().len() == whole.directory.list().unwrap().len();
+        let mut random = Random(stops);
+        desk.directory.crash(|| random.next());
+        let letters = letters_in(&desk.directory);
+        let first = letters[0];
+        assert!((1..=31).contains(&first) && (first == 1 || !was_whole), "{first}");
+        assert_eq!(letters, (first..=40).collect::<Vec<u64>>());
+        assert!(left == 0 || first > 20, "it has trimmed little: {first}");
+    }
+    // Not beyond what is on disk here.
+    let mut desk = desk_after(40);
+    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(1000)));
+    desk.disk_is_done();
+    desk.hear(1, slot(1, 40, 41));
+    desk.hear(1, Post::Letter { to: 0, letter: Note(41, 7) });
+    desk.time_passes();
+    desk.disk_is_done();
+    assert_eq!(letters_in(&desk.directory).last(), Some(&41));
+}
+
+#[test]
+fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
+    let mut old = desk_after(40);
+    old.tell(CHECKPOINTER, Sequencing::Trim(Epoch(30)));
+    old.disk_is_done();
+    let first = letters_in(&old.directory)[0];
+    let fetch = |after: u64| Post::Fetch { from: Epoch(1), after: Epoch(after) };
+    let refused = old.hear(3, fetch(5));
+    let [(3, Post::Trimmed(through))] = refused[..] else { panic!("{refused:?}") };
+    assert!((first - 1..=30).contains(&through.0), "{through} of {first}");
+    // Who has a checkpoint of that epoch is served.
+    let mut served = old.hear(3, fetch(through.0));
+    served.extend(old.disk_is_done());
+    let [(3, Post::Fetched { entrances, .. })] = &served[..] else { panic!("{served:?}") };
+    assert!(!entrances.is_empty());
+
+    let mut new = Desk::new(Some(MemoryDirectory::new()));
+    let asked = new.hear(1, Post::Forgotten(Epoch(25)));
+    assert_eq!(shown(&asked), ["3: Fetch { from: Epoch(1), after: Epoch(0) }"]);
+    assert_eq!(new.hear(3, Post::Trimmed(through)).len(), 0);
+    assert_eq!(new.behind, [through.0], "there is no other twin");
+    let gauge = |desk: &Desk| {
+        let mut found = f64::NAN;
+        desk.courier.gauges(&mut |name, value| {
+            found = if name == "ordain_courier_behind_epoch" { value } else { found };
+        });
+        found
+    };
+    assert_eq!(gauge(&new), through.0 as f64);
+    // It asks again now and then, and says so again; an answer that nobody waits for says nothing.
+    new.hear(3, Post::Trimmed(Epoch(99)));
+    assert_eq!(new.behind.len(), 1);
+    assert_eq!(new.event(Event::Timer(TimerId(3))).len(), 1);
+    new.hear(3, Post::Trimmed(through));
+    assert_eq!(new.behind.len(), 2);
+}
+
+/// A twin that is being given the journal is given all of it, if it is not far behind.
+#[test]
+fn what_a_twin_is_being_given_is_not_trimmed() {
+    let mut desk = desk_after(40);
+    let mut wanted = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
+    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(40)));
+    let (mut epochs, mut last) = (Vec::new(), None);
+    for _ in 0..1000 {
+        wanted.extend(desk.disk_is_done());
+        let Some((3, Post::Fetched { next, covers, entrances, .. })) = wanted.pop() else { break };
+        let read: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entrances).unwrap();
+        epochs.extend(read.iter().map(Entrance::opens).filter(|epoch| *epoch > Epoch(0)));
+        last = covers;
+        if covers.is_some() {
+            break;
+        }
+        wanted = desk.hear(3, Post::Fetch { from: next, after: Epoch(0) });
+    }
+    assert_eq!(last, Some(Epoch(40)));
+    assert_eq!(epochs.iter().max(), Some(&Epoch(40)));
+    assert_eq!(epochs.iter().min(), Some(&Epoch(1)));
+    // Then it goes.
+    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(40)));
+    desk.disk_is_done();
+    assert!(letters_in(&desk.directory)[0] > 20);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_log::MemoryDirectory;
 use ordain_model::Epoch;
-use ordain_role::{Address, Bugs, Event, NodeId};
+use ordain_role::{Address, Bugs, Directory as _, DiskDone, Event, NodeId};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::super::membership::Member;
@@ -301,6 +301,148 @@ fn a_group_without_disks_agrees_and_keeps_a_bounded_tail() {
     work(&mut world, 100, 1000);
     assert!(world.is_settled() && world.agreed.len() == 100);
     assert!(world.gauge(0, "ordain_group_bytes_in_memory") < 5000.0);
+}
+
+/// All members take a checkpoint and let go what it has.
+fn trim_all(world: &mut World) {
+    for node in 0..world.nodes.len() {
+        if world.nodes[node].log.is_some() {
+            world.checkpoint(node);
+            let epoch = world.nodes[node].checkpoint;
+            world.trim(node, epoch).unwrap();
+        }
+    }
+    world.run(200_000).unwrap();
+}
+
+fn first_of(world: &World, node: usize) -> f64 {
+    world.gauge(node, "ordain_group_first")
+}
+
+/// Wherever the machine stops while the log is trimmed, the log opens and has everything after the checkpoint.
+#[test]
+fn a_member_that_dies_while_its_log_is_trimmed_comes_back_with_the_rest() {
+    let mut trimmed = 0;
+    for stops in 0..60 {
+        let mut world = at_rest(3);
+        work(&mut world, 60, 300);
+        world.run(500_000).unwrap();
+        (0..3).for_each(|node| world.checkpoint(node));
+        work(&mut world, 5, 300);
+        let epoch = world.nodes[1].checkpoint;
+        world.trim(1, epoch).unwrap();
+        let mut left = stops;
+        'stopped: while let Some(request) = world.nodes[1].requests.pop_front() {
+            for op in &request.ops {
+                if left == 0 {
+                    break 'stopped;
+                }
+                left -= 1;
+                world.nodes[1].disk.apply(op).unwrap();
+            }
+            world.event(1, Event::Disk(DiskDone { token: request.token, result: Ok(()) })).unwrap();
+        }
+        world.stop(1, true);
+        world.start(1).unwrap();
+        assert!(world.nodes[1].seen >= 60);
+        trimmed += usize::from(first_of(&world, 1) > 1.0);
+        settle(&mut world);
+        work(&mut world, 3, 10);
+        assert_eq!((world.agreed.len(), world.nodes[1].seen), (68, 68));
+    }
+    assert!((10..60).contains(&trimmed), "{trimmed}");
+}
+
+#[test]
+fn a_member_that_is_too_far_behind_is_told_so_and_stays_there_until_it_gets_a_checkpoint() {
+    let mut world = at_rest(3);
+    work(&mut world, 20, 1000);
+    world.stop(2, true);
+    work(&mut world, 100, 1000);
+    trim_all(&mut world);
+    assert!(first_of(&world, 0) > 50.0, "{}", first_of(&world, 0));
+    world.start(2).unwrap();
+    world.run(3_000_000).unwrap();
+    let (seen, behind) = (world.nodes[2].seen, world.gauge(2, "ordain_log_behind_epoch"));
+    assert!(seen <= 20 && behind > 50.0, "{seen}, {behind}");
+    // The others go on meanwhile.
+    work(&mut world, 10, 1000);
+    assert_eq!((world.agreed.len(), world.gauge(0, "ordain_log_behind_epoch")), (130, 0.0));
+    assert!(world.copy_checkpoint(2).unwrap());
+    settle(&mut world);
+    assert_eq!((world.nodes[2].seen, world.gauge(2, "ordain_log_behind_epoch")), (130, 0.0));
+    // It is as good as any: with another one gone, they go on; and it comes back by itself.
+    world.stop(0, true);
+    world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+    work(&mut world, 1, 10);
+    world.stop(2, true);
+    world.start(2).unwrap();
+    world.start(0).unwrap();
+    settle(&mut world);
+    assert_eq!(world.nodes[2].seen, 131);
+}
+
+/// A member's log after a checkpoint begins where the leader's does, and who was a member by then is known.
+#[test]
+fn a_newcomer_joins_a_group_whose_log_is_trimmed() {
+    let mut world = at_rest(3);
+    work(&mut world, 100, 1000);
+    trim_all(&mut world);
+    for round in 1..4 {
+        let node = (leader(&world) + 1) % 3;
+        world.stop(node, true);
+        (world.nodes[node].disk, world.nodes[node].generation) = (MemoryDirectory::new(), round);
+        world.nodes[node].forget_checkpoint();
+        work(&mut world, 5, 1000);
+        world.start(node).unwrap();
+        world.run_until(10_000_000, |world| world.nodes[node].behind.is_some()).unwrap();
+        assert_eq!(world.nodes[node].seen, 0);
+        assert!(world.copy_checkpoint(node).unwrap());
+        let is_in = |world: &World| world.nodes[node].votes() && world.is_settled();
+        world.run_until(20_000_000, is_in).unwrap();
+        // The change of the membership is let go, and what has come of it stays.
+        work(&mut world, 100, 1000);
+        trim_all(&mut world);
+        for node in 0..3 {
+            world.stop(node, true);
+            world.start(node).unwrap();
+        }
+        settle(&mut world);
+        let votes = (0..3).map(|node| world.nodes[node].votes());
+        assert!(votes.eq([true; 3]) && world.gauge(0, "ordain_group_members") == 3.0);
+        assert_eq!(world.agreed.len(), 100 + 105 * round as usize);
+    }
+}
+
+#[test]
+fn a_leader_keeps_for_a_while_what_a_member_that_can_be_reached_has_not_got() {
+    for (kept_max, stays) in [(1 << 20, true), (10_000, false)] {
+        let mut world = at_rest(3);
+        world.stop(2, true);
+        world.kept_max = kept_max;
+        for node in 0..2 {
+            world.stop(node, true);
+            world.start(node).unwrap();
+        }
+        world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+        work(&mut world, 50, 1000);
+        // It is there, and its disk takes nothing more.
+        let leader = leader(&world);
+        world.delay = (20_000, 20_000);
+        world.start(2).unwrap();
+        let id = Member { node: NodeId(2), generation: 0 }.id();
+        let heard = |world: &World| world.nodes[leader].log.as_ref().unwrap().heard.contains_key(&id);
+        world.run_until(1_000_000, heard).unwrap();
+        world.nodes[2].disk.set_full_from(Some(0));
+        world.checkpoint(leader);
+        let epoch = world.nodes[leader].checkpoint;
+        world.trim(leader, epoch).unwrap();
+        world.run(500_000).unwrap();
+        assert_eq!(first_of(&world, leader) == 1.0, stays, "{kept_max}: {}", first_of(&world, leader));
+        world.nodes[2].disk.set_full_from(None);
+        world.run(3_000_000).unwrap();
+        assert_eq!(world.nodes[2].seen == 50, stays);
+    }
 }
 
 /// What another member has overwritten here may be agreed on all the same, if somebody else still has it and is elected

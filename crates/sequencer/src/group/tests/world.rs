@@ -45,7 +45,7 @@ pub struct Node {
     pub life: u32,
     pub generation: u32,
     timers: BTreeMap<TimerId, u64>,
-    requests: VecDeque<DiskRequest>,
+    pub requests: VecDeque<DiskRequest>,
     /// Its sequencer: whether it may propose, after which epoch, and what is open.
     pub leads: bool,
     pub leader: Option<NodeId>,

@@ -13,6 +13,8 @@ struct Tally {
     read_again: f64,
     lost: usize,
     rejected: usize,
+    trimmed: usize,
+    copied: usize,
 }
 
 fn run(seed: u64, tally: &mut Tally) -> Fault {
@@ -64,6 +66,14 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
                 world.tell_seats(node, in_touch)?;
             }
             37 => world.tell_seats(master, true)?,
+            39 => match world.random.below(3) {
+                0 => world.checkpoint(node),
+                1 => {
+                    (0..3).for_each(|node| world.checkpoint(node));
+                    world.trim()?;
+                }
+                _ => tally.copied += usize::from(world.copy_checkpoint(node)?),
+            },
             38 if world.random.below(3) == 0 => {
                 tally.successions += usize::from(succeed(&mut world, node)?);
             }
@@ -83,7 +93,11 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
     for _ in 0..4 {
         world.settle()?;
         world.wait()?;
+        for node in 0..3 {
+            tally.copied += usize::from(world.copy_checkpoint(node)?);
+        }
     }
+    tally.trimmed += usize::from(world.trimmed > 0);
     let master = world.master();
     if !world.nodes[master].leads {
         return Err("the master does not lead".to_owned());
@@ -102,7 +116,10 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
 
 /// Another becomes master, while messages arrive or do not.
 fn succeed(world: &mut World, candidate: usize) -> Result<bool, String> {
-    if world.nodes[candidate].log.is_none() || candidate == world.master() {
+    // Only who has all that is not in every log is ever in sync.
+    let has = world.nodes[candidate].sealed.last().copied().unwrap_or(0);
+    let is_in_sync = has.max(world.nodes[candidate].checkpoint) >= world.trimmed;
+    if world.nodes[candidate].log.is_none() || candidate == world.master() || !is_in_sync {
         return Ok(false);
     }
     // Whoever gathers must be able to hear from all that live: their disks have space.
@@ -132,6 +149,8 @@ fn every_log_seals_a_beginning_of_what_the_masters_seal_and_all_come_to_have_it(
         && tally.successions > 100
         && tally.read_again > 1000.0
         && tally.lost > 10
-        && tally.rejected > 100;
+        && tally.rejected > 100
+        && tally.trimmed > 100
+        && tally.copied > 30;
     assert!(is_worth_it, "{tally:?}");
 }

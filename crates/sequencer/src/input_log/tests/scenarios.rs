@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_model::{Epoch, PartitionId};
-use ordain_role::{Address, Event, NodeId, Outbox, PeerState, Role, TimerId};
+use ordain_role::{Address, Directory as _, DiskDone, Event, NodeId, Outbox, PeerState, Role, TimerId};
 
 use super::world::World;
 use crate::council::{Arrival, Expulsion};
@@ -490,6 +490,113 @@ fn twins_that_keep_nothing_ship_from_memory() {
     seal(&mut world, &[10, 0, 10]);
     assert_eq!(world.nodes[0].sealed, [1, 2, 3]);
     world.converged().unwrap();
+}
+
+/// What all have checkpoints of is let go; who needs it is told so, and gets one.
+#[test]
+fn a_twin_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint() {
+    let mut world = world(3);
+    seal(&mut world, &[300; 60]);
+    (0..3).for_each(|node| world.checkpoint(node));
+    seal(&mut world, &[300; 10]);
+    let segments = |world: &World| world.nodes[0].disk.list().unwrap().len();
+    let before = segments(&world);
+    world.trim().unwrap();
+    world.settle().unwrap();
+    assert!(segments(&world) + 3 < before, "{} of {before}", segments(&world));
+    world.crash(2);
+    world.wipe(2);
+    world.start(2).unwrap();
+    world.settle().unwrap();
+    let behind = world.nodes[2].behind.unwrap();
+    assert_eq!((world.nodes[2].entries, world.gauge(2, "ordain_log_behind_epoch")), (0, behind as f64));
+    assert!(behind <= world.trimmed && behind > world.trimmed - 30, "{behind} of {}", world.trimmed);
+    // It asks again, and nothing else comes of it; the others go on.
+    seal(&mut world, &[300; 5]);
+    world.wait().unwrap();
+    assert_eq!((world.nodes[2].entries, world.nodes[1].entries), (0, 75));
+    assert!(world.copy_checkpoint(2).unwrap());
+    world.settle().unwrap();
+    world.converged().unwrap();
+    assert_eq!(world.gauge(2, "ordain_log_behind_epoch"), 0.0);
+    // Its log says where it begins: whoever asks it for more is told.
+    world.fence(2).unwrap();
+    world.gather(2).unwrap();
+    world.seat(2).unwrap();
+    world.crash(1);
+    world.wipe(1);
+    world.start(1).unwrap();
+    world.settle().unwrap();
+    assert!(world.nodes[1].behind.is_some() && world.nodes[1].entries == 0);
+    world.checkpoint(2);
+    assert!(world.copy_checkpoint(1).unwrap());
+    world.settle().unwrap();
+    seal(&mut world, &[300; 3]);
+    world.converged().unwrap();
+}
+
+/// What a twin is read from the files it is read to the end, although a checkpoint covers it.
+#[test]
+fn what_a_twin_is_being_read_is_not_trimmed_if_it_is_not_far_behind() {
+    for (kept_bytes, stays) in [(1 << 20, true), (500, false)] {
+        let mut world = World::new(2, 1).unwrap();
+        world.kept_bytes = 500;
+        world.crash(0);
+        world.start(0).unwrap();
+        world.settle().unwrap();
+        world.crash(1);
+        seal(&mut world, &[300; 60]);
+        world.crash(0);
+        world.kept_bytes = kept_bytes;
+        world.start(0).unwrap();
+        world.settle().unwrap();
+        world.start(1).unwrap();
+        while world.nodes[1].entries < 5 {
+            assert!(world.step().unwrap());
+        }
+        world.checkpoint(0);
+        let epoch = Epoch(world.nodes[0].checkpoint);
+        world.tell(0, (0, 6), Sequencing::Trim(epoch)).unwrap();
+        world.settle().unwrap();
+        world.wait().unwrap();
+        assert_eq!(world.nodes[1].entries == 60, stays, "{}", world.nodes[1].entries);
+        assert_eq!(world.nodes[1].behind.is_none(), stays);
+    }
+}
+
+/// Wherever the machine stops, the log opens and has everything after what was to go.
+#[test]
+fn a_log_that_is_trimmed_when_the_machine_stops_has_the_rest() {
+    let mut first_epochs = std::collections::BTreeSet::new();
+    for stops in 0..40 {
+        let mut world = World::new(1, stops).unwrap();
+        seal(&mut world, &[300; 60]);
+        world.checkpoint(0);
+        let checkpoint = world.nodes[0].checkpoint;
+        seal(&mut world, &[300; 5]);
+        world.trim().unwrap();
+        let mut left = stops;
+        'stopped: while let Some(request) = world.nodes[0].requests.pop_front() {
+            for op in &request.ops {
+                if left == 0 {
+                    break 'stopped;
+                }
+                left -= 1;
+                world.nodes[0].disk.apply(op).unwrap();
+            }
+            world.event(0, Event::Disk(DiskDone { token: request.token, result: Ok(()) })).unwrap();
+        }
+        world.crash(0);
+        let found = ordain_log::verify(&world.nodes[0].disk, None).unwrap();
+        assert!(found.starts_after.0 <= checkpoint);
+        first_epochs.insert(found.starts_after);
+        world.start(0).unwrap();
+        assert_eq!(world.nodes[0].entries, 65);
+        world.settle().unwrap();
+        seal(&mut world, &[10]);
+        world.converged().unwrap();
+    }
+    assert!(first_epochs.len() > 3, "{first_epochs:?}");
 }
 
 #[test]

@@ -50,6 +50,10 @@ pub struct Node {
     /// What it has sealed in all its lives: the epochs of this one, and how many batches that were to be kept.
     pub sealed: Vec<u64>,
     pub entries: usize,
+    /// Its checkpoint has everything up to this epoch.
+    pub checkpoint: u64,
+    /// What its log has said is behind.
+    pub behind: Option<u64>,
     /// What its council was told last.
     pub kept: (Epoch, Vec<NodeId>),
     pub collected: Vec<Ship>,
@@ -70,12 +74,19 @@ pub struct World {
     pub kept_bytes: usize,
     pub piece: usize,
     pub in_memory: bool,
+    /// Up to where logs were told to let go, or begin after a checkpoint.
+    pub trimmed: u64,
     registry: Arc<Registry>,
     next_id: u64,
 }
 
 fn config() -> LogConfig {
     LogConfig { segment_bytes: 4096, ..LogConfig::new(*b"ship") }
+}
+
+/// The epoch of a batch stands in front.
+fn epoch_of(batch: &[u8]) -> u64 {
+    batch.first_chunk().map_or(0, |epoch| u64::from_le_bytes(*epoch))
 }
 
 impl World {
@@ -96,6 +107,7 @@ impl World {
             kept_bytes: 2000,
             piece: 500,
             in_memory: false,
+            trimmed: 0,
             registry: Arc::new(registry),
             next_id: 1,
         };
@@ -130,21 +142,36 @@ impl World {
             piece: self.piece,
         };
         let (mut index, mut replayed) = (Index::new(4096), Vec::new());
-        let opened = LogWriter::open_placed(&mut self.nodes[node].disk, config(), |place, entry| {
+        let checkpoint = self.nodes[node].checkpoint;
+        let config = LogConfig { begins_after: Epoch(checkpoint), ..config() };
+        let opened = LogWriter::open_placed(&mut self.nodes[node].disk, config, |place, entry| {
             index.note_batch(entry.epoch, place, entry.payload.len());
-            replayed.push(entry.payload);
+            if entry.epoch.0 > checkpoint {
+                replayed.push(entry.payload);
+            }
             Ok(())
         });
         let writer = match opened {
-            Ok((writer, _)) => Some(writer).filter(|_| !self.in_memory),
+            Ok((_, recovered)) if recovered.starts_after.0 > checkpoint => {
+                return Err(format!(
+                    "node {node} begins after {} with no checkpoint",
+                    recovered.starts_after
+                ));
+            }
+            Ok((writer, recovered)) => {
+                index.lacks(recovered.starts_after);
+                Some(writer).filter(|_| !self.in_memory)
+            }
             // A full disk.
             Err(LogError::Disk(_)) => return Ok(()),
             Err(error) => return Err(format!("node {node} does not open: {error}")),
         };
-        let log = InputLog::new(LogSettings::default(), writer, here(SEQUENCER), vec![here(SINK)]);
+        let log_settings = LogSettings { executed: Epoch(checkpoint), ..LogSettings::default() };
+        let log = InputLog::new(log_settings, writer, here(SEQUENCER), vec![here(SINK)]);
         let state = &mut self.nodes[node];
         state.log = Some(log.with_twins(settings, self.registry.clone(), index));
-        (state.entries, state.epoch) = (0, 0);
+        let covered = self.truth.iter().filter(|bytes| epoch_of(bytes) <= checkpoint).count();
+        (state.entries, state.epoch, state.behind) = (covered, checkpoint, None);
         state.sealed.clear();
         for entry in replayed {
             let batch = Batch::decode(&self.registry, &entry).map_err(|error| error.to_string())?;
@@ -177,6 +204,36 @@ impl World {
     /// A node comes back without anything.
     pub fn wipe(&mut self, node: usize) {
         self.nodes[node].disk = MemoryDirectory::new();
+        self.nodes[node].checkpoint = 0;
+        self.nodes[node].sealed.clear();
+    }
+
+    /// A node takes a checkpoint of all that it has sealed.
+    pub fn checkpoint(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        state.checkpoint = state.checkpoint.max(state.sealed.last().copied().unwrap_or(0));
+    }
+
+    /// All logs that live let go what all nodes have checkpoints of.
+    pub fn trim(&mut self) -> Fault {
+        let least = self.nodes.iter().map(|node| node.checkpoint).min().unwrap_or(0);
+        self.trimmed = self.trimmed.max(least);
+        let trim = Sequencing::Trim(Epoch(least));
+        self.live().into_iter().try_for_each(|node| self.tell(node, (node, CHECKPOINTER), trim.clone()))
+    }
+
+    /// A node that is behind starts over with the checkpoint of its master and nothing else. Whether it did.
+    pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
+        let (source, Some(behind)) = (self.master(), self.nodes[node].behind) else { return Ok(false) };
+        if self.nodes[source].checkpoint < behind || source == node || self.nodes[node].log.is_none() {
+            return Ok(false);
+        }
+        self.crash(node);
+        self.wipe(node);
+        self.nodes[node].checkpoint = self.nodes[source].checkpoint;
+        self.trimmed = self.trimmed.max(self.nodes[source].checkpoint);
+        self.start(node)?;
+        Ok(true)
     }
 
     /// A new stream begins between two nodes: what was on its way is lost.
@@ -332,6 +389,9 @@ impl World {
                 (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => self.sealed(node, &batch)?,
                 (COUNCIL, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
                     self.nodes[node].kept = (through, in_sync);
+                }
+                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind { epoch, log: None })) => {
+                    self.nodes[node].behind = Some(epoch.0);
                 }
                 (COUNCIL, Message::Ship(collected)) => self.nodes[there].collected.push(collected),
                 (LOG, message @ Message::Ship(_)) if there != node => {
@@ -489,10 +549,12 @@ impl World {
         }
         let term = self.seats.seats[0].latest();
         // What only the dead have sealed is lost; what is in the logs of the living is not, sealed or not.
-        let (own, _) = self.collect(candidate, candidate, Epoch(0))?;
+        let before = self.nodes[candidate].checkpoint;
+        let (own, _) = self.collect(candidate, candidate, Epoch(before))?;
         let own = own.into_iter().filter(|held| held.logged > 0).filter_map(|held| held.content);
-        let whole: Vec<Vec<u8>> =
-            own.chain(decided.values().cloned()).map(|content| content.to_vec()).collect();
+        let covered = self.truth.iter().filter(|bytes| epoch_of(bytes) <= before).cloned();
+        let rest = own.chain(decided.values().cloned()).map(|content| content.to_vec());
+        let whole: Vec<Vec<u8>> = covered.chain(rest).collect();
         let sealed = self.live().into_iter().map(|node| self.nodes[node].entries).max().unwrap_or(0);
         if whole.get(..sealed) != self.truth.get(..sealed) {
             return Err(format!("of {sealed} entries that the living have sealed, not all are decided"));
