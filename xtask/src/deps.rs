@@ -46,13 +46,13 @@ const LAYERS: &[Row] = &[
     row("gateway",   &["model"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.
     row("sequencer", &["model", "role", "log", "checkpoint"], &[]),
-    row("engines",   &["model", "role", "store", "sequencer"], &["commands", "workload", "sim", "gateway", "log"]),
+    row("engines",   &["model", "role", "store", "sequencer", "checkpoint"], &["commands", "workload", "sim", "gateway", "log"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &[]),
     row("runtime",   &["model", "role", "link", "gateway"], &[]),
     row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "link", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
+    row("node",      &["model", "role", "link", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload"], &[]),
     row("lab",       &["model", "role", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),

@@ -195,6 +195,11 @@ impl Batch {
         out
     }
 
+    /// The epoch of the batch that a log entry holds; `None` if it holds none.
+    pub fn epoch_of(entry: &[u8]) -> Option<Epoch> {
+        Reader(entry).u64().map(Epoch)
+    }
+
     /// Rebuilds a batch from a log entry: the head, then the chunks' bytes.
     ///
     /// # Errors

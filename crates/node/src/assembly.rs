@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::vec;
 
+use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
-use ordain_model::{Batch, ChunkNo, Digest, Epoch, GatewayId, Layout, Micros, PartitionId, Reads, Registry};
+use ordain_model::key::session_slot;
+use ordain_model::{
+    Batch, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+};
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
-    Arrival, Council, CouncilSettings, Courier, CourierSettings, Decree, Entrance, GroupError, GroupLog,
-    GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Readers, Sequencer, ShippingSettings,
-    council_registry,
+    Arrival, CheckpointSettings, Checkpointer, Council, CouncilSettings, Courier, CourierSettings, Decree,
+    Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Readers,
+    Sequencer, ShippingSettings, council_registry,
 };
 use ordain_store::MemoryStore;
 
@@ -32,6 +36,8 @@ pub mod places {
     pub const COUNCIL: u16 = 4;
     /// The council's own log, on its members.
     pub const COUNCIL_LOG: u16 = 5;
+    /// The checkpointer, on nodes that keep anything.
+    pub const CHECKPOINTER: u16 = 6;
     /// The first shard.
     pub const SHARDS: u16 = 16;
     /// The first gateway.
@@ -47,6 +53,9 @@ pub const INBOX: &str = "inbox-";
 
 /// What the names of the files begin with in which the council's log is.
 pub const COUNCIL: &str = "council-";
+
+/// What the names of a checkpoint's files begin with.
+const CHECKPOINT: &str = "checkpoint-";
 
 /// What the names of the files begin with in which the partition's log is.
 const LOG: &str = "log-";
@@ -102,6 +111,10 @@ pub struct NodeSettings {
     pub window: usize,
     /// How what only reads is run.
     pub reads: Reads,
+    /// About how many bytes of a checkpoint a shard gives away at once.
+    pub checkpoint_piece: usize,
+    /// How many complete checkpoints are kept.
+    pub checkpoints_kept: usize,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -126,6 +139,8 @@ impl Default for NodeSettings {
             piece: 1 << 20,
             window: 2000,
             reads: Reads::Ordered,
+            checkpoint_piece: 64 << 10,
+            checkpoints_kept: 2,
             bugs: Bugs::NONE,
         }
     }
@@ -178,6 +193,9 @@ impl NodeSettings {
         }
         if self.is_council_member() {
             hears.push(places::COUNCIL_LOG);
+        }
+        if self.keep != Keep::Nothing && self.topology.nodes() > 1 {
+            hears.push(places::CHECKPOINTER);
         }
         hears
     }
@@ -313,6 +331,20 @@ impl NodeSettings {
         self.has_peers().then(|| Courier::new(settings, registry.clone()))
     }
 
+    fn new_checkpointer(&self, found: &[Found], refused: &[Refused]) -> Checkpointer<ShardMessage> {
+        let settings = CheckpointSettings {
+            topology: self.topology.clone(),
+            me: self.at(places::CHECKPOINTER),
+            sequencer: self.at(places::SEQUENCER),
+            courier: self.has_peers().then_some(self.at(places::COURIER)),
+            shards: self.own_shards(),
+            identity: self.identity.clone(),
+            keep: self.checkpoints_kept,
+        };
+        let refused: Vec<Epoch> = refused.iter().map(|refused| refused.epoch).collect();
+        Checkpointer::new(settings, found, &refused)
+    }
+
     fn new_shards(&self, registry: &Arc<Registry>) -> Vec<calvin::Shard<MemoryStore>> {
         let gateways: BTreeMap<GatewayId, Address> = (0..self.gateways as u16)
             .map(|i| (GatewayId::of(self.node.0, i), self.at(places::GATEWAYS + i)))
@@ -327,16 +359,24 @@ impl NodeSettings {
                 gateways: gateways.clone(),
                 doors: places::GATEWAYS,
             };
-            let snapshots = self.reads != Reads::Ordered;
-            let settings = calvin::Settings { window: self.window, snapshots, bugs: self.bugs };
+            let settings = calvin::Settings {
+                window: self.window,
+                snapshots: self.reads != Reads::Ordered,
+                piece: self.checkpoint_piece,
+                bugs: self.bugs,
+            };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
             // Twins that agree on every batch before they execute it execute the same; a master may have executed what
             // is lost with it.
             let agrees = self.replication() == Replication::Sync;
             let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
-            calvin::Shard::new(number, places, settings, registry.clone(), store)
-                .with_twins(twins.map(|node| Address { node, role }).collect())
+            let shard = calvin::Shard::new(number, places, settings, registry.clone(), store)
+                .with_twins(twins.map(|node| Address { node, role }).collect());
+            match self.keep {
+                Keep::Nothing => shard,
+                _ => shard.with_checkpointer(self.at(places::CHECKPOINTER)),
+            }
         });
         shards.collect()
     }
@@ -354,12 +394,36 @@ pub struct Assembly {
     pub council: Option<Council<ShardMessage>>,
     /// The council's log, on its members.
     pub council_log: Option<GroupLog<ShardMessage>>,
+    /// The checkpointer, on nodes that keep anything.
+    pub checkpointer: Option<Checkpointer<ShardMessage>>,
     /// The shards, in order.
     pub shards: Vec<calvin::Shard<MemoryStore>>,
+    /// The checkpoint that the node begins from.
+    pub checkpoint: Option<Begun>,
+    /// Checkpoints that it could not begin from.
+    pub refused: Vec<Refused>,
     /// What the log held.
     pub recovered: Option<Recovered>,
     /// How many transactions were replayed.
     pub replayed: u64,
+}
+
+/// The checkpoint that a node begins from.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// What it held.
+    pub totals: Totals,
+}
+
+/// A checkpoint that counted as complete and cannot be used.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Why.
+    pub reason: CheckpointError,
 }
 
 /// Why a node cannot be built from its directory.
@@ -382,10 +446,13 @@ pub enum AssemblyError {
     /// The journal of what came in is refused.
     #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
     Inbox(LogError),
+    /// A checkpoint is not this node's, or not for this program.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The log's first segments are not there.
     #[error(
-        "the log begins after epoch {0} and no checkpoint covers what came before: its first segments were \
-         trimmed or lost: restore them from a copy of the data directory"
+        "the log begins after epoch {0} and no checkpoint that can be used covers what came before: its first \
+         segments were trimmed or lost: restore them, or a checkpoint, from a copy of the data directory"
     )]
     Beginning(Epoch),
     /// What was kept cannot be executed again.
@@ -412,7 +479,10 @@ impl Assembly {
             courier: settings.new_courier(registry),
             council: settings.new_council(registry),
             council_log: None,
+            checkpointer: None,
             shards: settings.new_shards(registry),
+            checkpoint: None,
+            refused: Vec::new(),
             recovered: None,
             replayed: 0,
         };
@@ -430,12 +500,17 @@ impl Assembly {
             return Ok(assembly);
         };
         assembly.open_council(directory, settings)?;
+        assembly.open_checkpoint(directory, settings, registry)?;
+        let begun = assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch);
         let mut inbox = Inbox::open(directory, settings, registry)?;
-        let mut last = Epoch(0);
+        let mut last = begun;
         let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
         let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
         let mut replay = calvin::Replay::new(shards, courier);
         let mut again = |entry: &[u8]| {
+            if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
+                return Ok(());
+            }
             let batch = Arc::new(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
             inbox.replay_before(batch.epoch, &mut replay)?;
             last = batch.epoch;
@@ -480,7 +555,7 @@ impl Assembly {
             recovered = found;
         }
         inbox.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
-        if recovered.starts_after > Epoch(0) {
+        if recovered.starts_after > begun {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
         // Of what twins have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
@@ -494,6 +569,68 @@ impl Assembly {
         assembly.recovered = Some(recovered);
         assembly.begin(inbox.journal, sealed);
         Ok(assembly)
+    }
+
+    /// Begins from the newest complete checkpoint that is what was written, if there is one.
+    fn open_checkpoint(
+        &mut self,
+        directory: &dyn Directory,
+        settings: &NodeSettings,
+        registry: &Arc<Registry>,
+    ) -> Result<(), AssemblyError> {
+        let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
+        for epoch in found.iter().rev().filter(|found| found.is_complete()).map(|found| found.epoch) {
+            match self.restore(directory, settings, epoch) {
+                Ok(totals) => {
+                    self.checkpoint = Some(Begun { epoch, totals });
+                    self.shards.iter_mut().for_each(|shard| shard.begin_after(epoch));
+                    self.courier.iter_mut().for_each(|courier| courier.begin_after(epoch));
+                    break;
+                }
+                // It is sound: to do without it could be to do without all there is.
+                Err(
+                    error @ (CheckpointError::Version { .. }
+                    | CheckpointError::Identity { .. }
+                    | CheckpointError::Layout { .. }),
+                ) => return Err(error.into()),
+                Err(reason) => {
+                    self.refused.push(Refused { epoch, reason });
+                    self.sequencer = settings.new_sequencer(registry);
+                    self.shards = settings.new_shards(registry);
+                }
+            }
+        }
+        self.checkpointer = Some(settings.new_checkpointer(&found, &self.refused));
+        Ok(())
+    }
+
+    /// Takes all of a checkpoint: each thing to where it belongs now.
+    fn restore(
+        &mut self,
+        directory: &dyn Directory,
+        settings: &NodeSettings,
+        epoch: Epoch,
+    ) -> Result<Totals, CheckpointError> {
+        let (layout, partition) = (settings.layout(), settings.partition());
+        let expected = Header::new(&settings.identity, layout, partition, epoch);
+        let first = layout.shards_of(partition).start;
+        let Assembly { sequencer, shards, .. } = self;
+        ordain_checkpoint::read(directory, &expected, |item| {
+            let shard_of = |slot| layout.shard_of(slot).wrapping_sub(first);
+            match item {
+                Item::Record { db, key, cell, version } => {
+                    let shard = shards.get_mut(shard_of(KeyHash::of_record(db, key).slot()));
+                    shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
+                }
+                Item::Outcome(outcome) => {
+                    let shard = shards.get_mut(shard_of(session_slot(outcome.session)));
+                    shard.ok_or("a session of another partition")?.restore_outcome(&outcome);
+                    sequencer.restore_session(&outcome);
+                }
+                Item::Input(input) => sequencer.restore(epoch, input)?,
+            }
+            Ok(())
+        })
     }
 
     /// Opens the council's log, on a member.
@@ -598,6 +735,9 @@ impl Assembly {
         if let Some(log) = self.council_log {
             roles.push((places::COUNCIL_LOG, Box::new(log)));
         }
+        if let Some(checkpointer) = self.checkpointer {
+            roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
+        }
         for (i, shard) in self.shards.into_iter().enumerate() {
             roles.push((places::SHARDS + i as u16, Box::new(shard)));
         }
@@ -605,13 +745,17 @@ impl Assembly {
     }
 }
 
-/// Removes what a node does without that starts over: what came in from other nodes, and its log too if that is not to
+/// Removes what a node does without that starts over: what came in from other nodes, its checkpoints, and its log too if that is not to
 /// be trusted. It may be stopped in the middle and begin again.
 ///
 /// # Errors
 /// The disk's.
 pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
-    let is_in_vain = |name: &str| name.starts_with(INBOX) || (how.without_log && name.starts_with(LOG));
+    // A checkpoint may hold what was lost with a master, whatever becomes of the log.
+    let is_in_vain = |name: &str| {
+        let holds_effects = name.starts_with(INBOX) || name.starts_with(CHECKPOINT);
+        holds_effects || (how.without_log && name.starts_with(LOG))
+    };
     for (file, _) in directory.list()? {
         if is_in_vain(&file) {
             directory.apply(&DiskOp::Remove { file })?;

@@ -19,7 +19,7 @@ use ordain_runtime::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::admin::Admin;
-use crate::assembly::{Assembly, AssemblyError, Keep, NodeSettings, places, start_over};
+use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refused, places, start_over};
 use crate::cluster::{ClusterError, Membership, Replication};
 use crate::engine::Engine;
 use crate::front::{Door, Lobby};
@@ -247,6 +247,12 @@ impl Node {
         if let Some(identity) = &mut identity {
             identity.note_log(&config.data_dir)?;
         }
+        for Refused { epoch, reason } in &assembly.refused {
+            tracing::warn!(%epoch, "a checkpoint cannot be used, so the one before it is: {reason}");
+        }
+        if let Some(Begun { epoch, totals }) = &assembly.checkpoint {
+            tracing::info!(%epoch, records = totals.records, "begins from a checkpoint");
+        }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
 
         let at = |role| Address { node: settings.node, role };
@@ -254,8 +260,8 @@ impl Node {
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
-        let Assembly { sequencer, log, courier, council, council_log, shards, .. } = assembly;
-        let mut head = Some((sequencer, log, courier, council, council_log));
+        let Assembly { sequencer, log, courier, council, council_log, checkpointer, shards, .. } = assembly;
+        let mut head = Some((sequencer, log, courier, council, council_log, checkpointer));
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
@@ -266,7 +272,7 @@ impl Node {
         let is_member = network.is_some();
         for (i, shard) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
-            if let Some((sequencer, log, courier, council, council_log)) = head.take() {
+            if let Some((sequencer, log, courier, council, council_log, checkpointer)) = head.take() {
                 spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
                 if let Some(courier) = courier {
                     spec = spec.role(places::COURIER, courier);
@@ -276,6 +282,9 @@ impl Node {
                 }
                 if let Some(council_log) = council_log {
                     spec = spec.role(places::COUNCIL_LOG, council_log);
+                }
+                if let Some(checkpointer) = checkpointer {
+                    spec = spec.role(places::CHECKPOINTER, checkpointer);
                 }
             }
             let door = Door::new(

@@ -150,6 +150,14 @@ impl CalvinSystem {
             kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
             // Links have room for two dozen at least.
             piece: 2 << 10,
+            // So little that a checkpoint is taken in many steps, between which much happens.
+            checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            checkpoints_kept: 1 + seed as usize % 3,
+            sequencer: ordain_sequencer::Settings {
+                // Some nodes ask for them by themselves.
+                checkpoint_bytes: if seed.is_multiple_of(5) { 4 << 10 } else { 0 },
+                ..ordain_sequencer::Settings::default()
+            },
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
             // Some councils give up masters that are only slow.
@@ -320,7 +328,8 @@ fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> an
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
         WorkloadName::Direct => Mix::direct(args.keys),
-    };
+    }
+    .with_checkpoints(2);
     Ok(match sink {
         Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
         None => run_seed(&config, system, &mut mix, None),

@@ -32,6 +32,8 @@ pub enum Bug {
     /// A courier takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a master
     /// who is none any more is accepted.
     IgnoreFence,
+    /// While a checkpoint is taken, what was kept for it so far is freed.
+    ForgetVersion,
 }
 
 impl Bug {
@@ -51,7 +53,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 12] = [
+    pub const ALL: [(Bug, &'static str); 13] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -64,6 +66,7 @@ impl Bug {
         (Bug::WrongInterleave, "wrong-interleave"),
         (Bug::FlipRecord, "flip-record"),
         (Bug::IgnoreFence, "ignore-fence"),
+        (Bug::ForgetVersion, "forget-version"),
     ];
 }
 

@@ -41,6 +41,12 @@ impl Interleave {
         Interleave { streams, next: (Epoch(1), 0) }
     }
 
+    /// The same, from after an epoch on.
+    pub(crate) fn after(partitions: u16, epoch: Epoch) -> Interleave {
+        let streams = (0..partitions).map(|_| Stream { through: epoch, ..Stream::default() });
+        Interleave { streams: streams.collect(), next: (epoch.next(), 0) }
+    }
+
     /// A sequencer has sealed all its epochs through one. After `after` they are empty, but perhaps the last.
     pub(crate) fn put(
         &mut self,

@@ -34,8 +34,11 @@ impl Sessions {
         }
     }
 
-    /// The last request of a session was this one.
+    /// The last request of a session was this one, unless a later one is known.
     pub fn put(&mut self, session: SessionId, request: RequestNo, gsn: Gsn) {
+        if self.last.get(&session).is_some_and(|(_, later)| *later > gsn) {
+            return;
+        }
         if let Some((_, before)) = self.last.insert(session, (request, gsn)) {
             self.by_age.remove(&before);
         }

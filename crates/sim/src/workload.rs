@@ -79,6 +79,8 @@ pub enum Kind {
     Lengths,
     /// [`system::READ`].
     Read,
+    /// [`system::CHECKPOINT`].
+    Checkpoint,
 }
 
 /// A weighted mix of the simulator's own procedures.
@@ -98,7 +100,7 @@ impl Mix {
         Mix { keys: keys.max(1), weights: weights.to_vec(), total, serial: 0 }
     }
 
-    /// All kinds, over `keys` keys a database.
+    /// All kinds but checkpoints, over `keys` keys a database.
     pub fn standard(keys: u64) -> Mix {
         use Kind::*;
         let weights = [
@@ -144,6 +146,15 @@ impl Mix {
         let direct = |(kind, _): &(Kind, u64)| !matches!(kind, Kind::Dependent | Kind::Settle);
         let weights: Vec<_> = standard.weights.into_iter().filter(direct).collect();
         Mix::new(keys, &weights)
+    }
+
+    /// The same with so many checkpoints among a hundred requests, on a system that has them.
+    #[must_use]
+    pub fn with_checkpoints(mut self, percent: u64) -> Mix {
+        let weight = (self.total * percent).div_ceil(100);
+        self.weights.push((Kind::Checkpoint, weight));
+        self.total += weight;
+        self
     }
 
     fn kind(&self, random: &mut Random) -> Kind {
@@ -237,6 +248,7 @@ impl Mix {
             Kind::Settle => (l::SETTLE, l::LEDGERS, vec![self.key('b', random), Mix::small(random, 9)]),
             Kind::AuditLedgers => (l::AUDIT_LEDGERS, l::LEDGERS, self.all_keys('b')),
             Kind::AuditEntries => (l::AUDIT_ENTRIES, l::LEDGERS, Vec::new()),
+            Kind::Checkpoint => (system::CHECKPOINT, Db(0), Vec::new()),
             Kind::Lengths => (system::LENGTHS, Db(0), Vec::new()),
             Kind::Read => {
                 let keys = self.some_keys('o', random);

@@ -19,6 +19,8 @@ pub(crate) struct Backlog {
     handed: Turn,
     /// The last batch of which, and of all before it, everything is executed.
     applied: Turn,
+    /// What is handed in up to here has had its effect before this began.
+    begun: Turn,
 }
 
 #[derive(Debug)]
@@ -98,6 +100,17 @@ impl Backlog {
         (self.applied > before).then_some(self.applied)
     }
 
+    /// Begins where everything up to this place was executed.
+    pub(crate) fn begin_after(&mut self, turn: Turn) {
+        self.begun = turn;
+        self.skip(turn);
+    }
+
+    /// Whether a batch had its effect before this began.
+    pub(crate) fn is_past(&self, turn: Turn) -> bool {
+        turn <= self.begun
+    }
+
     /// Nothing up to this place is still to come.
     pub(crate) fn skip(&mut self, turn: Turn) {
         self.applied = self.applied.max(turn);
@@ -150,6 +163,16 @@ mod tests {
         assert_eq!(backlog.hand(turn(8, 1)), Ok(()));
         backlog.started(turn(8, 1));
         assert_eq!((backlog.advance(), backlog.applied()), (None, turn(9, 0)));
+    }
+
+    #[test]
+    fn what_came_before_the_beginning_is_past() {
+        let mut backlog = Backlog::default();
+        assert!(!backlog.is_past(turn(1, 0)));
+        backlog.begin_after(turn(5, 1));
+        assert!(backlog.is_past(turn(5, 1)) && !backlog.is_past(turn(6, 0)));
+        assert_eq!((backlog.applied(), backlog.published()), (turn(5, 1), Epoch(5)));
+        assert_eq!(backlog.hand(turn(6, 0)), Ok(()));
     }
 
     #[test]

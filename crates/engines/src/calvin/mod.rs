@@ -46,6 +46,7 @@
 //! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
 
 mod backlog;
+mod capture;
 mod covered;
 mod locks;
 pub(crate) mod mail;

@@ -12,7 +12,7 @@ use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn, Micros,
-    OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+    OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
@@ -20,6 +20,7 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::Message;
 use super::backlog::{Backlog, Turn};
+use super::capture::Capture;
 use super::covered;
 use super::locks::Locks;
 use super::mail::{Early, Letters, Places};
@@ -31,6 +32,7 @@ use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
 
+mod capture;
 mod expiry;
 mod letters;
 mod reads;
@@ -43,13 +45,15 @@ pub struct Settings {
     pub window: usize,
     /// Whether reads may be run on snapshots: then what they may need of past states is kept.
     pub snapshots: bool,
+    /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
+    pub piece: usize,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { window: 2000, snapshots: false, bugs: Bugs::NONE }
+        Settings { window: 2000, snapshots: false, piece: 64 << 10, bugs: Bugs::NONE }
     }
 }
 
@@ -101,6 +105,7 @@ pub struct Shard<S> {
     /// The state of a transaction that has not had to wait.
     scratch: Option<Box<Active>>,
     swept: usize,
+    capture: Capture,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
     turn_left: usize,
     /// What is run on snapshots.
@@ -169,6 +174,7 @@ impl<S: RecordStore> Shard<S> {
             broken: None,
             scratch: None,
             swept: 0,
+            capture: Capture::default(),
             turn_left: 0,
             reader: Reader::new(number),
             has_reads: false,
@@ -247,6 +253,9 @@ impl<S: RecordStore> Shard<S> {
 
     fn take_batch(&mut self, batch: Arc<Batch>) {
         let (epoch, partition) = (batch.epoch, batch.partition);
+        if self.backlog.is_past((epoch, partition)) {
+            return;
+        }
         if let Err((last, of)) = self.backlog.hand((epoch, partition)) {
             self.broken.get_or_insert(format!(
                 "shard {} was handed the batch of epoch {epoch} of partition {partition} after that of epoch {last} \
@@ -347,6 +356,9 @@ impl<S: RecordStore> Shard<S> {
         let gsn = batch.gsn(base, txn);
         self.started = gsn;
         self.witness.credit(turn_of(gsn), || self.store.digest());
+        if txn.table && txn.call.procedure == system::CHECKPOINT {
+            self.cut(gsn.epoch());
+        }
         if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return;
         }
@@ -1007,11 +1019,12 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Start => {
+                self.capture.is_live = true;
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 self.begin_reads();
             }
             Event::Stop => {}
-            Event::Timer(GO_ON) => {}
+            Event::Timer(GO_ON | capture::GIVE) => {}
             Event::Timer(_) => {
                 self.look_for_expired(now, out);
                 self.vouch_now_and_then(out);
@@ -1024,6 +1037,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
                 self.backlog.pass(epoch);
             }
+            Event::Message { message: Message::Saving(saving), .. } => self.take_saving(&saving),
             Event::Message { message: Message::Reading(reading), .. } => self.take_reading(reading),
             Event::Message { from, message: Message::Engine(letter) } => {
                 if self.witness.twins().contains(&from) {
@@ -1040,6 +1054,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         self.has_reads = self.reader.is_ready(self.backlog.published());
         self.run();
         self.send(out);
+        self.give(out);
         if self.read(out) || self.turn_left == 0 {
             out.set_timer(GO_ON, Micros(0));
         }

@@ -80,6 +80,12 @@ impl Witness {
         }
     }
 
+    /// The shard begins where everything up to a batch was executed, and nothing else, with this digest.
+    pub(crate) fn begin(&mut self, turn: Turn, digest: Digest) {
+        (self.credited, self.since) = (turn, digest);
+        (self.before, self.applied, self.told) = ((turn, digest), turn, turn);
+    }
+
     /// Whom to tell.
     pub(crate) fn twins(&self) -> &[Address] {
         &self.twins

@@ -218,7 +218,7 @@ impl Bench {
         self.shards = (0..shards)
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
-                let settings = calvin::Settings { window, snapshots, bugs };
+                let settings = calvin::Settings { window, snapshots, bugs, ..calvin::Settings::default() };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();

@@ -75,6 +75,8 @@ pub struct Courier<X> {
     order: Interleave,
     /// The largest epoch that this partition's log has sealed.
     sealed: Epoch,
+    /// What is of this epoch or before was executed before this began.
+    begun: Epoch,
     /// What goes to each partition; nothing to this one.
     outgoing: Vec<Outgoing<X>>,
     /// Batches that were handed to the shards and are not executed by all, in order.
@@ -161,6 +163,7 @@ impl<X: Letter> Courier<X> {
             settings,
             registry,
             sealed: Epoch(0),
+            begun: Epoch(0),
             handed: VecDeque::new(),
             passed: Epoch(0),
             progress: Epoch(0),
@@ -194,6 +197,15 @@ impl<X: Letter> Courier<X> {
         self.deliver(out);
     }
 
+    /// The node begins where everything of an epoch and before was executed: it knows nothing of that any more, and
+    /// will not be asked. To be said first.
+    pub fn begin_after(&mut self, epoch: Epoch) {
+        self.order = Interleave::after(self.partitions(), epoch);
+        (self.begun, self.sealed, self.progress, self.told) = (epoch, epoch, epoch, epoch);
+        self.opened = epoch;
+        self.outgoing.iter_mut().for_each(|outgoing| outgoing.begin_after(epoch));
+    }
+
     /// What was to be executed again has been. From now on what comes in is kept in a journal, if there is one, and no
     /// batch of this partition up to `sealed` is still to come.
     pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch) {
@@ -201,7 +213,8 @@ impl<X: Letter> Courier<X> {
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
         self.journal = journal.map(|opened| Journal::new(opened, self.progress));
-        self.told = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
+        let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
+        self.told = self.told.max(durable);
     }
 
     /// The largest epoch of which, and of all before it, everything is executed here.
@@ -231,6 +244,10 @@ impl<X: Letter> Courier<X> {
 
     /// This partition has sealed a batch.
     fn sealed(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
+        if batch.epoch <= self.begun {
+            // Twins know later than they execute what was agreed on.
+            return;
+        }
         if batch.epoch <= self.sealed {
             return out.halt(format!("the log sealed epoch {} after {}", batch.epoch, self.sealed));
         }

@@ -63,6 +63,11 @@ impl<X: Clone> Outgoing<X> {
         }
     }
 
+    /// Nothing of an epoch and before is kept.
+    pub fn begin_after(&mut self, epoch: Epoch) {
+        (self.dropped, self.last_slice) = (epoch, epoch);
+    }
+
     /// What is kept counts for so much.
     pub fn bytes(&self) -> usize {
         self.bytes

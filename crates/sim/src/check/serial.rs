@@ -203,8 +203,11 @@ impl Ledger<'_> {
     }
 
     fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
-        // Nobody asks for the expiry sweep, and a stale reconnaissance has no effect and is tried again.
-        if txn.call.procedure == system::EXPIRE || result.status == OutcomeStatus::Aborted(Abort::Restart) {
+        // Nobody asks for what the database submits by itself, and a stale reconnaissance has no effect and is tried
+        // again.
+        let by_itself = [system::EXPIRE, system::CHECKPOINT].contains(&txn.call.procedure)
+            && chunk.gateway == GatewayId::HOUSE;
+        if by_itself || result.status == OutcomeStatus::Aborted(Abort::Restart) {
             return Ok(());
         }
         let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));

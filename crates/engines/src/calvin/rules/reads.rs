@@ -19,7 +19,8 @@ impl<S: RecordStore> Shard<S> {
 
     /// Has the store keep what somebody may want to see.
     pub(super) fn keep_states(&mut self) {
-        self.store.keep(Keep { since: self.reader.kept(), cut: None });
+        let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
+        self.store.keep(Keep { since: self.reader.kept(), cut });
     }
 
     pub(super) fn take_reading(&mut self, reading: Reading) {
