@@ -16,6 +16,7 @@ use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
 use ordain_role::{Address, Bug, Bugs, Directory, NodeId, PeerChange, StartOver, Topology};
 use ordain_sequencer::Decree;
+use ordain_sim::check::strict::Promise;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
@@ -321,9 +322,26 @@ impl System for CalvinSystem {
 /// Runs one seed.
 fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
     let system = CalvinSystem::new(args, seed)?;
+    let promise = match system.settings.reads {
+        Reads::Ordered | Reads::Strict => Promise::Strict,
+        Reads::Session => Promise::Session,
+        Reads::Previous if args.replicas == 1 => Promise::Previous,
+        // Who follows may be any number of epochs behind.
+        Reads::Previous => Promise::Serializable,
+    };
+    held_to(promise, system, args, seed, sink)
+}
+
+/// Runs one seed of a system and holds it to a promise.
+fn held_to(
+    promise: Promise,
+    system: CalvinSystem,
+    args: &SimArgs,
+    seed: u64,
+    sink: Option<&mut dyn FnMut(&str)>,
+) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
-    let reads = system.settings.reads;
-    let config = Config { nodes, reads, txns: args.txns, faults: args.faults, ..Config::new(seed) };
+    let config = Config { nodes, promise, txns: args.txns, faults: args.faults, ..Config::new(seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
@@ -386,6 +404,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if args.replication == Replication::Async {
         command += " --replication async";
+    }
+    if let Some(reads) = args.reads {
+        command += &format!(" --reads {reads}");
     }
     command += &format!(" --faults {}", args.faults);
     if let Some(workload) = args.workload.to_possible_value() {
@@ -504,6 +525,34 @@ mod tests {
     }
 
     #[test]
+    fn seeds_with_reads_on_snapshots_are_sound() {
+        for (reads, first) in [("previous", 0), ("session", 100), ("strict", 200)] {
+            let flags = ["--engine", "paxflow", "--reads", reads];
+            demand_sound(&flags, first..first + 20);
+            demand_sound(&[&flags[..], &["--partitions", "3"]].concat(), first..first + 10);
+            let twins = ["--partitions", "2", "--replicas", "3"];
+            demand_sound(&[&flags[..], &twins].concat(), first..first + 5);
+            let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+            demand_sound(&[&flags[..], &masters].concat(), first..first + 5);
+        }
+    }
+
+    /// paxflow.md, section 8, scenario 5.
+    #[test]
+    fn previous_may_miss_what_session_and_strict_do_not() {
+        let missed = |reads: &str| {
+            let args = args(&["--engine", "paxflow", "--reads", reads, "--partitions", "3"]);
+            let is_missed = |seed: &u64| {
+                let system = CalvinSystem::new(&args, *seed).unwrap();
+                held_to(Promise::Strict, system, &args, *seed, None).unwrap().verdict.is_err()
+            };
+            (300..315).filter(is_missed).count()
+        };
+        assert!(missed("previous") > 0 && missed("session") > 0, "what others were told may be missed");
+        assert_eq!(missed("strict"), 0);
+    }
+
+    #[test]
     fn a_seed_of_a_cluster_repeats_to_the_byte() {
         demand_repeated(&["--partitions", "2", "--replicas", "3"], 6000..6002);
     }
@@ -560,8 +609,9 @@ mod tests {
         for (bug, name) in Bug::ALL {
             let (partitions, replicas) = bug.shows_with();
             let replication = if bug.is_of_masters() { Replication::Async } else { Replication::Sync };
-            let args =
-                SimArgs { plant: Some(bug), partitions, replicas, replication, ..args(&["--txns", "600"]) };
+            let engine = if bug.is_of_reads() { "paxflow" } else { "calvin" };
+            let flags = args(&["--txns", "600", "--engine", engine]);
+            let args = SimArgs { plant: Some(bug), partitions, replicas, replication, ..flags };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

@@ -34,13 +34,15 @@ pub enum Bug {
     IgnoreFence,
     /// While a checkpoint is taken, what was kept for it so far is freed.
     ForgetVersion,
+    /// A read on a snapshot does not wait until everything of its epoch is executed.
+    ReadEarly,
 }
 
 impl Bug {
     /// How many partitions and replicas there must be for it to show.
     pub const fn shows_with(self) -> (u16, u16) {
         match self {
-            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave => (2, 1),
+            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave | Bug::ReadEarly => (2, 1),
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence => (2, 3),
             _ => (1, 1),
@@ -52,8 +54,13 @@ impl Bug {
         matches!(self, Bug::IgnoreFence)
     }
 
+    /// Whether it shows only where reads are run on snapshots.
+    pub const fn is_of_reads(self) -> bool {
+        matches!(self, Bug::ReadEarly)
+    }
+
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 13] = [
+    pub const ALL: [(Bug, &'static str); 14] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -67,6 +74,7 @@ impl Bug {
         (Bug::FlipRecord, "flip-record"),
         (Bug::IgnoreFence, "ignore-fence"),
         (Bug::ForgetVersion, "forget-version"),
+        (Bug::ReadEarly, "read-early"),
     ];
 }
 

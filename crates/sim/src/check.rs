@@ -20,10 +20,11 @@ pub mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Reads, Registry};
+use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
 use crate::history::{History, RequestId};
+use strict::Promise;
 
 /// What kind of promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,8 +160,8 @@ pub struct Evidence<'a> {
     pub digests: &'a [(NodeId, Digest)],
     /// Procedures whose reply must always be this.
     pub conserved: &'a [(ProcedureId, Vec<u8>)],
-    /// How the system runs what only reads.
-    pub reads: Reads,
+    /// What the system promises of the place in time of reads on snapshots.
+    pub promise: Promise,
 }
 
 /// Runs all checkers. Returns the digest of the serial execution.
@@ -171,7 +172,7 @@ pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
     let log = order::merge(evidence.logs)?;
     sessions::check(&log, evidence.history)?;
     let digest = serial::check(evidence.registry, &log, evidence.history, evidence.digests)?;
-    strict::check(evidence.history, evidence.reads)?;
+    strict::check(evidence.history, evidence.promise)?;
     conserved::check(evidence.history, evidence.conserved)?;
     Ok(digest)
 }
@@ -306,7 +307,7 @@ pub(crate) mod fixture {
             history,
             digests: &[],
             conserved: &conserved,
-            reads: Reads::Ordered,
+            promise: Promise::Strict,
         };
         check(&evidence).map_err(|violation| violation.kind)
     }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, Reads, system};
+use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
+use crate::check::strict::Promise;
 use crate::check::{Evidence, NodeLog, Violation, ViolationKind, check};
 use crate::faults::Faults;
 use crate::simulator::{Counts, Simulator};
@@ -44,8 +45,8 @@ pub struct Config {
     /// Whether every node loses power at the end and must come back with the same state: all at once, or one after the
     /// other, of which some have stopped in good order.
     pub power_cycle: bool,
-    /// How the system runs what only reads, and so what it promises of its place in time.
-    pub reads: Reads,
+    /// What the system promises of the place in time of reads on snapshots.
+    pub promise: Promise,
 }
 
 impl Config {
@@ -66,7 +67,7 @@ impl Config {
             liveness_bound: Micros::from_millis(60_000),
             events_max: 50_000_000,
             power_cycle: true,
-            reads: Reads::Ordered,
+            promise: Promise::Strict,
         }
     }
 
@@ -157,7 +158,7 @@ pub fn run_seed<'a, S: System>(
                 history: &simulator.history,
                 digests: &digests,
                 conserved: &conserved,
-                reads: config.reads,
+                promise: config.promise,
             };
             match check(&evidence) {
                 Ok(digest) => (digest, Ok(())),

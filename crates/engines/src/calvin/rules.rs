@@ -1103,5 +1103,6 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
         report("ordain_store_records", f64::from(self.store.digest().records));
+        report("ordain_store_older_records", self.store.older() as f64);
     }
 }

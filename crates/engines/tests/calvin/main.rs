@@ -5,6 +5,7 @@
 
 mod couriers;
 mod partitions;
+mod paxflow;
 mod random;
 mod scenarios;
 #[path = "../support/mod.rs"]

@@ -450,6 +450,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         window,
         seed,
         doubled,
+        snapshots: false,
     });
     (shape, 2u64..9, 50u64..600, prop::sample::select(vec![0u32, 5_000, 20_000]))
         .prop_map(|(shape, keys, steps, kills)| Plan { shape, keys, steps, kills })

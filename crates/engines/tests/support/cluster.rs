@@ -13,10 +13,10 @@ use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Micros, Millis,
-    PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
+    OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
-use ordain_sequencer::{Post, Sequencing};
+use ordain_sequencer::{Post, Reading, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -36,11 +36,13 @@ pub struct Shape {
     pub seed: u64,
     /// How many letters of a million come once more.
     pub doubled: u32,
+    /// Whether reads are run on snapshots too.
+    pub snapshots: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { partitions: 2, threads: 1, window: 2000, seed: 0, doubled: 0 }
+        Shape { partitions: 2, threads: 1, window: 2000, seed: 0, doubled: 0, snapshots: false }
     }
 }
 
@@ -60,6 +62,8 @@ pub enum Next {
     Twice(usize, usize),
     /// The last letter from one node to another that is under way, ahead of all before it.
     Last(usize, usize),
+    /// What a shard has read for another.
+    Part(usize, usize),
     /// A shard's timer for another turn.
     Turn(usize),
     /// A node is killed and begins again.
@@ -93,6 +97,10 @@ pub struct Cluster {
     batches: Vec<VecDeque<Arc<Batch>>>,
     inside: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     across: BTreeMap<(usize, usize), VecDeque<Letter>>,
+    /// What shards have read for each other, as bytes.
+    parts: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
+    /// Reads on snapshots: the chunk, its epoch and its time.
+    reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
     turns: BTreeMap<usize, TimerId>,
     held: BTreeSet<(usize, usize)>,
     /// What each shard has last said to be applied.
@@ -129,6 +137,8 @@ impl Cluster {
             batches: vec![VecDeque::new(); shards],
             inside: BTreeMap::new(),
             across: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            reads: BTreeMap::new(),
             turns: BTreeMap::new(),
             held: BTreeSet::new(),
             applied: BTreeMap::new(),
@@ -143,6 +153,9 @@ impl Cluster {
             shape,
         };
         cluster.shards = (0..shards).map(|number| cluster.shard(number)).collect();
+        if cluster.shape.snapshots {
+            (0..shards).for_each(|shard| cluster.handle(shard, Event::Start));
+        }
         cluster
     }
 
@@ -166,7 +179,8 @@ impl Cluster {
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let settings = calvin::Settings { window: self.shape.window, ..calvin::Settings::default() };
+        let Shape { window, snapshots, .. } = self.shape;
+        let settings = calvin::Settings { window, snapshots, ..calvin::Settings::default() };
         let store = MemoryStore::new(self.layout.slots_of_shard(number));
         Shard::new(number, places, settings, self.registry.clone(), store)
     }
@@ -267,6 +281,63 @@ impl Cluster {
         self.answers.get(&ticket)?.first()
     }
 
+    // ---- reads on snapshots ------------------------------------------------------------------------------
+
+    /// The last epoch that was sealed.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The shards of a node are told that they have all up to the end of an epoch.
+    pub fn pass(&mut self, node: usize, epoch: Epoch) {
+        for shard in self.layout.shards_of(PartitionId(node as u16)) {
+            self.say(shard, Sequencing::Passed(epoch).into());
+        }
+    }
+
+    /// All shards are told by all sequencers that nobody reads as of an earlier epoch any more.
+    pub fn floor(&mut self, epoch: Epoch) {
+        for shard in 0..self.layout.shards() {
+            for partition in (0..self.layout.partitions()).map(PartitionId) {
+                self.say(shard, Reading::Floor { partition, epoch }.into());
+            }
+        }
+    }
+
+    /// A chunk with one read, not sent to anybody.
+    pub fn read(&mut self, call: Call, args: &[u8], at: Epoch) -> Ticket {
+        self.chunks += 1;
+        let (gateway, number) = (self.gateway(0), ChunkNo(self.chunks));
+        let mut chunk = Chunk::new(gateway, number).in_cluster(REPLICA, self.layout.clone());
+        let args = Args::parse(args).expect("an encoding");
+        let push =
+            |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+        let txn = chunk.push(&self.registry, call, push).expect("a plan");
+        assert!(txn.detached, "it can be run on a snapshot");
+        self.reads.insert((gateway, number), (Arc::new(chunk), at, self.now));
+        (gateway, number, 0)
+    }
+
+    /// A shard is told to run it.
+    pub fn run_read(&mut self, shard: usize, (gateway, number, _): Ticket) {
+        let (chunk, at, now) = self.reads[&(gateway, number)].clone();
+        let run: Message = Reading::Run { chunk, at, now }.into();
+        let mut bytes = Vec::new();
+        run.encode(&mut bytes);
+        self.say(shard, Message::decode(&self.registry, &bytes).expect("it travels"));
+    }
+
+    /// All shards are told to run a read as of an epoch.
+    pub fn read_at(&mut self, call: Call, args: &[u8], at: Epoch) -> Ticket {
+        let ticket = self.read(call, args, at);
+        (0..self.layout.shards()).for_each(|shard| self.run_read(shard, ticket));
+        ticket
+    }
+
+    fn say(&mut self, shard: usize, message: Message) {
+        self.handle(shard, Event::Message { from: Address::default(), message });
+    }
+
     // ---- what happens next ---------------------------------------------------------------------------------
 
     /// Keeps letters from one node to another until [`Cluster::release`].
@@ -292,6 +363,12 @@ impl Cluster {
             .map(|(shard, _)| Next::Batch(shard))
             .chain(inside.map(|((from, to), _)| Next::Inside(*from, *to)))
             .chain(across.map(|((from, to), _)| Next::Across(*from, *to)))
+            .chain(
+                self.parts
+                    .iter()
+                    .filter(|(link, queue)| !queue.is_empty() && !self.held.contains(link))
+                    .map(|((from, to), _)| Next::Part(*from, *to)),
+            )
             .chain(self.turns.keys().map(|shard| Next::Turn(*shard)))
             .collect()
     }
@@ -331,6 +408,11 @@ impl Cluster {
                 let Some(queue) = self.across.get_mut(&(from, to)) else { return };
                 queue.rotate_right(1);
                 self.happen(Next::Across(from, to));
+            }
+            Next::Part(from, to) => {
+                if let Some(part) = self.parts.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+                    self.say(to, Message::decode(&self.registry, &part).expect("it travels"));
+                }
             }
             Next::Kill(node) => self.kill(node),
             Next::Turn(shard) => {
@@ -426,7 +508,7 @@ impl Cluster {
         assert_eq!(self.shards[shard].check(), Ok(()));
         for (to, message) in out.sends {
             let its_node = usize::from(to.node.0 - REPLICA * self.layout.partitions());
-            let is_answer = matches!(message, Message::Front(_));
+            let is_answer = matches!(message, Message::Front(_) | Message::Reading(_));
             assert!(
                 is_answer || its_node == node,
                 "what is for another node goes by the courier: {message:?}"
@@ -436,6 +518,12 @@ impl Cluster {
                     let to =
                         self.layout.shards_of(PartitionId(node as u16)).start + usize::from(to.role - SHARD);
                     self.inside.entry((shard, to)).or_default().push_back(letter);
+                }
+                Message::Reading(_) => {
+                    let mut bytes = Vec::new();
+                    message.encode(&mut bytes);
+                    let to = its_node * self.shape.threads + usize::from(to.role - SHARD);
+                    self.parts.entry((shard, to)).or_default().push_back(bytes);
                 }
                 Message::Post(Post::Letter { to: receiver, letter }) => {
                     assert_eq!(to.role, COURIER);
@@ -462,6 +550,9 @@ impl Cluster {
             }
         }
         for (timer, delay) in out.timers {
+            if self.shape.snapshots && delay != Some(Micros(0)) {
+                continue;
+            }
             assert_eq!(delay, Some(Micros(0)));
             self.turns.insert(shard, timer);
         }
@@ -484,6 +575,18 @@ impl Cluster {
         self.layout.shards_of(PartitionId(node as u16)).map(|shard| gauge(&self.shards[shard], name)).sum()
     }
 
+    /// A read on a snapshot was answered as the reference executor does at the end of its epoch, or not at all.
+    fn verify_read(&self, reference: &mut ReferenceExecutor, chunk: &Chunk, at: Epoch, now: Millis) -> usize {
+        let answers = self.answers.get(&(chunk.gateway, chunk.number, 0));
+        let answers = answers.map_or(&[][..], |answers| answers);
+        for answer in answers.iter().filter(|answer| answer.status != OutcomeStatus::TooOld) {
+            assert!(answer.gsn.is_of_read() && answer.gsn.epoch() == at);
+            let result = reference.run_txn(answer.gsn, now, chunk, &chunk.txns()[0]);
+            assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "as of {at}");
+        }
+        answers.len()
+    }
+
     /// Everything was delivered: everybody was answered, as often as may be, as the reference executor says; the state
     /// is its state; nothing is left over.
     pub fn verify(&mut self) {
@@ -497,7 +600,13 @@ impl Cluster {
         let mut reference = ReferenceExecutor::new(self.registry.clone());
         let restarts: usize = self.nodes.iter().map(|node| node.restarts).sum();
         let mut told = 0;
+        let mut reads: Vec<_> = self.reads.values().collect();
+        reads.sort_by_key(|(_, at, _)| *at);
+        let mut reads = reads.into_iter().peekable();
         for batch in &self.sealed {
+            while let Some((chunk, at, now)) = reads.next_if(|(_, at, _)| *at < batch.epoch) {
+                told += self.verify_read(&mut reference, chunk, *at, *now);
+            }
             let results = reference.run(batch);
             for ((gsn, chunk, txn), result) in batch.txns().zip(results) {
                 assert_eq!(gsn, result.gsn);
@@ -517,6 +626,9 @@ impl Cluster {
                 assert!((least..=most).contains(&answers.len()), "{}: {} answers", what(), answers.len());
                 told += answers.len();
             }
+        }
+        for (chunk, at, now) in reads {
+            told += self.verify_read(&mut reference, chunk, *at, *now);
         }
         assert_eq!(told, self.answers.values().map(Vec::len).sum::<usize>(), "answers to nobody");
         assert_eq!(self.digest(), reference.digest(), "the state is not the reference executor's");

@@ -23,11 +23,12 @@ use ordain_model::args::Args;
 use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
-    Batch, Call, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Layout, Micros, OutcomeBatch,
-    OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo, SessionId, system,
+    Batch, Call, Chunk, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Layout, Micros,
+    Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo, SessionId,
+    View, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
-use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Sequencer, Sequencing};
+use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -106,6 +107,8 @@ pub struct Bench {
     recovered: Vec<Arc<Batch>>,
     /// Batches sealed since.
     pub sealed: Vec<Arc<Batch>>,
+    /// Reads on snapshots since the last start: the chunk, its epoch and its time.
+    pub reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
     /// Outcomes since the last start, by who waits for them.
     outcomes: BTreeMap<Place, Vec<Answer>>,
     /// What was told to anybody of a write, ever.
@@ -184,6 +187,7 @@ impl Bench {
             halted: None,
             recovered: Vec::new(),
             sealed: Vec::new(),
+            reads: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             answers: BTreeMap::new(),
@@ -237,7 +241,9 @@ impl Bench {
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
-            self.sequencer.resume_after(InputLog::<ShardMessage>::resume_after(last));
+            let last = InputLog::<ShardMessage>::resume_after(last);
+            self.sequencer.resume_after(last);
+            self.shards.iter_mut().for_each(|shard| shard.resume_after(last));
             writer = Some(opened);
         }
         self.log =
@@ -270,6 +276,7 @@ impl Bench {
         self.timers.clear();
         self.halted = None;
         self.sealed.clear();
+        self.reads.clear();
         self.outcomes.clear();
         self.waiting.clear();
         self.now.elapsed = Micros(0);
@@ -285,9 +292,20 @@ impl Bench {
 
     /// Hands a request to a gateway, which keeps it until [`Bench::flush`].
     pub fn submit(&mut self, gateway: usize, call: Call, args: &[u8]) -> Result<Ticket, PlanError> {
+        self.submit_to(gateway, View::Since(Epoch(0)), call, args)
+    }
+
+    /// The same; if it only reads it sees what the view says.
+    pub fn submit_to(
+        &mut self,
+        gateway: usize,
+        view: View,
+        call: Call,
+        args: &[u8],
+    ) -> Result<Ticket, PlanError> {
         let ticket = Ticket(self.tickets + 1);
         let args = Args::parse(args).expect("an encoding");
-        self.gateways[gateway].submit(ticket, call, |out| {
+        self.gateways[gateway].submit_to(ticket, call, view, |out| {
             for arg in args.iter() {
                 out.push(arg.bytes);
             }
@@ -440,6 +458,9 @@ impl Bench {
         self.role(role).handle(now, event, &mut out);
         let check = self.role(role).check();
         for (to, message) in out.sends {
+            if let Message::Reading(Reading::Run { chunk, at, now }) = &message {
+                self.reads.insert((chunk.gateway, chunk.number), (chunk.clone(), *at, *now));
+            }
             if let (LOG, SHARD, Message::Sequencing(Sequencing::Sealed(batch))) = (role, to.role, &message) {
                 self.sealed.push(batch.clone());
             }
@@ -547,6 +568,26 @@ impl Bench {
                 let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
                 assert!(told.len() == 1 || !all && told.is_empty(), "{lookup:?} has {} answers", told.len());
                 told.iter().filter(|answer| answer.gsn != Gsn::NONE).for_each(as_reference);
+            }
+        }
+        let mut reference = ReferenceExecutor::new(self.registry.clone());
+        let mut batches = self.recovered.iter().chain(&self.sealed).peekable();
+        let mut reads: Vec<_> = self.reads.values().collect();
+        reads.sort_by_key(|(_, at, _)| *at);
+        for (chunk, at, now) in reads {
+            while let Some(batch) = batches.next_if(|batch| batch.epoch <= *at) {
+                reference.run(batch);
+            }
+            for txn in chunk.txns() {
+                let place = (chunk.gateway, chunk.number, txn.index);
+                expected.insert(place);
+                let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
+                assert!(told.len() <= 1, "a read has {} outcomes", told.len());
+                for answer in told.iter().filter(|answer| answer.gsn.is_of_read()) {
+                    assert_eq!(answer.gsn.epoch(), *at);
+                    let result = reference.run_txn(answer.gsn, *now, chunk, txn);
+                    assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "as of {at}");
+                }
             }
         }
         for (place, answers) in &self.outcomes {

@@ -369,7 +369,7 @@ mod tests {
                 history: &history,
                 digests: &digests,
                 conserved: &[],
-                reads: ordain_model::Reads::Ordered,
+                promise: super::super::strict::Promise::Strict,
             };
             check_all(&evidence).map_err(|violation| violation.kind)
         };

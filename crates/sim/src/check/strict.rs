@@ -2,15 +2,30 @@
 //! was asked, T1 stands before T2 in the serial order.
 //!
 //! Of what is run on a snapshot less is promised. `strict`: it sees all that anybody was told before. `session`: all that
-//! its own client was told. `previous`: it may miss what is of the epoch of what was told last, and nothing older.
+//! its own client was told. `previous`: it may miss what is of the epoch of what was told last, and nothing older, where
+//! every node leads its partition.
 //! Whatever is sequenced stands behind every read that was answered before it was asked.
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Gsn, Reads};
+use ordain_model::Gsn;
 
 use super::{Violation, ViolationKind};
 use crate::history::{History, Moment, RequestId};
+
+/// What a system promises of the place in time of what it runs on snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Promise {
+    /// It stands behind all that was answered to anybody before it was asked.
+    #[default]
+    Strict,
+    /// Behind all that was answered to its own client.
+    Session,
+    /// It misses nothing but what is of the epoch of what was answered last.
+    Previous,
+    /// Nothing: it has some place.
+    Serializable,
+}
 
 /// The latest place, and whose it is.
 type Latest = Option<(Gsn, RequestId)>;
@@ -34,7 +49,7 @@ fn raise(latest: &mut Latest, gsn: Gsn, id: RequestId) {
 ///
 /// # Errors
 /// [`ViolationKind::RealTime`].
-pub fn check(history: &History, reads: Reads) -> Result<(), Violation> {
+pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
     enum Step {
         Asked,
         Answered(Gsn, bool),
@@ -61,7 +76,7 @@ pub fn check(history: &History, reads: Reads) -> Result<(), Violation> {
             }
             Step::Answered(gsn, has_reached) => {
                 let before = known.get(&id).copied().unwrap_or_default();
-                if let Some((earlier, by)) = too_late(before, gsn, reads) {
+                if let Some((earlier, by)) = too_late(before, gsn, promise) {
                     let text = format!("stands at {gsn}, but was asked after {earlier} had been answered");
                     let violation = Violation::new(ViolationKind::RealTime, text);
                     return Err(violation.at(earlier).at(gsn).of(by).of(id));
@@ -77,16 +92,17 @@ pub fn check(history: &History, reads: Reads) -> Result<(), Violation> {
 }
 
 /// What stands behind a request although it was answered before that was asked.
-fn too_late(before: Known, gsn: Gsn, reads: Reads) -> Latest {
+fn too_late(before: Known, gsn: Gsn, promise: Promise) -> Latest {
     let Known { sequenced, read, own } = before;
     if !gsn.is_of_read() {
         return sequenced.max(read).filter(|(earlier, _)| *earlier >= gsn);
     }
     let is_missed = |(earlier, _): &(Gsn, RequestId)| earlier.epoch() > gsn.epoch();
-    match reads {
-        Reads::Ordered | Reads::Strict => sequenced.max(read).filter(is_missed),
-        Reads::Session => own.filter(is_missed),
-        Reads::Previous => sequenced.filter(|(earlier, _)| earlier.epoch().0 > gsn.epoch().0 + 1),
+    match promise {
+        Promise::Serializable => None,
+        Promise::Strict => sequenced.max(read).filter(is_missed),
+        Promise::Session => own.filter(is_missed),
+        Promise::Previous => sequenced.filter(|(earlier, _)| earlier.epoch().0 > gsn.epoch().0 + 1),
     }
 }
 
@@ -111,7 +127,7 @@ mod tests {
         history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
         let second = sent(&mut history);
         history.answered(second, OutcomeStatus::Committed, gsn(4), b"");
-        let violation = check(&history, Reads::Ordered).unwrap_err();
+        let violation = check(&history, Promise::Strict).unwrap_err();
         assert_eq!(violation.kind, ViolationKind::RealTime);
         assert_eq!((violation.gsns, violation.requests), (vec![gsn(5), gsn(4)], vec![first, second]));
     }
@@ -122,10 +138,10 @@ mod tests {
         let (first, second) = (sent(&mut history), sent(&mut history));
         history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
         history.answered(second, OutcomeStatus::Committed, gsn(4), b"");
-        assert_eq!(check(&history, Reads::Ordered), Ok(()));
+        assert_eq!(check(&history, Promise::Strict), Ok(()));
         let third = sent(&mut history);
         history.answered(third, OutcomeStatus::Committed, gsn(5), b"");
-        assert!(check(&history, Reads::Ordered).is_err(), "the same place is not a later one");
+        assert!(check(&history, Promise::Strict).is_err(), "the same place is not a later one");
     }
 
     /// The definition, pair by pair.
@@ -152,7 +168,7 @@ mod tests {
                     history.answered(id, OutcomeStatus::Committed, gsn(n), b"");
                 }
             }
-            proptest::prop_assert_eq!(check(&history, Reads::Ordered).is_ok(), by_definition(&history));
+            proptest::prop_assert_eq!(check(&history, Promise::Strict).is_ok(), by_definition(&history));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
-use ordain_role::Outbox;
+use ordain_role::{Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
@@ -26,7 +26,10 @@ impl<S: RecordStore> Shard<S> {
     pub(super) fn take_reading(&mut self, reading: Reading) {
         let published = self.backlog.published();
         match reading {
-            Reading::Run { chunk, at, now } => self.reader.take(chunk, at, now, published),
+            Reading::Run { chunk, at, now } => {
+                let is_early = self.settings.bugs.has(Bug::ReadEarly);
+                self.reader.take(chunk, at, now, if is_early { at } else { published });
+            }
             Reading::Parts(parts) => {
                 let Shard { reader, store, places, registry, locals, .. } = self;
                 reader.take_parts(&mut Desk { store, places, registry, locals }, parts);
