@@ -19,9 +19,11 @@
 //! before a later epoch changed anything. All changes count, those of whole-table operations and of records that are
 //! lent too. What is undone with the version of before was never there.
 
+mod buckets;
 mod index;
 mod memory;
 mod past;
+mod queue;
 mod slab;
 mod table;
 mod totals;
@@ -105,8 +107,10 @@ pub trait RecordStore {
     /// Lock words stay with the names they were set for.
     fn table(&mut self, version: Gsn) -> impl Table;
 
-    /// Keeps these past states from now on, and frees what was kept for others. A state can be kept only if nothing of
-    /// a later epoch has changed anything yet, or if it was kept all along.
+    /// Keeps these past states from now on, and frees what was kept for others: some thousands of contents, or twice as
+    /// many as were added since the last call if that has left some. The rest goes with further calls, so this is to be
+    /// said with every batch, also if it says nothing new: then what nobody needs gets less from call to call.
+    /// A state can be kept only if nothing of a later epoch has changed anything yet, or if it was kept all along.
     fn keep(&mut self, keep: Keep);
 
     /// The state at the end of an epoch. All of the epoch must be executed, and its state be [kept](RecordStore::keep).

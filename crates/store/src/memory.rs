@@ -263,8 +263,8 @@ impl RecordStore for MemoryStore {
     }
 
     fn keep(&mut self, keep: Keep) {
-        self.versions.keep(keep);
-        while let Some(record) = self.versions.free() {
+        let mut most = self.versions.keep(keep);
+        while let Some(record) = self.versions.free(&mut most) {
             self.release_if_absent(record);
         }
         self.versions.shrink();

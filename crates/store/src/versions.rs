@@ -5,43 +5,30 @@
 //! epoch has replaced, or else what it holds now. So a record that nobody has changed lately costs nothing, neither
 //! memory nor a lookup, and one that was changed costs its reader a walk over a few of these.
 //!
-//! The queue is a ring, and its places keep small buffers for those to come: at a steady pace a content is copied to
-//! where the caches have been a moment ago, and nothing is allocated or freed. Entries are found by record over
-//! *chains*: each knows the one before it of the same bucket, by its number. They go from the front of the queue
-//! only, and numbers rise, so the end of a chain is wherever it leaves the queue. Nothing has to be unlinked, and
-//! neither the table nor the record's line is touched when an entry goes.
+//! Entries are found by record over *chains*: each knows the one before it of the same bucket, by its number. They go
+//! from the front of the queue only, and numbers rise, so the end of a chain is wherever it leaves the queue. Nothing
+//! has to be unlinked, and neither the buckets nor the record's line is touched when an entry goes.
+//!
+//! **No step is long.** A checkpoint may pile up as many entries as there are records. Then as before a change costs
+//! one entry, and perhaps a chunk of places and a bucket that is split; and what nobody needs any longer is freed some
+//! at a time, but never slower than new ones come.
 
 use std::hint::black_box;
 use std::ops::Range;
 
 use ordain_model::{Cell, Epoch, Gsn, Value};
 
+use crate::buckets::Buckets;
+use crate::queue::{Older, Queue};
 use crate::slab::Record;
 use crate::{Keep, RecordId};
 
-/// A content that was replaced, or a place in the ring for one to come.
-#[derive(Debug)]
-pub(crate) struct Older {
-    pub(crate) record: RecordId,
-    /// The record was to be released, and was not because of this entry, its newest.
-    release: bool,
-    /// The number of the entry before it in its bucket's chain; less than every number in use if there is none.
-    previous: u64,
-    /// The epoch of the change that replaced it. For one record it rises from entry to entry.
-    until: Epoch,
-    pub(crate) version: Gsn,
-    /// Absent, where a record was inserted. In a place for one to come, perhaps a buffer.
-    pub(crate) cell: Cell,
-}
-
-const _: () = assert!(size_of::<Older>() == 64);
-
 /// No change is of a later epoch.
 const NEVER: Epoch = Epoch(u64::MAX);
-/// The fewest places there are, if there are any.
-const MIN_PLACES: usize = 256;
-/// The most bytes that a place keeps for the next content.
-const BUFFER_MAX: u64 = 1024;
+/// So many entries are freed at once, more only if more come.
+const FREED: u64 = 4096;
+/// There are at most so many buckets for each entry.
+const BUCKETS_MAX: usize = 4;
 
 /// The older contents of one store.
 #[derive(Debug)]
@@ -49,15 +36,12 @@ pub(crate) struct Versions {
     keep: Keep,
     /// Changes by this epoch and earlier ones replace nothing that anybody needs.
     needless: Epoch,
-    /// The entries in the order of the changes, each at its number modulo the number of places, a power of two. Epochs
-    /// may be interleaved, so an entry that is not needed may wait for one before it.
-    ring: Vec<Older>,
-    /// The numbers of the entries. They never fall, but for that of a change that did not come about.
-    numbers: Range<u64>,
-    /// The number of the newest entry of each bucket; of as many buckets as places.
-    buckets: Vec<u64>,
-    /// Bytes that contents and buffers hold beside their places.
-    heap_bytes: u64,
+    /// Epochs may be interleaved, so an entry that is not needed may wait for one before it.
+    queue: Queue,
+    /// The number of the newest entry of each bucket.
+    buckets: Buckets,
+    /// Where the queue ended when last something was freed.
+    freed_at: u64,
 }
 
 impl Default for Versions {
@@ -65,25 +49,28 @@ impl Default for Versions {
         Versions {
             keep: Keep::default(),
             needless: NEVER,
-            ring: Vec::new(),
-            // 0 is before all.
-            numbers: 1..1,
-            buckets: Vec::new(),
-            heap_bytes: 0,
+            queue: Queue::default(),
+            buckets: Buckets::default(),
+            freed_at: 0,
         }
     }
 }
 
 impl Versions {
-    /// What is kept from now on. Who asks for less frees with [`Versions::pop`] what nobody needs any longer.
-    pub(crate) fn keep(&mut self, keep: Keep) {
+    /// What is kept from now on. Answers how many entries may be [freed](Versions::free) now: some, and if some were left
+    /// last time, more than have come since.
+    pub(crate) fn keep(&mut self, keep: Keep) -> u64 {
+        let Range { start, end } = self.queue.numbers();
+        let new = end.saturating_sub(std::mem::replace(&mut self.freed_at, end));
+        let some_were_left = start < end && self.queue.get(start).until <= self.needless;
         self.keep = keep;
         self.needless = [keep.since, keep.cut].into_iter().flatten().min().unwrap_or(NEVER);
+        if some_were_left { FREED.max(2 * new) } else { FREED }
     }
 
     /// Whether nothing is kept, nor is to be.
     pub(crate) fn is_idle(&self) -> bool {
-        self.needless == NEVER && self.numbers.is_empty()
+        self.needless == NEVER && self.len() == 0
     }
 
     /// Whether what a change by this epoch replaces is needed. The first question, which is all that is ever asked
@@ -102,7 +89,7 @@ impl Versions {
             (since.is_some_and(|since| since < by), cut.filter(|cut| (written..by).contains(cut)));
         // Of an epoch only the first change counts: it may have been undone, or have deleted the record. To restore
         // that is no change either; `by` is an earlier epoch then, of which the mark says nothing.
-        let newest = || self.newest(id).map_or(Epoch(0), |number| self.get(number).until);
+        let newest = || self.newest(id).map_or(Epoch(0), |number| self.queue.get(number).until);
         let is_marked = record.cell.value.is_none() || record.mark() == mark_of(by);
         let is_first = || !is_marked || newest() < by;
         written < by && (since && is_first() || cut.is_some_and(|cut| newest() <= cut))
@@ -111,63 +98,56 @@ impl Versions {
     /// Keeps what a record holds, which a change by epoch `until` replaces.
     pub(crate) fn push_copy(&mut self, id: RecordId, record: &mut Record, until: Epoch) {
         record.set_mark(mark_of(until));
-        let place = self.push(id, record.version, until);
-        match (&mut place.value, &record.cell.value) {
+        self.push(id, record.version, until, |place| match (&mut place.value, &record.cell.value) {
             (Some(Value::String(buffer)), Some(Value::String(bytes))) => {
                 buffer.clear();
                 buffer.extend_from_slice(bytes);
                 place.expires_at = record.cell.expires_at;
             }
             _ => place.clone_from(&record.cell),
-        }
-        self.heap_bytes += heap_bytes(place);
+        });
     }
 
     /// Keeps what a record holds, and leaves it without.
     pub(crate) fn push_content(&mut self, id: RecordId, record: &mut Record, until: Epoch) {
         record.set_mark(mark_of(until));
-        let place = self.push(id, record.version, until);
-        *place = std::mem::take(&mut record.cell);
-        self.heap_bytes += heap_bytes(place);
+        self.push(id, record.version, until, |place| *place = std::mem::take(&mut record.cell));
     }
 
-    /// Adds an entry; answers the place of its content, what of which is not yet accounted for.
-    fn push(&mut self, record: RecordId, version: Gsn, until: Epoch) -> &mut Cell {
-        if self.len() == self.ring.len() {
-            self.resize(2 * self.len());
+    /// Adds an entry.
+    #[inline]
+    fn push(&mut self, record: RecordId, version: Gsn, until: Epoch, fill: impl FnOnce(&mut Cell)) {
+        if self.len() >= self.buckets.len()
+            && let Some(pair) = self.buckets.split()
+        {
+            self.chain(pair, [self.buckets.get(pair[0]), 0]);
         }
-        let number = self.numbers.end;
-        self.numbers.end += 1;
-        let bucket = self.bucket(record);
-        let previous = std::mem::replace(&mut self.buckets[bucket], number);
-        let place = self.place(number);
-        let older = &mut self.ring[place];
-        self.heap_bytes -= heap_bytes(&older.cell);
-        (older.record, older.release, older.previous) = (record, false, previous);
-        (older.until, older.version) = (until, version);
-        &mut older.cell
+        let bucket = self.buckets.of(record);
+        let previous = self.buckets.replace(bucket, self.queue.numbers().end);
+        self.queue.push(|older| {
+            (older.record, older.release, older.previous) = (record, false, previous);
+            (older.until, older.version) = (until, version);
+            fill(&mut older.cell);
+        });
     }
 
     /// Takes the newest entry back: the change has not come about.
     pub(crate) fn undo_push(&mut self) {
-        self.numbers.end -= 1;
-        let place = self.place(self.numbers.end);
-        let Older { record, previous, .. } = self.ring[place];
-        let bucket = self.bucket(record);
-        self.buckets[bucket] = previous;
-        self.vacate(place);
+        let Older { record, previous, .. } = *self.queue.get(self.queue.numbers().end - 1);
+        self.buckets.replace(self.buckets.of(record), previous);
+        self.queue.pop_newest();
     }
 
-    /// Frees entries that nobody needs, oldest first, up to one whose record is to be released.
-    pub(crate) fn free(&mut self) -> Option<RecordId> {
-        while !self.numbers.is_empty() {
-            let place = self.place(self.numbers.start);
-            let Older { until, release, record, .. } = self.ring[place];
+    /// Frees entries that nobody needs, oldest first, at most so many and up to one whose record is to be released.
+    pub(crate) fn free(&mut self, most: &mut u64) -> Option<RecordId> {
+        while *most > 0 && self.len() > 0 {
+            let Older { until, release, record, .. } = *self.queue.get(self.queue.numbers().start);
             if until > self.needless {
                 break;
             }
-            self.numbers.start += 1;
-            self.vacate(place);
+            *most -= 1;
+            self.queue.pop_oldest();
+            self.merge_buckets();
             if release {
                 return Some(record);
             }
@@ -175,122 +155,103 @@ impl Versions {
         None
     }
 
-    /// Leaves a place to others: with a buffer, if what it holds is small.
-    fn vacate(&mut self, place: usize) {
-        let cell = &mut self.ring[place].cell;
-        let heap_bytes = heap_bytes(cell);
-        if heap_bytes > BUFFER_MAX || !matches!(cell.value, Some(Value::String(_))) {
-            *cell = Cell::ABSENT;
-            self.heap_bytes -= heap_bytes;
+    /// Makes fewer buckets of too many, twice as fast as entries go.
+    fn merge_buckets(&mut self) {
+        for _ in 0..2 * BUCKETS_MAX {
+            if self.buckets.len() <= BUCKETS_MAX * self.len() {
+                break;
+            }
+            let Some(pair) = self.buckets.last_pair() else { break };
+            let newest = pair.map(|bucket| self.buckets.get(bucket));
+            self.buckets.merge();
+            self.chain(pair, newest);
         }
     }
 
-    /// Gives memory back once most of it is idle.
+    /// Gives some of the memory back that was not needed for a while.
     pub(crate) fn shrink(&mut self) {
         if self.is_idle() {
-            (self.ring, self.buckets, self.heap_bytes) = (Vec::new(), Vec::new(), 0);
-        } else if self.ring.len() > MIN_PLACES && self.len() < self.ring.len() / 8 {
-            self.resize(2 * self.len());
+            self.buckets = Buckets::default();
         }
+        self.queue.shrink(self.is_idle());
     }
 
     /// If the record has older contents, its place is kept for them, and given back with the last of them.
     pub(crate) fn release_later(&mut self, record: RecordId) -> bool {
         let Some(number) = self.newest(record) else { return false };
-        let place = self.place(number);
-        self.ring[place].release = true;
+        self.queue.get_mut(number).release = true;
         true
     }
 
     /// Reads the bucket of a record, so that it is in the cache: of a change's way in here, all else is at the end of
-    /// the ring.
+    /// the queue.
     #[inline]
     pub(crate) fn touch(&self, record: RecordId) {
-        if let Some(&newest) = self.buckets.get(self.bucket(record)) {
-            black_box(newest);
-        }
+        black_box(self.buckets.find(record));
     }
 
     /// What the first change by an epoch after this one has replaced; `None` if there was no such change.
     pub(crate) fn as_of(&self, epoch: Epoch, record: RecordId) -> Option<&Older> {
-        let of_record =
-            self.chain(self.buckets.get(self.bucket(record)).copied().unwrap_or_default(), record);
-        of_record.map(|number| self.get(number)).take_while(|older| older.until > epoch).last()
+        let of_record = self.of_record(self.buckets.find(record), record);
+        of_record.map(|number| self.queue.get(number)).take_while(|older| older.until > epoch).last()
     }
 
     /// All records that were changed by epochs after this one, each once, with what the first such change has replaced.
     pub(crate) fn all_as_of(&self, epoch: Epoch) -> impl Iterator<Item = &Older> {
-        self.numbers.clone().map(|number| self.get(number)).filter(move |older| {
-            let before = self.chain(older.previous, older.record).next();
-            older.until > epoch && before.is_none_or(|number| self.get(number).until <= epoch)
+        self.queue.numbers().map(|number| self.queue.get(number)).filter(move |older| {
+            let before = self.of_record(older.previous, older.record).next();
+            older.until > epoch && before.is_none_or(|number| self.queue.get(number).until <= epoch)
         })
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        (self.numbers.end - self.numbers.start) as usize
+        self.queue.len()
     }
 
     /// Bytes of memory held.
     pub(crate) fn bytes(&self) -> u64 {
-        let table = self.ring.capacity() * size_of::<Older>() + self.buckets.capacity() * size_of::<u64>();
-        table as u64 + self.heap_bytes
+        self.queue.bytes() + self.buckets.bytes()
     }
 
     fn newest(&self, record: RecordId) -> Option<u64> {
-        let newest = *self.buckets.get(self.bucket(record))?;
-        self.chain(newest, record).next()
+        self.of_record(self.buckets.find(record), record).next()
     }
 
     /// The numbers of a record's entries from a place in its bucket's chain on, newest first.
-    fn chain(&self, from: u64, record: RecordId) -> impl Iterator<Item = u64> {
-        let in_queue = |number: u64| Some(number).filter(|number| *number >= self.numbers.start);
-        let all = std::iter::successors(in_queue(from), move |number| in_queue(self.get(*number).previous));
-        all.filter(move |number| self.get(*number).record == record)
+    fn of_record(&self, from: u64, record: RecordId) -> impl Iterator<Item = u64> {
+        let is_there = |number: u64| Some(number).filter(|number| *number >= self.queue.numbers().start);
+        let before = move |number: &u64| is_there(self.queue.get(*number).previous);
+        let all = std::iter::successors(is_there(from), before);
+        all.filter(move |number| self.queue.get(*number).record == record)
     }
 
-    fn place(&self, number: u64) -> usize {
-        number as usize & (self.ring.len() - 1)
-    }
-
-    fn get(&self, number: u64) -> &Older {
-        &self.ring[self.place(number)]
-    }
-
-    /// The bucket of a record: the high bits of a product that spreads neighbours.
-    fn bucket(&self, record: RecordId) -> usize {
-        let spread = u64::from(record.0.wrapping_mul(0x9e37_79b9));
-        ((spread * self.buckets.len() as u64) >> 32) as usize
-    }
-
-    /// Gives all entries new places, of as many as so many need, and chains them anew.
-    fn resize(&mut self, len: usize) {
-        let places = len.next_power_of_two().max(MIN_PLACES);
-        let mut old = std::mem::take(&mut self.ring);
-        let old_mask = old.len().wrapping_sub(1);
-        self.ring = std::iter::repeat_with(Older::vacant).take(places).collect();
-        self.buckets = vec![0; places];
-        // The buffers of vacant places go with them.
-        self.heap_bytes = 0;
-        for number in self.numbers.clone() {
-            let old = &mut old[number as usize & old_mask];
-            let (place, bucket) = (self.place(number), self.bucket(old.record));
-            old.previous = std::mem::replace(&mut self.buckets[bucket], number);
-            self.heap_bytes += heap_bytes(&old.cell);
-            std::mem::swap(&mut self.ring[place], old);
+    /// Puts the entries of two chains where they belong now: to the one bucket or the other, newest first.
+    fn chain(&mut self, buckets: [usize; 2], mut chains: [u64; 2]) {
+        // The last that was put to each.
+        let mut ends: [Option<u64>; 2] = [None; 2];
+        loop {
+            let from = usize::from(chains[1] > chains[0]);
+            let number = chains[from];
+            if number < self.queue.numbers().start {
+                break;
+            }
+            let Older { record, previous, .. } = *self.queue.get(number);
+            chains[from] = previous;
+            let to = usize::from(self.buckets.of(record) != buckets[0]);
+            self.put_behind(ends[to].replace(number), buckets[to], number);
+        }
+        for (end, bucket) in ends.into_iter().zip(buckets) {
+            if bucket < self.buckets.len() {
+                self.put_behind(end, bucket, 0);
+            }
         }
     }
-}
 
-impl Older {
-    const fn vacant() -> Older {
-        Older {
-            record: RecordId(0),
-            release: false,
-            previous: 0,
-            until: Epoch(0),
-            version: Gsn::NONE,
-            cell: Cell::ABSENT,
+    fn put_behind(&mut self, end: Option<u64>, bucket: usize, number: u64) {
+        match end {
+            Some(end) => self.queue.get_mut(end).previous = number,
+            None => drop(self.buckets.replace(bucket, number)),
         }
     }
 }
@@ -298,10 +259,6 @@ impl Older {
 /// What is left of an epoch in a record's line, to tell it from most others.
 const fn mark_of(epoch: Epoch) -> u8 {
     epoch.0 as u8
-}
-
-fn heap_bytes(cell: &Cell) -> u64 {
-    cell.value.as_ref().map_or(0, |value| value.heap_bytes() as u64)
 }
 
 #[cfg(test)]
@@ -340,7 +297,7 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let size = || prop::sample::select(vec![0, 1, 30, BUFFER_MAX as usize, 3 * BUFFER_MAX as usize]);
+        let size = || prop::sample::select(vec![0, 1, 30, Queue::BUFFER_MAX, 3 * Queue::BUFFER_MAX]);
         let change = (0..RECORDS, 1..200usize, size(), any::<bool>());
         prop_oneof![
             6 => change.prop_map(|(first, count, size, takes)| Step::Change { first, count, size, takes }),
@@ -363,11 +320,8 @@ mod tests {
 
     fn check(versions: &Versions, expected: &[Expected], ids: &[RecordId]) -> Result<(), TestCaseError> {
         prop_assert_eq!(versions.len(), expected.len());
-        prop_assert_eq!(versions.heap_bytes, versions.ring.iter().map(|older| heap_bytes(&older.cell)).sum());
-        for number in versions.numbers.end..versions.numbers.start + versions.ring.len() as u64 {
-            let Older { cell, .. } = versions.get(number);
-            prop_assert!(*cell == Cell::ABSENT || cell.string().is_some() && heap_bytes(cell) <= BUFFER_MAX);
-        }
+        versions.queue.check();
+        prop_assert!(versions.len() <= versions.buckets.len());
         let first = |epoch: Epoch, id: RecordId| {
             expected.iter().find(|older| older.record == id && older.until > epoch)
         };
@@ -424,23 +378,31 @@ mod tests {
                     }
                     Step::Since { epochs } => {
                         let since = Epoch(epoch.0 - epochs.min(epoch.0));
-                        versions.keep(Keep { since: Some(since), cut: None });
+                        let mut most = versions.keep(Keep { since: Some(since), cut: None });
                         let gone = expected.iter().take_while(|older| older.until <= since).count();
                         let released = expected.drain(..gone).filter(|older| older.release);
                         let released: Vec<RecordId> = released.map(|older| older.record).collect();
-                        prop_assert_eq!(std::iter::from_fn(|| versions.free()).collect::<Vec<_>>(), released);
+                        let freed: Vec<RecordId> = std::iter::from_fn(|| versions.free(&mut most)).collect();
+                        prop_assert_eq!(freed, released);
                         versions.shrink();
-                        prop_assert!(versions.ring.len() <= (16 * versions.len()).max(MIN_PLACES));
                     }
                     Step::Epoch => epoch = Epoch(epoch.0 + 1),
                 }
                 check(&versions, &expected, &ids)?;
             }
-            versions.keep(Keep::default());
-            while versions.free().is_some() {}
-            versions.shrink();
+            for _ in 0..10 {
+                let mut most = versions.keep(Keep::default());
+                while versions.free(&mut most).is_some() {}
+                versions.shrink();
+            }
             prop_assert_eq!((versions.len(), versions.bytes()), (0, 0));
         }
+    }
+
+    fn keep(versions: &mut Versions, keep: Keep) {
+        let mut most = versions.keep(keep);
+        assert_eq!(versions.free(&mut most), None);
+        versions.shrink();
     }
 
     #[test]
@@ -449,13 +411,43 @@ mod tests {
         let id = slab.add(Db(0), b"key");
         slab.get_mut(id).cell.value = Some(Value::String(vec![7; 100]));
         let mut bytes = Vec::new();
-        for epoch in 1..100 {
-            versions.keep(Keep { since: Some(Epoch(epoch - 1)), cut: None });
-            assert_eq!(versions.free(), None);
-            versions.shrink();
-            (0..100).for_each(|_| versions.push_copy(id, slab.get_mut(id), Epoch(epoch)));
+        for epoch in 1..400 {
+            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), cut: None });
+            (0..1000).for_each(|_| versions.push_copy(id, slab.get_mut(id), Epoch(epoch)));
             bytes.push(versions.bytes());
         }
         assert!(bytes[10..].iter().all(|now| *now == bytes[10]), "{bytes:?}");
+    }
+
+    #[test]
+    fn what_piled_up_goes_in_small_steps() {
+        let (mut slab, mut versions) = (Slab::default(), Versions::default());
+        let ids: Vec<RecordId> = (0..100_000u32).map(|i| slab.add(Db(0), &i.to_le_bytes())).collect();
+        let push = |versions: &mut Versions, slab: &mut Slab, id: RecordId, epoch: u64| {
+            slab.get_mut(id).cell.value = Some(Value::String(vec![7; 100]));
+            versions.push_copy(id, slab.get_mut(id), Epoch(epoch));
+        };
+        keep(&mut versions, Keep { since: Some(Epoch(1)), cut: None });
+        ids.iter().for_each(|id| push(&mut versions, &mut slab, *id, 2));
+        assert!(ids.iter().all(|id| versions.as_of(Epoch(1), *id).is_some()));
+        let full = versions.bytes();
+        // Readers have moved on, and writers go on.
+        let mut left = vec![versions.len()];
+        keep(&mut versions, Keep { since: Some(Epoch(1)), cut: None });
+        for epoch in 3..=200 {
+            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), cut: None });
+            left.push(versions.len());
+            for (n, id) in ids.iter().enumerate().take(100) {
+                push(&mut versions, &mut slab, *id, epoch);
+                assert_eq!(
+                    versions.as_of(Epoch(epoch - 1), *id).map(|older| older.until),
+                    Some(Epoch(epoch))
+                );
+                assert_eq!(versions.all_as_of(Epoch(epoch - 1)).count(), n + 1);
+            }
+        }
+        assert!(left.is_sorted_by(|before, after| before >= after && before - after <= FREED as usize + 100));
+        assert_eq!((versions.len(), left.last()), (100, Some(&0)));
+        assert!(versions.bytes() < full / 10, "{} bytes are left of {full}", versions.bytes());
     }
 }
