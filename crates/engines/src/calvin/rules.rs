@@ -277,6 +277,8 @@ impl<S: RecordStore> Shard<S> {
             }
         }
         self.stream.push_back(batch);
+        // What was kept for others goes bit by bit.
+        self.keep_states();
     }
 
     /// Starts transactions in order for as long as nothing forbids it, and goes on with those that can.
@@ -1028,6 +1030,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Timer(_) => {
                 self.look_for_expired(now, out);
                 self.vouch_now_and_then(out);
+                self.keep_states();
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 return;
             }
