@@ -80,13 +80,8 @@ pub enum Sequencing {
     /// any of that again.
     Trim(Epoch),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
-    /// to be got from a twin.
-    Behind {
-        /// Up to this epoch: the checkpoint must cover it.
-        epoch: Epoch,
-        /// What the log is to be told when it is opened with that checkpoint, if anything: where it may begin then.
-        log: Option<Arc<Vec<u8>>>,
-    },
+    /// to be got from a twin that covers everything up to this epoch; then the node is to begin again.
+    Behind(Epoch),
     /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),

@@ -673,7 +673,7 @@ impl<X: Letter> Courier<X> {
     /// If no twin that can be reached has what is lacking, only a checkpoint helps.
     fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
         if let (Some(epoch), Some(to)) = (self.lack.beyond_help(&self.twins()), self.settings.checkpointer) {
-            out.send(to, Sequencing::Behind { epoch, log: None });
+            out.send(to, Sequencing::Behind(epoch));
         }
     }
 

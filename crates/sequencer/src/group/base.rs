@@ -4,7 +4,10 @@
 //! stands in a memo beside the journal and is durable there before any segment is removed, so whatever a crash leaves, the
 //! records that are still there reach back to the base at least.
 //!
-//! They may reach back farther, and the first of them may be of entries that others have taken the place of later, with
+//! A member that is too far behind is *offered* the base of the leader. It writes that down, and begins there when it is
+//! opened with a checkpoint that covers it.
+//!
+//! The records of a journal may reach back farther than the base, and the first of them may be of entries that others have taken the place of later, with
 //! those in between gone. Both is told from damage by [`Records`].
 
 use ordain_model::Epoch;
@@ -31,28 +34,51 @@ pub(super) struct Base {
     pub void: Epoch,
 }
 
-impl Base {
+/// What the memo says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Beginning {
+    /// Where the log begins.
+    pub base: Base,
+    /// Where it may begin if a checkpoint covers that, and the log does not reach there.
+    pub offered: Option<Base>,
+}
+
+impl Beginning {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         wire::u8(&mut out, VERSION);
-        [self.index, self.term, self.epoch.0, self.void.0].iter().for_each(|n| wire::u64(&mut out, *n));
-        for members in [&self.members.voters, &self.members.learners] {
-            wire::u32(&mut out, members.len() as u32);
-            members.iter().for_each(|member| wire::u64(&mut out, *member));
-        }
+        self.base.encode(&mut out);
+        wire::u8(&mut out, u8::from(self.offered.is_some()));
+        self.offered.iter().for_each(|offered| offered.encode(&mut out));
         out
     }
 
-    pub fn decode(bytes: &[u8]) -> Option<Base> {
+    pub fn decode(bytes: &[u8]) -> Option<Beginning> {
         let mut bytes = Reader(bytes);
         if bytes.u8()? != VERSION {
             return None;
         }
+        let base = Base::decode(&mut bytes)?;
+        let offered = if wire::flag(&mut bytes)? { Some(Base::decode(&mut bytes)?) } else { None };
+        bytes.end(Beginning { base, offered })
+    }
+}
+
+impl Base {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        [self.index, self.term, self.epoch.0, self.void.0].iter().for_each(|n| wire::u64(out, *n));
+        for members in [&self.members.voters, &self.members.learners] {
+            wire::u32(out, members.len() as u32);
+            members.iter().for_each(|member| wire::u64(out, *member));
+        }
+    }
+
+    pub fn decode(bytes: &mut Reader<'_>) -> Option<Base> {
         let (index, term) = (bytes.u64()?, bytes.u64()?);
         let (epoch, void) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
         let mut list = || (0..bytes.count(8)?).map(|_| bytes.u64()).collect::<Option<Vec<u64>>>();
         let members = ConfState { voters: list()?, learners: list()?, ..ConfState::default() };
-        bytes.end(Base { index, term, epoch, members, void })
+        Some(Base { index, term, epoch, members, void })
     }
 }
 
@@ -132,11 +158,14 @@ mod tests {
         ) {
             let members = ConfState { voters, learners, ..ConfState::default() };
             let base = Base { index, term, epoch: Epoch(epoch), members, void: Epoch(void) };
-            let bytes = base.encode();
-            for cut in 0..bytes.len() {
-                prop_assert!(Base::decode(&bytes[..cut]).is_none());
+            for offered in [None, Some(Base { index: void, ..base.clone() })] {
+                let beginning = Beginning { base: base.clone(), offered };
+                let bytes = beginning.encode();
+                for cut in 0..bytes.len() {
+                    prop_assert!(Beginning::decode(&bytes[..cut]).is_none());
+                }
+                prop_assert_eq!(Beginning::decode(&bytes), Some(beginning));
             }
-            prop_assert_eq!(Base::decode(&bytes), Some(base));
         }
     }
 

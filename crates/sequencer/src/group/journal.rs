@@ -6,7 +6,7 @@ use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, Outbox};
 use raft::GetEntriesContext;
 use raft::eraftpb::{Entry, HardState};
 
-use super::base::{Base, MEMO, Records};
+use super::base::{Base, Beginning, MEMO, Records};
 use super::membership::parse_change;
 use super::record;
 use super::store::{Store, epoch_of, is_change};
@@ -26,8 +26,10 @@ pub(super) struct Journal {
     writer: Option<LogWriter>,
     /// Where it is said what the log begins after.
     memo: Option<Memo>,
-    /// What the log is to begin after, and before which place the journal can go then: that is being said.
-    trimming: Option<(Base, Place)>,
+    /// What is being said there.
+    saying: Option<Saying>,
+    /// Where it says that the log may begin with a checkpoint.
+    offered: Option<Base>,
     /// A checkpoint covers everything up to here.
     covered: Epoch,
     identity: Vec<u8>,
@@ -54,6 +56,15 @@ struct Reading {
     bytes: usize,
 }
 
+/// What is to be durable about the log's beginning.
+#[derive(Debug)]
+enum Saying {
+    /// The log begins after this from now on, and before that place the journal can go.
+    Trim(Base, Place),
+    /// It may begin after this with a checkpoint.
+    Offer(Base),
+}
+
 /// What an answer of the disk means.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -65,6 +76,8 @@ pub(super) enum Outcome {
     Full,
     /// Entries were read for these.
     Fetched(Vec<GetEntriesContext>),
+    /// It is on disk that the log may begin later, with a checkpoint of this epoch or a later one.
+    Offered(Epoch),
 }
 
 /// A journal that was opened.
@@ -78,21 +91,23 @@ pub(super) struct Opened {
 }
 
 /// Opens or makes the journal of a group that began with these members, and shows the batches that it knows to be agreed
-/// on. If a checkpoint was got from a twin, the log begins after `given` unless it knows that entry.
+/// on. If there is a checkpoint of everything up to `executed` and the leader has offered a base that it covers, the log
+/// begins there, unless it reaches there by itself.
 pub(super) fn open(
     directory: &mut dyn Directory,
     config: LogConfig,
-    (founders, given): (Vec<u64>, Option<Base>),
+    (founders, executed): (Vec<u64>, Epoch),
     tail_bytes: usize,
     mut visit: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Opened, LogError> {
     let (identity, segment_bytes) = (config.identity.clone(), config.segment_bytes);
     let damaged = |reason: String| LogError::Damaged { file: MEMO.to_owned(), offset: 0, reason };
-    let store = match Memo::read(directory, MEMO, Some(&identity))? {
-        None => Store::new(founders, segment_bytes),
+    let (store, offered) = match Memo::read(directory, MEMO, Some(&identity))? {
+        None => (Store::new(founders, segment_bytes), None),
         Some(said) => {
-            let base = Base::decode(&said).ok_or("it does not say where a group's log begins");
-            Store::after(base.map_err(|reason| damaged(reason.to_owned()))?, segment_bytes)
+            let beginning = Beginning::decode(&said).ok_or("it does not say where a group's log begins");
+            let Beginning { base, offered } = beginning.map_err(|reason| damaged(reason.to_owned()))?;
+            (Store::after(base, segment_bytes), offered)
         }
     };
     let (base, void) = (store.base().index, store.base().void);
@@ -123,15 +138,16 @@ pub(super) fn open(
         return Err(damaged(reason));
     }
     let (mut memo, _) = Memo::open(directory, MEMO, &identity)?;
-    if let Some(given) = given.filter(|given| given.index > replay.dispatched.0) {
-        if replay.store.has(given.index, given.term) {
-            replay.agree(given.index, &mut visit).map_err(damaged)?;
+    let is_of_use = |offered: &Base| offered.index > replay.dispatched.0 && offered.epoch <= executed;
+    if let Some(offered) = offered.filter(is_of_use) {
+        if replay.store.has(offered.index, offered.term) {
+            replay.agree(offered.index, &mut visit).map_err(damaged)?;
         } else {
-            let given = Base { void: writer.appended(), ..given };
-            let ops = memo.write(&given.encode()).unwrap_or_default();
-            ops.iter().try_for_each(|op| directory.apply(op))?;
+            let base = Base { void: writer.appended(), ..offered };
+            let ops = memo.write(&Beginning { base: base.clone(), offered: None }.encode());
+            ops.iter().flatten().try_for_each(|op| directory.apply(op))?;
             memo.written();
-            replay.begin_after(given, segment_bytes);
+            replay.begin_after(base, segment_bytes);
         }
     }
     let Replay { mut store, hard, dispatched } = replay;
@@ -192,7 +208,8 @@ impl Journal {
         Journal {
             writer: None,
             memo: None,
-            trimming: None,
+            saying: None,
+            offered: None,
             covered: Epoch(0),
             identity: Vec::new(),
             commit: 0,
@@ -300,39 +317,61 @@ impl Journal {
     /// Lets go what a checkpoint covers, but nothing after an index. What the log begins after then has to be on disk
     /// before anything is removed.
     pub fn trim<M>(&mut self, store: &Store, index: u64, out: &mut Outbox<M>) {
-        let (Some(writer), Some(memo), None) = (&self.writer, &self.memo, &self.trimming) else { return };
         let Some((base, place)) = store.base_for(self.covered, index) else { return };
         // Only whole segments go.
-        if !writer.can_trim_to(place) {
-            return;
+        if self.writer.as_ref().is_some_and(|writer| writer.can_trim_to(place)) {
+            self.say(Saying::Trim(base, place), store, out);
         }
-        let Some(ops) = memo.write(&base.encode()) else { return };
-        out.disk(DiskRequest { token: BASE, ops });
-        self.trimming = Some((base, place));
     }
 
-    /// It is on disk what the log begins after.
-    fn trimmed(&mut self, done: &DiskDone, store: &mut Store) -> Result<(), String> {
-        let Some((base, place)) = self.trimming.take() else { return Ok(()) };
+    /// Writes down where the log may begin when there is a checkpoint that covers that. Says whether that is on disk.
+    pub fn offer<M>(&mut self, offered: Base, store: &Store, out: &mut Outbox<M>) -> bool {
+        let is_said = self.offered.as_ref() == Some(&offered);
+        if !is_said {
+            self.say(Saying::Offer(offered), store, out);
+        }
+        is_said
+    }
+
+    /// Has the disk write something about the log's beginning, unless it is writing something else about it.
+    fn say<M>(&mut self, saying: Saying, store: &Store, out: &mut Outbox<M>) {
+        let (Some(memo), None) = (&self.memo, &self.saying) else { return };
+        let (base, offered) = match &saying {
+            Saying::Trim(base, _) => (base.clone(), None),
+            Saying::Offer(offered) => (store.base().clone(), Some(offered.clone())),
+        };
+        let Some(ops) = memo.write(&Beginning { base, offered }.encode()) else { return };
+        out.disk(DiskRequest { token: BASE, ops });
+        self.saying = Some(saying);
+    }
+
+    /// What was to be said of the log's beginning is on disk, or is not.
+    fn said(&mut self, done: &DiskDone, store: &mut Store) -> Result<Outcome, String> {
+        let Some(saying) = self.saying.take() else { return Ok(Outcome::Nothing) };
         match &done.result {
-            Ok(()) => {}
+            Ok(()) => self.memo.iter_mut().for_each(Memo::written),
             // Until somebody asks again.
             Err(DiskError::Full { .. }) => {
                 self.covered = Epoch(0);
-                return Ok(());
+                return Ok(Outcome::Nothing);
             }
             Err(error) => return Err(error.to_string()),
         }
-        // What is being read may not be there any more.
-        let first = base.index + 1;
-        store.trim(base);
-        self.memo.iter_mut().for_each(Memo::written);
-        if let Some(writer) = &mut self.writer {
-            writer.truncate_to(place);
-            let begins = writer.begins();
-            self.reading.take_if(|reading| reading.low < first || reading.fetch.place() < begins);
+        match saying {
+            Saying::Offer(offered) => Ok(Outcome::Offered(self.offered.insert(offered).epoch)),
+            Saying::Trim(base, place) => {
+                self.offered = None;
+                // What is being read may not be there any more.
+                let first = base.index + 1;
+                store.trim(base);
+                if let Some(writer) = &mut self.writer {
+                    writer.truncate_to(place);
+                    let begins = writer.begins();
+                    self.reading.take_if(|reading| reading.low < first || reading.fetch.place() < begins);
+                }
+                Ok(Outcome::Nothing)
+            }
         }
-        Ok(())
     }
 
     /// Takes an answer of the disk.
@@ -351,7 +390,7 @@ impl Journal {
             return Ok(Outcome::Nothing);
         }
         if done.token == BASE {
-            return self.trimmed(done, store).map(|()| Outcome::Nothing);
+            return self.said(done, store);
         }
         match self.writer.as_mut().and_then(|writer| writer.done(done)) {
             Some(Progress::Durable(_)) => Ok(Outcome::Durable),

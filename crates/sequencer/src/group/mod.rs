@@ -85,8 +85,6 @@ pub struct GroupSettings {
     pub generation: u32,
     /// Up to this epoch a checkpoint has everything already: no such batch is sealed again.
     pub executed: Epoch,
-    /// What a twin has said of where the log may begin, if the checkpoint is from there ([`Sequencing::Behind`]).
-    pub given: Option<Vec<u8>>,
     /// Who gets a checkpoint for a member that is too far behind, if there is such a role.
     pub checkpointer: Option<Address>,
     /// How much of what is dispatched is kept in memory for twins that lag.
@@ -105,7 +103,6 @@ impl GroupSettings {
             twins,
             generation: 0,
             executed: Epoch(0),
-            given: None,
             checkpointer: None,
             tail_bytes: 64 << 20,
             kept_max: 256 << 20,
@@ -233,15 +230,8 @@ impl<X> GroupLog<X> {
         visit: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<X>, Recovered), GroupError> {
         let founders = membership::founders(&settings.twins);
-        let given = match &settings.given {
-            Some(given) => Some(Base::decode(given).ok_or_else(|| {
-                GroupError::Settings(
-                    "what a checkpoint says of the log's beginning cannot be read".to_owned(),
-                )
-            })?),
-            None => None,
-        };
-        let opened = journal::open(directory, config, (founders, given), settings.tail_bytes, visit)?;
+        let opened =
+            journal::open(directory, config, (founders, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
         let mut log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
@@ -705,12 +695,18 @@ impl<X> GroupLog<X> {
             let said = RaftMessage { msg_type, to, from, term, index, commit, ..RaftMessage::default() };
             self.send(said, out);
         } else {
-            self.behind = Some(base.epoch);
-            let (epoch, log) = (base.epoch, Some(Arc::new(base.encode())));
-            self.settings.checkpointer.into_iter().for_each(|to| {
-                out.send(to, Sequencing::Behind { epoch, log: log.clone() });
-            });
+            let epoch = base.epoch;
+            self.behind = Some(epoch);
+            if self.journal.offer(base, self.raft.store(), out) {
+                self.ask_for_checkpoint(epoch, out);
+            }
         }
+    }
+
+    /// With a checkpoint this member can go on, if it still needs one.
+    fn ask_for_checkpoint(&self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        let checkpointer = self.settings.checkpointer.filter(|_| self.behind.is_some());
+        checkpointer.into_iter().for_each(|to| out.send(to, Sequencing::Behind(epoch)));
     }
 
     fn disk(&mut self, done: &ordain_role::DiskDone, out: &mut Outbox<Message<X>>) {
@@ -724,6 +720,7 @@ impl<X> GroupLog<X> {
                 out.set_timer(PROBE, PROBE_EVERY);
             }
             Ok(journal::Outcome::Durable) => self.release(out),
+            Ok(journal::Outcome::Offered(epoch)) => self.ask_for_checkpoint(epoch, out),
             Ok(journal::Outcome::Nothing) => {}
             Err(reason) => out.halt(format!("the group's journal failed: {reason}")),
         }

@@ -56,7 +56,7 @@ impl Said {
             }
             Said::Behind(base) => {
                 wire::u8(&mut out, 3);
-                out.extend_from_slice(&base.encode());
+                base.encode(&mut out);
             }
         }
         out
@@ -69,7 +69,7 @@ impl Said {
             0 => Said::Raft(decode(&mut bytes)?),
             1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
             2 => Said::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
-            3 => return Base::decode(bytes.0).map(Said::Behind),
+            3 => Said::Behind(Base::decode(&mut bytes)?),
             _ => return None,
         };
         bytes.end(said)

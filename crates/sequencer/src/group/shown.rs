@@ -5,7 +5,7 @@ use ordain_model::Epoch;
 use ordain_role::{Directory, NodeId};
 use raft::eraftpb::{ConfChangeType, Entry};
 
-use super::base::{Base, MEMO, Records};
+use super::base::{Base, Beginning, MEMO, Records};
 use super::membership::{Member, parse_change};
 use super::record;
 use super::store::is_change;
@@ -108,8 +108,8 @@ impl GroupJournal {
     /// # Errors
     /// What says where the journal begins cannot be read.
     pub fn of(directory: &dyn Directory) -> Result<GroupJournal, LogError> {
-        let base = Memo::read(directory, MEMO, None)?.and_then(|said| Base::decode(&said));
-        let base = base.unwrap_or_default();
+        let beginning = Memo::read(directory, MEMO, None)?.and_then(|said| Beginning::decode(&said));
+        let base = beginning.unwrap_or_default().base;
         Ok(GroupJournal { records: Records::after(&base), base })
     }
 

@@ -574,8 +574,7 @@ impl Shipping {
     fn trimmed<X>(&mut self, from: NodeId, term: u64, through: Epoch, out: &mut Outbox<Message<X>>) {
         if self.follows() == Some((from, term)) && self.asked.is_some_and(|asked| asked < through) {
             self.behind = Some(through);
-            let behind = Sequencing::Behind { epoch: through, log: None };
-            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, behind.clone()));
+            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, Sequencing::Behind(through)));
         }
     }
 

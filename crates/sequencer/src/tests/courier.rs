@@ -101,7 +101,7 @@ impl Desk {
             match message {
                 Message::Post(post) => away.push((to.node.0, post)),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
-                Message::Sequencing(Sequencing::Behind { epoch, log: None }) if to == CHECKPOINTER => {
+                Message::Sequencing(Sequencing::Behind(epoch)) if to == CHECKPOINTER => {
                     self.behind.push(epoch.0);
                 }
                 message => {

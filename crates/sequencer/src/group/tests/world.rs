@@ -57,10 +57,8 @@ pub struct Node {
     pub seen: usize,
     /// Its checkpoint has everything up to this epoch.
     pub checkpoint: u64,
-    /// What its log has said is behind: the epoch, and what the log is to be told with a checkpoint.
-    pub behind: Option<(u64, Vec<u8>)>,
-    /// What came with its checkpoint.
-    given: Option<Vec<u8>>,
+    /// What its log has said is behind.
+    pub behind: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +111,7 @@ pub fn epoch_of(batch: &[u8]) -> u64 {
 impl Node {
     /// It has lost its disk.
     pub fn forget_checkpoint(&mut self) {
-        (self.checkpoint, self.behind, self.given) = (0, None, None);
+        (self.checkpoint, self.behind) = (0, None);
     }
 
     /// Whether it knows itself to be a voter.
@@ -175,7 +173,6 @@ impl World {
         let settings = GroupSettings {
             generation: state.generation,
             executed: Epoch(state.checkpoint),
-            given: state.given.clone(),
             checkpointer: Some(here(CHECKPOINTER)),
             tail_bytes: self.tail_bytes,
             kept_max: self.kept_max,
@@ -354,8 +351,8 @@ impl World {
                     }
                     self.seen(node, batch.encode())?;
                 }
-                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind { epoch, log: Some(log) })) => {
-                    self.nodes[node].behind = Some((epoch.0, log.to_vec()));
+                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind(epoch))) => {
+                    self.nodes[node].behind = Some(epoch.0);
                 }
                 (role, message) => return Err(format!("role {role} is sent {message:?}")),
             }
@@ -377,13 +374,13 @@ impl World {
 
     /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.
     pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
-        let Some((epoch, given)) = self.nodes[node].behind.clone() else { return Ok(false) };
+        let Some(epoch) = self.nodes[node].behind else { return Ok(false) };
         let newest = self.nodes.iter().map(|other| other.checkpoint).max().unwrap_or(0);
         if newest < epoch || self.nodes[node].log.is_none() {
             return Ok(false);
         }
         self.stop(node, false);
-        (self.nodes[node].checkpoint, self.nodes[node].given) = (newest, Some(given));
+        self.nodes[node].checkpoint = newest;
         self.start(node)?;
         Ok(true)
     }

@@ -390,7 +390,7 @@ impl World {
                 (COUNCIL, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
                     self.nodes[node].kept = (through, in_sync);
                 }
-                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind { epoch, log: None })) => {
+                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind(epoch))) => {
                     self.nodes[node].behind = Some(epoch.0);
                 }
                 (COUNCIL, Message::Ship(collected)) => self.nodes[there].collected.push(collected),
