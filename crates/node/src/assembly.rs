@@ -238,7 +238,7 @@ impl NodeSettings {
         ShippingSettings {
             me: self.at(places::LOG),
             partition: self.partition(),
-            checkpointer: None,
+            checkpointer: Some(self.at(places::CHECKPOINTER)),
             twins: twins.collect(),
             identity: self.identity.clone(),
             kept_bytes: self.kept_max,
@@ -321,7 +321,7 @@ impl NodeSettings {
             topology: self.topology.clone(),
             me: self.at(places::COURIER),
             sequencer: self.at(places::SEQUENCER),
-            checkpointer: None,
+            checkpointer: (self.keep != Keep::Nothing).then_some(self.at(places::CHECKPOINTER)),
             shards: self.own_shards(),
             kept_max: self.kept_max,
             piece: self.piece,
@@ -340,6 +340,8 @@ impl NodeSettings {
             shards: self.own_shards(),
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
+            piece: self.piece,
+            begins_log_anew: self.replication() == Replication::Async,
         };
         let refused: Vec<Epoch> = refused.iter().map(|refused| refused.epoch).collect();
         Checkpointer::new(settings, found, &refused)
@@ -502,7 +504,7 @@ impl Assembly {
         assembly.open_council(directory, settings)?;
         assembly.open_checkpoint(directory, settings, registry)?;
         let begun = assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch);
-        let mut inbox = Inbox::open(directory, settings, registry)?;
+        let mut inbox = Inbox::open(directory, settings, registry, begun)?;
         let mut last = begun;
         let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
         let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
@@ -525,7 +527,11 @@ impl Assembly {
             let (group, found) = GroupLog::open(
                 directory,
                 settings.log_config(),
-                settings.group_settings(),
+                GroupSettings {
+                    executed: begun,
+                    checkpointer: Some(settings.at(places::CHECKPOINTER)),
+                    ..settings.group_settings()
+                },
                 registry,
                 ends,
                 &mut again,
@@ -533,16 +539,16 @@ impl Assembly {
             (log, recovered) = (Box::new(group), found);
         } else {
             let mut index = Index::new(settings.segment_bytes);
-            let (writer, found) =
-                LogWriter::open_placed(directory, settings.log_config(), |place, entry| {
-                    index.note_batch(entry.epoch, place, entry.payload.len());
-                    again(&entry.payload)
-                })?;
+            let config = LogConfig { begins_after: begun, ..settings.log_config() };
+            let (writer, found) = LogWriter::open_placed(directory, config, |place, entry| {
+                index.note_batch(entry.epoch, place, entry.payload.len());
+                again(&entry.payload)
+            })?;
             index.lacks(found.starts_after);
             let log_settings = LogSettings {
                 dispatch_early: settings.keep == Keep::Late,
+                executed: begun,
                 bugs: settings.bugs,
-                ..LogSettings::default()
             };
             let has_twins = replication == Replication::Async;
             let sinks = if has_twins { settings.group_sinks() } else { executors };
@@ -753,7 +759,8 @@ impl Assembly {
 pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
     // A checkpoint may hold what was lost with a master, whatever becomes of the log.
     let is_in_vain = |name: &str| {
-        let holds_effects = name.starts_with(INBOX) || name.starts_with(CHECKPOINT);
+        let is_checkpoint = name.starts_with(CHECKPOINT) && !how.with_checkpoint;
+        let holds_effects = name.starts_with(INBOX) || is_checkpoint;
         holds_effects || (how.without_log && name.starts_with(LOG))
     };
     for (file, _) in directory.list()? {
@@ -776,6 +783,7 @@ impl Inbox {
         directory: &mut dyn Directory,
         settings: &NodeSettings,
         registry: &Registry,
+        begun: Epoch,
     ) -> Result<Inbox, AssemblyError> {
         if !settings.has_peers() {
             return Ok(Inbox::default());
@@ -784,7 +792,9 @@ impl Inbox {
         let mut space = Space::new(directory, INBOX);
         // Whoever starts over does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.started_over == 0;
-        let config = LogConfig { expect_existing, ..settings.log_config() };
+        // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
+        let begins_after = Epoch(u64::from(begun > Epoch(0)));
+        let config = LogConfig { expect_existing, begins_after, ..settings.log_config() };
         let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
             let read = Courier::entrances(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
@@ -792,7 +802,10 @@ impl Inbox {
             entrances.extend(read);
             Ok(())
         });
-        let (writer, _) = opened.map_err(AssemblyError::Inbox)?;
+        let (writer, recovered) = opened.map_err(AssemblyError::Inbox)?;
+        if recovered.starts_after > Epoch(0) {
+            index.lacks(begun);
+        }
         let journal = Opened { writer, prefix: INBOX, identity: settings.identity.clone(), index };
         Ok(Inbox { journal: Some(journal), entrances: entrances.into_iter() })
     }

@@ -68,6 +68,9 @@ pub struct Identity {
 pub struct Without {
     /// Its log too.
     pub without_log: bool,
+    /// But not its checkpoints.
+    #[serde(default)]
+    pub with_checkpoint: bool,
 }
 
 /// The part of an identity that is always first to be read: another format may have no more in common.
@@ -295,9 +298,11 @@ impl Identity {
     pub fn note_start_over(&mut self, directory: &Path, how: StartOver) -> Result<(), IdentityError> {
         // Of a former time that has not been carried out nothing is forgotten.
         let without_log = how.without_log || self.starts_over.is_some_and(|former| former.without_log);
+        let with_checkpoint =
+            how.with_checkpoint && self.starts_over.is_none_or(|former| former.with_checkpoint);
         let noted = Identity {
             started_over: self.started_over + 1,
-            starts_over: Some(Without { without_log }),
+            starts_over: Some(Without { without_log, with_checkpoint }),
             has_log: self.has_log && !without_log,
             ..self.clone()
         };
@@ -308,7 +313,8 @@ impl Identity {
 
     /// What is to be removed before anything of the directory is used.
     pub fn pending(&self) -> Option<StartOver> {
-        self.starts_over.map(|Without { without_log }| StartOver { without_log })
+        self.starts_over
+            .map(|Without { without_log, with_checkpoint }| StartOver { without_log, with_checkpoint })
     }
 
     /// Notes that it has been.
@@ -484,11 +490,17 @@ mod tests {
                 let (dir, names) = filled();
                 let mut identity = open(dir.path(), Some(&mine)).unwrap();
                 identity.note_log(dir.path()).unwrap();
-                identity.note_start_over(dir.path(), StartOver { without_log }).unwrap();
+                identity
+                    .note_start_over(dir.path(), StartOver { without_log, with_checkpoint: false })
+                    .unwrap();
                 for count in deaths {
                     let died = begin(dir.path(), &mine, Some(*count));
                     assert_eq!((died.started_over, died.has_log), (1, !without_log));
-                    assert_eq!(died.pending(), Some(StartOver { without_log }), "it goes on with it");
+                    assert_eq!(
+                        died.pending(),
+                        Some(StartOver { without_log, with_checkpoint: false }),
+                        "it goes on with it"
+                    );
                 }
                 let begun = begin(dir.path(), &mine, None);
                 let kept: &[&str] = if without_log { &[] } else { &["log-1.seg", "log-2.seg"] };
@@ -508,8 +520,10 @@ mod tests {
         let (dir, names) = filled();
         let mut identity = open(dir.path(), Some(&mine)).unwrap();
         identity.note_log(dir.path()).unwrap();
-        identity.note_start_over(dir.path(), StartOver { without_log: true }).unwrap();
-        identity.note_start_over(dir.path(), StartOver { without_log: false }).unwrap();
+        identity.note_start_over(dir.path(), StartOver { without_log: true, with_checkpoint: true }).unwrap();
+        identity
+            .note_start_over(dir.path(), StartOver { without_log: false, with_checkpoint: false })
+            .unwrap();
         let begun = begin(dir.path(), &mine, None);
         assert_eq!((begun.started_over, begun.has_log), (2, false));
         assert_eq!(names(dir.path()), ["council-log-1.seg"]);

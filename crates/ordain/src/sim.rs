@@ -305,7 +305,8 @@ impl System for CalvinSystem {
         let (times, pending) = &mut self.started_over[usize::from(node.0)];
         *times += 1;
         let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
-        *pending = Some(StartOver { without_log });
+        let with_checkpoint = how.with_checkpoint && pending.is_none_or(|pending| pending.with_checkpoint);
+        *pending = Some(StartOver { without_log, with_checkpoint });
     }
 
     fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {

@@ -128,6 +128,8 @@ pub struct Outbox<M> {
 pub struct StartOver {
     /// It keeps its log and does without what came in from other nodes; or it does without both.
     pub without_log: bool,
+    /// It begins from a checkpoint that it has got; else it does without those too, as they may hold what does not count.
+    pub with_checkpoint: bool,
 }
 
 impl<M> Default for Outbox<M> {
@@ -170,8 +172,8 @@ impl<M> Outbox<M> {
     }
 
     /// Has the node start over.
-    pub fn start_over(&mut self, without_log: bool) {
-        self.start_over = Some(StartOver { without_log });
+    pub fn start_over(&mut self, how: StartOver) {
+        self.start_over = Some(how);
     }
 
     /// Whether nothing was asked for.

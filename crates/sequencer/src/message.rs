@@ -300,6 +300,28 @@ pub enum Saving {
     Covered(Epoch),
     /// Between checkpointers: what there is at the sender.
     Has(Has),
+    /// Checkpointer to a twin's: it needs that checkpoint, from a byte of the file on.
+    Want {
+        /// The checkpoint's epoch.
+        epoch: Epoch,
+        /// How much of it is there already.
+        offset: u64,
+    },
+    /// The answer: some of the file.
+    Part {
+        /// The checkpoint's epoch.
+        epoch: Epoch,
+        /// When it became complete.
+        at: Millis,
+        /// Where in the file this stands.
+        offset: u64,
+        /// What stands there.
+        bytes: Vec<u8>,
+        /// Nothing follows.
+        is_last: bool,
+    },
+    /// The other answer: there is no complete checkpoint of this epoch.
+    Gone(Epoch),
 }
 
 /// Which checkpoints a node has.
@@ -516,6 +538,21 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 8);
                 reading.encode(out);
             }
+            Message::Saving(Saving::Want { epoch, offset }) => {
+                wire::u8(out, 9);
+                wire::u64(out, epoch.0);
+                wire::u64(out, *offset);
+            }
+            Message::Saving(Saving::Part { epoch, at, offset, bytes, is_last }) => {
+                wire::u8(out, 10);
+                [epoch.0, at.0, *offset].iter().for_each(|number| wire::u64(out, *number));
+                wire::u8(out, u8::from(*is_last));
+                wire::bytes(out, bytes);
+            }
+            Message::Saving(Saving::Gone(epoch)) => {
+                wire::u8(out, 11);
+                wire::u64(out, epoch.0);
+            }
             // No role sends such a message to another node. It would be refused there.
             Message::Sequencing(_) | Message::Saving(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
@@ -538,6 +575,13 @@ impl<X: Wire> Wire for Message<X> {
                 let (saved, complete) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 Saving::Has(Has { saved, complete }).into()
             }
+            9 => Saving::Want { epoch: Epoch(bytes.u64()?), offset: bytes.u64()? }.into(),
+            10 => {
+                let (epoch, at, offset) = (Epoch(bytes.u64()?), Millis(bytes.u64()?), bytes.u64()?);
+                let is_last = wire::flag(&mut bytes)?;
+                Saving::Part { epoch, at, offset, bytes: bytes.bytes()?.to_vec(), is_last }.into()
+            }
+            11 => Saving::Gone(Epoch(bytes.u64()?)).into(),
             8 => Reading::decode(registry, &mut bytes)?.into(),
             _ => return None,
         };

@@ -24,6 +24,7 @@
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
 //! stay, the log keeps growing, and the gauges say so.
 
+mod copy;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -37,8 +38,9 @@ use ordain_role::{
     Topology,
 };
 
-use crate::message::{Has, Message, Saving};
+use crate::message::{Has, Message, Saving, Sequencing};
 
+use copy::{Copying, Read};
 use file::{Ended, File};
 
 /// How a checkpointer is set up.
@@ -58,6 +60,10 @@ pub struct CheckpointSettings {
     pub identity: Vec<u8>,
     /// How many complete checkpoints are kept.
     pub keep: usize,
+    /// About how many bytes of one a twin is given at a time.
+    pub piece: usize,
+    /// The log of a node that gets a checkpoint from a twin is to begin anew, after it.
+    pub begins_log_anew: bool,
 }
 
 /// The role.
@@ -79,6 +85,10 @@ pub struct Checkpointer<X> {
     leftovers: BTreeSet<String>,
     /// What the checkpointers of other nodes have.
     others: BTreeMap<NodeId, Has>,
+    /// One that is being got from a twin.
+    copying: Option<Copying>,
+    /// What is being read for twins, by token.
+    reads: BTreeMap<u64, Read>,
     /// What the disk was asked for, by token.
     asked: BTreeMap<u64, Asked>,
     next_token: u64,
@@ -119,6 +129,8 @@ impl<X> Checkpointer<X> {
             complete: BTreeMap::new(),
             leftovers: BTreeSet::new(),
             others: BTreeMap::new(),
+            copying: None,
+            reads: BTreeMap::new(),
             asked: BTreeMap::new(),
             next_token: 0,
             failure: None,
@@ -293,16 +305,10 @@ impl<X> Checkpointer<X> {
         if peers.any(|node| self.others.get(&node).is_none_or(|has| has.saved < epoch)) {
             return;
         }
-        let (seal, file) = (Seal { epoch, at: now.wall.to_millis() }, seal_name(epoch));
-        let ops = vec![
-            DiskOp::Create { file: file.clone(), len: 0 },
-            DiskOp::Write { file: file.clone(), offset: 0, data: vec![Bytes::Owned(seal.encode())] },
-            DiskOp::Sync { file },
-            DiskOp::SyncDirectory,
-        ];
+        let seal = Seal { epoch, at: now.wall.to_millis() };
         self.saved = None;
         self.sealing = Some(seal);
-        self.ask(Asked::Seal, ops, out);
+        self.ask(Asked::Seal, seal_ops(seal), out);
     }
 
     fn sealed(&mut self, result: Result<(), String>, out: &mut Outbox<Message<X>>) {
@@ -338,9 +344,11 @@ impl<X> Checkpointer<X> {
             self.others.remove(&node);
             out.send(Address { node, ..self.settings.me }, Saving::Has(self.has()));
         }
+        self.copy_peer(PeerChange { node, state }, out);
     }
 
     fn disk(&mut self, done: DiskDone, out: &mut Outbox<Message<X>>) {
+        self.copy_done(&done, out);
         let result = done.result.map_err(|error| error.to_string());
         match self.asked.remove(&done.token) {
             Some(Asked::File(epoch)) => self.written(epoch, result, out),
@@ -348,6 +356,17 @@ impl<X> Checkpointer<X> {
             Some(Asked::Clean) | None => {}
         }
     }
+}
+
+/// What makes a checkpoint count.
+fn seal_ops(seal: Seal) -> Vec<DiskOp> {
+    let file = seal_name(seal.epoch);
+    vec![
+        DiskOp::Create { file: file.clone(), len: 0 },
+        DiskOp::Write { file: file.clone(), offset: 0, data: vec![Bytes::Owned(seal.encode())] },
+        DiskOp::Sync { file },
+        DiskOp::SyncDirectory,
+    ]
 }
 
 impl<X: Send> Role for Checkpointer<X> {
@@ -362,10 +381,18 @@ impl<X: Send> Role for Checkpointer<X> {
                 Saving::Has(has) => {
                     self.others.insert(from.node, has);
                 }
+                Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
+                Saving::Part { epoch, at, offset, bytes, is_last } => {
+                    self.take_part(from.node, (epoch, at), offset, (bytes, is_last), out);
+                }
+                Saving::Gone(epoch) => self.is_gone(from.node, epoch, out),
                 Saving::Taken(_) | Saving::Dropped(_) | Saving::Begun(_) => {
                     out.halt("the checkpointer was sent a message that is not for it");
                 }
             },
+            Event::Message { message: Message::Sequencing(Sequencing::Behind(epoch)), .. } => {
+                self.fetch(epoch, out);
+            }
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
             Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
             Event::Disk(done) => self.disk(done, out),
@@ -388,6 +415,7 @@ impl<X: Send> Role for Checkpointer<X> {
         report("ordain_checkpoint_writing", self.current.iter().len() as f64);
         report("ordain_checkpoint_completed_total", self.counts.complete as f64);
         report("ordain_checkpoint_given_up_total", self.counts.given_up as f64);
+        report("ordain_checkpoint_copying", self.copying.iter().len() as f64);
         report("ordain_checkpoint_failing", f64::from(u8::from(self.failure.is_some())));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Item, Kind, Piece, list, read, verify};
 use ordain_log::{MemoryDirectory, carry_out};
 use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Registry, Value};
-use ordain_role::{Directory, Wire};
+use ordain_role::{Directory, StartOver, Wire};
 
 use super::*;
 use crate::tests::Random;
@@ -16,6 +16,7 @@ const SEQUENCER: u16 = 0;
 const COURIER: u16 = 2;
 const ME: u16 = 6;
 const SHARDS: [u16; 2] = [16, 17];
+const PIECE: usize = 1000;
 
 const fn at(node: u16, role: u16) -> Address {
     Address { node: NodeId(node), role }
@@ -29,6 +30,8 @@ struct World {
     sent: Vec<(Address, Saving)>,
     /// On its way between checkpointers.
     mail: VecDeque<(Address, Address, Message<()>)>,
+    /// Nodes that have asked to begin again.
+    begun_again: Vec<(u16, StartOver)>,
     now: Now,
 }
 
@@ -47,6 +50,8 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         shards: SHARDS.iter().map(|shard| at(node, *shard)).collect(),
         identity: b"cluster".to_vec(),
         keep: 2,
+        piece: PIECE,
+        begins_log_anew: false,
     }
 }
 
@@ -60,7 +65,14 @@ impl World {
             requests: VecDeque::new(),
         });
         let now = Now { elapsed: Micros(0), wall: Micros::from_millis(7_000) };
-        World { nodes: nodes.collect(), topology, sent: Vec::new(), mail: VecDeque::new(), now }
+        World {
+            nodes: nodes.collect(),
+            topology,
+            sent: Vec::new(),
+            mail: VecDeque::new(),
+            begun_again: Vec::new(),
+            now,
+        }
     }
 
     fn handle(&mut self, node: u16, event: Event<Message<()>>) {
@@ -68,6 +80,7 @@ impl World {
         let Node { role, requests, .. } = &mut self.nodes[usize::from(node)];
         role.handle(self.now, event, &mut out);
         assert_eq!(out.halt, None);
+        self.begun_again.extend(out.start_over.map(|how| (node, how)));
         requests.extend(out.disk);
         for (to, message) in out.sends {
             match message {
@@ -510,5 +523,174 @@ impl Wire for Nothing {
 
     fn decode(_: &Registry, _: &[u8]) -> Option<Nothing> {
         None
+    }
+}
+
+// ---- from a twin ------------------------------------------------------------------------------------------------------
+
+impl World {
+    /// A node's log says that it is behind.
+    fn behind(&mut self, node: u16, epoch: u64) {
+        let message = Sequencing::Behind(Epoch(epoch)).into();
+        self.handle(node, Event::Message { from: at(node, 1), message });
+    }
+
+    /// Two twins, of which the first has complete checkpoints of these epochs.
+    fn twins(epochs: &[u64]) -> World {
+        let mut world = World::new(1, 2);
+        for epoch in epochs {
+            world.save(0, Epoch(*epoch));
+            world.settle();
+        }
+        assert_eq!(world.complete(0), epochs);
+        world
+    }
+
+    fn has_begun_again(&self, node: u16) -> bool {
+        let how = StartOver { without_log: false, with_checkpoint: true };
+        self.begun_again.contains(&(node, how))
+    }
+}
+
+#[test]
+fn who_is_behind_gets_the_newest_checkpoint_of_a_twin_and_begins_again() {
+    let mut world = World::twins(&[9, 12]);
+    world.behind(1, 10);
+    world.settle();
+    assert!(world.has_begun_again(1) && !world.has_begun_again(0));
+    assert_eq!((world.sound(1), world.complete(1)), (vec![12], vec![12]));
+    let file = file_name(Epoch(12));
+    let bytes = |world: &mut World, node| world.disk(node).read(&file, 0, 1 << 20).unwrap();
+    let copied = bytes(&mut world, 1);
+    assert!(copied.len() > 3 * PIECE && copied == bytes(&mut world, 0));
+    world.restart(1);
+    assert_eq!(world.nodes[1].role.newest(), Some((Epoch(12), Millis(7_000))), "it has its time too");
+    // What it has is enough, once it has begun with it.
+    world.begun_again.clear();
+    world.behind(1, 12);
+    assert!(
+        world.has_begun_again(1)
+            && world.mail.iter().all(|(.., m)| !matches!(m, Message::Saving(Saving::Want { .. })))
+    );
+}
+
+#[test]
+fn nobody_is_asked_for_what_nobody_has() {
+    let mut world = World::twins(&[9]);
+    world.behind(1, 10);
+    world.settle();
+    assert!(!world.has_begun_again(1) && world.sound(1).is_empty());
+    assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 0.0);
+    // Nor is a node of another partition.
+    let mut world = World::new(2, 1);
+    [0, 1].into_iter().for_each(|node| world.save(node, Epoch(9)));
+    world.settle();
+    world.restart(1);
+    world.behind(1, 10);
+    world.settle();
+    assert!(!world.has_begun_again(1));
+}
+
+#[test]
+fn wherever_the_machine_stops_there_is_all_of_it_or_none() {
+    let mut whole = 0;
+    for stops in 0..40 {
+        let mut world = World::twins(&[9]);
+        world.behind(1, 9);
+        let mut left = stops;
+        'stopped: for _ in 0..1000 {
+            world.work(0);
+            world.deliver();
+            let Some(request) = world.nodes[1].requests.pop_front() else { continue };
+            let mut result = Ok(());
+            for op in &request.ops {
+                if left == 0 {
+                    break 'stopped;
+                }
+                left -= 1;
+                result = result.and_then(|()| world.disk(1).apply(op));
+            }
+            world.handle(1, Event::Disk(DiskDone { token: request.token, result }));
+        }
+        let mut random = Random(stops);
+        world.disk(1).crash(|| random.next());
+        let found = list(world.disk(1)).unwrap();
+        let complete = found.iter().filter(|found| found.is_complete()).count();
+        assert_eq!(world.sound(1).len(), complete, "what counts is sound");
+        whole += complete;
+        world.begun_again.clear();
+        world.restart(1);
+        world.settle();
+        world.behind(1, 9);
+        world.settle();
+        assert!(world.has_begun_again(1));
+        assert_eq!(world.sound(1), [9]);
+    }
+    assert!((1..40).contains(&whole), "{whole}");
+}
+
+#[test]
+fn a_twin_that_is_lost_or_has_removed_it_is_asked_for_another_later() {
+    let mut world = World::twins(&[9]);
+    world.behind(1, 9);
+    for _ in 0..6 {
+        world.deliver();
+        world.work(0);
+        world.work(1);
+    }
+    assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 1.0);
+    let change = PeerChange { node: NodeId(0), state: PeerState::Lost };
+    world.handle(1, Event::Message { from: at(1, 3), message: change.into() });
+    assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 0.0);
+    world.settle();
+    assert!(!world.has_begun_again(1) && world.sound(1).is_empty());
+    // Two more, and the twin keeps no more than that.
+    world.behind(1, 9);
+    world.deliver();
+    for epoch in [12, 15] {
+        world.save(0, Epoch(epoch));
+    }
+    world.settle();
+    assert_eq!(world.complete(0), [12, 15]);
+    world.behind(1, 9);
+    world.settle();
+    assert!(world.has_begun_again(1));
+    assert_eq!(world.sound(1).last(), Some(&15));
+}
+
+#[test]
+fn a_full_disk_costs_the_copy_and_no_more() {
+    let mut world = World::twins(&[9]);
+    world.disk(1).set_full_from(Some(2));
+    world.behind(1, 9);
+    world.settle();
+    assert!(!world.has_begun_again(1));
+    assert_eq!(world.gauge(1, "ordain_checkpoint_failing"), 1.0);
+    world.disk(1).set_full_from(None);
+    world.behind(1, 9);
+    world.settle();
+    assert!(world.has_begun_again(1));
+    assert_eq!(world.sound(1), [9]);
+}
+
+#[test]
+fn what_crosses_between_checkpointers_is_read_as_it_was_written() {
+    let registry = Registry::default();
+    let part =
+        |is_last| Saving::Part { epoch: Epoch(3), at: Millis(4), offset: 5, bytes: vec![6; 7], is_last };
+    for saving in
+        [Saving::Want { epoch: Epoch(1), offset: 2 }, part(false), part(true), Saving::Gone(Epoch(8))]
+    {
+        let mut bytes = Vec::new();
+        let message: Message<Nothing> = saving.into();
+        message.encode(&mut bytes);
+        let read = Message::<Nothing>::decode(&registry, &bytes).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{message:?}"));
+        for cut in 0..bytes.len() {
+            assert!(
+                Message::<Nothing>::decode(&registry, &bytes[..cut]).is_none(),
+                "{message:?} cut at {cut}"
+            );
+        }
     }
 }

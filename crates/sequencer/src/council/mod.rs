@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
-use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, TimerId, Topology};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, StartOver, TimerId, Topology};
 
 use crate::message::{Counsel, Message, Sequencing, Ship};
 
@@ -283,7 +283,7 @@ impl<X> Council<X> {
         let Some(expulsion) = self.seats.expulsion(node, self.settings.arrival.incarnation) else { return };
         let has_seat = seat.master == node || seat.fence.is_some();
         if !expulsion.without_log || !has_seat {
-            out.start_over(expulsion.without_log);
+            out.start_over(StartOver { without_log: expulsion.without_log, with_checkpoint: false });
         }
     }
 

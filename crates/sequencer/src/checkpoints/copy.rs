@@ -1,0 +1,187 @@
+//! A checkpoint that is got from a twin: for a node that needs what nobody keeps any more, because it was away for too
+//! long or has lost its disk ([decision 14](../../../../docs/decisions/0014-lost-disks.md)).
+//!
+//! It asks a twin that has a complete one, a piece at a time, the next when the one before is on its disk. When it has all
+//! of it, it seals it and the node begins again: with it, and without what had come in from other nodes before. Whether
+//! it is what was written is looked at then, as of any checkpoint.
+
+use ordain_checkpoint::{Seal, file_name, seal_name};
+use ordain_model::{Epoch, Millis};
+use ordain_role::{
+    Address, Bytes, DiskDone, DiskOp, DiskRequest, Fetched, NodeId, Outbox, PeerChange, PeerState, StartOver,
+};
+
+use super::Checkpointer;
+use crate::message::{Message, Saving};
+
+/// One that is being got.
+#[derive(Debug)]
+pub(super) struct Copying {
+    /// Whose it is.
+    from: NodeId,
+    epoch: Epoch,
+    /// How much of it is here.
+    offset: u64,
+    /// What the disk is doing.
+    writing: Option<Writing>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    token: u64,
+    bytes: u64,
+    what: Step,
+}
+
+/// How far it is when that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    More,
+    /// That was all of it. It became complete at that time.
+    Last(Millis),
+    Sealed(Seal),
+}
+
+/// What is being read for a twin.
+#[derive(Debug)]
+pub(super) struct Read {
+    to: Address,
+    epoch: Epoch,
+    offset: u64,
+    into: Fetched,
+}
+
+impl<X> Checkpointer<X> {
+    /// What this node needs next is not kept any more by anybody, up to an epoch.
+    pub(super) fn fetch(&mut self, needed: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.newest().is_some_and(|(epoch, _)| epoch >= needed) {
+            return self.begin_again(out);
+        }
+        let (topology, me) = (&self.settings.topology, self.settings.me);
+        let twins = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
+        let have = twins.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
+        let newest = have.filter(|(epoch, _)| *epoch >= needed).max();
+        let Some((epoch, from)) = newest.filter(|_| self.copying.is_none()) else { return };
+        self.newest = self.newest.max(epoch);
+        // An attempt before this one may have left something.
+        self.leftovers.extend([file_name(epoch), seal_name(epoch)]);
+        self.clean(out);
+        self.copying = Some(Copying { from, epoch, offset: 0, writing: None });
+        out.send(Address { node: from, ..me }, Saving::Want { epoch, offset: 0 });
+    }
+
+    fn begin_again(&self, out: &mut Outbox<Message<X>>) {
+        out.start_over(StartOver { without_log: self.settings.begins_log_anew, with_checkpoint: true });
+    }
+
+    /// Some of the checkpoint has come.
+    pub(super) fn take_part(
+        &mut self,
+        from: NodeId,
+        (epoch, at): (Epoch, Millis),
+        offset: u64,
+        (bytes, is_last): (Vec<u8>, bool),
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(copying) = &mut self.copying else { return };
+        let is_next = (copying.from, copying.epoch, copying.offset) == (from, epoch, offset);
+        if !is_next || copying.writing.is_some() {
+            return;
+        }
+        let file = file_name(epoch);
+        let create = (offset == 0).then(|| DiskOp::Create { file: file.clone(), len: 0 });
+        let (len, what) = (bytes.len() as u64, if is_last { Step::Last(at) } else { Step::More });
+        let data = vec![Bytes::Owned(bytes)];
+        let write = [DiskOp::Write { file: file.clone(), offset, data }, DiskOp::Sync { file }];
+        self.write_copy(len, what, create.into_iter().chain(write).collect(), out);
+    }
+
+    fn write_copy(&mut self, bytes: u64, what: Step, ops: Vec<DiskOp>, out: &mut Outbox<Message<X>>) {
+        self.next_token += 1;
+        let token = self.next_token;
+        if let Some(copying) = &mut self.copying {
+            copying.writing = Some(Writing { token, bytes, what });
+            out.disk(DiskRequest { token, ops });
+        }
+    }
+
+    /// Takes an answer of the disk, if it is to something of this.
+    pub(super) fn copy_done(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+        if let Some(read) = self.reads.remove(&done.token) {
+            return self.give(read, done, out);
+        }
+        let Some(copying) = &mut self.copying else { return };
+        let Some(writing) = copying.writing.take_if(|writing| writing.token == done.token) else { return };
+        if let Err(error) = &done.result {
+            let reason = error.to_string();
+            return self.give_up_copy(&reason, out);
+        }
+        copying.offset += writing.bytes;
+        let (epoch, offset) = (copying.epoch, copying.offset);
+        match writing.what {
+            Step::More => {
+                let to = Address { node: copying.from, ..self.settings.me };
+                out.send(to, Saving::Want { epoch, offset });
+            }
+            Step::Last(at) => {
+                let seal = Seal { epoch, at };
+                self.write_copy(0, Step::Sealed(seal), super::seal_ops(seal), out);
+            }
+            Step::Sealed(seal) => {
+                self.copying = None;
+                self.complete.insert(seal.epoch, seal.at);
+                self.begin_again(out);
+            }
+        }
+    }
+
+    /// It comes to nothing. If it is still needed, it will be asked for again.
+    pub(super) fn give_up_copy(&mut self, reason: &str, out: &mut Outbox<Message<X>>) {
+        let Some(Copying { from, epoch, .. }) = self.copying.take() else { return };
+        self.failure =
+            Some(format!("the checkpoint of epoch {epoch} was not got from node {}: {reason}", from.0));
+        self.leftovers.extend([file_name(epoch), seal_name(epoch)]);
+        self.clean(out);
+    }
+
+    /// The twin has not got it any more.
+    pub(super) fn is_gone(&mut self, from: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.copying.as_ref().is_some_and(|copying| (copying.from, copying.epoch) == (from, epoch)) {
+            self.give_up_copy("it has no such checkpoint any more", out);
+        }
+    }
+
+    /// What was on its way to or from another node may be lost.
+    pub(super) fn copy_peer(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+        if state != PeerState::Back && self.copying.as_ref().is_some_and(|copying| copying.from == node) {
+            self.give_up_copy("it cannot be reached", out);
+        }
+        if state == PeerState::Fresh {
+            self.reads.retain(|_, read| read.to.node != node);
+        }
+    }
+
+    // ---- for a twin --------------------------------------------------------------------------------------
+
+    /// A twin wants some of a checkpoint.
+    pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<Message<X>>) {
+        if !self.complete.contains_key(&epoch) {
+            return out.send(to, Saving::Gone(epoch));
+        }
+        self.next_token += 1;
+        let (token, into) = (self.next_token, Fetched::default());
+        let (file, len) = (file_name(epoch), self.settings.piece);
+        out.disk(DiskRequest { token, ops: vec![DiskOp::Read { file, offset, len, into: into.clone() }] });
+        self.reads.insert(token, Read { to, epoch, offset, into });
+    }
+
+    fn give(&mut self, read: Read, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+        let Read { to, epoch, offset, into } = read;
+        let at = self.complete.get(&epoch).filter(|_| done.result.is_ok());
+        let Some(at) = at.copied() else { return out.send(to, Saving::Gone(epoch)) };
+        let bytes = into.bytes().to_vec();
+        // Fewer than were asked for stand at the end alone.
+        let is_last = bytes.len() < self.settings.piece;
+        out.send(to, Saving::Part { epoch, at, offset, bytes, is_last });
+    }
+}
