@@ -65,6 +65,15 @@ pub enum Path {
     Snapshot,
 }
 
+/// A state that is kept for somebody until it is [released](Gateway::release), but not for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The node whose sequencer keeps it.
+    node: u16,
+    /// The read that began it.
+    number: ChunkNo,
+}
+
 /// Something that a gateway has for a sequencer.
 #[derive(Clone, Debug)]
 pub enum Departure {
@@ -110,6 +119,8 @@ pub struct Finished<'a> {
     pub reply: &'a [u8],
     /// How often it was started over because its reconnaissance was stale.
     pub restarts: u8,
+    /// The state that it has read, if that was asked to be kept.
+    pub lease: Option<Lease>,
 }
 
 /// Builds chunks and hands out answers.
@@ -405,11 +416,11 @@ impl Gateway {
 
     /// Puts the staged transaction in the chunk of reads.
     fn read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
-        let is_alone = matches!(view, View::At(_));
+        let is_alone = matches!(view, View::At(_) | View::Open(_));
         if is_alone && !self.reading.txns().is_empty() {
             self.close_reads();
         }
-        if let View::Since(epoch) = view {
+        if let View::Since(epoch) | View::Open(epoch) = view {
             self.since = self.since.max(epoch);
         }
         let home = self.cluster.as_ref().map_or(PartitionId(0), |cluster| cluster.partition);
@@ -602,6 +613,11 @@ impl Gateway {
         }
     }
 
+    /// Nobody wants more of a state that was kept.
+    pub fn release(&mut self, lease: Lease) {
+        self.closed.push_back(Departure::Done(lease.node, Front::ReadDone(self.id, lease.number)));
+    }
+
     /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
     /// restarted, or it came twice) is ignored.
     pub fn take_outcomes(&mut self, batch: &OutcomeBatch, mut done: impl FnMut(Finished<'_>)) {
@@ -627,11 +643,19 @@ impl Gateway {
             submitted.left -= 1;
             // As it was told when it was submitted.
             let path = if submitted.view.is_some() || was_late > 0 { Path::Snapshot } else { Path::Order };
+            let mut lease = None;
             if submitted.view.is_some() && submitted.left == 0 {
                 let node = submitted.asked.unwrap_or(self.id.node());
-                self.closed.push_back(Departure::Done(node, Front::ReadDone(self.id, outcome.chunk)));
+                let is_kept = matches!(submitted.view, Some(View::Open(_)));
+                if is_kept && outcome.status == OutcomeStatus::Committed {
+                    lease = Some(Lease { node, number: outcome.chunk });
+                } else {
+                    self.closed.push_back(Departure::Done(node, Front::ReadDone(self.id, outcome.chunk)));
+                }
             }
-            if outcome.status == OutcomeStatus::TooOld && matches!(submitted.view, Some(View::Since(_))) {
+            if outcome.status == OutcomeStatus::TooOld
+                && matches!(submitted.view, Some(View::Since(_) | View::Open(_)))
+            {
                 late.push((outcome.chunk, outcome.index, ticket, was_late + 1));
                 continue;
             }
@@ -644,7 +668,7 @@ impl Gateway {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let finished = Finished { ticket, status, gsn: outcome.gsn, path, reply, restarts: 0 };
+            let finished = Finished { ticket, status, gsn: outcome.gsn, path, reply, restarts: 0, lease };
             match dependent {
                 None => {
                     self.outstanding -= 1;
@@ -702,7 +726,18 @@ impl Gateway {
             let mut reply = Vec::new();
             Writer(&mut reply).error(refusal.0.as_bytes());
             let status = OutcomeStatus::Aborted(Abort::Logic);
-            done(self, Finished { ticket, status, gsn: step.gsn, path: step.path, reply: &reply, restarts });
+            done(
+                self,
+                Finished {
+                    ticket,
+                    status,
+                    gsn: step.gsn,
+                    path: step.path,
+                    reply: &reply,
+                    restarts,
+                    lease: None,
+                },
+            );
         }
     }
 
@@ -747,7 +782,7 @@ impl Finished<'_> {
     /// Nobody can tell how it ended.
     const fn unknown(ticket: Ticket, path: Path) -> Finished<'static> {
         let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-        Finished { ticket, status, gsn, path, reply: &[], restarts: 0 }
+        Finished { ticket, status, gsn, path, reply: &[], restarts: 0, lease: None }
     }
 }
 

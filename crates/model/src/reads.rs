@@ -58,6 +58,8 @@ pub enum View {
     Ordered,
     /// A state that holds at least this epoch.
     Since(Epoch),
+    /// The same, and it is to be kept until it is released: more of it will be asked for.
+    Open(Epoch),
     /// The very state as of the end of this epoch.
     At(Epoch),
 }

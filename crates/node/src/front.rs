@@ -412,7 +412,7 @@ impl Door {
             }
             let (ticket, status) = (question.ticket, OutcomeStatus::Committed);
             let (gsn, path) = (Gsn::NONE, Path::Snapshot);
-            let finished = Finished { ticket, status, gsn, path, reply: &reply, restarts: 0 };
+            let finished = Finished { ticket, status, gsn, path, reply: &reply, restarts: 0, lease: None };
             let slot = ConnectionId::of(ticket).slot();
             let Door { gateway, connections, shared, asked, touched, now, .. } = self;
             let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
@@ -602,6 +602,7 @@ impl Door {
     fn close(&mut self, slot: u32) {
         let place = &mut self.connections[slot as usize];
         let Some(mut connection) = place.connection.take() else { return };
+        connection.session.release(&mut self.gateway);
         place.generation = place.generation.wrapping_add(1);
         self.vacant.push(slot);
         self.unfinished -= connection.input.len();

@@ -529,6 +529,11 @@ impl<X> Sequencer<X> {
         self.look_for_late(out);
     }
 
+    /// Any epoch from this one on will do; what is published already is there, and of what is before it nothing is kept.
+    fn run_latest(&mut self, now: Now, chunk: &Arc<Chunk>, from: Epoch, out: &mut Outbox<Message<X>>) {
+        self.run_reads(now, chunk, from.max(self.snapshots.published()), out);
+    }
+
     fn look_for_late(&mut self, out: &mut Outbox<Message<X>>) {
         if self.snapshots.is_open() && !self.is_looking {
             self.is_looking = true;
@@ -539,7 +544,7 @@ impl<X> Sequencer<X> {
     /// An epoch is sealed that was not when this was wanted.
     fn grant(&mut self, now: Now, wanted: Wanted, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         match wanted {
-            Wanted::Here(chunk, since) => self.run_reads(now, &chunk, epoch.max(since), out),
+            Wanted::Here(chunk, since) => self.run_latest(now, &chunk, epoch.max(since), out),
             Wanted::Twin(node, (gateway, number)) => {
                 out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
             }
@@ -574,7 +579,7 @@ impl<X> Sequencer<X> {
             }
             Reading::Stamp(gateway, number, epoch) => {
                 if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
-                    self.run_reads(now, &chunk, epoch.max(since), out);
+                    self.run_latest(now, &chunk, epoch.max(since), out);
                 }
             }
             Reading::Run { .. } | Reading::Parts(_) | Reading::Floor { .. } => {

@@ -27,7 +27,7 @@ type ChunkId = (GatewayId, ChunkNo);
 
 /// How many epochs are kept at most for reads that have not come, or do not end (paxflow.md, section 6,
 /// `snap_keep_max`). Far more than there: an epoch here is as long as the pipeline takes, not 10 ms.
-const KEEP_MAX: u64 = 4096;
+const KEEP_MAX: u64 = 1 << 15;
 
 /// The reads of a shard.
 #[derive(Debug)]

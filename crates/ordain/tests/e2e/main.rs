@@ -22,3 +22,4 @@ mod natives;
 mod recovery;
 mod refusals;
 mod retries;
+mod snapshots;

@@ -120,7 +120,8 @@ impl Session {
     }
 
     /// RESET: the connection is as it was when it was made.
-    pub(super) fn reset(&mut self, cx: &Context<'_>) {
+    pub(super) fn reset(&mut self, cx: &mut Context<'_>) {
+        self.release(cx.gateway);
         self.mode = Mode::Plain;
         self.watched.clear();
         self.db = ordain_model::Db(0);

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use ordain_commands::{Action, Command, SessionCommand};
+use ordain_gateway::{Finished, Gateway, Lease};
 use ordain_model::key::MAX_KEYS;
 use ordain_model::plan::Planner;
 use ordain_model::procedure::Evidence;
@@ -47,7 +48,9 @@ pub(super) struct Interactive {
     reads: u32,
     /// The state that it reads, if it is begun READONLY and reads are run on snapshots.
     at: Option<Epoch>,
-    /// That state is not kept any more: it cannot commit.
+    /// That it is kept.
+    lease: Option<Lease>,
+    /// It is not kept any more: the transaction cannot commit.
     is_lost: bool,
 }
 
@@ -199,6 +202,7 @@ impl Session {
             overlay: Overlay::default(),
             reads: 0,
             at: None,
+            lease: None,
             is_lost: false,
         }));
         Writer(out).ok();
@@ -214,6 +218,7 @@ impl Session {
         match command.action {
             Action::Session(SessionCommand::TxnCommit) => return self.txn_commit(cx),
             Action::Session(SessionCommand::TxnAbort) => {
+                self.release(cx.gateway);
                 self.mode = Mode::Plain;
                 return self.answer(cx, |w| w.ok());
             }
@@ -277,7 +282,12 @@ impl Session {
         open.reads += 1;
         let call = Call::new(system::READ, self.db);
         let keys = needs.missing.iter().map(|(db, key)| (*db, &**key));
-        let view = open.at.map(View::At);
+        let view = match open.at {
+            Some(epoch) => Some(View::At(epoch)),
+            // What has read something elsewhere proves in the end that all of it belongs together.
+            None if open.is_read_only && open.reads == 1 && self.in_order == 0 => Some(View::Open(self.seen)),
+            None => None,
+        };
         let submitted = match view {
             Some(view) => self.submit_to(view, call, cx, |out| system::read_args(keys, out)),
             None => self.submit(call, cx, |out| system::read_args(keys, out)),
@@ -314,7 +324,7 @@ impl Session {
     pub(super) fn fetched(
         &mut self,
         fetch: Fetch,
-        (gsn, answer): (Gsn, &[u8]),
+        (finished, answer): (&Finished<'_>, &[u8]),
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
     ) {
@@ -324,8 +334,9 @@ impl Session {
             return Writer(out).error("ERR the reply is damaged; this is a bug");
         };
         read.into_iter().for_each(|evidence| open.overlay.insert(evidence));
-        if open.is_read_only && gsn.is_of_read() {
-            open.at = Some(gsn.epoch());
+        if open.reads == 1 && finished.lease.is_some() {
+            open.at = Some(finished.gsn.epoch());
+            open.lease = finished.lease;
         }
         match needs(open, procedure, self.db, &args, cx) {
             Ok(_) => self.interactive_run(procedure, &args, cx, out),
@@ -340,8 +351,16 @@ impl Session {
         }
     }
 
+    /// Nothing more is read of the state that an open transaction has read.
+    pub fn release(&mut self, gateway: &mut Gateway) {
+        if let Mode::Interactive(open) = &mut self.mode {
+            open.lease.take().into_iter().for_each(|lease| gateway.release(lease));
+        }
+    }
+
     /// TXN.COMMIT.
     fn txn_commit(&mut self, cx: &mut Context<'_>) {
+        self.release(cx.gateway);
         let Mode::Interactive(open) = std::mem::take(&mut self.mode) else { return };
         if open.is_lost {
             return self.answer(cx, |w| w.error(STATE_GONE));

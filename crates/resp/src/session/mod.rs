@@ -264,7 +264,7 @@ impl Session {
             Awaiting::Watch(keys) if is_committed => self.watch_read(&keys, answer, &mut reply),
             Awaiting::Exec(multi) if is_committed => self.exec_done(&multi, answer, cx, &mut reply),
             Awaiting::Fetch(fetch) if is_committed => {
-                self.fetched(fetch, (finished.gsn, answer), cx, &mut reply);
+                self.fetched(fetch, (finished, answer), cx, &mut reply);
             }
             Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
             Awaiting::ClientKill { one: true } if answer == server::zero() => {

@@ -251,7 +251,8 @@ fn answers_to_nobody_are_ignored() {
     Writer(&mut reply).ok();
     for ticket in [Ticket(0), Ticket(5), Ticket(u64::MAX)] {
         let (status, gsn) = (OutcomeStatus::Committed, Gsn::NONE);
-        let finished = Finished { ticket, status, gsn, path: Path::Snapshot, reply: &reply, restarts: 0 };
+        let finished =
+            Finished { ticket, status, gsn, path: Path::Snapshot, reply: &reply, restarts: 0, lease: None };
         let mut control = NoControl;
         let Server { gateway, shared, clients, .. } = &mut server;
         let mut cx = Context { gateway, shared, control: &mut control, now: START };

@@ -194,7 +194,15 @@ impl Server {
         self.gateway
             .take_outcomes(&outcomes, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
         for (ticket, status, gsn, reply) in finished {
-            self.finish(&Finished { ticket, status, gsn, path: Path::Snapshot, reply: &reply, restarts: 0 });
+            self.finish(&Finished {
+                ticket,
+                status,
+                gsn,
+                path: Path::Snapshot,
+                reply: &reply,
+                restarts: 0,
+                lease: None,
+            });
         }
     }
 
@@ -237,6 +245,7 @@ impl Server {
                 gsn: Gsn::NONE,
                 reply: &reply,
                 restarts: 0,
+                lease: None,
             });
         }
     }
