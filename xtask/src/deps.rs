@@ -56,7 +56,7 @@ const LAYERS: &[Row] = &[
                        "runtime", "workload"], &[]),
     row("lab",       &["model", "role", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "store", "log", "sequencer", "gateway", "engines", "commands", "resp",
+    row("ordain",    &["model", "role", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

@@ -220,6 +220,9 @@ impl Observed {
             info.memory_resident_bytes = resident;
             info.memory_peak_bytes = info.memory_peak_bytes.max(resident);
             info.epoch = sum("ordain_sequencer_epoch") as u64;
+            info.checkpoint_s = sum("ordain_checkpoint_seconds") as u64;
+            info.checkpoint_is_made = sum("ordain_checkpoint_writing") > 0.0;
+            info.checkpoint_failed = sum("ordain_checkpoint_failing") > 0.0;
             info.cpu_user_us = (sum("ordain_loop_cpu_seconds_total") * 1e6) as u64;
             info.engine_gauges =
                 ["ordain_shard_committed_total", "ordain_shard_aborted_total", "ordain_shard_parked_total"]
@@ -432,6 +435,7 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "lag": (epoch - applied).max(0.0) as u64,
         "behind_epochs": Observed::max(&samples, "ordain_ship_behind_epochs") as u64,
         "behind_bytes": Observed::max(&samples, "ordain_ship_behind_bytes") as u64,
+        "checkpoint": checkpoint(&samples),
         "started_over": about.started_over,
         "members": place.map(members).unwrap_or_default(),
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
@@ -442,6 +446,20 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "records": Observed::sum(&samples, "ordain_store_records") as u64,
         "memory_bytes": resident_bytes(),
     }))
+}
+
+/// The newest complete checkpoint, and how the next one goes.
+fn checkpoint(samples: &Samples) -> Value {
+    let sum = |name| Observed::sum(samples, name) as u64;
+    json!({
+        "epoch": sum("ordain_checkpoint_epoch"),
+        "seconds": sum("ordain_checkpoint_seconds"),
+        "kept": sum("ordain_checkpoint_kept"),
+        "saved_epoch": sum("ordain_checkpoint_saved_epoch"),
+        "writing": sum("ordain_checkpoint_writing") > 0,
+        "failing": sum("ordain_checkpoint_failing") > 0,
+        "given_up": sum("ordain_checkpoint_given_up_total"),
+    })
 }
 
 /// All nodes of the cluster, this one too.

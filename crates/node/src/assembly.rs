@@ -113,6 +113,8 @@ pub struct NodeSettings {
     pub reads: Reads,
     /// About how many bytes of a checkpoint a shard gives away at once.
     pub checkpoint_piece: usize,
+    /// Whether the log is trimmed up to what checkpoints cover.
+    pub trims: bool,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
     /// Bugs that a test has planted.
@@ -140,6 +142,7 @@ impl Default for NodeSettings {
             window: 2000,
             reads: Reads::Ordered,
             checkpoint_piece: 64 << 10,
+            trims: true,
             checkpoints_kept: 2,
             bugs: Bugs::NONE,
         }
@@ -338,6 +341,9 @@ impl NodeSettings {
             sequencer: self.at(places::SEQUENCER),
             courier: self.has_peers().then_some(self.at(places::COURIER)),
             shards: self.own_shards(),
+            log: self.at(places::LOG),
+            // Where masters may change, a node that has to start over begins with its log alone.
+            trims: self.trims && self.replication() != Replication::Async,
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
             piece: self.piece,
@@ -691,7 +697,8 @@ impl Assembly {
         Ok(decrees)
     }
 
-    /// The batches that a directory's log holds, in order; of twins, those that it knows to be agreed on.
+    /// The batches that a directory's log holds, in order, and after which epoch it begins; of twins, those that it knows to
+    /// be agreed on.
     ///
     /// # Errors
     /// [`AssemblyError`].
@@ -699,20 +706,20 @@ impl Assembly {
         directory: &mut dyn Directory,
         settings: &NodeSettings,
         registry: &Arc<Registry>,
-    ) -> Result<Vec<Batch>, AssemblyError> {
+    ) -> Result<(Epoch, Vec<Batch>), AssemblyError> {
         let mut batches = Vec::new();
         let mut visit = |entry: &[u8]| {
             batches.push(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
             Ok(())
         };
-        if settings.replication() == Replication::Sync {
+        let recovered = if settings.replication() == Replication::Sync {
             let ends = (Address::default(), Vec::new());
             let (config, group) = (settings.log_config(), settings.group_settings());
-            GroupLog::<ShardMessage>::open(directory, config, group, registry.clone(), ends, visit)?;
+            GroupLog::<ShardMessage>::open(directory, config, group, registry.clone(), ends, visit)?.1
         } else {
-            LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?;
-        }
-        Ok(batches)
+            LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?.1
+        };
+        Ok((recovered.starts_after, batches))
     }
 
     /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.

@@ -136,6 +136,9 @@ pub struct ClusterFile {
     /// How long a batch waits for more although it could be closed.
     #[serde(alias = "linger_us", skip_serializing_if = "Option::is_none")]
     pub linger_us: Option<u64>,
+    /// After so many bytes of input a node asks for a checkpoint.
+    #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
+    pub checkpoint_log_bytes: Option<u64>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,

@@ -50,6 +50,8 @@ pub struct ServeConfig {
     pub insecure: bool,
     /// How long an open batch waits for more before it closes.
     pub linger: Micros,
+    /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
+    pub checkpoint_log_bytes: u64,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -234,7 +236,11 @@ impl Node {
             started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
             life,
             reads: config.reads,
-            sequencer: ordain_sequencer::Settings { linger: config.linger, ..Default::default() },
+            sequencer: ordain_sequencer::Settings {
+                linger: config.linger,
+                checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },
+                ..Default::default()
+            },
             ..NodeSettings::default()
         };
         let registry = procedures::all();

@@ -2,6 +2,7 @@
 //!
 //! Exit 0: done. 1: what was asked failed. 2: wrong usage. An error is one line on stderr.
 
+mod checkpoint;
 mod cluster;
 mod log;
 mod serve;
@@ -44,6 +45,9 @@ enum Command {
     /// Look at, verify and trim the input log of a stopped node.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Look at and verify the checkpoints of a node.
+    #[command(subcommand)]
+    Checkpoint(checkpoint::CheckpointCommand),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Some(Command::Lab(command)) => ordain_lab::figures::run(command),
         Some(Command::Sim(args)) => sim::run(&args),
         Some(Command::Log(command)) => log::run(&command),
+        Some(Command::Checkpoint(command)) => checkpoint::run(&command),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -73,6 +73,9 @@ pub struct ServeArgs {
     /// How long a batch waits for more transactions although it could be closed, microseconds [default: 0]
     #[arg(long, env = "ORDAIN_LINGER_US", value_name = "US")]
     linger_us: Option<u64>,
+    /// Take a checkpoint after so many bytes of input; 0: only when a client asks with BGSAVE [default: 1 GiB]
+    #[arg(long, env = "ORDAIN_CHECKPOINT_LOG_BYTES", value_name = "BYTES")]
+    checkpoint_log_bytes: Option<u64>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -117,6 +120,7 @@ impl ServeArgs {
             password: self.password.or(file.password),
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
+            checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -188,6 +192,7 @@ impl ServeArgs {
             password: file.password.map(|password| password.reveal().to_owned()),
             insecure: file.insecure,
             linger_us: file.linger_us,
+            checkpoint_log_bytes: file.checkpoint_log_bytes,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -219,6 +224,7 @@ impl ServeArgs {
             password: self.password.clone(),
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
+            checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
             cluster,
             join: self.join,
             config_file: self.config.clone(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -14,12 +14,14 @@ use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, PeerChange, StartOver, Topology};
-use ordain_sequencer::Decree;
+use ordain_role::{
+    Address, Bug, Bugs, Directory, Event, NodeId, Now, Outbox, PeerChange, Role, StartOver, Topology,
+};
+use ordain_sequencer::{Decree, Sequencing};
 use ordain_sim::check::strict::Promise;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
+use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -117,6 +119,47 @@ struct CalvinSystem {
     started_over: Vec<(u32, Option<StartOver>)>,
     /// What was given up when another became master.
     cuts: Vec<Cut>,
+    /// What logs have dispatched: it may be trimmed from them since.
+    dispatched: Dispatched,
+}
+
+/// The batches that logs have dispatched, as they are logged.
+type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, Epoch), Batch>>>;
+
+/// A log that is watched.
+struct Watched {
+    log: Box<dyn Role<Message = calvin::Message>>,
+    registry: Arc<Registry>,
+    dispatched: Dispatched,
+}
+
+impl Role for Watched {
+    type Message = calvin::Message;
+
+    fn handle(&mut self, now: Now, event: Event<calvin::Message>, out: &mut Outbox<calvin::Message>) {
+        self.log.handle(now, event, out);
+        let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, message) in &out.sends {
+            if let calvin::Message::Sequencing(Sequencing::Sealed(batch)) = message
+                && batch.is_logged()
+                && let Ok(logged) = Batch::decode(&self.registry, &batch.encode())
+            {
+                dispatched.insert((batch.partition, batch.epoch), logged);
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.log.name()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.log.check()
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        self.log.gauges(report);
+    }
 }
 
 /// Where what was sealed ended that counts, when a partition got another master.
@@ -140,13 +183,15 @@ impl CalvinSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
+        // Who has lost its disk needs all of a twin's log.
+        let trims = seed % 4 < 3 && (args.replicas < 3 || !args.faults.has(Fault::Loss));
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
             gateways: 2,
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),
             // Small, so that segments change hands all the time.
-            segment_bytes: 64 << 10,
+            segment_bytes: if trims && !seed.is_multiple_of(2) { 6 << 10 } else { 64 << 10 },
             // So little that a node which is away for a while has to read the journal of a twin.
             kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
             // Links have room for two dozen at least.
@@ -154,6 +199,7 @@ impl CalvinSystem {
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
             checkpoints_kept: 1 + seed as usize % 3,
+            trims,
             sequencer: ordain_sequencer::Settings {
                 // Some nodes ask for them by themselves.
                 checkpoint_bytes: if seed.is_multiple_of(5) { 4 << 10 } else { 0 },
@@ -183,6 +229,7 @@ impl CalvinSystem {
             generations,
             started_over,
             cuts: Vec::new(),
+            dispatched: Dispatched::default(),
         })
     }
 
@@ -237,7 +284,21 @@ impl System for CalvinSystem {
             *pending = None;
         }
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
-        Ok(assembly.into_roles())
+        if settings.trims {
+            // Of what was never dispatched, because the node was stopped before that, nobody else would tell.
+            let (_, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
+            let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+            dispatched.extend(kept.into_iter().map(|batch| ((batch.partition, batch.epoch), batch)));
+        }
+        let watch = |(number, role): (u16, Box<dyn Role<Message = calvin::Message>>)| match number {
+            places::LOG => {
+                let (registry, dispatched) = (self.registry.clone(), self.dispatched.clone());
+                let watched = Watched { log: role, registry, dispatched };
+                (number, Box::new(watched) as Box<dyn Role<Message = calvin::Message>>)
+            }
+            _ => (number, role),
+        };
+        Ok(assembly.into_roles().into_iter().map(watch).collect())
     }
 
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
@@ -295,7 +356,12 @@ impl System for CalvinSystem {
                 _ => {}
             }
         }
-        let mut batches = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
+        let (after, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
+        // What was trimmed is not gone from the order.
+        let dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let trimmed = dispatched.range((settings.partition(), Epoch(0))..=(settings.partition(), after));
+        let mut batches: Vec<Batch> = trimmed.map(|(_, batch)| batch.clone()).collect();
+        batches.extend(kept.into_iter().filter(|batch| batch.epoch > after));
         // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
         batches.retain(|batch| !batch.chunks.is_empty());
         Ok(batches)

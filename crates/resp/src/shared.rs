@@ -270,8 +270,21 @@ pub struct NodeInfo {
     pub epoch: u64,
     pub cpu_system_us: u64,
     pub cpu_user_us: u64,
+    /// When the newest checkpoint became complete, seconds since the Unix epoch; 0 if there is none.
+    pub checkpoint_s: u64,
+    /// One is being made.
+    pub checkpoint_is_made: bool,
+    /// The last one that was begun came to nothing.
+    pub checkpoint_failed: bool,
     /// Numbers of the engine's own, by name.
     pub engine_gauges: Vec<(String, String)>,
+}
+
+impl NodeInfo {
+    /// What LASTSAVE answers: without a checkpoint, when the node was started, as in Redis.
+    pub fn last_save_s(&self) -> u64 {
+        if self.checkpoint_s > 0 { self.checkpoint_s } else { self.started.0 / 1_000_000 }
+    }
 }
 
 /// What the sessions of this event loop count.

@@ -31,6 +31,7 @@ fn node(password: Option<&str>) -> Node {
         insecure: false,
         reads: ordain_model::Reads::Ordered,
         linger: Micros(0),
+        checkpoint_log_bytes: 0,
         cluster: None,
         join: false,
         config_file: None,

@@ -163,6 +163,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         starts: None,
         latency_us: wanted.latency_us,
         linger_us: None,
+        checkpoint_log_bytes: None,
         password: None,
         insecure: None,
         log: None,

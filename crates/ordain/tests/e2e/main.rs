@@ -11,6 +11,7 @@ mod support;
 mod admin;
 mod async_replication;
 mod bench;
+mod checkpoint;
 mod cluster;
 mod configuration;
 mod damage;

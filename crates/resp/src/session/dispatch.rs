@@ -241,10 +241,11 @@ impl Session {
             SessionCommand::Debug => super::server::debug(words, out),
             SessionCommand::Script => super::server::script(words, out),
             SessionCommand::Function => super::server::function(words, out),
-            SessionCommand::Save | SessionCommand::BgSave => w.error(
-                "ERR this server takes no checkpoints yet; every acknowledged write is in its input log already",
+            SessionCommand::Save => w.error(
+                "ERR SAVE is not supported: it would stop every client; BGSAVE takes a checkpoint while they go on",
             ),
-            SessionCommand::LastSave => w.int((cx.shared.node.started.0 / 1_000_000) as i64),
+            SessionCommand::BgSave => return self.bgsave(words, place, cx, out),
+            SessionCommand::LastSave => w.int(cx.shared.node.last_save_s() as i64),
             SessionCommand::SlowLog => super::server::slowlog(words, out),
             SessionCommand::Latency => super::server::latency(words, out),
         }

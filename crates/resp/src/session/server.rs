@@ -64,6 +64,41 @@ impl Session {
     }
 }
 
+impl Session {
+    /// BGSAVE: a transaction that cuts a checkpoint. Its answer comes when that is cut; when it is complete LASTSAVE tells.
+    pub(super) fn bgsave(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut w = Writer(out);
+        match &words[1..] {
+            [] => {}
+            [schedule] if schedule.eq_ignore_ascii_case(b"schedule") => {}
+            _ => {
+                w.error("ERR syntax error");
+                return Answered::Now;
+            }
+        }
+        if place != Place::Alone {
+            w.error("ERR BGSAVE is a transaction of its own: run it outside of MULTI and TXN.BEGIN");
+        } else if !has_log(cx) {
+            w.error("ERR this node keeps nothing (--ephemeral), so there is nothing to save");
+        } else if let Err(refusal) = self.submit(Call::new(system::CHECKPOINT, self.db), cx, |_| {}) {
+            w.error(refusal.0.as_bytes());
+        } else {
+            return Answered::Later;
+        }
+        Answered::Now
+    }
+}
+
+fn has_log(cx: &Context<'_>) -> bool {
+    cx.shared.settings.iter().any(|setting| setting == ("appendonly", "yes"))
+}
+
 /// Writes the sections. `lengths` is the answer of [`system::LENGTHS`].
 pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>, out: &mut Vec<u8>) {
     let mut text = String::new();
@@ -129,10 +164,10 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
         "persistence" => {
             put("loading", &0);
             put("async_loading", &0);
-            put("rdb_bgsave_in_progress", &0);
-            put("rdb_last_save_time", &(node.started.0 / 1_000_000));
-            let has_log = cx.shared.settings.iter().any(|setting| setting == ("appendonly", "yes"));
-            put("aof_enabled", &i32::from(has_log));
+            put("rdb_bgsave_in_progress", &i32::from(node.checkpoint_is_made));
+            put("rdb_last_save_time", &node.last_save_s());
+            put("rdb_last_bgsave_status", &if node.checkpoint_failed { "err" } else { "ok" });
+            put("aof_enabled", &i32::from(has_log(cx)));
             put("aof_rewrite_in_progress", &0);
         }
         "stats" => {

@@ -54,6 +54,10 @@ pub struct CheckpointSettings {
     pub sequencer: Address,
     /// The courier of this node, where there are other partitions.
     pub courier: Option<Address>,
+    /// The log of this node.
+    pub log: Address,
+    /// Whether that and the courier's journal are trimmed.
+    pub trims: bool,
     /// The shards of this node.
     pub shards: Vec<Address>,
     /// Whose state it is, as in the log.
@@ -89,6 +93,8 @@ pub struct Checkpointer<X> {
     copying: Option<Copying>,
     /// What is being read for twins, by token.
     reads: BTreeMap<u64, Read>,
+    /// Up to where log and journal were told to trim.
+    trimmed: Epoch,
     /// What the disk was asked for, by token.
     asked: BTreeMap<u64, Asked>,
     next_token: u64,
@@ -131,6 +137,7 @@ impl<X> Checkpointer<X> {
             others: BTreeMap::new(),
             copying: None,
             reads: BTreeMap::new(),
+            trimmed: Epoch(0),
             asked: BTreeMap::new(),
             next_token: 0,
             failure: None,
@@ -330,6 +337,25 @@ impl<X> Checkpointer<X> {
         self.tell_others(out);
     }
 
+    /// Has log and journal trimmed up to the oldest checkpoint, if there are as many as are kept: should the newest be
+    /// damaged, the rest is executed again. What a twin has no checkpoint of, it may still want.
+    fn trim(&mut self, out: &mut Outbox<Message<X>>) {
+        let settings = &self.settings;
+        let (topology, me) = (&settings.topology, settings.me.node);
+        if !settings.trims || self.complete.len() < settings.keep.max(1) {
+            return;
+        }
+        let twins = topology.group(topology.partition_of(me)).filter(|node| *node != me);
+        let theirs = twins.map(|twin| self.others.get(&twin).map_or(Epoch(0), |has| has.complete)).min();
+        let oldest = self.complete.first_key_value().map_or(Epoch(0), |(epoch, _)| *epoch);
+        let through = theirs.map_or(oldest, |theirs| theirs.min(oldest));
+        if through > self.trimmed {
+            self.trimmed = through;
+            out.send(settings.log, Sequencing::Trim(through));
+            settings.courier.iter().for_each(|courier| out.send(*courier, Sequencing::Trim(through)));
+        }
+    }
+
     /// Removes what is good for nothing. Each file by a request of its own, as one may be gone already; a seal before what it
     /// seals. If the disk does not, the next start finds them again.
     fn clean(&mut self, out: &mut Outbox<Message<X>>) {
@@ -399,6 +425,7 @@ impl<X: Send> Role for Checkpointer<X> {
             Event::Start | Event::Timer(_) | Event::Stop => {}
         }
         self.try_seal(now, out);
+        self.trim(out);
     }
 
     fn name(&self) -> &'static str {

@@ -13,6 +13,7 @@ use super::*;
 use crate::tests::Random;
 
 const SEQUENCER: u16 = 0;
+const LOG: u16 = 1;
 const COURIER: u16 = 2;
 const ME: u16 = 6;
 const SHARDS: [u16; 2] = [16, 17];
@@ -28,6 +29,8 @@ struct World {
     nodes: Vec<Node>,
     /// What was sent to others than checkpointers: shards, sequencer, courier.
     sent: Vec<(Address, Saving)>,
+    /// What logs and couriers were told to trim.
+    trimmed: Vec<(Address, u64)>,
     /// On its way between checkpointers.
     mail: VecDeque<(Address, Address, Message<()>)>,
     /// Nodes that have asked to begin again.
@@ -47,6 +50,8 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         me: at(node, ME),
         sequencer: at(node, SEQUENCER),
         courier: (topology.layout.partitions() > 1).then_some(at(node, COURIER)),
+        log: at(node, LOG),
+        trims: true,
         shards: SHARDS.iter().map(|shard| at(node, *shard)).collect(),
         identity: b"cluster".to_vec(),
         keep: 2,
@@ -69,6 +74,7 @@ impl World {
             nodes: nodes.collect(),
             topology,
             sent: Vec::new(),
+            trimmed: Vec::new(),
             mail: VecDeque::new(),
             begun_again: Vec::new(),
             now,
@@ -85,6 +91,7 @@ impl World {
         for (to, message) in out.sends {
             match message {
                 Message::Saving(saving) if to.role != ME => self.sent.push((to, saving)),
+                Message::Sequencing(Sequencing::Trim(epoch)) => self.trimmed.push((to, epoch.0)),
                 message => self.mail.push_back((at(node, ME), to, message)),
             }
         }
@@ -333,6 +340,33 @@ fn only_the_newest_are_kept() {
     world.save(0, Epoch(21));
     world.settle();
     assert_eq!((world.complete(0), world.files(0).len()), (vec![13, 21], 4));
+}
+
+#[test]
+fn the_log_is_trimmed_up_to_the_oldest_that_is_kept_here_and_that_all_twins_have() {
+    let mut world = World::new(1, 1);
+    for (epoch, trimmed) in [(3, 0), (5, 1), (8, 2)] {
+        world.save(0, Epoch(epoch));
+        world.settle();
+        assert_eq!(world.trimmed.len(), trimmed);
+    }
+    assert_eq!(world.trimmed, [(at(0, LOG), 3), (at(0, LOG), 5)]);
+    // Of twins, one is behind.
+    let mut world = World::new(2, 2);
+    let both = |world: &mut World, first: u16, epoch: u64| {
+        (first..first + 2).for_each(|node| world.save(node, Epoch(epoch)));
+        world.settle();
+    };
+    [3, 5, 8].into_iter().for_each(|epoch| both(&mut world, 0, epoch));
+    assert_eq!(world.trimmed, []);
+    both(&mut world, 2, 4);
+    assert_eq!(world.complete(2), [4]);
+    let told = |node| [(at(node, LOG), 4), (at(node, COURIER), 4)];
+    let mut trimmed = std::mem::take(&mut world.trimmed);
+    trimmed.sort();
+    let mut wanted = [told(0), told(1)].concat();
+    wanted.sort();
+    assert_eq!(trimmed, wanted);
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! `ordain checkpoint`: look at the checkpoints of a node, and verify them.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use ordain_checkpoint::{Found, Header, Totals, list, read_header, verify};
+use ordain_model::Epoch;
+use ordain_role::Directory;
+use ordain_runtime::FsDirectory;
+use serde_json::{Value, json};
+
+/// What to do with checkpoints.
+#[derive(Debug, Subcommand)]
+pub enum CheckpointCommand {
+    /// Print which there are: epoch, whether it is complete, bytes, of what it is. Reads their heads alone.
+    List(Which),
+    /// Read all of each, or of one, and check it; change nothing. Exit 1 if a complete one is damaged.
+    Verify {
+        #[command(flatten)]
+        which: Which,
+        /// Only the one of this epoch.
+        #[arg(long, value_name = "EPOCH")]
+        epoch: Option<u64>,
+    },
+}
+
+/// Whose checkpoints.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The node's data directory. The node may run: what it is making meanwhile is shown as unfinished.
+    #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Write what was found to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the command. True: what was looked at is sound.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn run(command: &CheckpointCommand) -> anyhow::Result<bool> {
+    match command {
+        CheckpointCommand::List(which) => show(which, None, false),
+        CheckpointCommand::Verify { which, epoch } => show(which, epoch.map(Epoch), true),
+    }
+}
+
+fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool> {
+    // Opening would make a directory where there is none.
+    anyhow::ensure!(
+        which.data_dir.is_dir(),
+        "there is no data directory {}: name it with --data-dir",
+        which.data_dir.display()
+    );
+    let directory = FsDirectory::open(&which.data_dir)?;
+    let mut found = list(&directory)?;
+    if let Some(epoch) = only {
+        found.retain(|found| found.epoch == epoch);
+        anyhow::ensure!(!found.is_empty(), "there is no checkpoint of epoch {epoch}");
+    }
+    let rows: Vec<Row> = found.into_iter().map(|found| Row::new(&directory, found, reads)).collect();
+    rows.iter().for_each(|row| println!("{row}"));
+    let sound = rows.iter().all(|row| row.reason.is_none() || !row.found.is_complete());
+    let complete = rows.iter().filter(|row| row.found.is_complete()).count();
+    println!("{} checkpoints, {complete} complete{}", rows.len(), if sound { "" } else { ", some damaged" });
+    if let Some(path) = &which.json {
+        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let text = serde_json::to_string_pretty(&json!({ "checkpoints": rows, "sound": sound }))?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(sound)
+}
+
+/// What is known of one.
+struct Row {
+    found: Found,
+    header: Option<Header>,
+    /// If it was read and is sound.
+    totals: Option<Totals>,
+    /// Why it cannot be used.
+    reason: Option<String>,
+}
+
+impl Row {
+    fn new(directory: &dyn Directory, found: Found, reads: bool) -> Row {
+        let looked = if reads {
+            verify(directory, found.epoch).map(|(header, totals)| (header, Some(totals)))
+        } else {
+            read_header(directory, found.epoch).map(|header| (header, None))
+        };
+        match looked {
+            Ok((header, totals)) => Row { found, header: Some(header), totals, reason: None },
+            Err(reason) => Row { found, header: None, totals: None, reason: Some(reason.to_string()) },
+        }
+    }
+
+    fn standing(&self) -> &'static str {
+        match (&self.reason, self.found.is_complete()) {
+            (Some(_), true) => "damaged",
+            (None, true) => "complete",
+            (_, false) => "unfinished",
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "epoch": self.found.epoch.0,
+            "standing": self.standing(),
+            "bytes": self.found.bytes,
+            "completed_ms": self.found.seal.map(|seal| seal.at.0),
+            "partition": self.header.as_ref().map(|header| header.partition.0),
+            "partitions": self.header.as_ref().map(|header| header.partitions),
+            "layout": self.header.as_ref().map(|header| header.layout),
+            "records": self.totals.map(|totals| totals.records),
+            "outcomes": self.totals.map(|totals| totals.outcomes),
+            "digest": self.totals.map(|totals| totals.digest.to_string()),
+            "reason": self.reason,
+        })
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "epoch {}  {}", self.found.epoch, self.standing())?;
+        if let Some(bytes) = self.found.bytes {
+            write!(f, "  {bytes} bytes")?;
+        }
+        if let Some(header) = &self.header {
+            write!(f, "  partition {} of {}", header.partition, header.partitions)?;
+        }
+        if let Some(Totals { records, outcomes, digest }) = &self.totals {
+            write!(f, "  {records} records, {outcomes} outcomes, digest {digest}")?;
+        }
+        self.reason.iter().try_for_each(|reason| write!(f, "  {reason}"))
+    }
+}
