@@ -262,6 +262,11 @@ struct Command {
 impl Command {
     /// Reads it from what the roles report of themselves.
     fn of(about: &About, samples: &Samples) -> Command {
+        let command = Command::among_twins(about, samples);
+        Command { role: if behind(samples) > 0.0 { "behind" } else { command.role }, ..command }
+    }
+
+    fn among_twins(about: &About, samples: &Samples) -> Command {
         let alone = about.cluster.as_ref().is_none_or(|place| place.cluster.members.len() == 1);
         let replication = about.cluster.as_ref().map_or(Replication::None, |place| place.cluster.replication);
         let own = about.node.0;
@@ -347,6 +352,12 @@ fn is_joining(samples: &Samples) -> bool {
     samples.contains_key("ordain_group_is_voter") && Observed::max(samples, "ordain_group_is_voter") == 0.0
 }
 
+/// Up to which epoch the others do not keep any more what a node needs; 0 if they do.
+fn behind(samples: &Samples) -> f64 {
+    Observed::max(samples, "ordain_log_behind_epoch")
+        .max(Observed::max(samples, "ordain_courier_behind_epoch"))
+}
+
 const JOINING: &str = "this node is joining and not let in yet";
 
 /// What a node has not got that it needs.
@@ -360,8 +371,13 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
     found.extend(is_joining(samples).then(|| JOINING.to_owned()));
-    let lacking = Observed::max(samples, "ordain_courier_lacking_epoch");
-    if lacking > 0.0 {
+    let (lacking, behind) = (Observed::max(samples, "ordain_courier_lacking_epoch"), behind(samples));
+    if behind > 0.0 {
+        found.push(format!(
+            "what comes next here is not in the logs of the other nodes of its partition any more, which begin after \
+             epoch {behind}: it gets a checkpoint from one of them that has a newer one"
+        ));
+    } else if lacking > 0.0 {
         let remedy = match place.cluster.replicas {
             1 => "and no other node has it: restore a copy of this node's data directory that is not as old",
             _ => "and is read from the other nodes of its partition",
@@ -614,6 +630,8 @@ mod tests {
         assert_eq!(follows, Command { role: "follower", leader: Some(0), term: Some(5) });
         let lost = of(&[("ordain_group_leader", -1.0)]);
         assert_eq!(lost.leader, None);
+        let behind = of(&[("ordain_group_leader", 0.0), ("ordain_log_behind_epoch", 7.0)]);
+        assert_eq!((behind.role, behind.leader), ("behind", Some(0)));
         assert_eq!(Command::of(&about(1), &samples(&[])).role, "leader");
         let alone = About { cluster: None, ..about(1) };
         assert_eq!(Command::of(&alone, &samples(&[])).role, "single");
@@ -672,9 +690,15 @@ mod tests {
             ("ordain_group_unfounded", 1.0),
         ];
         let found = obstacles(&about, &samples(&numbers), &led, &[]).join("; ");
-        for words in
-            ["have not all met", "not let in yet", "up to epoch 7 is missing here", "from the other nodes"]
-        {
+        let is_behind = [("ordain_courier_behind_epoch", 9.0), ("ordain_courier_lacking_epoch", 7.0)];
+        let found = format!("{found}; {}", obstacles(&about, &samples(&is_behind), &led, &[]).join("; "));
+        for words in [
+            "have not all met",
+            "not let in yet",
+            "up to epoch 7 is missing here",
+            "from the other nodes",
+            "begin after epoch 9: it gets a checkpoint",
+        ] {
             assert!(found.contains(words), "'{words}' is not in: {found}");
         }
         assert_eq!(not_ready(Ok("-BUSY".into()), &[]), "-BUSY");

@@ -1,5 +1,5 @@
 //! A checkpoint that is got from a twin: for a node that needs what nobody keeps any more, because it was away for too
-//! long or has lost its disk ([decision 14](../../../../docs/decisions/0014-lost-disks.md)).
+//! long or has lost its disk ([decision 17](../../../../docs/decisions/0017-trimming.md)).
 //!
 //! It asks a twin that has a complete one, a piece at a time, the next when the one before is on its disk. When it has all
 //! of it, it seals it and the node begins again: with it, and without what had come in from other nodes before. Whether
