@@ -60,7 +60,7 @@ impl<X> Checkpointer<X> {
         let (topology, me) = (&self.settings.topology, self.settings.me);
         let twins = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
         let have = twins.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
-        let newest = have.filter(|(epoch, _)| *epoch >= needed).max();
+        let newest = have.filter(|(epoch, _)| *epoch >= needed.max(Epoch(1))).max();
         let Some((epoch, from)) = newest.filter(|_| self.copying.is_none()) else { return };
         self.newest = self.newest.max(epoch);
         // An attempt before this one may have left something.

@@ -610,6 +610,12 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_twin_and_begins_again() {
 
 #[test]
 fn nobody_is_asked_for_what_nobody_has() {
+    let mut world = World::twins(&[]);
+    world.meet(1, 0);
+    world.meet(0, 1);
+    world.settle();
+    world.behind(1, 0);
+    assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 0.0);
     let mut world = World::twins(&[9]);
     world.behind(1, 10);
     world.settle();

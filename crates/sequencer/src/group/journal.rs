@@ -317,6 +317,10 @@ impl Journal {
     /// Lets go what a checkpoint covers, but nothing after an index. What the log begins after then has to be on disk
     /// before anything is removed.
     pub fn trim<M>(&mut self, store: &Store, index: u64, out: &mut Outbox<M>) {
+        // Entries before the first batch are of no epoch: nothing covers them if nothing is covered.
+        if self.covered == Epoch(0) {
+            return;
+        }
         let Some((base, place)) = store.base_for(self.covered, index) else { return };
         // Only whole segments go.
         if self.writer.as_ref().is_some_and(|writer| writer.can_trim_to(place)) {

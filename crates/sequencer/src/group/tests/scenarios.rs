@@ -319,6 +319,33 @@ fn first_of(world: &World, node: usize) -> f64 {
     world.gauge(node, "ordain_group_first")
 }
 
+#[test]
+fn nothing_is_let_go_that_no_checkpoint_has() {
+    let mut world = at_rest(3);
+    // Leaders come and go before there is any batch, and their entries fill segments.
+    for round in 0..60 {
+        let node = round % 3;
+        world.stop(node, true);
+        world.run(500_000).unwrap();
+        world.start(node).unwrap();
+        settle(&mut world);
+    }
+    work(&mut world, 50, 1000);
+    assert!(world.gauge(0, "ordain_log_segments") > 3.0);
+    assert!((0..3).all(|node| first_of(&world, node) == 1.0));
+    // What is covered is no more than the batches of that epoch and before.
+    let first = world.agreed.first().map_or(0, |first| super::world::epoch_of(first));
+    world.nodes.iter_mut().for_each(|node| node.checkpoint = first);
+    (0..3).for_each(|node| world.trim(node, first).unwrap());
+    world.run(500_000).unwrap();
+    for node in 0..3 {
+        world.stop(node, true);
+        world.start(node).unwrap();
+    }
+    settle(&mut world);
+    assert_eq!(world.agreed.len(), 50);
+}
+
 /// Wherever the machine stops while the log is trimmed, the log opens and has everything after the checkpoint.
 #[test]
 fn a_member_that_dies_while_its_log_is_trimmed_comes_back_with_the_rest() {
