@@ -44,8 +44,7 @@ impl World {
         // A piece is a record or two.
         let settings = calvin::Settings { piece: 30, ..calvin::Settings::default() };
         let store = MemoryStore::new(layout.slots_of_shard(0));
-        let shard =
-            Shard::new(0, places, settings, registry.clone(), store).with_checkpointer(CHECKPOINTER);
+        let shard = Shard::new(0, places, settings, registry.clone(), store).with_checkpointer(CHECKPOINTER);
         let mut world = World { registry, shard, told: Vec::new(), epoch: 0 };
         world.handle(Event::Start);
         world

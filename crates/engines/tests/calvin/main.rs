@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+mod checkpoint;
 mod couriers;
 mod partitions;
 mod paxflow;
