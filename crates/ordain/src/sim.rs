@@ -21,7 +21,7 @@ use ordain_sequencer::{Decree, Sequencing};
 use ordain_sim::check::strict::Promise;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
+use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -183,8 +183,8 @@ impl CalvinSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
-        // Who has lost its disk needs all of a twin's log.
-        let trims = seed % 4 < 3 && (args.replicas < 3 || !args.faults.has(Fault::Loss));
+        // Who has lost its disk then gets a checkpoint of a twin.
+        let trims = seed % 4 < 3;
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
             gateways: 2,
