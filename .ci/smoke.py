@@ -296,6 +296,20 @@ def survivors(server):
     }
 
 
+def checkpoint(server):
+    return json.loads(server.get("/status"))["checkpoint"]
+
+
+def take_checkpoint(server):
+    server.cli("BGSAVE")
+    deadline = time.monotonic() + 60
+    while checkpoint(server)["epoch"] == 0:
+        if time.monotonic() > deadline:
+            raise TimeoutError(checkpoint(server))
+        time.sleep(0.1)
+    return True
+
+
 def check_all(checks, directory):
     server = Server(directory)
     try:
@@ -316,6 +330,11 @@ def check_all(checks, directory):
         checks.equal("SIGTERM: exit code", server.terminate, 0)
         server = Server(directory)
         checks.equal("after SIGTERM: it still counts", lambda: server.cli("INCR", "smoke:count"), "4")
+        checks.true("BGSAVE: a checkpoint becomes complete", lambda: take_checkpoint(server))
+        server.kill()
+        server = Server(directory)
+        checks.true("after kill -9: it began from the checkpoint", lambda: checkpoint(server)["epoch"] > 0)
+        checks.equal("from a checkpoint: it still counts", lambda: server.cli("INCR", "smoke:count"), "5")
         checks.equal("SIGTERM: exit code again", server.terminate, 0)
     finally:
         server.kill()
