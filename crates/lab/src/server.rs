@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use ordain_model::Reads;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::scratch;
@@ -20,6 +21,8 @@ use crate::resp::Target;
 pub struct Launch {
     /// The engine.
     pub engine: String,
+    /// How it runs what only reads.
+    pub reads: Reads,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
     /// When an acknowledged write is durable; none: nothing is kept.
@@ -52,7 +55,8 @@ impl Server {
         let log = directory.path().join("stderr");
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
-        command.args(["--engine", &launch.engine, "--threads", &launch.threads.to_string()]);
+        command.args(["--engine", &launch.engine, "--reads", &launch.reads.to_string()]);
+        command.args(["--threads", &launch.threads.to_string()]);
         match &launch.durability {
             Some(durability) => {
                 command
@@ -217,7 +221,13 @@ mod tests {
 
     #[test]
     fn a_program_that_is_no_server_is_told_so() {
-        let launch = Launch { engine: "calvin".into(), threads: 1, durability: None, place: None };
+        let launch = Launch {
+            engine: "calvin".into(),
+            reads: Reads::Ordered,
+            threads: 1,
+            durability: None,
+            place: None,
+        };
         for (program, part) in [("/nonexistent/ordain", "cannot start"), ("/bin/false", "it said nothing")] {
             let error = format!("{:#}", Server::start(Path::new(program), &launch).unwrap_err());
             assert!(error.contains(part), "{error}");

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_model::Micros;
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
+use ordain_model::{Micros, Reads};
 use ordain_node::cluster::Replication;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
@@ -161,6 +161,9 @@ pub struct Terms {
     /// Engines to compare, separated by commas [default: calvin]
     #[arg(long, value_delimiter = ',')]
     pub(super) engine: Vec<Engine>,
+    /// How what only reads is run: ordered, previous, session or strict; several are compared [default: the engine's]
+    #[arg(long, value_delimiter = ',')]
+    pub(super) reads: Vec<Reads>,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -290,6 +293,9 @@ impl Terms {
         }
         if self.flush && self.target.is_empty() {
             bail!("--flush is for the database of a --target: a node of ours starts with an empty one");
+        }
+        if !self.reads.is_empty() && self.systems_of_ours().is_empty() {
+            bail!("--reads is for engines of ours: a server that is there reads as it does");
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
@@ -438,12 +444,20 @@ impl Terms {
         }
     }
 
-    /// The engines to run: none of ours, if only a server was named.
-    fn systems_of_ours(&self) -> Vec<Engine> {
-        match &self.engine[..] {
+    /// The engines to run and how they read: none of ours, if only a server was named.
+    fn systems_of_ours(&self) -> Vec<(Engine, Reads)> {
+        let engines = match &self.engine[..] {
             [] if self.target.is_empty() => vec![Engine::Calvin],
             given => given.to_vec(),
-        }
+        };
+        let reads = |engine: Engine| match &self.reads[..] {
+            [] => vec![engine.reads()],
+            given => given.to_vec(),
+        };
+        engines
+            .into_iter()
+            .flat_map(|engine| reads(engine).into_iter().map(move |reads| (engine, reads)))
+            .collect()
     }
 
     /// Everything that is compared on the same nodes with the same threads, and how many clients it has.
@@ -455,18 +469,16 @@ impl Terms {
         let behind_sockets = connections * pipeline;
         let mut systems = Vec::new();
         for &durability in &self.durability {
-            for engine in self.systems_of_ours() {
+            for (engine, reads) in self.systems_of_ours() {
                 for via in &self.via {
                     match via {
                         Via::Embedded => systems.push((
-                            System::Embedded { engine, durability, grid: grid.clone() },
+                            System::Embedded { engine, reads, durability, grid: grid.clone() },
                             self.clients.unwrap_or(CLIENTS),
                         )),
-                        Via::Resp => systems.extend(
-                            forms(FormName::Native)
-                                .into_iter()
-                                .map(|form| (System::Served { engine, durability, form }, behind_sockets)),
-                        ),
+                        Via::Resp => systems.extend(forms(FormName::Native).into_iter().map(|form| {
+                            (System::Served { engine, reads, durability, form }, behind_sockets)
+                        })),
                     }
                 }
             }

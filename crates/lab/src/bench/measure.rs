@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_model::{Datum, Registry, system};
+use ordain_model::{Datum, Reads, Registry, system};
 use ordain_node::assembly::NodeSettings;
 use ordain_role::Bugs;
 
@@ -147,22 +147,26 @@ impl Bench {
             say("rate", rate.into());
         }
         match &point.system {
-            System::Embedded { engine, durability, grid } => {
+            System::Embedded { engine, reads, durability, grid } => {
                 say("via", "embedded".into());
+                say("reads", reads.to_string().into());
                 say("durability", durability.to_string().into());
                 if grid.all() > 1 {
                     say_grid(grid, &mut setting);
                 }
                 setting.engine = engine.name().to_owned();
-                self.measure_embedded(point, (*durability, grid), Run::new(setting, repetition), progress)
+                let system = (*reads, *durability, grid);
+                self.measure_embedded(point, system, Run::new(setting, repetition), progress)
             }
-            System::Served { engine, durability, form } => {
+            System::Served { engine, reads, durability, form } => {
                 say("via", "resp".into());
+                say("reads", reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
                 setting.engine = engine.name().to_owned();
                 let launch = Launch {
                     engine: engine.name().to_owned(),
+                    reads: *reads,
                     threads: point.threads,
                     durability: (*durability != Durability::Ephemeral).then(|| durability.to_string()),
                     place: self.data_dir.clone(),
@@ -195,7 +199,7 @@ impl Bench {
     fn measure_embedded(
         &self,
         point: &Point,
-        (durability, grid): (Durability, &Grid),
+        (reads, durability, grid): (Reads, Durability, &Grid),
         mut run: Run,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
@@ -205,6 +209,7 @@ impl Bench {
         let setup = Setup {
             node: NodeSettings {
                 keep: durability.keep(),
+                reads,
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
                 ..NodeSettings::default()

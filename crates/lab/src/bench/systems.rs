@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ordain_model::Reads;
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -17,6 +18,8 @@ pub enum System {
     Embedded {
         /// Which.
         engine: Engine,
+        /// How it runs what only reads.
+        reads: Reads,
         /// When its writes are acknowledged.
         durability: Durability,
         /// On which nodes.
@@ -26,6 +29,8 @@ pub enum System {
     Served {
         /// Its engine.
         engine: Engine,
+        /// How it runs what only reads.
+        reads: Reads,
         /// When its writes are acknowledged.
         durability: Durability,
         /// How transactions travel.
@@ -43,8 +48,8 @@ pub enum System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            System::Embedded { engine, durability, grid } => {
-                write!(f, "{engine} with --durability {durability}")?;
+            System::Embedded { engine, reads, durability, grid } => {
+                write!(f, "{engine} with --reads {reads} --durability {durability}")?;
                 match grid {
                     Grid { nodes: 1, replicas: 1, .. } => Ok(()),
                     Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
@@ -54,9 +59,11 @@ impl fmt::Display for System {
                     }
                 }
             }
-            System::Served { engine, durability, form } => {
-                write!(f, "{engine} with --durability {durability} behind a socket, --form {}", form.name())
-            }
+            System::Served { engine, reads, durability, form } => write!(
+                f,
+                "{engine} with --reads {reads} --durability {durability} behind a socket, --form {}",
+                form.name()
+            ),
             System::Remote { target, form } => write!(f, "{target}, --form {}", form.name()),
         }
     }

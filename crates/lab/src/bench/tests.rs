@@ -160,6 +160,32 @@ fn fewer_clients_than_loops_ask_for_everything_there_is_to_ask_for() {
 }
 
 #[test]
+fn what_only_reads_is_run_in_every_way() {
+    let line = "x --records 300 --ops-per-txn 6 --write-ratio 1 --hot-records 10 --hot-ops 6 --read-only 0.5 \
+                --read-only-ops 20 --read-only-hot-ops 1 --clients 20 --txns 600 --threads 2 --durability ephemeral \
+                --no-ceiling ";
+    let ways = |more: &str| {
+        let report = measured(&ycsb(&format!("{line}{more}")));
+        assert!(report.passed(), "{:?}", report.runs);
+        for run in &report.runs {
+            assert_eq!((run.committed, run.kinds.len()), (600, 2), "{run:?}");
+            assert!(kinds_table(&report.runs).is_some_and(|table| table.to_string().contains("p99 us")));
+        }
+        let reads = |run: &Run| format!("{} {}", run.engine, run.param("reads"));
+        report.runs.iter().map(reads).collect::<Vec<_>>()
+    };
+    assert_eq!(ways("--engine calvin,paxflow"), ["calvin ordered", "paxflow session"]);
+    assert_eq!(
+        ways("--engine paxflow --reads ordered,previous,session,strict"),
+        ["paxflow ordered", "paxflow previous", "paxflow session", "paxflow strict"]
+    );
+    let refusal = ycsb("x --target redis://h:1 --reads strict").terms.check().unwrap_err().to_string();
+    assert!(refusal.contains("--reads is for engines of ours"), "{refusal}");
+    let refusal = Line::<YcsbKnobs>::try_parse_from(["x", "--reads", "fresh"]).err().unwrap().to_string();
+    assert!(refusal.contains("fresh"), "{refusal}");
+}
+
+#[test]
 fn a_bank_has_kinds_and_aborts() {
     let line = "x --accounts 50 --balance 100 --totals 0.05 --clients 20 --txns 3000 --threads 2 \
                 --durability ephemeral --duration 0.01";

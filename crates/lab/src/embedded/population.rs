@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use ordain_engines::calvin::Message;
 use ordain_gateway::{Departure, Gateway, Ticket};
-use ordain_model::{Args, ArgsBuilder, Call, Db, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId};
+use ordain_model::{
+    Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View,
+};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source};
@@ -152,6 +154,8 @@ pub(super) struct Population {
     free: Vec<u32>,
     /// When each client's transaction was submitted, or was due; and which kind it is.
     submitted: Vec<(Micros, u8)>,
+    /// The last epoch that each client has seen: what it reads next is not older.
+    seen: Vec<Epoch>,
     book: Book,
     requests: Requests,
     begun: Option<Reading>,
@@ -199,6 +203,7 @@ impl Population {
             stopping: false,
             free: (0..LOAD_WINDOW as u32).collect(),
             submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
+            seen: vec![Epoch(0); asking.clients.max(LOAD_WINDOW)],
             asking,
             book,
             requests: Requests::default(),
@@ -321,7 +326,9 @@ impl Population {
     fn ask_audits(&mut self) -> Result<(), String> {
         for (i, audit) in self.audits.drain(..).enumerate() {
             let call = Call::new(audit, Db(0));
-            let refused = self.gateway.submit(Ticket(AUDIT_TICKET - i as u64), call, |_| {});
+            // Audits see everything, whatever the node does with reads.
+            let ticket = Ticket(AUDIT_TICKET - i as u64);
+            let refused = self.gateway.submit_to(ticket, call, View::Ordered, |_| {});
             refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
             self.answers.push(Vec::new());
         }
@@ -361,8 +368,9 @@ impl Population {
         for (client, procedure, at) in list.drain(..) {
             let call = Call::new(procedure, Db(0));
             let args = Args::parse(&args[at]).ok_or("a workload wrote damaged arguments")?;
+            let view = View::Since(self.seen[client as usize]);
             self.gateway
-                .submit(Ticket(u64::from(client)), call, |out| _ = out.append(args))
+                .submit_to(Ticket(u64::from(client)), call, view, |out| _ = out.append(args))
                 .map_err(|refusal| format!("a transaction of the workload was refused: {refusal}"))?;
         }
         args.clear();
@@ -420,7 +428,7 @@ impl Population {
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
         self.heard_at = now;
-        let Population { gateway, source, stage, free, submitted, book, .. } = self;
+        let Population { gateway, source, stage, free, submitted, seen, book, .. } = self;
         let (mut committed, mut lost) = (0, 0);
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
@@ -431,6 +439,8 @@ impl Population {
             }
             let client = finished.ticket.0 as u32;
             free.push(client);
+            let seen = &mut seen[client as usize];
+            *seen = finished.gsn.epoch().max(*seen);
             let (asked, kind) = submitted[client as usize];
             let is_committed = finished.status == OutcomeStatus::Committed;
             committed += u64::from(is_committed);

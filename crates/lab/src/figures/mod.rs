@@ -14,6 +14,7 @@ mod lab;
 mod ours;
 mod paxflow;
 mod qstore;
+mod reads;
 mod registry;
 mod scale;
 mod told;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ordain_model::Reads;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_node::cluster::MAX_REPLICAS;
 use ordain_node::engine::Engine;
@@ -200,6 +202,7 @@ impl FigurePoint {
         let point = Point {
             system: System::Embedded {
                 engine: Engine::Calvin,
+                reads: Reads::Ordered,
                 durability: Durability::None,
                 grid: Grid::ALONE,
             },
@@ -211,9 +214,23 @@ impl FigurePoint {
         FigurePoint { line: line.to_owned(), x, point }
     }
 
+    /// The same, and what only reads is run as this says: on snapshots, if not in the order.
+    fn reading(line: &str, x: f64, threads: usize, reads: Reads, workload: Arc<dyn Workload>) -> FigurePoint {
+        let mut point = FigurePoint::calvin(line, x, threads, workload);
+        let grid = Grid::ALONE;
+        let engine = if reads == Reads::Ordered { Engine::Calvin } else { Engine::Paxflow };
+        point.point.system = System::Embedded { engine, reads, durability: Durability::None, grid };
+        point
+    }
+
     /// Calvin on the nodes of a grid, with a thread each and nothing kept: what is between nodes is what is measured.
     fn cluster(line: &str, x: f64, grid: Grid, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
-        let system = System::Embedded { engine: Engine::Calvin, durability: Durability::Ephemeral, grid };
+        let system = System::Embedded {
+            engine: Engine::Calvin,
+            reads: Reads::Ordered,
+            durability: Durability::Ephemeral,
+            grid,
+        };
         let point = Point { system, threads: 1, clients, rate: None, workload };
         FigurePoint { line: line.to_owned(), x, point }
     }

@@ -3,7 +3,7 @@
 //! An entry without an experiment cannot run in this version; its needs say why. One with an experiment may still have
 //! needs: then it runs in part, and says of which part.
 
-use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, tpcc};
+use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, reads, tpcc};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -140,36 +140,41 @@ pub static FIGURES: [Figure; 55] = [
         &[Nothing("a list of settings, which paxflow-2 runs with")],
     ),
     figure(PaxFlow, "paxflow-2", "Figure 2", "Read-only YCSB: Calvin and PaxFlow", &[Engine("paxflow")])
-        .by(&paxflow::Figure2, "Calvin's line, service demands and X(c)"),
+        .by(&paxflow::Figure2, "both, service demands and X(c); one lock thread as a model"),
     figure(
         PaxFlow,
         "paxflow-e1",
         "paxflow.md, E1",
         "The share of read-only transactions, 0 to 100%",
         &[Engine("paxflow")],
-    ),
+    )
+    .by(&reads::E1, "both engines"),
     figure(
         PaxFlow,
         "paxflow-e2",
         "paxflow.md, E2",
         "Read-only latency while the hot records are written",
         &[Engine("paxflow")],
-    ),
+    )
+    .by(&reads::E2, "both engines, p99"),
     figure(
         PaxFlow,
         "paxflow-e3",
         "paxflow.md, E3",
         "Latency and staleness of the freshness modes",
         &[Engine("paxflow")],
-    ),
+    )
+    .by(&reads::E3, "latency of each mode"),
     figure(
         PaxFlow,
         "paxflow-e4",
         "paxflow.md, E4",
         "Long read-only transactions beside writers",
         &[Engine("paxflow")],
-    ),
-    figure(PaxFlow, "paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", &[Engine("paxflow")]),
+    )
+    .by(&reads::E4, "writers' p99"),
+    figure(PaxFlow, "paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", &[Engine("paxflow")])
+        .by(&reads::E5, "both engines"),
     figure(QStore, "qstore-1", "Figure 1", "How transactions go through Calvin and Q-Store", &[DRAWING]),
     figure(QStore, "qstore-2", "Figure 2", "Dependencies between transactions in queues", &[EXAMPLE]),
     figure(QStore, "qstore-3", "Figure 3", "The architecture of the system", &[DRAWING]),

@@ -66,7 +66,13 @@ fn drive(target: &Target, length: Length, meanwhile: impl FnOnce() + Send) -> Re
 }
 
 fn launch() -> Launch {
-    Launch { engine: "calvin".into(), threads: 1, durability: Some("os".into()), place: None }
+    Launch {
+        engine: "calvin".into(),
+        reads: ordain_model::Reads::Ordered,
+        threads: 1,
+        durability: Some("os".into()),
+        place: None,
+    }
 }
 
 #[test]
