@@ -956,7 +956,7 @@ impl<S: RecordStore> Shard<S> {
 }
 
 /// How many records are fetched ahead together: enough for their misses to overlap.
-const AHEAD: usize = 24;
+pub(crate) const AHEAD: usize = 24;
 /// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then letters leave, and come
 /// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
 /// a lock of that transaction with it.

@@ -19,7 +19,7 @@ use crate::calvin::Message;
 use crate::calvin::mail::Places;
 use crate::calvin::members::Members;
 use crate::calvin::reply::{outcomes_of, write_reply};
-use crate::calvin::rules::guarded;
+use crate::calvin::rules::{AHEAD, guarded};
 use crate::calvin::state::{Active, Routes, ShardSet, SlotTable, Tables};
 
 /// A chunk of reads, by who waits for it.
@@ -48,6 +48,7 @@ pub(crate) struct Reader {
     early: BTreeMap<(ChunkId, u32), Early>,
     outcomes: Vec<OutcomeBatch>,
     spare: SlotTable,
+    warming: Vec<KeyHash>,
     pub(crate) counts: Counts,
 }
 
@@ -66,6 +67,8 @@ struct Run {
     now: Millis,
     /// The transaction to go on with, and its fragment.
     next: (usize, usize),
+    /// What comes before this one has been sent for.
+    warmed: (usize, usize),
     /// What it has read.
     found: Found,
     /// What is to be sent to each shard that composes a reply.
@@ -126,6 +129,7 @@ impl Reader {
             early: BTreeMap::new(),
             outcomes: Vec::new(),
             spare: SlotTable::default(),
+            warming: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -169,7 +173,7 @@ impl Reader {
     /// Takes a chunk of reads.
     pub(crate) fn take(&mut self, chunk: Arc<Chunk>, at: Epoch, now: Millis, published: Epoch) {
         let found = Found { slots: std::mem::take(&mut self.spare), ..Found::default() };
-        let run = Run { chunk, at, now, next: (0, 0), found, parts: BTreeMap::new() };
+        let run = Run { chunk, at, now, next: (0, 0), warmed: (0, 0), found, parts: BTreeMap::new() };
         if at <= published {
             self.ready.push_back(run);
         } else {
@@ -276,6 +280,11 @@ impl Reader {
             while let Some(fragment) = fragments.get(run.next.1) {
                 if *budget == 0 {
                     return false;
+                }
+                if run.next >= run.warmed {
+                    self.warming.clear();
+                    run.warmed = gather(&chunk, run.next, is_mine, &mut self.warming);
+                    desk.store.prefetch(self.warming.iter().copied());
                 }
                 if fragment.access != Access::Compute && is_mine(fragment) {
                     *budget -= 1;
@@ -415,6 +424,27 @@ impl Reader {
         let at = outcomes_of(&mut self.outcomes, chunk.gateway);
         self.outcomes[at].push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::TooOld, |_| {});
     }
+}
+
+/// The records of a chunk from a place on that are to be sent for together (paxflow.md, section 9); answers the place
+/// after them.
+fn gather(
+    chunk: &Chunk,
+    mut next: (usize, usize),
+    is_mine: impl Fn(&Fragment) -> bool,
+    hashes: &mut Vec<KeyHash>,
+) -> (usize, usize) {
+    while let Some(txn) = chunk.txns().get(next.0) {
+        for fragment in &chunk.fragments(txn)[next.1..] {
+            if hashes.len() == AHEAD {
+                return next;
+            }
+            next.1 += 1;
+            hashes.extend(Some(fragment.hash).filter(|_| fragment.is_keyed() && is_mine(fragment)));
+        }
+        next = (next.0 + 1, 0);
+    }
+    next
 }
 
 impl Found {

@@ -373,6 +373,7 @@ mod tests {
     use super::super::scale;
     use super::*;
     use crate::plot::{si, testing};
+    use crate::report::Latency;
 
     /// Computes what a machine would have measured.
     #[derive(Default)]
@@ -392,6 +393,7 @@ mod tests {
                     .iter()
                     .map(|(name, us)| ((*name).to_owned(), *us))
                     .collect::<BTreeMap<_, _>>(),
+                latency_us: Latency { p50: 100, p99: 300, ..Latency::default() },
                 timeline: (1..=60).map(|i| (f64::from(i) * 0.1, 10_000)).collect(),
                 ..testing::run("calvin", repetition, rate, !self.fails)
             })
