@@ -83,6 +83,12 @@ impl Queue {
         (self.numbers.end - self.numbers.start) as usize
     }
 
+    /// How many there were at a time of late, at most: no less than there are.
+    #[inline]
+    pub(crate) fn len_of_late(&self) -> usize {
+        self.most[0].max(self.most[1]) * CHUNK
+    }
+
     /// Where the chunk of a number is in its row.
     #[inline]
     fn chunk(&self, number: u64) -> usize {

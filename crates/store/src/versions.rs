@@ -27,7 +27,7 @@ use crate::{Keep, RecordId};
 const NEVER: Epoch = Epoch(u64::MAX);
 /// So many entries are freed at once, more only if more come.
 const FREED: u64 = 4096;
-/// There are at most so many buckets for each entry.
+/// There are at most so many buckets for each entry that there was of late.
 const BUCKETS_MAX: usize = 4;
 
 /// The older contents of one store.
@@ -158,7 +158,7 @@ impl Versions {
     /// Makes fewer buckets of too many, twice as fast as entries go.
     fn merge_buckets(&mut self) {
         for _ in 0..2 * BUCKETS_MAX {
-            if self.buckets.len() <= BUCKETS_MAX * self.len() {
+            if self.buckets.len() <= BUCKETS_MAX * self.queue.len_of_late() {
                 break;
             }
             let Some(pair) = self.buckets.last_pair() else { break };
@@ -413,10 +413,11 @@ mod tests {
         let mut bytes = Vec::new();
         for epoch in 1..400 {
             keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), cut: None });
+            let at_rest = (versions.bytes(), versions.buckets.len());
             (0..1000).for_each(|_| versions.push_copy(id, slab.get_mut(id), Epoch(epoch)));
-            bytes.push(versions.bytes());
+            bytes.push((at_rest, (versions.bytes(), versions.buckets.len())));
         }
-        assert!(bytes[10..].iter().all(|now| *now == bytes[10]), "{bytes:?}");
+        assert!(bytes[10..].iter().all(|(at_rest, full)| at_rest == full), "{bytes:?}");
     }
 
     #[test]
