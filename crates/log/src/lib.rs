@@ -32,7 +32,7 @@ pub use memo::{MEMO_MAX, Memo};
 pub use memory::MemoryDirectory;
 pub use recovery::{Entry, Recovered};
 pub use space::{Space, in_space};
-pub use tools::{Report, inspect, trim, verify};
+pub use tools::{Report, copy_file, copy_until, inspect, trim, verify};
 pub use walk::{EntryInfo, Item, SegmentInfo, Torn};
 pub use writer::{AppendError, LogStats, LogWriter, Pending, Progress};
 

@@ -1,11 +1,11 @@
-//! What the command line does with the log of a stopped node: look, verify, trim.
+//! What the command line does with the log of a stopped node: look, verify, trim, copy up to an epoch.
 
 use ordain_model::Epoch;
-use ordain_role::{Directory, DiskOp};
+use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 
 use crate::config::LogError;
-use crate::format::SegmentHeader;
-use crate::walk::{Item, Torn, headers, walk};
+use crate::format::{HEADER, Kind, SegmentHeader};
+use crate::walk::{Item, READ, SegmentInfo, Torn, headers, walk};
 
 /// What a sound log holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,4 +80,59 @@ pub fn trim(
         removed.push(file.clone());
     }
     Ok(removed)
+}
+
+/// Copies a log into a directory without one, but for the entries of epochs after `last`, and syncs the copy. It is what the
+/// log was when `last` had been written and nothing after it.
+///
+/// # Errors
+/// Whatever a start would refuse the log for; nothing was copied then. Or that of either disk.
+pub fn copy_until(from: &dyn Directory, to: &mut dyn Directory, last: Epoch) -> Result<(), LogError> {
+    let mut segments: Vec<(SegmentInfo, u64)> = Vec::new();
+    let mut is_over = false;
+    walk(from, None, &mut |item| {
+        match item {
+            Item::Segment(info) if !is_over => segments.push((info, HEADER)),
+            Item::Entry(entry, _) => {
+                is_over |= entry.kind == Kind::Data && entry.epoch > last;
+                let end = segments.last_mut().filter(|_| !is_over);
+                end.into_iter().for_each(|(_, end)| *end = entry.offset + entry.size);
+            }
+            Item::Segment(_) => {}
+        }
+        Ok(())
+    })?;
+    // Zeros follow, as after the last entry of any log.
+    for (SegmentInfo { file, len, .. }, end) in &segments {
+        copy_file(from, to, file, *end, *len)?;
+    }
+    Ok(to.apply(&DiskOp::SyncDirectory)?)
+}
+
+/// Copies the first `end` bytes of a file into a new one of the same name and `len` bytes, and syncs that.
+///
+/// # Errors
+/// That of either disk.
+pub fn copy_file(
+    from: &dyn Directory,
+    to: &mut dyn Directory,
+    file: &str,
+    end: u64,
+    len: u64,
+) -> Result<(), DiskError> {
+    to.apply(&DiskOp::Create { file: file.to_owned(), len })?;
+    let mut offset = 0;
+    while offset < end {
+        let piece = from.read(file, offset, READ.min((end - offset) as usize))?;
+        if piece.is_empty() {
+            return Err(DiskError::Io { file: file.to_owned(), reason: format!("it ends at byte {offset}") });
+        }
+        let read = piece.len() as u64;
+        // What is reserved reads as zeros already, and most of a log is.
+        if piece.iter().any(|byte| *byte != 0) {
+            to.apply(&DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::Owned(piece)] })?;
+        }
+        offset += read;
+    }
+    to.apply(&DiskOp::Sync { file: file.to_owned() })
 }

@@ -14,7 +14,7 @@ use crate::format::{
 };
 
 /// How much is read at a time. An entry that is longer is read in one piece.
-const READ: usize = 1 << 20;
+pub(crate) const READ: usize = 1 << 20;
 
 /// A segment that was met.
 #[derive(Clone, Debug, PartialEq, Eq)]

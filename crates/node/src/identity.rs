@@ -23,9 +23,10 @@ use crate::engine::Engine;
 
 /// The version of everything in a data directory but the log, which has its own.
 const FORMAT: u32 = 2;
-const FILE: &str = "ordain.json";
+/// The file that says all this.
+pub const FILE: &str = "ordain.json";
 /// The file that is held while a process uses the directory.
-const LOCK: &str = ".lock";
+pub const LOCK: &str = ".lock";
 
 /// The content of `ordain.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,30 +186,36 @@ impl Identity {
         let path = directory.join(FILE);
         let io = |reason| IdentityError::Io { path: path.clone(), reason };
         let asked = Identity::of(engine, threads, place);
-        match fs::read(&path) {
-            Ok(bytes) => {
-                let damaged = |e: serde_json::Error| IdentityError::Damaged {
-                    path: path.clone(),
-                    reason: e.to_string(),
-                };
-                let Version { format } = serde_json::from_slice(&bytes).map_err(damaged)?;
-                if format != FORMAT {
-                    return Err(IdentityError::Format { path, found: format });
-                }
-                let mut found: Identity = serde_json::from_slice(&bytes).map_err(damaged)?;
-                found.check(&asked, path.clone())?;
-                if found.threads != asked.threads {
-                    found.threads = asked.threads;
-                    found.write(directory).map_err(io)?;
-                }
-                Ok(found)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                asked.write(directory).map_err(io)?;
-                Ok(asked)
-            }
-            Err(error) => Err(io(error)),
+        let Some(mut found) = Identity::read(directory)? else {
+            asked.write(directory).map_err(io)?;
+            return Ok(asked);
+        };
+        found.check(&asked, path.clone())?;
+        if found.threads != asked.threads {
+            found.threads = asked.threads;
+            found.write(directory).map_err(io)?;
         }
+        Ok(found)
+    }
+
+    /// Reads the identity of a directory, whosever it is; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn read(directory: &Path) -> Result<Option<Identity>, IdentityError> {
+        let path = directory.join(FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(reason) => return Err(IdentityError::Io { path, reason }),
+        };
+        let damaged =
+            |e: serde_json::Error| IdentityError::Damaged { path: path.clone(), reason: e.to_string() };
+        let Version { format } = serde_json::from_slice(&bytes).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(IdentityError::Format { path, found: format });
+        }
+        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
     }
 
     /// What an empty directory is given.
@@ -264,7 +271,8 @@ impl Identity {
         Ok(())
     }
 
-    fn owner(&self) -> String {
+    /// Whose the directory is, in words.
+    pub fn owner(&self) -> String {
         if self.alone {
             return "a node on its own".to_owned();
         }

@@ -1,4 +1,4 @@
-//! `ordain checkpoint`: look at the checkpoints of a node, and verify them.
+//! `ordain checkpoint`: look at the checkpoints of a node, and verify them; restoring is in `restore`.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,8 @@ use ordain_model::Epoch;
 use ordain_role::Directory;
 use ordain_runtime::FsDirectory;
 use serde_json::{Value, json};
+
+use crate::restore::{self, RestoreArgs};
 
 /// What to do with checkpoints.
 #[derive(Debug, Subcommand)]
@@ -23,6 +25,9 @@ pub enum CheckpointCommand {
         #[arg(long, value_name = "EPOCH")]
         epoch: Option<u64>,
     },
+    /// Make a new data directory from that of a stopped node, or from a copy of one: checkpoints, log, and whose it is. Of
+    /// a node on its own also as it was at the end of an epoch.
+    Restore(RestoreArgs),
 }
 
 /// Whose checkpoints.
@@ -39,11 +44,12 @@ pub struct Which {
 /// Runs the command. True: what was looked at is sound.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory cannot be read, or cannot be restored.
 pub fn run(command: &CheckpointCommand) -> anyhow::Result<bool> {
     match command {
         CheckpointCommand::List(which) => show(which, None, false),
         CheckpointCommand::Verify { which, epoch } => show(which, epoch.map(Epoch), true),
+        CheckpointCommand::Restore(args) => restore::run(args),
     }
 }
 

@@ -58,7 +58,7 @@ pub fn run(command: &LogCommand) -> anyhow::Result<bool> {
         LogCommand::Trim { which, before, yes } => {
             anyhow::ensure!(
                 *yes,
-                "trimming removes transactions for good, and there are no checkpoints yet that could stand for \
+                "trimming removes transactions for good, and a node trims its log itself when checkpoints stand for \
                  them: say --yes if you have a copy"
             );
             let (_lock, mut directory) = open(which)?;

@@ -5,6 +5,7 @@
 mod checkpoint;
 mod cluster;
 mod log;
+mod restore;
 mod serve;
 mod sim;
 
@@ -45,7 +46,7 @@ enum Command {
     /// Look at, verify and trim the input log of a stopped node.
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Look at and verify the checkpoints of a node.
+    /// Look at and verify the checkpoints of a node; restore one from a copy.
     #[command(subcommand)]
     Checkpoint(checkpoint::CheckpointCommand),
 }

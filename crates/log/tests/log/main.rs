@@ -1,5 +1,6 @@
-//! The log against the disk: crashes, damage, full disks.
+//! The log against the disk: crashes, damage, full disks, copies.
 
+mod copy;
 mod crash;
 mod damage;
 mod full;

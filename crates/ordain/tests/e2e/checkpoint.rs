@@ -29,7 +29,7 @@ fn complete(server: &Server) -> (u64, u64) {
 }
 
 /// Takes a checkpoint and waits until it is complete.
-fn save(server: &Server) {
+pub fn save(server: &Server) {
     let (before, _) = complete(server);
     assert_eq!(server.client().run("BGSAVE").text(), "Background saving started");
     until("the checkpoint is complete", || complete(server).0 > before);

@@ -22,5 +22,6 @@ mod kill;
 mod natives;
 mod recovery;
 mod refusals;
+mod restore;
 mod retries;
 mod snapshots;
