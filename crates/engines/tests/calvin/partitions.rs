@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ordain_engines::calvin::{Item, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
-    Abort, ArgsBuilder, Call, Db, Gsn, Millis, OutcomeStatus, ProcedureId, RequestNo, SessionId, SlotNo,
-    system,
+    Abort, ArgsBuilder, Call, Db, Epoch, Gsn, Millis, OutcomeStatus, ProcedureId, RequestNo, SessionId,
+    SlotNo, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -111,8 +111,7 @@ fn scenario_05_an_abort_by_a_read_in_another_partition() {
 }
 
 /// A hundred transfers around three nodes, of which none hears of the node before it.
-fn hundred_under_way() -> Cluster {
-    let mut cluster = Cluster::new(Shape { partitions: 3, threads: 2, ..Shape::default() });
+fn send_hundred(cluster: &mut Cluster) {
     let pairs = [(0, 1), (1, 2), (2, 0)];
     for (from, to) in pairs {
         cluster.hold(from, to);
@@ -129,14 +128,49 @@ fn hundred_under_way() -> Cluster {
     cluster.settle();
     let under_way: f64 = (0..3).map(|node| cluster.gauge(node, "ordain_shard_in_flight")).sum();
     assert!(under_way >= 100.0, "{under_way}");
+}
+
+fn hundred_under_way() -> Cluster {
+    let mut cluster = Cluster::new(Shape { partitions: 3, threads: 2, ..Shape::default() });
+    send_hundred(&mut cluster);
     cluster
 }
 
-fn let_go(cluster: &mut Cluster) {
+/// The same on nodes that have begun a checkpoint behind each of two hundreds before, and have ended them when they had
+/// done those.
+fn hundred_after_checkpoints(seed: u64) -> (Cluster, [Epoch; 2]) {
+    let shape = Shape { partitions: 3, threads: 2, checkpoint_piece: 40, seed, ..Shape::default() };
+    let mut cluster = Cluster::new(shape);
+    let cuts = [0; 2].map(|_| {
+        send_hundred(&mut cluster);
+        send(&mut cluster, Call::new(system::CHECKPOINT, Db(0)), &[]);
+        let cut = cluster.epoch();
+        (0..3).for_each(|node| cluster.pass(node, cut));
+        cluster.settle();
+        assert!(!cluster.saved.complete(6).contains(&cut), "it is the state with all of the hundred");
+        release_all(&mut cluster);
+        assert_eq!(cluster.saved.complete(6).last(), Some(&cut));
+        assert_eq!(cluster.saved.digest(cut), cluster.digest());
+        cut
+    });
+    send_hundred(&mut cluster);
+    (cluster, cuts)
+}
+
+/// Whether all shards of a node have begun after a checkpoint.
+fn has_begun_after(cluster: &Cluster, node: usize, cut: Epoch) -> bool {
+    cluster.shards[2 * node..2 * node + 2].iter().all(|shard| shard.applied().0 == cut)
+}
+
+fn release_all(cluster: &mut Cluster) {
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         cluster.release(from, to);
     }
     cluster.settle();
+}
+
+fn let_go(cluster: &mut Cluster) {
+    release_all(cluster);
     cluster.verify();
 }
 
@@ -163,6 +197,45 @@ fn scenario_13_two_nodes_die_together() {
             cluster.kill(node);
         }
         let_go(&mut cluster);
+    }
+}
+
+#[test]
+fn scenario_12_a_killed_node_begins_from_a_checkpoint_that_its_peers_have_gone_on_from() {
+    for (seed, node) in (0..4).flat_map(|seed| (0..3).map(move |node| (seed, node))) {
+        let (mut cluster, [_, cut]) = hundred_after_checkpoints(seed);
+        cluster.kill(node);
+        assert!(has_begun_after(&cluster, node, cut));
+        cluster.settle();
+        // Some of its peers finish some of them.
+        cluster.release(node, (node + 1) % 3);
+        cluster.settle();
+        cluster.kill(node);
+        let_go(&mut cluster);
+        // And once they have finished all of them.
+        cluster.kill(node);
+        assert!(has_begun_after(&cluster, node, cut));
+        cluster.settle();
+        cluster.verify();
+    }
+}
+
+/// Each begins from the newest checkpoint that it knows to be complete, and there may be one that only the other knows of.
+#[test]
+fn scenario_13_two_nodes_die_together_and_begin_from_checkpoints() {
+    for (seed, survivor) in (0..4).flat_map(|seed| (0..3).map(move |survivor| (seed, survivor))) {
+        let (mut cluster, [first, second]) = hundred_after_checkpoints(seed);
+        let dead = [(survivor + 1) % 3, (survivor + 2) % 3];
+        for (node, cut) in dead.into_iter().zip([first, second]) {
+            cluster.kill_to(node, Some(cut));
+            assert!(has_begun_after(&cluster, node, cut));
+        }
+        let_go(&mut cluster);
+        // One has lost all of its checkpoints, and nothing of its log.
+        cluster.kill_to(dead[0], Some(second));
+        cluster.kill_to(dead[1], None);
+        cluster.settle();
+        cluster.verify();
     }
 }
 
@@ -451,6 +524,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         seed,
         doubled,
         snapshots: false,
+        checkpoint_piece: 0,
     });
     (shape, 2u64..9, 50u64..600, prop::sample::select(vec![0u32, 5_000, 20_000]))
         .prop_map(|(shape, keys, steps, kills)| Plan { shape, keys, steps, kills })

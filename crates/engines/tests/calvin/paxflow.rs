@@ -19,12 +19,13 @@
 //! | 12 another replica between two reads | | sim: sessions turn to any node |
 //! | 13 reads under a load of writes, writes under one of reads | below | |
 //! | 14 all of an epoch abort | below | |
+//! | 15 reads around a checkpoint while it is captured | below | sim |
 //! | 16 a read that writes | | resp, commands: EVAL_RO |
 //! | 17 a passive participant | below | |
 //! | 18 whoever tells what is published stands still | below | |
 
 use ordain_model::args::encode;
-use ordain_model::{Call, Epoch, Gsn, Micros, OutcomeStatus, Reads, View};
+use ordain_model::{Call, Db, Epoch, Gsn, Micros, OutcomeStatus, Reads, View, system};
 use ordain_sim::workload::procedures as p;
 
 use crate::random::command;
@@ -373,6 +374,56 @@ fn scenario_14_an_epoch_of_which_everything_aborts_is_published() {
     let ticket = cluster.read_at(Call::new(p::GET, p::OBJECTS), &encode(&[&a, &b]), epoch);
     cluster.settle();
     assert_eq!(shown(&cluster, ticket), "[\"here\" nil]");
+    cluster.verify();
+}
+
+#[test]
+fn scenario_15_reads_go_on_around_a_checkpoint_while_it_is_captured() {
+    let shape = Shape { partitions: 2, snapshots: true, checkpoint_piece: 30, ..Shape::default() };
+    let mut cluster = Cluster::new(shape);
+    let keys: Vec<Vec<u8>> = (0..20).map(|n| cluster.key_in(&format!("n{n}-"), n % 2)).collect();
+    for key in keys.iter().chain(&keys) {
+        write(&mut cluster, COUNT, &[key]);
+    }
+    let before = cluster.epoch();
+    // The cut is in the middle of its epoch.
+    let (call, none) = (Call::new(system::CHECKPOINT, Db(0)), encode::<&[u8]>(&[]));
+    cluster.submit(0, REPLICA, COUNT, &encode(&[&keys[0]])).unwrap();
+    cluster.submit(0, REPLICA, call, &none).unwrap();
+    let cut = write(&mut cluster, COUNT, &[&keys[1]]);
+    cluster.writes_nothing = true;
+    pass_all(&mut cluster, cut);
+    let at_cut = cluster.digest();
+    assert!(cluster.saved.complete(2).is_empty(), "most of it has not been given");
+    let after = write(&mut cluster, COUNT, &[&keys[0]]);
+    (0..3).flat_map(|_| &keys).for_each(|key| _ = write(&mut cluster, COUNT, &[key]));
+    let last = cluster.epoch();
+    pass_all(&mut cluster, last);
+
+    let see = |cluster: &mut Cluster| {
+        let tickets = [before, cut, after].map(|at| cluster.read_at(SEE, &encode(&[&keys[0]]), at));
+        cluster.settle();
+        tickets.map(|ticket| shown(cluster, ticket))
+    };
+    assert_eq!(see(&mut cluster), ["[\"2\"]", "[\"3\"]", "[\"4\"]"]);
+    // Nobody reads at the cut or before it any more: it is the checkpoint alone that keeps it.
+    cluster.floor(after);
+    pass_all(&mut cluster, last);
+    assert_eq!(see(&mut cluster)[2], "[\"4\"]");
+    cluster.floor(last);
+    let next = write(&mut cluster, COUNT, &[&keys[2]]);
+    pass_all(&mut cluster, next);
+    let older =
+        |cluster: &Cluster| (0..2).map(|node| cluster.gauge(node, "ordain_store_older_records")).sum::<f64>();
+    assert!(older(&cluster) >= keys.len() as f64 - 4.0, "{}", older(&cluster));
+    cluster.writes_nothing = false;
+    cluster.settle();
+    assert_eq!(cluster.saved.complete(2), [cut]);
+    assert_eq!(cluster.saved.digest(cut), at_cut);
+    // It is over: nothing is kept for it.
+    cluster.floor(next);
+    pass_all(&mut cluster, next);
+    assert_eq!(older(&cluster), 0.0);
     cluster.verify();
 }
 

@@ -21,8 +21,8 @@
 //! | 11 a crash between sync and dispatch | transcript | | e2e `kill`, `faults` |
 //! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `council`: `what_only_the_dead_node_knew…`, `evidence_of_what_nobody_knows…` | sim async |
 //! | 12 killed amid a hundred | | `partitions`, from log and journal | e2e `faults` |
-//! | 12 from a checkpoint | | | sim: nodes begin from checkpoints that their peers have gone on from |
-//! | 13 two nodes die together | | `partitions`, from logs and journals; each begins from its own checkpoint, there need be no common one | e2e `faults`: all three; sim |
+//! | 12 from a checkpoint that its peers have gone on from | | `partitions` | sim; e2e `checkpoint` |
+//! | 13 two nodes die together | | `partitions`, from logs and journals; from checkpoints, each from its own: there need be no common one | e2e `faults`: all three; sim |
 //! | 14 a record comes and goes around a checkpoint | `checkpoint` | | sim |
 //! | 15 an old master comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `council`: decrees | sim async; of a leader that comes back: e2e `faults`, sim |
 //! | 16 a hot key | below | | |

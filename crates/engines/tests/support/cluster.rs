@@ -16,13 +16,15 @@ use ordain_model::{
     OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
-use ordain_sequencer::{Post, Reading, Sequencing};
+use ordain_sequencer::{Post, Reading, Saving, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
+use super::saved::Saved;
 use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry};
 
 const COURIER: u16 = 2;
+const CHECKPOINTER: u16 = 6;
 /// The replica whose shards these are.
 pub const REPLICA: u16 = 1;
 
@@ -38,11 +40,21 @@ pub struct Shape {
     pub doubled: u32,
     /// Whether reads are run on snapshots too.
     pub snapshots: bool,
+    /// Whether checkpoints are taken. About how many bytes a shard gives away at once; 0: there are none.
+    pub checkpoint_piece: usize,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { partitions: 2, threads: 1, window: 2000, seed: 0, doubled: 0, snapshots: false }
+        Shape {
+            partitions: 2,
+            threads: 1,
+            window: 2000,
+            seed: 0,
+            doubled: 0,
+            snapshots: false,
+            checkpoint_piece: 0,
+        }
     }
 }
 
@@ -66,6 +78,8 @@ pub enum Next {
     Part(usize, usize),
     /// A shard's timer for another turn.
     Turn(usize),
+    /// A checkpointer has written a piece of a shard.
+    Taken(usize),
     /// A node is killed and begins again.
     Kill(usize),
 }
@@ -83,6 +97,8 @@ struct Node {
 struct Letter {
     to: u16,
     bytes: Vec<u8>,
+    /// It is in the journal of the node that it is for: whatever becomes of its sender.
+    kept: bool,
 }
 
 /// The shards of all partitions, and what is under way between them.
@@ -101,8 +117,15 @@ pub struct Cluster {
     parts: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     /// Reads on snapshots: the chunk, its epoch and its time.
     reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
-    turns: BTreeMap<usize, TimerId>,
+    /// By shard: the timers that have run out.
+    turns: BTreeMap<usize, VecDeque<TimerId>>,
     held: BTreeSet<(usize, usize)>,
+    /// What checkpointers were given.
+    pub saved: Saved,
+    /// By shard: pieces that are not written yet, by the checkpoint's epoch.
+    pieces: BTreeMap<usize, VecDeque<Epoch>>,
+    /// Whether the disks are so slow that nothing of a checkpoint is written.
+    pub writes_nothing: bool,
     /// What each shard has last said to be applied.
     applied: BTreeMap<usize, (Epoch, PartitionId)>,
     /// Chunks that are being built, by home and gateway.
@@ -141,6 +164,9 @@ impl Cluster {
             reads: BTreeMap::new(),
             turns: BTreeMap::new(),
             held: BTreeSet::new(),
+            saved: Saved::default(),
+            pieces: BTreeMap::new(),
+            writes_nothing: false,
             applied: BTreeMap::new(),
             building: BTreeMap::new(),
             chunks: 0,
@@ -153,7 +179,7 @@ impl Cluster {
             shape,
         };
         cluster.shards = (0..shards).map(|number| cluster.shard(number)).collect();
-        if cluster.shape.snapshots {
+        if cluster.shape.snapshots || cluster.shape.checkpoint_piece > 0 {
             (0..shards).for_each(|shard| cluster.handle(shard, Event::Start));
         }
         cluster
@@ -179,10 +205,14 @@ impl Cluster {
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let Shape { window, snapshots, .. } = self.shape;
-        let settings = calvin::Settings { window, snapshots, ..calvin::Settings::default() };
+        let Shape { window, snapshots, checkpoint_piece: piece, .. } = self.shape;
+        let mut settings = calvin::Settings { window, snapshots, ..calvin::Settings::default() };
+        if piece > 0 {
+            settings.piece = piece;
+        }
         let store = MemoryStore::new(self.layout.slots_of_shard(number));
-        Shard::new(number, places, settings, self.registry.clone(), store)
+        let shard = Shard::new(number, places, settings, self.registry.clone(), store);
+        if piece > 0 { shard.with_checkpointer(at(CHECKPOINTER)) } else { shard }
     }
 
     /// A key that begins with `name` and lies in a partition.
@@ -369,7 +399,18 @@ impl Cluster {
                     .filter(|(link, queue)| !queue.is_empty() && !self.held.contains(link))
                     .map(|((from, to), _)| Next::Part(*from, *to)),
             )
-            .chain(self.turns.keys().map(|shard| Next::Turn(*shard)))
+            .chain(
+                self.turns
+                    .iter()
+                    .filter(|(_, timers)| !timers.is_empty())
+                    .map(|(shard, _)| Next::Turn(*shard)),
+            )
+            .chain(
+                self.pieces
+                    .iter()
+                    .filter(|(_, queue)| !queue.is_empty() && !self.writes_nothing)
+                    .map(|(shard, _)| Next::Taken(*shard)),
+            )
             .collect()
     }
 
@@ -414,9 +455,14 @@ impl Cluster {
                     self.say(to, Message::decode(&self.registry, &part).expect("it travels"));
                 }
             }
+            Next::Taken(shard) => {
+                if let Some(epoch) = self.pieces.get_mut(&shard).and_then(VecDeque::pop_front) {
+                    self.say(shard, Saving::Taken(epoch).into());
+                }
+            }
             Next::Kill(node) => self.kill(node),
             Next::Turn(shard) => {
-                if let Some(timer) = self.turns.remove(&shard) {
+                if let Some(timer) = self.turns.get_mut(&shard).and_then(VecDeque::pop_front) {
                     self.handle(shard, Event::Timer(timer));
                 }
             }
@@ -457,7 +503,7 @@ impl Cluster {
         let mut bytes = Vec::new();
         letter.encode(&mut bytes);
         let link = (self.node_of(letter.from), self.node_of(to));
-        self.across.entry(link).or_default().push_back(Letter { to: to as u16, bytes });
+        self.across.entry(link).or_default().push_back(Letter { to: to as u16, bytes, kept: false });
     }
 
     /// The last batch comes once more, to all shards.
@@ -466,34 +512,50 @@ impl Cluster {
         self.batches.iter_mut().for_each(|queue| queue.push_back(last.clone()));
     }
 
-    /// A node loses everything but its log and the journal of what it has received, and begins again. Of what it had
-    /// under way to others, the first part arrives.
+    /// A node loses everything but its log, the journal of what it has received and its checkpoints, and begins again. Of
+    /// what it had under way to others, the first part arrives.
     pub fn kill(&mut self, node: usize) {
+        let newest = self.saved.complete(self.layout.shards()).last().copied();
+        self.kill_to(node, newest);
+    }
+
+    /// The same, and it begins from this checkpoint, or from none.
+    pub fn kill_to(&mut self, node: usize, begun: Option<Epoch>) {
         let partition = PartitionId(node as u16);
         let mine = self.layout.shards_of(partition);
         self.nodes[node].restarts += 1;
         self.inside.retain(|(from, _), _| !mine.contains(from));
         for ((from, to), queue) in &mut self.across {
             if *from == node {
-                queue.truncate(self.random.index(queue.len() + 1));
+                let mut arrive = self.random.index(queue.len() + 1);
+                queue.retain(|letter| {
+                    let arrives = letter.kept || arrive > 0;
+                    arrive = arrive.saturating_sub(1);
+                    arrives
+                });
             }
             if *to == node {
                 let again = self.nodes[node].received.remove(from).unwrap_or_default();
-                again.into_iter().rev().for_each(|letter| queue.push_front(letter));
+                let again = again.into_iter().map(|letter| Letter { kept: true, ..letter });
+                again.rev().for_each(|letter| queue.push_front(letter));
             }
         }
         // What the log does not keep is gone: reads of this partition alone, whose clients know nothing.
         let log: Vec<Arc<Batch>> = self.nodes[node]
             .input
             .iter()
-            .filter(|batch| batch.is_logged())
+            .filter(|batch| batch.is_logged() && begun.is_none_or(|begun| batch.epoch > begun))
             .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
             .collect();
-        for shard in mine {
+        for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
             self.batches[shard] = log.iter().cloned().collect();
             self.turns.remove(&shard);
+            self.pieces.remove(&shard);
             self.applied.remove(&shard);
+        }
+        if let Some(begun) = begun {
+            self.saved.restore(begun, &self.layout, mine, &mut self.shards);
         }
     }
 
@@ -530,7 +592,11 @@ impl Cluster {
                     let mut bytes = Vec::new();
                     letter.encode(&mut bytes);
                     let link = (node, self.node_of(usize::from(receiver)));
-                    self.across.entry(link).or_default().push_back(Letter { to: receiver, bytes });
+                    self.across.entry(link).or_default().push_back(Letter {
+                        to: receiver,
+                        bytes,
+                        kept: false,
+                    });
                 }
                 Message::Front(Front::Outcomes(outcomes)) => {
                     assert_eq!((outcomes.gateway, to.role), (self.gateway(its_node), GATEWAY));
@@ -546,15 +612,24 @@ impl Cluster {
                     let before = self.applied.insert(shard, (epoch, partition)).unwrap_or_default();
                     assert!(before <= (epoch, partition));
                 }
+                Message::Saving(Saving::Piece { epoch, piece }) => {
+                    assert_eq!(to.role, CHECKPOINTER);
+                    self.saved.take(shard, epoch, piece);
+                    self.pieces.entry(shard).or_default().push_back(epoch);
+                }
+                Message::Saving(Saving::Last(epoch)) => self.saved.end(shard, epoch),
                 other => panic!("shard {shard} sends {other:?}"),
             }
         }
         for (timer, delay) in out.timers {
-            if self.shape.snapshots && delay != Some(Micros(0)) {
+            if (self.shape.snapshots || self.shape.checkpoint_piece > 0) && delay != Some(Micros(0)) {
                 continue;
             }
             assert_eq!(delay, Some(Micros(0)));
-            self.turns.insert(shard, timer);
+            let timers = self.turns.entry(shard).or_default();
+            if !timers.contains(&timer) {
+                timers.push_back(timer);
+            }
         }
         self.halted = out.halt;
     }

@@ -11,6 +11,7 @@
 
 pub mod cluster;
 pub mod procedures;
+pub mod saved;
 pub mod script;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
