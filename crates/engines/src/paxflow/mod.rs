@@ -13,7 +13,7 @@
 //!  gateway ◀──Outcomes── collector's shard ◀──Reading::Parts── reads the versions of R
 //! ```
 //!
-//! A [`Reader`] is a shard's part of that. It has no locks, writes nothing, and works in pieces between the shard's other
+//! A `Reader` is a shard's part of that. It has no locks, writes nothing, and works in pieces between the shard's other
 //! work, so a read of any size makes no writer wait for long.
 //!
 //! # Departures from the paper
