@@ -964,6 +964,8 @@ const TURN: usize = 256;
 /// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
 /// neither starves (paxflow.md, section 6, `ro_min_share`).
 const READ_TURN: usize = 256;
+/// The same while nothing that is ordered waits: so much later it begins at most, less than a millisecond.
+const IDLE_TURN: usize = 2048;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);

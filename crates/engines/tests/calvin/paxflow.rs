@@ -346,8 +346,8 @@ fn scenario_13_neither_reads_nor_writes_wait_for_all_of_the_others() {
     assert!(reads.iter().all(|read| cluster.answer(*read).is_some()), "reads have their turn");
     cluster.settle();
     assert!(writes.iter().all(|write| cluster.answer(*write).is_some()));
-    // One read of a thousand keys more than a turn has room for: a writer is done before it.
-    let keys: Vec<Vec<u8>> = (0..3_000u32).map(|n| n.to_be_bytes().to_vec()).collect();
+    // One read of far more keys than a turn has room for: a writer is done before it.
+    let keys: Vec<Vec<u8>> = (0..6_000u32).map(|n| n.to_be_bytes().to_vec()).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let last = cluster.epoch();
     pass_all(&mut cluster, last);

@@ -5,7 +5,7 @@ use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
 use super::super::Message;
-use super::{Desk, READ_TURN, Shard};
+use super::{Desk, IDLE_TURN, READ_TURN, Shard};
 
 impl<S: RecordStore> Shard<S> {
     /// What was done before the node was started is all there; from now on past states are kept.
@@ -49,8 +49,10 @@ impl<S: RecordStore> Shard<S> {
     /// Reads for a turn; says whether there is more to read.
     pub(super) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
         let published = self.backlog.published();
+        let is_idle = self.stream.is_empty() && self.ready.is_empty();
+        let turn = if is_idle { IDLE_TURN } else { READ_TURN };
         let Shard { reader, store, places, registry, locals, .. } = self;
-        let more = reader.run(&mut Desk { store, places, registry, locals }, published, READ_TURN, out);
+        let more = reader.run(&mut Desk { store, places, registry, locals }, published, turn, out);
         reader.send(places, out);
         more
     }
