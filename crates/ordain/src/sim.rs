@@ -607,16 +607,18 @@ mod tests {
     /// paxflow.md, section 8, scenario 5.
     #[test]
     fn previous_may_miss_what_session_and_strict_do_not() {
-        let missed = |reads: &str| {
+        let missed = |reads: &str, seeds: std::ops::Range<u64>| {
             let args = args(&["--engine", "paxflow", "--reads", reads, "--partitions", "3"]);
-            let is_missed = |seed: &u64| {
+            seeds.into_iter().find(|seed| {
                 let system = CalvinSystem::new(&args, *seed).unwrap();
                 held_to(Promise::Strict, system, &args, *seed, None).unwrap().verdict.is_err()
-            };
-            (300..315).filter(is_missed).count()
+            })
         };
-        assert!(missed("previous") > 0 && missed("session") > 0, "what others were told may be missed");
-        assert_eq!(missed("strict"), 0);
+        // What is of the same epoch is rarely answered and asked for by two clients just then.
+        for reads in ["previous", "session"] {
+            assert_ne!(missed(reads, 300..700), None, "{reads}: what others were told may be missed");
+        }
+        assert_eq!(missed("strict", 300..320), None);
     }
 
     #[test]
