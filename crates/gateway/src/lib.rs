@@ -135,6 +135,8 @@ pub struct Gateway {
     /// The chunk being built of reads, and what it is to see.
     reading: Chunk,
     since: Epoch,
+    /// The largest epoch that an outcome was of.
+    newest: Epoch,
     /// The chunk being built for each partition.
     building: Vec<Chunk>,
     cluster: Option<Cluster>,
@@ -265,6 +267,7 @@ impl Gateway {
             staged: chunk.clone(),
             reading: chunk.clone(),
             since: Epoch(0),
+            newest: Epoch(0),
             building: vec![chunk],
             cluster: None,
             closed: VecDeque::new(),
@@ -416,7 +419,12 @@ impl Gateway {
 
     /// Puts the staged transaction in the chunk of reads.
     fn read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
-        let is_alone = matches!(view, View::At(_) | View::Open(_));
+        // One that names an epoch of which nobody here has heard may have to wait for it: no other waits with it.
+        let is_alone = match view {
+            View::At(_) | View::Open(_) => true,
+            View::Since(epoch) => epoch > self.newest,
+            View::Ordered => false,
+        };
         if is_alone && !self.reading.txns().is_empty() {
             self.close_reads();
         }
@@ -663,6 +671,7 @@ impl Gateway {
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
             let is_elsewhere = is_turned_away && !submitted.formerly.is_empty();
             let status = if is_elsewhere { OutcomeStatus::Unknown } else { outcome.status };
+            self.newest = self.newest.max(outcome.gsn.epoch());
             let reply = batch.reply(outcome);
             let dependent = match self.dependents.is_empty() {
                 true => None,

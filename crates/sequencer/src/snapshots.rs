@@ -43,11 +43,11 @@ pub(crate) struct Snapshots {
     /// The last epoch of which everything is executed on this node.
     published: Epoch,
     /// Chunks that are being read, with the epoch.
-    open: BTreeMap<(GatewayId, ChunkNo), Epoch>,
+    open: BTreeMap<(GatewayId, ChunkNo), (Epoch, Arc<Chunk>)>,
     /// How many of them there are, by epoch.
     by_epoch: BTreeMap<Epoch, u32>,
     /// Since when, oldest first. Those that are done stay until their turn.
-    by_age: VecDeque<(Micros, Arc<Chunk>)>,
+    by_age: VecDeque<(Micros, (GatewayId, ChunkNo))>,
     /// The floor as the shards of this node know it, and those of others.
     told: (Epoch, Epoch),
     /// Those that wait for the next batch.
@@ -103,9 +103,9 @@ impl Snapshots {
     ) {
         self.chunks += 1;
         let id = (chunk.gateway, chunk.number);
-        self.open.insert(id, at);
+        self.open.insert(id, (at, chunk.clone()));
         *self.by_epoch.entry(at).or_default() += 1;
-        self.by_age.push_back((since, chunk.clone()));
+        self.by_age.push_back((since, id));
         let Readers { layout, shards } = &self.readers;
         let mut takes_part = vec![false; shards.len()];
         for txn in chunk.txns() {
@@ -125,26 +125,28 @@ impl Snapshots {
     /// Nobody waits any more for a chunk of reads.
     pub(crate) fn done(&mut self, id: (GatewayId, ChunkNo)) {
         self.asked.remove(&id);
-        let Some(epoch) = self.open.remove(&id) else { return };
+        self.close(id);
+    }
+
+    fn close(&mut self, id: (GatewayId, ChunkNo)) -> Option<Arc<Chunk>> {
+        let (epoch, chunk) = self.open.remove(&id)?;
         if let Some(count) = self.by_epoch.get_mut(&epoch) {
             *count -= 1;
             if *count == 0 {
                 self.by_epoch.remove(&epoch);
             }
         }
+        Some(chunk)
     }
 
     /// Takes out what has been open for too long; those who wait for it are to be told.
     pub(crate) fn give_up(&mut self, now: Micros) -> Vec<Arc<Chunk>> {
         let mut late = Vec::new();
-        while let Some((since, chunk)) = self.by_age.front() {
-            let id = (chunk.gateway, chunk.number);
-            let is_open = self.open.contains_key(&id);
-            if is_open && now.since(*since) < PATIENCE {
-                break;
-            }
-            late.extend(self.by_age.pop_front().map(|(_, chunk)| chunk).filter(|_| is_open));
-            self.done(id);
+        while let Some((_, id)) = self
+            .by_age
+            .pop_front_if(|(since, id)| !self.open.contains_key(id) || now.since(*since) >= PATIENCE)
+        {
+            late.extend(self.close(id));
         }
         late
     }

@@ -1033,6 +1033,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 self.look_for_expired(now, out);
                 self.vouch_now_and_then(out);
                 self.keep_states();
+                self.reader.forget_late(now.elapsed);
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 return;
             }
@@ -1043,7 +1044,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 self.backlog.pass(epoch);
             }
             Event::Message { message: Message::Saving(saving), .. } => self.take_saving(&saving),
-            Event::Message { message: Message::Reading(reading), .. } => self.take_reading(reading),
+            Event::Message { message: Message::Reading(reading), .. } => {
+                self.take_reading(now.elapsed, reading);
+            }
             Event::Message { from, message: Message::Engine(letter) } => {
                 if self.witness.twins().contains(&from) {
                     self.take_vouches(from.node, &letter);

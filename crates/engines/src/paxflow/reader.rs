@@ -9,7 +9,7 @@ use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Cell, CellMut, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
-    KeyHash, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+    KeyHash, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::Outbox;
 use ordain_sequencer::{Part, Parts, Reading};
@@ -28,6 +28,9 @@ type ChunkId = (GatewayId, ChunkNo);
 /// How many epochs are kept at most for reads that have not come, or do not end (paxflow.md, section 6,
 /// `snap_keep_max`). Far more than there: an epoch here is as long as the pipeline takes, not 10 ms.
 const KEEP_MAX: u64 = 1 << 15;
+
+/// How long a read waits for its epoch; longer than the sequencer has it wait.
+const PATIENCE: Micros = Micros::from_millis(20_000);
 
 /// The reads of a shard.
 #[derive(Debug)]
@@ -65,6 +68,8 @@ struct Run {
     chunk: Arc<Chunk>,
     at: Epoch,
     now: Millis,
+    /// When it came.
+    since: Micros,
     /// The transaction to go on with, and its fragment.
     next: (usize, usize),
     /// What comes before this one has been sent for.
@@ -171,15 +176,29 @@ impl Reader {
     }
 
     /// Takes a chunk of reads.
-    pub(crate) fn take(&mut self, chunk: Arc<Chunk>, at: Epoch, now: Millis, published: Epoch) {
+    pub(crate) fn take(
+        &mut self,
+        chunk: Arc<Chunk>,
+        (at, now): (Epoch, Millis),
+        since: Micros,
+        published: Epoch,
+    ) {
         let found = Found { slots: std::mem::take(&mut self.spare), ..Found::default() };
-        let run = Run { chunk, at, now, next: (0, 0), warmed: (0, 0), found, parts: BTreeMap::new() };
+        let run = Run { chunk, at, now, since, next: (0, 0), warmed: (0, 0), found, parts: BTreeMap::new() };
         if at <= published {
             self.ready.push_back(run);
         } else {
             self.counts.waited += 1;
             self.waiting.entry(at).or_default().push(run);
         }
+    }
+
+    /// Forgets what waits for an epoch that does not come: whoever asked has been told by the sequencer.
+    pub(crate) fn forget_late(&mut self, now: Micros) {
+        self.waiting.retain(|_, runs| {
+            runs.retain(|run| now.since(run.since) < PATIENCE);
+            !runs.is_empty()
+        });
     }
 
     /// Whether something waits for an epoch that is published, or can be gone on with.

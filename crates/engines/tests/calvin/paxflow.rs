@@ -279,6 +279,35 @@ fn scenario_09_the_gateway_asks_again_for_a_later_state() {
 }
 
 #[test]
+fn who_waits_for_an_epoch_that_does_not_come_keeps_nobody_waiting() {
+    let mut bench = bench(Reads::Session);
+    let key = key_on("n", 0, 2);
+    bench.ask(COUNT, &encode(&[&key]));
+    let far = bench.submit_to(0, View::Since(Epoch(1 << 40)), SEE, &encode(&[&key])).unwrap();
+    let near = bench.submit(0, SEE, &encode(&[&key])).unwrap();
+    bench.flush(0);
+    bench.settle();
+    assert_eq!(
+        render(&bench.answer(near).expect("it was asked for together with the other").reply),
+        "[\"1\"]"
+    );
+    assert!(bench.answer(far).is_none());
+    bench.advance(Micros::from_millis(12_000));
+    bench.settle();
+    assert_eq!(bench.answer(far).expect("it is given up").status, OutcomeStatus::Busy);
+    bench.advance(Micros::from_millis(12_000));
+    bench.settle();
+    assert_eq!(gauge(&bench.shards[0], "ordain_shard_snapshot_chunks"), 0.0, "nothing is left of it");
+    // What is written meanwhile is not kept for it.
+    for _ in 0..10 {
+        bench.ask(COUNT, &encode(&[&key]));
+    }
+    let older = gauge(&bench.shards[0], "ordain_store_older_records");
+    assert!(older <= 1.0, "{older} older contents");
+    bench.verify();
+}
+
+#[test]
 fn scenario_10_the_floor_moves_though_nobody_says_that_a_read_is_done() {
     let mut bench = bench(Reads::Session);
     let key = key_on("n", 0, 2);

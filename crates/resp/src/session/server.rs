@@ -62,9 +62,7 @@ impl Session {
         info(&sections, None, cx, out);
         Answered::Now
     }
-}
 
-impl Session {
     /// BGSAVE: a transaction that cuts a checkpoint. Its answer comes when that is cut; when it is complete LASTSAVE tells.
     pub(super) fn bgsave(
         &mut self,

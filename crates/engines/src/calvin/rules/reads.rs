@@ -1,5 +1,6 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
+use ordain_model::Micros;
 use ordain_role::{Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
@@ -23,12 +24,12 @@ impl<S: RecordStore> Shard<S> {
         self.store.keep(Keep { since: self.reader.kept(), cut });
     }
 
-    pub(super) fn take_reading(&mut self, reading: Reading) {
+    pub(super) fn take_reading(&mut self, since: Micros, reading: Reading) {
         let published = self.backlog.published();
         match reading {
             Reading::Run { chunk, at, now } => {
                 let is_early = self.settings.bugs.has(Bug::ReadEarly);
-                self.reader.take(chunk, at, now, if is_early { at } else { published });
+                self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
                 let Shard { reader, store, places, registry, locals, .. } = self;
