@@ -5,6 +5,7 @@
 //! one are told apart by one bit more than the others.
 
 use crate::RecordId;
+use crate::fetch::fetch;
 
 /// The buckets of a chunk: 4 KiB of them. There are none, or so many, or more.
 pub(crate) const CHUNK: usize = 512;
@@ -39,6 +40,15 @@ impl Buckets {
     #[inline]
     pub(crate) fn find(&self, record: RecordId) -> u64 {
         if self.len == 0 { 0 } else { self.get(self.of(record)) }
+    }
+
+    /// Has the bucket of a record on its way to the cache.
+    #[inline]
+    pub(crate) fn fetch(&self, record: RecordId) {
+        if self.len > 0 {
+            let bucket = self.of(record);
+            fetch(&self.chunks[bucket / CHUNK][bucket % CHUNK]);
+        }
     }
 
     #[inline]

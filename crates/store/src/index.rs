@@ -12,9 +12,8 @@
 //! An entry is one word, the tag above the record's number. Equal tags are adjacent; whoever asks tells them
 //! apart by the records' keys.
 
-use std::hint::black_box;
-
 use crate::RecordId;
+use crate::fetch::fetch;
 
 /// No entry; larger than every entry, since [`RecordId`] never reaches `u32::MAX`.
 const EMPTY: u64 = u64::MAX;
@@ -65,11 +64,11 @@ impl Index {
         None
     }
 
-    /// Reads the place where a search for the tag begins, so that the search finds it in the cache.
+    /// Has the place where a search for the tag begins on its way to the cache.
     #[inline]
-    pub(crate) fn touch(&self, tag: u32) {
-        if let Some(&entry) = self.places.get(self.home(tag)) {
-            black_box(entry);
+    pub(crate) fn fetch(&self, tag: u32) {
+        if let Some(entry) = self.places.get(self.home(tag)) {
+            fetch(entry);
         }
     }
 

@@ -20,6 +20,7 @@
 //! lent too. What is undone with the version of before was never there.
 
 mod buckets;
+mod fetch;
 mod index;
 mod memory;
 mod past;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
+use crate::fetch::fetch;
 use crate::index::Index;
 use crate::past::Past;
 use crate::slab::{Record, Slab};
@@ -156,21 +157,17 @@ impl RecordStore for MemoryStore {
     }
 
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
-        // Loads that nothing waits for: the processor runs ahead of them, as far as the next dependent one.
-        // So each pass touches what the pass before has brought in, and the misses of a pass overlap.
+        // Each pass asks for what it finds by what the pass before has asked for, so that the misses of a pass overlap.
         for hash in hashes.clone() {
-            self.indexes[self.index_of(hash)].touch(hash.tag());
+            self.indexes[self.index_of(hash)].fetch(hash.tag());
         }
-        let candidate = |hash: KeyHash| {
-            let id = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true)?;
-            Some((id, self.slab.get(id)))
-        };
-        for (id, record) in hashes.clone().filter_map(candidate) {
-            record.touch();
-            self.versions.touch(id);
+        let candidate = |hash: KeyHash| self.indexes[self.index_of(hash)].find(hash.tag(), |_| true);
+        for id in hashes.clone().filter_map(candidate) {
+            fetch(self.slab.get(id));
+            self.versions.fetch(id);
         }
-        for (_, record) in hashes.filter_map(candidate) {
-            record.touch_heap();
+        for id in hashes.filter_map(candidate) {
+            self.slab.get(id).fetch_heap();
         }
     }
 

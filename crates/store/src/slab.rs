@@ -4,11 +4,10 @@
 //! a long key: key, lock word, version and the cell's header (calvin.md, section 9). A chunk is filled as it
 //! is needed and never copied, so adding a record costs the same at a thousand and at a hundred million.
 
-use std::hint::black_box;
-
 use ordain_model::{Cell, Db, Gsn, KeyHash};
 
 use crate::RecordId;
+use crate::fetch::fetch_ends;
 
 /// The longest key that lies in the record's own line.
 pub(crate) const SHORT_KEY: usize = 16;
@@ -123,20 +122,14 @@ impl Record {
         }
     }
 
-    /// Reads the record's line, so that it is in the cache.
+    /// Has what lies outside the record's line on its way to the cache.
     #[inline]
-    pub(crate) fn touch(&self) {
-        black_box(self.version);
-    }
-
-    /// Reads the ends of what lies outside the line: where the processor's own prefetching takes over.
-    #[inline]
-    pub(crate) fn touch_heap(&self) {
+    pub(crate) fn fetch_heap(&self) {
         if let Some(value) = self.cell.string() {
-            black_box((value.first().copied(), value.last().copied()));
+            fetch_ends(value);
         }
         if let Head::Long { key, .. } = &self.head {
-            black_box((key.first().copied(), key.last().copied()));
+            fetch_ends(key);
         }
     }
 

@@ -13,7 +13,6 @@
 //! one entry, and perhaps a chunk of places and a bucket that is split; and what nobody needs any longer is freed some
 //! at a time, but never slower than new ones come.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use ordain_model::{Cell, Epoch, Gsn, Value};
@@ -183,11 +182,11 @@ impl Versions {
         true
     }
 
-    /// Reads the bucket of a record, so that it is in the cache: of a change's way in here, all else is at the end of
-    /// the queue.
+    /// Has the bucket of a record on its way to the cache: of a change's way in here, all else is at the end of the
+    /// queue.
     #[inline]
-    pub(crate) fn touch(&self, record: RecordId) {
-        black_box(self.buckets.find(record));
+    pub(crate) fn fetch(&self, record: RecordId) {
+        self.buckets.fetch(record);
     }
 
     /// What the first change by an epoch after this one has replaced; `None` if there was no such change.
