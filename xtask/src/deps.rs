@@ -51,13 +51,15 @@ const LAYERS: &[Row] = &[
     row("resp",      &["model", "commands", "gateway"], &[]),
     row("runtime",   &["model", "role", "link", "gateway"], &[]),
     row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
+    // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
+    row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
     row("node",      &["model", "role", "link", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
-                       "runtime", "workload"], &[]),
+                       "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
     row("ordain",    &["model", "role", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
-                       "runtime", "workload", "sim", "node", "lab"], &[]),
+                       "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),
 ];

@@ -73,6 +73,17 @@ impl ReferenceExecutor {
         self.map.iter().map(|((_, db, key), record)| (*db, &**key, &record.cell))
     }
 
+    /// Puts a record into the state, as whoever wrote it left it.
+    pub fn put_back(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
+        let position = KeyHash::of_record(db, key).position();
+        self.map.insert((position, db, key.to_vec()), Record { cell, version });
+    }
+
+    /// Every record with its version, in canonical order.
+    pub fn versions(&self) -> impl Iterator<Item = (Db, &[u8], &Cell, Gsn)> {
+        self.map.iter().map(|((_, db, key), record)| (*db, &**key, &record.cell, record.version))
+    }
+
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
         let mut before = self.images(chunk, txn);

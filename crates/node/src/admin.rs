@@ -16,6 +16,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use axum::{Json, Router};
+use ordain_archive::{Location, Standing};
 use ordain_role::NodeId;
 use ordain_runtime::{Handle, NetStatus, PeerStatus, Reach};
 use ordain_sequencer::CouncilSettings;
@@ -49,6 +50,8 @@ pub struct About {
     pub started_over: u32,
     /// Its links to other nodes.
     pub links: NetStatus,
+    /// Where its checkpoints are taken to, and how that goes.
+    pub archive: Option<(Location, Standing)>,
 }
 
 /// The running server; it ends when this is dropped.
@@ -174,6 +177,21 @@ impl Observed {
             ];
             for (name, value) in numbers.into_iter().chain(round_trip) {
                 let labels = vec![("peer", link.node.0.to_string())];
+                samples.entry(name).or_default().push(Sample { labels, value });
+            }
+        }
+        if let Some((_, standing)) = &self.about.archive {
+            let report = standing.report();
+            for (name, value) in [
+                ("ordain_archive_epoch", report.epoch.0 as f64),
+                ("ordain_archive_kept", report.kept as f64),
+                ("ordain_archive_uploading", f64::from(u8::from(report.uploading.is_some()))),
+                ("ordain_archive_uploaded_total", report.uploaded as f64),
+                ("ordain_archive_uploaded_bytes_total", report.bytes as f64),
+                ("ordain_archive_failures_total", report.failures as f64),
+                ("ordain_archive_failing", f64::from(u8::from(report.failing.is_some()))),
+            ] {
+                let labels = vec![("role", "archiver".to_owned()), ("loop", "none".to_owned())];
                 samples.entry(name).or_default().push(Sample { labels, value });
             }
         }
@@ -452,6 +470,7 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "behind_epochs": Observed::max(&samples, "ordain_ship_behind_epochs") as u64,
         "behind_bytes": Observed::max(&samples, "ordain_ship_behind_bytes") as u64,
         "checkpoint": checkpoint(&samples),
+        "checkpoint_store": about.archive.as_ref().map(archive),
         "started_over": about.started_over,
         "members": place.map(members).unwrap_or_default(),
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
@@ -475,6 +494,21 @@ fn checkpoint(samples: &Samples) -> Value {
         "writing": sum("ordain_checkpoint_writing") > 0,
         "failing": sum("ordain_checkpoint_failing") > 0,
         "given_up": sum("ordain_checkpoint_given_up_total"),
+    })
+}
+
+/// Where checkpoints are taken to, and how that goes.
+fn archive((location, standing): &(Location, Standing)) -> Value {
+    let report = standing.report();
+    json!({
+        "url": location.to_string(),
+        "epoch": report.epoch.0,
+        "kept": report.kept,
+        "uploading": report.uploading.map(|epoch| epoch.0),
+        "uploaded": report.uploaded,
+        "bytes": report.bytes,
+        "failures": report.failures,
+        "failing": report.failing,
     })
 }
 
@@ -597,6 +631,7 @@ mod tests {
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
             started_over: 0,
             links: NetStatus::default(),
+            archive: None,
         }
     }
 

@@ -58,7 +58,7 @@ pub const COUNCIL: &str = "council-";
 const CHECKPOINT: &str = "checkpoint-";
 
 /// What the names of the files begin with in which the partition's log is.
-const LOG: &str = "log-";
+pub const LOG: &str = "log-";
 
 /// What a node keeps, and when it has kept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

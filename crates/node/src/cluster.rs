@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ordain_archive::Location;
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
 use ordain_model::{Layout, Micros, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
@@ -139,6 +141,12 @@ pub struct ClusterFile {
     /// After so many bytes of input a node asks for a checkpoint.
     #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
     pub checkpoint_log_bytes: Option<u64>,
+    /// Where copies of complete checkpoints are taken to.
+    #[serde(alias = "checkpoint_store", skip_serializing_if = "Option::is_none")]
+    pub checkpoint_store: Option<Location>,
+    /// How many of them are kept there.
+    #[serde(alias = "checkpoint_store_keep", skip_serializing_if = "Option::is_none")]
+    pub checkpoint_store_keep: Option<NonZeroUsize>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,

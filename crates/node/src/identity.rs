@@ -15,10 +15,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use ordain_archive::Owner;
 use ordain_role::StartOver;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Membership;
+use crate::cluster::{Membership, Replication};
 use crate::engine::Engine;
 
 /// The version of everything in a data directory but the log, which has its own.
@@ -169,6 +170,26 @@ impl Identity {
         let threads = place.cluster.layout.threads();
         let identity = Identity { generation, ..Identity::of(engine, threads, Some(place)) };
         identity.write(directory).map_err(io)?;
+        Ok(identity)
+    }
+
+    /// Gives an empty directory the identity of a node that begins with a checkpoint: of this cluster, or on its own under the
+    /// name that it had.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn begin(
+        directory: &Path,
+        engine: Engine,
+        place: Result<&Membership, &str>,
+    ) -> Result<Identity, IdentityError> {
+        let identity = match place {
+            Ok(place) => Identity::of(engine, place.cluster.layout.threads(), Some(place)),
+            Err(name) => Identity { cluster: name.to_owned(), ..Identity::of(engine, 1, None) },
+        };
+        identity
+            .write(directory)
+            .map_err(|reason| IdentityError::Io { path: directory.to_owned(), reason })?;
         Ok(identity)
     }
 
@@ -344,10 +365,28 @@ impl Identity {
         fs::File::open(directory)?.sync_all()
     }
 
+    /// Whose its checkpoints are, wherever they are taken to.
+    pub fn for_archive(&self, replication: Replication) -> Owner {
+        Owner {
+            cluster: self.cluster.clone(),
+            alone: self.alone,
+            engine: self.engine.clone(),
+            layout: self.layout,
+            starts: self.starts.clone(),
+            partition: self.partition,
+            replication: replication.name().to_owned(),
+        }
+    }
+
     /// What the log's segments carry: the same on all nodes that hold the partition, whose logs are the same.
     pub fn for_log(&self) -> Vec<u8> {
-        format!("{}/{}/{}", self.cluster, self.engine, self.partition).into_bytes()
+        log_identity(&self.cluster, &self.engine, self.partition)
     }
+}
+
+/// What the segments of a partition's log carry, and its checkpoints.
+pub fn log_identity(cluster: &str, engine: &str, partition: u16) -> Vec<u8> {
+    format!("{cluster}/{engine}/{partition}").into_bytes()
 }
 
 #[cfg(test)]

@@ -12,5 +12,6 @@ pub mod engine;
 pub mod front;
 pub mod identity;
 pub mod procedures;
+pub mod rebuild;
 pub mod serve;
 pub mod ways;

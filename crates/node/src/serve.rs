@@ -1,15 +1,18 @@
 //! Starts a node: opens its directory, replays its log, and runs its roles on threads behind a front door.
 
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
+use ordain_checkpoint::Header;
 use ordain_engines::calvin;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Micros, Reads, Registry};
+use ordain_model::{Epoch, Micros, Reads, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -52,6 +55,8 @@ pub struct ServeConfig {
     pub linger: Micros,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_log_bytes: u64,
+    /// Where copies of complete checkpoints are taken to, and how many are kept there.
+    pub checkpoint_store: Option<(Location, NonZeroUsize)>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -109,6 +114,12 @@ pub enum ServeError {
         /// What the disk says.
         reason: DiskError,
     },
+    /// There are none to be taken anywhere.
+    #[error("--ephemeral keeps nothing, so there are no checkpoints for --checkpoint-store: drop one")]
+    NothingToArchive,
+    /// Nothing can be taken to the store, whatever becomes of it.
+    #[error("--checkpoint-store: {0}")]
+    Archive(#[from] ArchiveError),
     /// There is nobody that it could get from what it has lost.
     #[error("--join: {0}")]
     Join(&'static str),
@@ -141,6 +152,29 @@ pub enum Ended {
     Identity(#[from] IdentityError),
 }
 
+/// For how long a replica leaves a checkpoint to the one before it, which has completed the same one.
+const TURN: Duration = Duration::from_secs(30);
+
+/// How a node takes its checkpoints to a store.
+fn archive_settings(
+    config: &ServeConfig,
+    (location, keep): (Location, NonZeroUsize),
+    identity: &Identity,
+    settings: &NodeSettings,
+) -> ArchiverSettings {
+    let topology = &settings.topology;
+    let header = Header::new(&settings.identity, &topology.layout, settings.partition(), Epoch(0));
+    let replica = u32::from(topology.replica_of(settings.node).0);
+    // Where masters may change, what a replica has executed may be lost with one: it is put together of its own alone.
+    let agrees = settings.replication() != Replication::Async;
+    let owner = identity.for_archive(settings.replication());
+    ArchiverSettings {
+        keep: keep.get(),
+        patience: agrees.then_some(TURN * replica),
+        ..ArchiverSettings::new(location, config.data_dir.clone(), (settings.node, owner, header))
+    }
+}
+
 /// What a node that starts over does without, in words.
 pub const fn without(how: StartOver) -> &'static str {
     match how.without_log {
@@ -167,6 +201,7 @@ pub struct Node {
     running: Running,
     /// Who it is, and where that is written.
     identity: Option<(Identity, PathBuf)>,
+    _archiver: Option<Archiver>,
     _admin: Admin,
     _lock: Option<DirLock>,
 }
@@ -185,6 +220,9 @@ impl Node {
         }
         if let Some(place) = &config.cluster {
             place.cluster.replication.check(config.keep)?;
+        }
+        if config.checkpoint_store.is_some() && config.keep == Keep::Nothing {
+            return Err(ServeError::NothingToArchive);
         }
         let joins = config.join.then(|| newcomer(config)).transpose()?;
         raise_open_files();
@@ -315,7 +353,12 @@ impl Node {
             network: is_member.then_some(places::NETWORK),
             ..Options::default()
         };
+        let archiver = config.checkpoint_store.clone().zip(identity.as_ref());
+        let archiver = archiver
+            .map(|(store, identity)| Archiver::start(archive_settings(config, store, identity, &settings)));
+        let archiver = archiver.transpose()?;
         let running = Runtime::start(options, directory.map(Disk::new), loops)?;
+        let standing = archiver.as_ref().map(Archiver::standing);
         let admin = Admin::start(
             admin_listener,
             running.handle(),
@@ -328,6 +371,7 @@ impl Node {
                 cluster: config.cluster.clone(),
                 started_over: settings.started_over,
                 links,
+                archive: config.checkpoint_store.as_ref().map(|(location, _)| location.clone()).zip(standing),
             },
         )
         .map_err(ServeError::Admin)?;
@@ -342,6 +386,7 @@ impl Node {
             replayed,
             running,
             identity: identity.map(|identity| (identity, config.data_dir.clone())),
+            _archiver: archiver,
             _admin: admin,
             _lock: lock,
         })

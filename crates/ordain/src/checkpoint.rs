@@ -1,4 +1,4 @@
-//! `ordain checkpoint`: look at the checkpoints of a node, and verify them; restoring is in `restore`.
+//! `ordain checkpoint`: look at checkpoints, of a node or in a store, and verify them; restoring is in `restore`.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ use ordain_role::Directory;
 use ordain_runtime::FsDirectory;
 use serde_json::{Value, json};
 
+use crate::afar::Shelf;
 use crate::restore::{self, RestoreArgs};
 
 /// What to do with checkpoints.
@@ -25,8 +26,8 @@ pub enum CheckpointCommand {
         #[arg(long, value_name = "EPOCH")]
         epoch: Option<u64>,
     },
-    /// Make a new data directory from that of a stopped node, or from a copy of one: checkpoints, log, and whose it is. Of
-    /// a node on its own also as it was at the end of an epoch.
+    /// Make new data directories: of a node from that of a stopped one, or from a copy; of a node or a whole cluster (--config)
+    /// from a checkpoint store, or from directories of all partitions. Also as it was at the end of an epoch.
     Restore(RestoreArgs),
 }
 
@@ -36,6 +37,12 @@ pub struct Which {
     /// The node's data directory. The node may run: what it is making meanwhile is shown as unfinished.
     #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
     data_dir: PathBuf,
+    /// Look into this checkpoint store instead.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Of several clusters in the store, this one.
+    #[arg(long, value_name = "NAME", requires = "store")]
+    cluster: Option<String>,
     /// Write what was found to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -54,6 +61,10 @@ pub fn run(command: &CheckpointCommand) -> anyhow::Result<bool> {
 }
 
 fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool> {
+    if let Some(url) = &which.store {
+        let shelf = Shelf::open(url, which.cluster.as_deref())?;
+        return shelf.show(only.map(|epoch| epoch.0), reads, which.json.as_deref());
+    }
     // Opening would make a directory where there is none.
     anyhow::ensure!(
         which.data_dir.is_dir(),

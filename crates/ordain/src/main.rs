@@ -2,9 +2,11 @@
 //!
 //! Exit 0: done. 1: what was asked failed. 2: wrong usage. An error is one line on stderr.
 
+mod afar;
 mod checkpoint;
 mod cluster;
 mod log;
+mod rebuild;
 mod restore;
 mod serve;
 mod sim;
@@ -46,7 +48,7 @@ enum Command {
     /// Look at, verify and trim the input log of a stopped node.
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Look at and verify the checkpoints of a node; restore one from a copy.
+    /// Look at and verify checkpoints, of a node or in a store; restore a node or a whole cluster.
     #[command(subcommand)]
     Checkpoint(checkpoint::CheckpointCommand),
 }

@@ -1,5 +1,5 @@
 //! `ordain checkpoint restore`: a new data directory from that of a stopped node, or from a copy of one; as it is, or as it
-//! was at the end of an epoch.
+//! was at the end of an epoch. A whole cluster, and what is in a store, is put together by `rebuild`.
 //!
 //! Everything is read and checked before anything is written, and what says whose directory it is comes last: a copy that
 //! was interrupted is no node's.
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use ordain_archive::Location;
 use ordain_log::{Item, Kind, Space, copy_file, copy_until};
 use ordain_model::Epoch;
 use ordain_node::assembly::{COUNCIL, INBOX};
@@ -18,21 +19,34 @@ use ordain_runtime::{DirLock, FsDirectory};
 use ordain_sequencer::{GroupJournal, GroupRecord};
 use serde_json::json;
 
+use crate::rebuild;
+
 /// From where to where.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// The data directory of a stopped node, or a copy of one.
-    #[arg(long, value_name = "DIR")]
-    from: PathBuf,
-    /// The new data directory: missing, or empty.
+    /// The data directory of a stopped node, or a copy of one; or the URL of a checkpoint store. For a whole cluster: of nodes
+    /// of all its partitions, each named with a --from of its own.
+    #[arg(long, value_name = "DIR|URL", required = true)]
+    pub(crate) from: Vec<String>,
+    /// The new data directory: missing, or empty. With --config: where the directories node-0, node-1 and so on are made;
+    /// without this they are made where the file says.
     #[arg(long, env = "ORDAIN_DATA_DIR", value_name = "DIR")]
-    data_dir: PathBuf,
-    /// Leave out what came after this epoch; only of a node on its own.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Restore a whole cluster, which this file describes: all of its nodes begin with the same state.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Make the directory of this node of the cluster only: on each machine the same command, but for this.
+    #[arg(long, value_name = "N", requires = "config")]
+    pub(crate) node: Option<u16>,
+    /// Of several clusters in a store, this one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// As it was at the end of this epoch: leave out what came later.
     #[arg(long, value_name = "EPOCH")]
-    to_epoch: Option<u64>,
+    pub(crate) to_epoch: Option<u64>,
     /// Write what was restored to this file as JSON.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// Restores.
@@ -41,7 +55,13 @@ pub struct RestoreArgs {
 /// The source is damaged, in use or not of a node; the state at the end of that epoch cannot be put together; the target
 /// is not empty; or a disk's.
 pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
-    let RestoreArgs { from, data_dir, to_epoch, json } = args;
+    let RestoreArgs { from, data_dir, to_epoch, json, .. } = args;
+    let (from, data_dir) = match (from.as_slice(), data_dir) {
+        ([from], Some(data_dir)) if args.config.is_none() && !Location::is_one(from) => {
+            (Path::new(from), data_dir)
+        }
+        _ => return rebuild::run(args),
+    };
     ensure!(from.is_dir(), "there is no data directory {}: name it with --from", from.display());
     ensure_empty(data_dir)?;
     let _source_lock = DirLock::acquire(from)?;
@@ -51,9 +71,8 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
     })?;
     ensure!(
         to_epoch.is_none() || identity.alone,
-        "{} belongs to {}, and --to-epoch is for a node on its own: all nodes of a cluster would have to go back to the \
-         same epoch together, with the votes and the letters that they have of each other; restore copies of all of \
-         them without --to-epoch",
+        "{} belongs to {}, and does not go back alone: all nodes of a cluster go back to the same epoch together; name its \
+         file with --config, and directories of all its partitions with --from",
         from.display(),
         identity.owner()
     );
@@ -201,7 +220,7 @@ fn copy(
 }
 
 /// Removes what was copied.
-fn clear(target: &mut FsDirectory) -> anyhow::Result<()> {
+pub(crate) fn clear(target: &mut FsDirectory) -> anyhow::Result<()> {
     for (file, _) in target.list()? {
         target.apply(&DiskOp::Remove { file })?;
     }
@@ -209,7 +228,7 @@ fn clear(target: &mut FsDirectory) -> anyhow::Result<()> {
 }
 
 /// Refuses a directory in which there is anything but the lock that every process leaves behind.
-fn ensure_empty(directory: &Path) -> anyhow::Result<()> {
+pub(crate) fn ensure_empty(directory: &Path) -> anyhow::Result<()> {
     if !directory.exists() {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,6 +12,7 @@ use std::thread;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ordain_archive::Location;
 use ordain_model::Micros;
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
@@ -76,6 +78,13 @@ pub struct ServeArgs {
     /// Take a checkpoint after so many bytes of input; 0: only when a client asks with BGSAVE [default: 1 GiB]
     #[arg(long, env = "ORDAIN_CHECKPOINT_LOG_BYTES", value_name = "BYTES")]
     checkpoint_log_bytes: Option<u64>,
+    /// Take copies of complete checkpoints to this store: `file:///DIR`, or `s3://BUCKET/PREFIX` with the usual AWS_*
+    /// environment (AWS_ENDPOINT and AWS_ALLOW_HTTP=true for other services than Amazon's)
+    #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
+    checkpoint_store: Option<Location>,
+    /// How many checkpoints of each partition are kept there [default: 7]
+    #[arg(long, env = "ORDAIN_CHECKPOINT_STORE_KEEP", value_name = "N")]
+    checkpoint_store_keep: Option<NonZeroUsize>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -121,6 +130,8 @@ impl ServeArgs {
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
+            checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
+            checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -193,6 +204,8 @@ impl ServeArgs {
             insecure: file.insecure,
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
+            checkpoint_store: file.checkpoint_store,
+            checkpoint_store_keep: file.checkpoint_store_keep,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -225,6 +238,10 @@ impl ServeArgs {
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
+            checkpoint_store: self
+                .checkpoint_store
+                .clone()
+                .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
             cluster,
             join: self.join,
             config_file: self.config.clone(),

@@ -35,6 +35,8 @@ mod saving;
 
 use saving::Checkpoints;
 
+pub use saving::{input_at, time_of_input};
+
 /// How the sequencer is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Context;
+use ordain_archive::Location;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Replication, Secret};
 use ordain_runtime::DirLock;
 
@@ -30,6 +31,7 @@ pub(super) struct Wanted {
     pub durability: Option<String>,
     pub replication: Option<Replication>,
     pub latency_us: Option<u64>,
+    pub checkpoint_store: Option<Location>,
 }
 
 /// A data directory that is ours as long as this lives.
@@ -164,6 +166,8 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         latency_us: wanted.latency_us,
         linger_us: None,
         checkpoint_log_bytes: None,
+        checkpoint_store: wanted.checkpoint_store.clone(),
+        checkpoint_store_keep: None,
         password: None,
         insecure: None,
         log: None,
@@ -216,6 +220,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.reads = wanted.reads.clone().or(file.reads);
     file.durability = wanted.durability.clone().or(file.durability);
     file.latency_us = wanted.latency_us.or(file.latency_us);
+    file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ordain_archive::Location;
 use ordain_lab::report;
 use ordain_node::cluster::Replication;
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +83,9 @@ pub struct UpArgs {
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
+    /// Take copies of complete checkpoints to this store: `file:///DIR` or `s3://BUCKET/PREFIX` [default: none, or as it was]
+    #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
+    checkpoint_store: Option<Location>,
     /// Start a node again that has died
     #[arg(long)]
     restart: bool,
@@ -115,6 +119,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
             ReplicationName::Sync => Replication::Sync,
         }),
         latency_us: args.latency_us,
+        checkpoint_store: args.checkpoint_store.clone(),
     };
     let home = Home::open(&args.data_dir, &wanted)?;
     let mut fleet = Fleet::new(home, args.restart, events)?;

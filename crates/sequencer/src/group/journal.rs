@@ -2,12 +2,12 @@
 
 use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Memo, Place, Progress, Recovered};
 use ordain_model::Epoch;
-use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, Outbox};
+use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, NodeId, Outbox};
 use raft::GetEntriesContext;
-use raft::eraftpb::{Entry, HardState};
+use raft::eraftpb::{ConfState, Entry, HardState};
 
 use super::base::{Base, Beginning, MEMO, Records};
-use super::membership::parse_change;
+use super::membership::{founders, parse_change};
 use super::record;
 use super::store::{Store, epoch_of, is_change};
 
@@ -159,6 +159,25 @@ pub(super) fn open(
     store.hard = hard;
     let journal = Journal { writer: Some(writer), memo: Some(memo), identity, commit, ..Journal::none() };
     Ok(Opened { journal, store, dispatched, recovered })
+}
+
+/// Gives a directory without a journal the beginning of a group whose twins all have a checkpoint of everything up to an
+/// epoch, and whose log holds what comes after that. Whoever joins later and lacks the checkpoint is told so.
+///
+/// # Errors
+/// The disk's.
+pub fn found_after(
+    directory: &mut dyn Directory,
+    identity: &[u8],
+    twins: &[NodeId],
+    epoch: Epoch,
+) -> Result<(), LogError> {
+    let members = ConfState { voters: founders(twins), ..ConfState::default() };
+    // An entry that nobody ever has: with none the group would begin at its beginning, without a checkpoint.
+    let base = Base { index: 1, term: 1, epoch, members, void: Epoch(0) };
+    let (memo, _) = Memo::open(directory, MEMO, identity)?;
+    let ops = memo.write(&Beginning { base, offered: None }.encode());
+    Ok(ops.iter().flatten().try_for_each(|op| directory.apply(op))?)
 }
 
 /// A log as far as its journal has been read.

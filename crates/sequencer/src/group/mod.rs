@@ -72,6 +72,7 @@ use membership::Member;
 use said::Said;
 use store::{Store, epoch_of, is_change};
 
+pub use journal::found_after;
 pub use shown::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
 
 /// How a group's log is set up.

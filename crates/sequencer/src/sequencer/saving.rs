@@ -23,6 +23,19 @@ pub(super) struct Checkpoints {
     logged: u64,
 }
 
+/// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be heard of again.
+pub fn input_at(now: Millis) -> Vec<u8> {
+    let mut input = Vec::new();
+    wire::u64(&mut input, now.0);
+    Chunks::default().encode(&mut input);
+    input
+}
+
+/// The time of the last batch, out of what a sequencer has added to a checkpoint.
+pub fn time_of_input(input: &[u8]) -> Option<Millis> {
+    Reader(input).u64().map(Millis)
+}
+
 impl<X> Sequencer<X> {
     /// Begins where a checkpoint of an epoch ends, with what this sequencer, or a twin of it, had added to it.
     ///

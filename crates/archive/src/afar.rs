@@ -1,0 +1,142 @@
+//! The checkpoints of a partition in an archive, read as if they were files of a directory.
+//!
+//! So whoever reads a checkpoint reads it in the same way wherever it is, and refuses it for the same reasons.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use ordain_checkpoint::file_name;
+use ordain_model::Epoch;
+use ordain_role::{Directory, DiskError, DiskOp, NodeId};
+
+use crate::archive::{ArchiveError, Blocking, Object};
+use crate::names::{Kind, Name};
+use crate::seal::Sealed;
+
+/// How much is asked for at a time: a checkpoint is read from its beginning to its end.
+const AHEAD: u64 = 8 << 20;
+
+/// Longest seal that is read.
+const SEAL_MAX: u64 = 1 << 20;
+
+/// A partition's part of an archive.
+#[derive(Debug)]
+pub struct Afar<'a> {
+    archive: &'a Blocking,
+    /// The place where its objects are.
+    place: String,
+    /// What there is, by epoch; of each that is from one node.
+    states: BTreeMap<Epoch, (Name, u64)>,
+    /// What is here of the object that is being read.
+    ahead: RefCell<Ahead>,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    file: String,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// A checkpoint that there is something of.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The node that it was copied from.
+    pub node: NodeId,
+    /// How long the state is, if it is there.
+    pub bytes: Option<u64>,
+    /// What its seal says, or why it cannot be used; none: there is no seal.
+    pub sealed: Option<Result<Sealed, String>>,
+}
+
+impl Kept {
+    /// Whether it counts, as far as its seal says; or why not.
+    ///
+    /// # Errors
+    /// In words why it does not.
+    pub fn sound(&self) -> Result<&Sealed, String> {
+        let sealed = match &self.sealed {
+            None => return Err("it was never finished: there is no seal".to_owned()),
+            Some(Err(reason)) => return Err(format!("its seal cannot be used: {reason}")),
+            Some(Ok(sealed)) => sealed,
+        };
+        match self.bytes {
+            None => Err("its state is gone".to_owned()),
+            Some(bytes) if bytes != sealed.bytes => {
+                Err(format!("its state has {bytes} bytes, and had {}", sealed.bytes))
+            }
+            Some(_) if sealed.epoch != self.epoch.0 => Err("its seal is of another epoch".to_owned()),
+            Some(_) => Ok(sealed),
+        }
+    }
+}
+
+/// What there is below a place, the oldest first, and of one epoch by node.
+///
+/// # Errors
+/// The store cannot be reached.
+pub fn kept(archive: &Blocking, place: &str) -> Result<Vec<Kept>, ArchiveError> {
+    let mut found: BTreeMap<(Epoch, NodeId), Kept> = BTreeMap::new();
+    for Object { name, bytes } in archive.list(place)?.0 {
+        let Some(Name { epoch, node, kind }) = Name::parse(&name) else { continue };
+        let entry = found.entry((epoch, node)).or_insert(Kept { epoch, node, bytes: None, sealed: None });
+        match kind {
+            Kind::State => entry.bytes = Some(bytes),
+            Kind::Seal if bytes > SEAL_MAX => entry.sealed = Some(Err(format!("it has {bytes} bytes"))),
+            Kind::Seal => entry.sealed = Some(Sealed::decode(&archive.get(&format!("{place}/{name}"))?)),
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+impl<'a> Afar<'a> {
+    /// The checkpoints below a place, of which these count.
+    pub fn new<'k>(archive: &'a Blocking, place: &str, kept: impl Iterator<Item = &'k Kept>) -> Afar<'a> {
+        let states = kept.filter_map(|kept| {
+            let name = Name { epoch: kept.epoch, node: kept.node, kind: Kind::State };
+            Some((kept.epoch, (name, kept.bytes?)))
+        });
+        Afar { archive, place: place.to_owned(), states: states.collect(), ahead: RefCell::default() }
+    }
+
+    fn find(&self, file: &str) -> Option<(Name, u64)> {
+        self.states.iter().find(|(epoch, _)| file_name(**epoch) == file).map(|(_, found)| *found)
+    }
+}
+
+impl Directory for Afar<'_> {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        Ok(self.states.iter().map(|(epoch, (_, len))| (file_name(*epoch), *len)).collect())
+    }
+
+    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        let failed = |reason: String| DiskError::Io { file: file.to_owned(), reason };
+        let (name, size) = self.find(file).ok_or_else(|| failed("there is no such checkpoint".to_owned()))?;
+        let end = offset.saturating_add(len as u64).min(size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut ahead = self.ahead.borrow_mut();
+        let is_here =
+            ahead.file == file && ahead.offset <= offset && end <= ahead.offset + ahead.bytes.len() as u64;
+        if !is_here {
+            let want = (end - offset).max(AHEAD).min(size - offset);
+            let object = format!("{}/{name}", self.place);
+            let bytes =
+                self.archive.read(&object, offset, want).map_err(|error| failed(error.to_string()))?;
+            if (bytes.len() as u64) < want {
+                return Err(failed(format!("{} bytes came of {want}", bytes.len())));
+            }
+            *ahead = Ahead { file: file.to_owned(), offset, bytes };
+        }
+        let from = (offset - ahead.offset) as usize;
+        Ok(ahead.bytes[from..from + (end - offset) as usize].to_vec())
+    }
+
+    fn apply(&mut self, _: &DiskOp) -> Result<(), DiskError> {
+        let reason = "an archive is only read here".to_owned();
+        Err(DiskError::Io { file: self.place.clone(), reason })
+    }
+}

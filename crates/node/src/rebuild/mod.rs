@@ -1,0 +1,351 @@
+//! A replica as it was at the end of an epoch, put together again from what there is of its partitions: checkpoints, and
+//! logs where they reach on from there.
+//!
+//! ```text
+//!  partition 0   checkpoint C ──── log ────▶ E ─┐
+//!  partition 1   checkpoint C ──── log ────▶ E ─┼─▶ the state at the end of E ──▶ checkpoint E' of each partition
+//!  partition 2   checkpoint C ──── log ────▶ E ─┘                                 in the directories of all replicas
+//! ```
+//!
+//! The state of a cluster is a function of its input, so nothing but checkpoints of one epoch and the input after it is needed:
+//! no letters, no votes, no terms. What comes of it is a cluster that *begins* with a checkpoint. Its logs are empty, its couriers
+//! have nothing to tell each other, its groups have their first term before them. What sessions were answered last is in the
+//! checkpoint.
+//!
+//! **Epochs.** What is begun is another history, and must not be mistaken for the one that went on after E: clients have epochs
+//! and versions from there, archives have checkpoints. So the checkpoint is not of E but of E', which is [`LEAP`] after
+//! everything that is known of the former history, and nothing of the new one is numbered like anything of the old one.
+//! The rule is the same wherever it is computed, so all nodes may do it for themselves.
+//!
+//! From C to E the input is executed by the [reference executor](ordain_model::reference): one transaction after the other, in
+//! the order of (epoch, partition), in memory. That is slow and needs room for the whole replica, and is right by definition.
+//! If E is C, checkpoints are copied piece by piece.
+
+mod log;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_checkpoint::{CheckpointError, Header, Totals};
+use ordain_log::LogError;
+use ordain_model::{Epoch, Layout, Millis, PartitionId, Registry};
+use ordain_role::{Directory, DiskError};
+
+use crate::assembly::LOG;
+pub use log::Extent;
+use state::{State, Writer};
+
+/// How far behind everything that is known of the former history the new one begins: more than a cluster gets through between
+/// two checkpoints, and small beside the 2^41 that there are.
+pub const LEAP: u64 = 1 << 32;
+
+/// What there is of a partition.
+pub struct Source<'a> {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Where it is, in words.
+    pub name: String,
+    /// Its files: checkpoints, and a log if it has one.
+    pub directory: &'a dyn Directory,
+    /// Whose checkpoints and log they must be.
+    pub identity: Vec<u8>,
+    /// Epochs of the checkpoints that count, the oldest first.
+    pub checkpoints: Vec<Epoch>,
+    /// What its log holds; none: there is no log.
+    pub log: Option<Extent>,
+}
+
+impl<'a> Source<'a> {
+    /// Of a node's directory: the checkpoints that are complete there, and its log, which may have begun or not.
+    ///
+    /// # Errors
+    /// The log is damaged, or lost.
+    pub fn of_files(
+        directory: &'a dyn Directory,
+        (partition, name): (PartitionId, String),
+        (identity, has_log): (Vec<u8>, bool),
+    ) -> Result<Source<'a>, RebuildError> {
+        let files = directory.list()?;
+        if has_log && !files.iter().any(|(file, _)| file.starts_with(LOG) && file.ends_with(".seg")) {
+            return Err(RebuildError::OutOfReach(format!(
+                "{name}: the log is lost: there is none, and there was one"
+            )));
+        }
+        let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from);
+        let found = found.map_err(|reason| RebuildError::Checkpoint { name: name.clone(), reason })?;
+        let complete = found.iter().filter(|found| found.is_complete()).map(|found| found.epoch);
+        let extent = log::visit(directory, &identity, &mut |_, _| Ok(()));
+        let extent = extent.map_err(|reason| RebuildError::Log { name: name.clone(), reason })?;
+        Ok(Source {
+            partition,
+            name,
+            directory,
+            identity,
+            checkpoints: complete.collect(),
+            log: Some(extent),
+        })
+    }
+
+    /// The last epoch that it has anything of.
+    fn last(&self) -> Epoch {
+        let of_log = self.log.as_ref().map_or(Epoch(0), |log| log.last);
+        self.checkpoints.last().copied().unwrap_or_default().max(of_log)
+    }
+
+    /// Up to which epoch it knows what counts, if it is begun from a checkpoint of `from`; none: it knows all.
+    fn limit(&self, from: Epoch) -> Option<Epoch> {
+        match &self.log {
+            Some(log) if log.begins_after <= from => log.undecided.map(|first| Epoch(first.0 - 1)),
+            _ => Some(from),
+        }
+    }
+}
+
+/// Why a state cannot be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// A checkpoint is refused.
+    #[error("{name}: {reason}")]
+    Checkpoint {
+        /// Where it is.
+        name: String,
+        /// Why.
+        reason: CheckpointError,
+    },
+    /// A log is refused.
+    #[error("{name}: {reason}")]
+    Log {
+        /// Where it is.
+        name: String,
+        /// Why.
+        reason: LogError,
+    },
+    /// Nothing is known of some partitions.
+    #[error("there is nothing of partition {0}: a replica is restored as a whole, from all its partitions")]
+    Missing(PartitionId),
+    /// There is no way to that state.
+    #[error("{0}")]
+    OutOfReach(String),
+    /// What is written cannot be.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// What was put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// It is the state at the end of this epoch.
+    pub until: Epoch,
+    /// It was begun from checkpoints of this one; 0: from nothing.
+    pub from: Epoch,
+    /// The checkpoints that hold it now are of this one.
+    pub begins: Epoch,
+    /// How many transactions were executed again.
+    pub executed: u64,
+    /// What each partition holds.
+    pub totals: BTreeMap<PartitionId, Totals>,
+    /// Checkpoints that were found damaged on the way, in words.
+    pub refused: Vec<String>,
+}
+
+/// Says where a partition's checkpoint is to be written; nowhere, if somebody else does that.
+pub type Target<'t> = dyn FnMut(PartitionId) -> Result<Option<Box<dyn Directory>>, DiskError> + 't;
+
+/// Puts a replica together as it was at the end of `until`, or as far as everything is known, and writes a checkpoint of it
+/// for each partition to where `target` says, which is complete since `at`.
+///
+/// # Errors
+/// [`RebuildError`]; what was written until then is worth nothing.
+pub fn rebuild(
+    sources: &[Source<'_>],
+    (layout, registry): (&Arc<Layout>, &Arc<Registry>),
+    (until, at): (Option<Epoch>, Millis),
+    target: &mut Target<'_>,
+) -> Result<Rebuilt, RebuildError> {
+    let mut refused: BTreeMap<Epoch, String> = BTreeMap::new();
+    let chosen: BTreeMap<PartitionId, &Source<'_>> = choose(sources);
+    let last = sources.iter().map(Source::last).max().unwrap_or_default();
+    let begins = Epoch(last.0 + LEAP);
+    loop {
+        let bad: BTreeSet<Epoch> = refused.keys().copied().collect();
+        let (from, end) = way(&chosen, layout, until, &bad)?;
+        let plan = Plan { sources: &chosen, layout, registry, from, until: end, begins, at };
+        match plan.carry_out(target) {
+            Ok((totals, executed)) => {
+                let refused = refused.into_values().rev().collect();
+                return Ok(Rebuilt { until: end, from, begins, executed, totals, refused });
+            }
+            Err(RebuildError::Checkpoint { name, reason }) if is_damage(&reason) && from > Epoch(0) => {
+                refused.insert(from, format!("{name}: {reason}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Of twins the one that knows most.
+fn choose<'c, 's>(sources: &'c [Source<'s>]) -> BTreeMap<PartitionId, &'c Source<'s>> {
+    let mut chosen: BTreeMap<PartitionId, &Source<'s>> = BTreeMap::new();
+    let knows = |source: &Source<'_>| {
+        let log = source.log.unwrap_or_default();
+        (source.log.is_some() && log.undecided.is_none(), log.last, source.last())
+    };
+    for source in sources {
+        let best = chosen.entry(source.partition).or_insert(source);
+        if knows(source) > knows(best) {
+            *best = source;
+        }
+    }
+    chosen
+}
+
+/// Whether the checkpoint before may do, or whoever asks has to think again.
+fn is_damage(reason: &CheckpointError) -> bool {
+    use CheckpointError::{Damaged, Refused, Unfinished};
+    matches!(reason, Damaged { .. } | Unfinished { .. } | Refused { .. })
+}
+
+/// From which checkpoint to the end of which epoch.
+fn way(
+    sources: &BTreeMap<PartitionId, &Source<'_>>,
+    layout: &Layout,
+    until: Option<Epoch>,
+    refused: &BTreeSet<Epoch>,
+) -> Result<(Epoch, Epoch), RebuildError> {
+    let mut all = (0..layout.partitions()).map(PartitionId);
+    if let Some(missing) = all.find(|partition| !sources.contains_key(partition)) {
+        return Err(RebuildError::Missing(missing));
+    }
+    let sources: Vec<&Source<'_>> = sources.values().copied().collect();
+    let of_all = |epoch: &Epoch| sources.iter().all(|source| source.checkpoints.contains(epoch));
+    let common = sources.iter().flat_map(|source| &source.checkpoints).copied().filter(of_all);
+    let mut usable: BTreeSet<Epoch> = common.filter(|epoch| !refused.contains(epoch)).collect();
+    // Where no log was trimmed, nothing is a beginning too.
+    if sources.iter().all(|source| source.log.is_some_and(|log| log.begins_after == Epoch(0))) {
+        usable.insert(Epoch(0));
+    }
+    // Nothing happened after the last epoch of all, so the state at its end is that at the end of all later ones.
+    let last = sources.iter().map(|source| source.last()).max().unwrap_or_default();
+    let end_from = |from: Epoch| {
+        let limits = sources.iter().filter_map(|source| source.limit(from));
+        limits.fold(last.max(from), Epoch::min)
+    };
+    let knows_all = |from: Epoch| sources.iter().all(|source| source.limit(from).is_none());
+    let ways = usable.iter().rev().map(|from| (*from, end_from(*from)));
+    let chosen = match until {
+        None => ways.max_by_key(|(from, end)| (*end, *from)),
+        Some(until) => ways
+            .filter(|(from, end)| *from <= until && (until <= *end || knows_all(*from)))
+            .map(|(from, end)| (from, end.min(until)))
+            .next(),
+    };
+    chosen.ok_or_else(|| RebuildError::OutOfReach(out_of_reach(&usable, until, refused, &end_from)))
+}
+
+/// Why there is no way, in words.
+fn out_of_reach(
+    usable: &BTreeSet<Epoch>,
+    until: Option<Epoch>,
+    refused: &BTreeSet<Epoch>,
+    end_from: &dyn Fn(Epoch) -> Epoch,
+) -> String {
+    let list = |epochs: &mut dyn Iterator<Item = String>| epochs.collect::<Vec<_>>().join(", ");
+    let without = match refused.is_empty() {
+        true => String::new(),
+        false => {
+            format!(" (without the damaged of epoch {})", list(&mut refused.iter().map(Epoch::to_string)))
+        }
+    };
+    let stretch = |from: &Epoch| {
+        let end = end_from(*from);
+        if end > *from { format!("{from} to {end}") } else { from.to_string() }
+    };
+    let possible = list(&mut usable.iter().map(stretch));
+    match until {
+        _ if usable.is_empty() => format!("there is no checkpoint that all partitions have{without}"),
+        Some(until) => format!(
+            "the state at the end of epoch {until} cannot be put together from what there is{without}: possible are the \
+             epochs {possible}"
+        ),
+        None => format!("no state can be put together from what there is{without}"),
+    }
+}
+
+/// A way that was chosen.
+struct Plan<'p, 's> {
+    sources: &'p BTreeMap<PartitionId, &'p Source<'s>>,
+    layout: &'p Arc<Layout>,
+    registry: &'p Arc<Registry>,
+    from: Epoch,
+    until: Epoch,
+    begins: Epoch,
+    at: Millis,
+}
+
+impl Plan<'_, '_> {
+    fn header(&self, source: &Source<'_>, epoch: Epoch) -> Header {
+        Header::new(&source.identity, self.layout, source.partition, epoch)
+    }
+
+    fn carry_out(
+        &self,
+        target: &mut Target<'_>,
+    ) -> Result<(BTreeMap<PartitionId, Totals>, u64), RebuildError> {
+        let mut totals = BTreeMap::new();
+        if self.from == self.until && self.from > Epoch(0) {
+            for (&partition, source) in self.sources {
+                let Some(mut directory) = target(partition)? else {
+                    // Whether it is sound decides for all partitions what is taken.
+                    self.read(source, &mut |_| Ok(()))?;
+                    continue;
+                };
+                let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;
+                self.read(source, &mut |item| writer.put(&item).map_err(|error| error.to_string()))?;
+                totals.insert(partition, writer.seal(self.at)?);
+            }
+            return Ok((totals, 0));
+        }
+        let mut state = State::new(self.registry.clone());
+        for source in self.sources.values().filter(|_| self.from > Epoch(0)) {
+            self.read(source, &mut |item| state.take(&item))?;
+        }
+        let mut input = BTreeMap::new();
+        for (&partition, source) in self.sources {
+            let collected = log::visit(source.directory, &source.identity, &mut |epoch, bytes| {
+                if epoch > self.from && epoch <= self.until {
+                    input.insert((epoch, partition), bytes);
+                }
+                Ok(())
+            });
+            collected.map_err(|reason| RebuildError::Log { name: source.name.clone(), reason })?;
+        }
+        let mut executed = 0;
+        for ((epoch, partition), bytes) in input {
+            executed += state.execute(&bytes).map_err(|reason| {
+                RebuildError::OutOfReach(format!(
+                    "the batch of epoch {epoch}, partition {partition}: {reason}"
+                ))
+            })?;
+        }
+        for (&partition, source) in self.sources {
+            let Some(mut directory) = target(partition)? else { continue };
+            let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;
+            state.give(&mut |slot| self.layout.partition_of(slot) == partition, &mut writer)?;
+            totals.insert(partition, writer.seal(self.at)?);
+        }
+        Ok((totals, executed))
+    }
+
+    /// Reads the checkpoint of a partition from which the way begins.
+    fn read(
+        &self,
+        source: &Source<'_>,
+        visit: &mut dyn FnMut(ordain_checkpoint::Item<'_>) -> Result<(), String>,
+    ) -> Result<(), RebuildError> {
+        let read = ordain_checkpoint::read(source.directory, &self.header(source, self.from), visit);
+        read.map(drop).map_err(|reason| RebuildError::Checkpoint { name: source.name.clone(), reason })
+    }
+}

@@ -1,0 +1,192 @@
+//! The state that is being put together, and the file that it goes into.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
+use ordain_model::key::session_slot;
+use ordain_model::{
+    Batch, Cell, Db, Gsn, KeyHash, Millis, OutcomeStatus, ReferenceExecutor, Registry, RequestNo, SessionId,
+};
+use ordain_role::{Bytes, Directory, DiskError, DiskOp};
+use ordain_sequencer::{input_at, time_of_input};
+
+/// About how long a frame is.
+const PIECE: usize = 64 << 10;
+
+/// The records of all partitions, the last outcome of each session, and the time.
+pub(super) struct State {
+    registry: Arc<Registry>,
+    records: ReferenceExecutor,
+    sessions: BTreeMap<SessionId, Last>,
+    now: Millis,
+}
+
+struct Last {
+    request: RequestNo,
+    gsn: Gsn,
+    status: OutcomeStatus,
+    reply: Vec<u8>,
+}
+
+impl State {
+    /// Of a cluster that has just begun.
+    pub(super) fn new(registry: Arc<Registry>) -> State {
+        let records = ReferenceExecutor::new(registry.clone());
+        State { registry, records, sessions: BTreeMap::new(), now: Millis(0) }
+    }
+
+    /// Takes something out of a checkpoint.
+    pub(super) fn take(&mut self, item: &Item<'_>) -> Result<(), String> {
+        match item {
+            Item::Record { db, key, cell, version } => {
+                self.records.put_back(*db, key, cell.clone(), *version)
+            }
+            Item::Outcome(outcome) => self.put(outcome),
+            Item::Input(input) => self.now = self.now.max(time(input)?),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, outcome: &Outcome<'_>) {
+        let Outcome { session, request, gsn, status, reply } = *outcome;
+        if self.sessions.get(&session).is_none_or(|last| last.gsn < gsn) {
+            self.sessions.insert(session, Last { request, gsn, status, reply: reply.to_vec() });
+        }
+    }
+
+    /// Executes a batch, as it stands in a log, and says how many transactions it had.
+    pub(super) fn execute(&mut self, entry: &[u8]) -> Result<u64, String> {
+        let batch = Batch::decode(&self.registry, entry).map_err(|error| error.to_string())?;
+        let mut executed = 0;
+        for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
+            let result = self.records.run_txn(gsn, batch.now, chunk, txn);
+            if let Some((session, request)) = txn.call.session {
+                self.put(&Outcome { session, request, gsn, status: result.status, reply: &result.reply });
+            }
+            executed += 1;
+        }
+        self.now = self.now.max(batch.now);
+        Ok(executed)
+    }
+
+    /// Gives away what belongs to some slots.
+    pub(super) fn give(
+        &self,
+        owns: &mut dyn FnMut(usize) -> bool,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), DiskError> {
+        for (db, key, cell, version) in self.records.versions() {
+            if owns(KeyHash::of_record(db, key).slot()) {
+                writer.record(db, key, cell, version)?;
+            }
+        }
+        for (session, Last { request, gsn, status, reply }) in &self.sessions {
+            if owns(session_slot(*session)) {
+                let outcome =
+                    Outcome { session: *session, request: *request, gsn: *gsn, status: *status, reply };
+                writer.outcome(&outcome)?;
+            }
+        }
+        writer.input(self.now)
+    }
+}
+
+fn time(input: &[u8]) -> Result<Millis, String> {
+    time_of_input(input).ok_or_else(|| "what it says of the input does not parse".to_owned())
+}
+
+/// Writes a checkpoint into a directory, in the place of what may have been left of one.
+pub(super) struct Writer<'a> {
+    directory: &'a mut dyn Directory,
+    seal: Seal,
+    encoder: Encoder,
+    piece: Piece,
+    offset: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn begin(directory: &'a mut dyn Directory, header: &Header) -> Result<Writer<'a>, DiskError> {
+        let file = file_name(header.epoch);
+        if directory.list()?.iter().any(|(name, _)| *name == file) {
+            directory.apply(&DiskOp::Remove { file: file.clone() })?;
+        }
+        directory.apply(&DiskOp::Create { file, len: 0 })?;
+        let (encoder, head) = Encoder::begin(header);
+        let seal = Seal { epoch: header.epoch, at: Millis(0) };
+        let mut writer = Writer { directory, seal, encoder, piece: Piece::new(Kind::Records), offset: 0 };
+        writer.write(vec![head])?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, data: Vec<Bytes>) -> Result<(), DiskError> {
+        let len: usize = data.iter().map(|bytes| bytes.as_ref().len()).sum();
+        let file = file_name(self.seal.epoch);
+        self.directory.apply(&DiskOp::Write { file, offset: self.offset, data })?;
+        self.offset += len as u64;
+        Ok(())
+    }
+
+    /// Begins a piece of a kind, if what is being filled is of another, or full.
+    fn room(&mut self, kind: Kind) -> Result<&mut Piece, DiskError> {
+        if self.piece.kind() != kind || self.piece.len() >= PIECE {
+            self.flush(kind)?;
+        }
+        Ok(&mut self.piece)
+    }
+
+    fn flush(&mut self, next: Kind) -> Result<(), DiskError> {
+        let piece = std::mem::replace(&mut self.piece, Piece::new(next));
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let frame = self.encoder.frame(piece);
+        self.write(frame.into())
+    }
+
+    fn record(&mut self, db: Db, key: &[u8], cell: &Cell, version: Gsn) -> Result<(), DiskError> {
+        self.room(Kind::Records)?.push_record(db, key, cell, version);
+        Ok(())
+    }
+
+    fn outcome(&mut self, outcome: &Outcome<'_>) -> Result<(), DiskError> {
+        self.room(Kind::Outcomes)?.push_outcome(outcome);
+        Ok(())
+    }
+
+    fn input(&mut self, now: Millis) -> Result<(), DiskError> {
+        self.flush(Kind::Records)?;
+        let frame = self.encoder.frame(Piece::input(input_at(now)));
+        self.write(frame.into())
+    }
+
+    /// Puts in what another checkpoint holds.
+    pub(super) fn put(&mut self, item: &Item<'_>) -> Result<(), String> {
+        let put = match item {
+            Item::Record { db, key, cell, version } => self.record(*db, key, cell, *version),
+            Item::Outcome(outcome) => self.outcome(outcome),
+            Item::Input(input) => self.input(time(input)?),
+        };
+        put.map_err(|error| error.to_string())
+    }
+
+    /// Ends it, and seals it.
+    pub(super) fn seal(mut self, at: Millis) -> Result<Totals, DiskError> {
+        self.flush(Kind::Records)?;
+        let Writer { directory, seal, encoder, offset, .. } = self;
+        let (end, totals) = encoder.end();
+        let (state, file, seal) = (file_name(seal.epoch), seal_name(seal.epoch), Seal { at, ..seal });
+        let data = vec![Bytes::Owned(seal.encode())];
+        for op in [
+            DiskOp::Write { file: state.clone(), offset, data: end.into() },
+            DiskOp::Sync { file: state },
+            DiskOp::Create { file: file.clone(), len: 0 },
+            DiskOp::Write { file: file.clone(), offset: 0, data },
+            DiskOp::Sync { file },
+            DiskOp::SyncDirectory,
+        ] {
+            directory.apply(&op)?;
+        }
+        Ok(totals)
+    }
+}

@@ -1,0 +1,90 @@
+//! Which way is taken from what there is.
+
+use ordain_log::MemoryDirectory;
+
+use super::*;
+
+/// What there is of a partition: epochs of checkpoints; what its log begins after, its last, and the first that may not count.
+type Has = (&'static [u64], Option<(u64, u64, Option<u64>)>);
+
+#[track_caller]
+fn way_of(has: &[Has], until: Option<u64>, refused: &[u64]) -> Result<(u64, u64), String> {
+    let disk = MemoryDirectory::new();
+    let source = |(n, (checkpoints, log)): (usize, &Has)| Source {
+        partition: PartitionId(n as u16),
+        name: format!("source {n}"),
+        directory: &disk,
+        identity: Vec::new(),
+        checkpoints: checkpoints.iter().copied().map(Epoch).collect(),
+        log: log.map(|(begins_after, last, undecided)| Extent {
+            begins_after: Epoch(begins_after),
+            last: Epoch(last),
+            undecided: undecided.map(Epoch),
+        }),
+    };
+    let sources: Vec<Source<'_>> = has.iter().enumerate().map(source).collect();
+    let layout = Layout::even(has.len().max(2), 1).expect("a layout");
+    let refused = refused.iter().copied().map(Epoch).collect();
+    let way = way(&choose(&sources), &layout, until.map(Epoch), &refused);
+    way.map(|(from, until)| (from.0, until.0)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn without_logs_it_is_a_checkpoint_that_all_have() {
+    let has: [Has; 2] = [(&[5, 8, 12], None), (&[5, 12, 14], None)];
+    assert_eq!(way_of(&has, None, &[]), Ok((12, 12)));
+    assert_eq!(way_of(&has, None, &[12]), Ok((5, 5)), "the one before a damaged one");
+    assert_eq!(way_of(&has, Some(5), &[]), Ok((5, 5)));
+    for until in [0, 4, 8, 11, 14, 90] {
+        let said = way_of(&has, Some(until), &[]).unwrap_err();
+        assert!(said.contains("possible are the epochs 5, 12"), "{until}: {said}");
+    }
+    let said = way_of(&has, Some(12), &[12]).unwrap_err();
+    assert!(said.contains("without the damaged of epoch 12"), "{said}");
+    assert!(way_of(&[(&[5], None), (&[8], None)], None, &[]).unwrap_err().contains("all partitions have"));
+    assert!(way_of(&[(&[5], None)], None, &[]).unwrap_err().contains("nothing of partition 1"));
+}
+
+#[test]
+fn logs_reach_on_from_a_checkpoint() {
+    let has: [Has; 2] = [(&[5, 12], Some((4, 20, None))), (&[5, 12], Some((5, 30, None)))];
+    assert_eq!(way_of(&has, None, &[]), Ok((12, 30)), "after 20 nothing happened in the first");
+    for (until, expected) in [(5, (5, 5)), (11, (5, 11)), (12, (12, 12)), (25, (12, 25)), (99, (12, 30))] {
+        assert_eq!(way_of(&has, Some(until), &[]), Ok(expected));
+    }
+    assert_eq!(way_of(&has, Some(25), &[12]), Ok((5, 25)));
+    let said = way_of(&has, Some(4), &[]).unwrap_err();
+    assert!(said.contains("5 to 30, 12 to 30"), "{said}");
+    // A log that begins later than a checkpoint does not follow it.
+    let has: [Has; 2] = [(&[5, 12], Some((4, 20, None))), (&[5, 12], Some((9, 30, None)))];
+    assert_eq!(way_of(&has, Some(5), &[]), Ok((5, 5)));
+    assert!(way_of(&has, Some(6), &[]).is_err());
+    // None was trimmed: a checkpoint is not even needed.
+    let has: [Has; 2] = [(&[], Some((0, 20, None))), (&[5], Some((0, 30, None)))];
+    assert_eq!(way_of(&has, Some(6), &[]), Ok((0, 6)));
+    assert_eq!(way_of(&has, None, &[]), Ok((0, 30)));
+}
+
+#[test]
+fn what_may_not_count_is_not_counted() {
+    let has: [Has; 2] = [(&[5], Some((4, 20, Some(25)))), (&[5], Some((4, 30, None)))];
+    assert_eq!(way_of(&has, None, &[]), Ok((5, 24)));
+    assert_eq!(way_of(&has, Some(24), &[]), Ok((5, 24)));
+    assert!(way_of(&has, Some(25), &[]).unwrap_err().contains("5 to 24"));
+}
+
+#[test]
+fn of_twins_the_one_that_knows_most_is_asked() {
+    let disk = MemoryDirectory::new();
+    let source = |name: &str, last: u64, undecided: Option<u64>| Source {
+        partition: PartitionId(0),
+        name: name.to_owned(),
+        directory: &disk,
+        identity: Vec::new(),
+        checkpoints: Vec::new(),
+        log: Some(Extent { begins_after: Epoch(0), last: Epoch(last), undecided: undecided.map(Epoch) }),
+    };
+    let asked = |sources: &[Source<'_>]| choose(sources)[&PartitionId(0)].name.clone();
+    assert_eq!(asked(&[source("a", 9, Some(10)), source("b", 8, None), source("c", 7, None)]), "b");
+    assert_eq!(asked(&[source("a", 8, Some(9)), source("b", 9, Some(10))]), "b");
+}

@@ -1,0 +1,383 @@
+//! `ordain checkpoint restore` of more than a directory: a whole cluster, from directories of all its partitions or from a
+//! store; or a node on its own from a store. What is made is a cluster that begins with a checkpoint (`ordain_node::rebuild`).
+//!
+//! Everything is read before anything counts: what says whose directory it is comes last, so one that was interrupted is no
+//! node's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use ordain_archive::afar::{Afar, Kept};
+use ordain_archive::{Location, Owner};
+use ordain_checkpoint::{file_name, seal_name};
+use ordain_log::copy_file;
+use ordain_model::{Epoch, Layout, Millis, PartitionId};
+use ordain_node::assembly::Keep;
+use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, Replication};
+use ordain_node::engine::Engine;
+use ordain_node::identity::{FILE, Identity, log_identity};
+use ordain_node::procedures;
+use ordain_node::rebuild::{Rebuilt, Source, rebuild};
+use ordain_role::{Directory, DiskOp, NodeId};
+use ordain_runtime::{DirLock, FsDirectory};
+use ordain_sequencer::found_after;
+use serde_json::json;
+
+use crate::afar::Shelf;
+use crate::restore::{RestoreArgs, clear, ensure_empty};
+
+/// Restores.
+///
+/// # Errors
+/// What is there does not belong together or to the cluster, is damaged, or does not lead to that epoch; a target is not
+/// empty; or a disk's.
+pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
+    let plan = Plan::of(args)?;
+    let mut targets = Targets::open(&plan)?;
+    let restored = match args.from.as_slice() {
+        [url] if Location::is_one(url) => from_store(url, args, &plan, &mut targets),
+        directories => from_directories(directories, args, &plan, &mut targets),
+    };
+    let rebuilt = match restored.and_then(|rebuilt| targets.finish(&plan, &rebuilt).map(|()| rebuilt)) {
+        Ok(rebuilt) => rebuilt,
+        Err(error) => return Err(targets.give_up(error)),
+    };
+    for refused in &rebuilt.refused {
+        eprintln!("ordain: a checkpoint cannot be used, so the one before it is: {refused}");
+    }
+    let records: u64 = rebuilt.totals.values().map(|totals| totals.records).sum();
+    let Rebuilt { until, from, begins, executed, .. } = &rebuilt;
+    println!(
+        "restored {} as it was at the end of epoch {until}: {records} records, from checkpoints of epoch {from} and {executed} \
+         transactions after them; it begins with epoch {begins}",
+        plan.name()
+    );
+    targets.paths().for_each(|path| println!("{}", path.display()));
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&json!({
+            "owner": plan.name(),
+            "epoch": until.0,
+            "from": from.0,
+            "executed": executed,
+            "begins": begins.0,
+            "records": records,
+            "refused": rebuilt.refused,
+            "directories": targets.paths().collect::<Vec<_>>(),
+        }))?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(true)
+}
+
+/// What is to be made.
+enum Plan {
+    /// A node on its own, in this directory.
+    Alone(PathBuf),
+    /// A cluster: all of its nodes, or one.
+    Cluster { config: Arc<ClusterConfig>, nodes: Vec<(Membership, PathBuf)> },
+}
+
+impl Plan {
+    fn of(args: &RestoreArgs) -> anyhow::Result<Plan> {
+        let Some(path) = &args.config else {
+            ensure!(
+                args.from.len() == 1,
+                "several --from are for the partitions of a cluster: name the file that describes it with --config"
+            );
+            let data_dir = args.data_dir.clone().context("name the new data directory with --data-dir")?;
+            return Ok(Plan::Alone(data_dir));
+        };
+        let name = || format!("configuration file {}", path.display());
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+        ensure!(ClusterFile::is_one(&text), "{} does not describe a cluster", name());
+        let config = ClusterConfig::new(&ClusterFile::parse(&text).with_context(name)?).with_context(name)?;
+        ensure!(
+            config.keep != Keep::Nothing,
+            "{}: its nodes keep nothing, so there is nothing to restore",
+            name()
+        );
+        let mut nodes = Vec::new();
+        for node in (0..config.topology().nodes()).filter(|node| args.node.is_none_or(|only| only == *node)) {
+            let place = Membership::new(config.clone(), node)?;
+            let in_file = || place.member().data_dir.clone();
+            let of_args = args.data_dir.as_ref().map(|directory| directory.join(format!("node-{node}")));
+            let path = of_args.or_else(in_file).with_context(|| {
+                format!("{} does not say where node {node} keeps its data: say where with --data-dir", name())
+            })?;
+            nodes.push((place, path));
+        }
+        // Out of range.
+        if let Some(node) = args.node.filter(|_| nodes.is_empty()) {
+            Membership::new(config.clone(), node)?;
+        }
+        Ok(Plan::Cluster { config: Arc::new(config), nodes })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Plan::Alone(_) => "a node on its own".to_owned(),
+            Plan::Cluster { config, .. } => format!("cluster '{}'", config.id),
+        }
+    }
+
+    /// Refuses what is of another cluster, engine or partition map.
+    fn accept(&self, owner: &Owner, at: &str) -> anyhow::Result<()> {
+        owner.engine.parse::<Engine>().with_context(|| at.to_owned())?;
+        match self {
+            Plan::Alone(_) => ensure!(
+                owner.alone,
+                "{at} belongs to cluster '{}': name the file that describes it with --config, to restore all of it",
+                owner.cluster
+            ),
+            Plan::Cluster { config, .. } => {
+                ensure!(
+                    !owner.alone,
+                    "{at} belongs to a node on its own, and not to cluster '{}'",
+                    config.id
+                );
+                ensure!(
+                    owner.cluster == config.id,
+                    "{at} belongs to cluster '{}', not to '{}': check --config",
+                    owner.cluster,
+                    config.id
+                );
+                ensure!(
+                    owner.engine == config.engine.name(),
+                    "{at} belongs to engine '{}', not '{}': set engine in the cluster's file",
+                    owner.engine,
+                    config.engine.name()
+                );
+                let (layout, starts) = (config.layout.version(), config.layout.starts());
+                ensure!(
+                    (owner.layout, owner.starts.as_slice()) == (layout, starts),
+                    "{at} was divided in another way: layout {}, partitions = {}, starts = {:?}, and the cluster's file has layout \
+                     {layout}, partitions = {}, starts = {starts:?}: set them as they were",
+                    owner.layout,
+                    owner.starts.len(),
+                    owner.starts,
+                    starts.len()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn layout(&self) -> anyhow::Result<Arc<Layout>> {
+        match self {
+            Plan::Alone(_) => Ok(Arc::new(Layout::even(1, 1)?)),
+            Plan::Cluster { config, .. } => Ok(config.layout.clone()),
+        }
+    }
+}
+
+/// The directories that are made.
+struct Targets {
+    made: Vec<Target>,
+    /// How a node on its own is called, and its engine.
+    owner: Option<Owner>,
+}
+
+struct Target {
+    path: PathBuf,
+    partition: PartitionId,
+    directory: FsDirectory,
+    _lock: DirLock,
+}
+
+impl Targets {
+    fn open(plan: &Plan) -> anyhow::Result<Targets> {
+        let places: Vec<(PartitionId, &PathBuf)> = match plan {
+            Plan::Alone(path) => vec![(PartitionId(0), path)],
+            Plan::Cluster { nodes, .. } => {
+                nodes.iter().map(|(place, path)| (place.partition(), path)).collect()
+            }
+        };
+        places.iter().try_for_each(|(_, path)| ensure_empty(path))?;
+        let made = places.into_iter().map(|(partition, path)| {
+            let directory = FsDirectory::open(path)?;
+            Ok(Target { path: path.clone(), partition, directory, _lock: DirLock::acquire(path)? })
+        });
+        Ok(Targets { made: made.collect::<anyhow::Result<_>>()?, owner: None })
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.made.iter().map(|target| target.path.as_path())
+    }
+
+    /// Puts the state together and writes it to the first directory of each partition.
+    fn build(
+        &mut self,
+        plan: &Plan,
+        (sources, owner): (&[Source<'_>], Owner),
+        until: Option<u64>,
+    ) -> anyhow::Result<Rebuilt> {
+        let registry = procedures::all();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at = Millis(now.as_millis() as u64);
+        let made = &self.made;
+        let rebuilt =
+            rebuild(sources, (&plan.layout()?, &registry), (until.map(Epoch), at), &mut |partition| {
+                let first = made.iter().find(|target| target.partition == partition);
+                Ok(first.map(|target| Box::new(target.directory.clone()) as Box<dyn Directory>))
+            })?;
+        self.owner = Some(owner);
+        Ok(rebuilt)
+    }
+
+    /// Copies it to the other directories, and says of all whose they are.
+    fn finish(&mut self, plan: &Plan, rebuilt: &Rebuilt) -> anyhow::Result<()> {
+        let mut first: BTreeMap<PartitionId, FsDirectory> = BTreeMap::new();
+        for Target { partition, directory, .. } in &mut self.made {
+            let Some(source) = first.get(partition) else {
+                first.insert(*partition, directory.clone());
+                continue;
+            };
+            let files = [file_name(rebuilt.begins), seal_name(rebuilt.begins)];
+            for (file, len) in source.list()?.into_iter().filter(|(file, _)| files.contains(file)) {
+                copy_file(source, directory, &file, len, len)?;
+            }
+            directory.apply(&DiskOp::SyncDirectory)?;
+        }
+        match plan {
+            Plan::Alone(path) => {
+                let owner = self.owner.as_ref().context("there is nothing to restore")?;
+                Identity::begin(path, owner.engine.parse()?, Err(&owner.cluster))?;
+            }
+            Plan::Cluster { config, nodes } => {
+                let topology = config.topology();
+                for ((place, path), target) in nodes.iter().zip(&mut self.made) {
+                    let twins: Vec<NodeId> = topology.group(place.partition()).collect();
+                    if config.replication == Replication::Sync && twins.len() > 1 {
+                        let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
+                        found_after(&mut target.directory, &identity, &twins, rebuilt.begins)?;
+                    }
+                    Identity::begin(path, config.engine, Ok(place))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves nothing behind.
+    fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
+        let cleared: Vec<bool> =
+            self.made.iter_mut().map(|target| clear(&mut target.directory).is_ok()).collect();
+        match cleared.iter().position(|is_clear| !is_clear) {
+            None => error.context("nothing was restored"),
+            Some(at) => error.context(format!("{} is incomplete: remove it", self.made[at].path.display())),
+        }
+    }
+}
+
+/// Puts together what nodes have in their directories.
+fn from_directories(
+    paths: &[String],
+    args: &RestoreArgs,
+    plan: &Plan,
+    targets: &mut Targets,
+) -> anyhow::Result<Rebuilt> {
+    let (mut found, mut replicas) = (Vec::new(), BTreeSet::new());
+    for path in paths {
+        ensure!(
+            !Location::is_one(path),
+            "a checkpoint store has all partitions of a cluster: name it alone, not beside others"
+        );
+        let path = Path::new(path);
+        ensure!(path.is_dir(), "there is no data directory {}: name it with --from", path.display());
+        let lock = DirLock::acquire(path)?;
+        let identity = Identity::read(path)?.with_context(|| {
+            format!(
+                "{} has no {FILE}: it is not the data directory of a node, or not all of it",
+                path.display()
+            )
+        })?;
+        let at = path.display().to_string();
+        ensure!(identity.pending().is_none(), "{at} is about to start over, so what it holds is void");
+        plan.accept(&identity.for_archive(Replication::None), &at)?;
+        replicas.insert(identity.replica);
+        found.push((at, identity, FsDirectory::open(path)?, lock));
+    }
+    if let Plan::Cluster { config, .. } = plan {
+        ensure!(
+            config.replication != Replication::Async || replicas.len() == 1,
+            "with async replicas may have executed what others have lost: name directories of one replica"
+        );
+    }
+    let sources = found.iter().map(|(at, identity, directory, _)| {
+        let place = (PartitionId(identity.partition), at.clone());
+        Ok(Source::of_files(directory, place, (identity.for_log(), identity.has_log))?)
+    });
+    let sources = sources.collect::<anyhow::Result<Vec<Source<'_>>>>()?;
+    let (_, identity, ..) = found.first().context("there is nothing to restore from")?;
+    targets.build(plan, (&sources, identity.for_archive(Replication::None)), args.to_epoch)
+}
+
+/// Puts together what is in a store.
+fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets) -> anyhow::Result<Rebuilt> {
+    let cluster = match plan {
+        Plan::Alone(_) => args.cluster.as_deref(),
+        Plan::Cluster { config, .. } => Some(config.id.as_str()),
+    };
+    let shelf = Shelf::open(url, cluster)?;
+    let mut owner = None;
+    let mut usable: Vec<(u16, Vec<Kept>)> = Vec::new();
+    for shelved in &shelf.partitions {
+        let mut counts = Vec::new();
+        for kept in &shelved.kept {
+            match kept.sound() {
+                Ok(sealed) => {
+                    plan.accept(&sealed.owner, &format!("{url}/{}, epoch {}", shelved.place, kept.epoch))?;
+                    owner = Some(sealed.owner.clone());
+                    counts.push(kept.clone());
+                }
+                Err(reason) => eprintln!(
+                    "ordain: {}, epoch {}, of node {}, cannot be used: {reason}",
+                    shelved.place, kept.epoch, kept.node.0
+                ),
+            }
+        }
+        usable.push((shelved.partition, counts));
+    }
+    let owner =
+        owner.with_context(|| format!("there is no complete checkpoint in {url}/{}", shelf.cluster))?;
+    if owner.replication == Replication::Async.name() {
+        of_one_replica(&mut usable, owner.starts.len());
+    }
+    let afar: Vec<(u16, String, Afar<'_>, &Vec<Kept>)> = usable
+        .iter()
+        .map(|(partition, kept)| {
+            let place = format!("{}/{partition}", shelf.cluster);
+            (*partition, place.clone(), Afar::new(&shelf.archive, &place, kept.iter()), kept)
+        })
+        .collect();
+    let sources: Vec<Source<'_>> = afar
+        .iter()
+        .map(|(partition, place, directory, kept)| Source {
+            partition: PartitionId(*partition),
+            name: format!("{url}/{place}"),
+            directory,
+            identity: log_identity(&owner.cluster, &owner.engine, *partition),
+            checkpoints: kept.iter().map(|kept| kept.epoch).collect::<BTreeSet<_>>().into_iter().collect(),
+            log: None,
+        })
+        .collect();
+    targets.build(plan, (&sources, owner), args.to_epoch)
+}
+
+/// Leaves the checkpoints of one replica alone: that of which all partitions have the newest.
+fn of_one_replica(usable: &mut [(u16, Vec<Kept>)], partitions: usize) {
+    let replica_of = |kept: &Kept| usize::from(kept.node.0) / partitions.max(1);
+    let newest = |replica: usize| {
+        let of_partition = |kept: &Vec<Kept>| {
+            kept.iter().filter(|kept| replica_of(kept) == replica).map(|kept| kept.epoch).max()
+        };
+        usable.iter().map(|(_, kept)| of_partition(kept)).min().flatten()
+    };
+    let replicas: BTreeSet<usize> = usable.iter().flat_map(|(_, kept)| kept).map(replica_of).collect();
+    let Some(best) = replicas.into_iter().max_by_key(|replica| newest(*replica)) else { return };
+    usable.iter_mut().for_each(|(_, kept)| kept.retain(|kept| replica_of(kept) == best));
+}
