@@ -18,7 +18,7 @@ use ordain_model::{Epoch, Layout, Millis, PartitionId};
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, Replication};
 use ordain_node::engine::Engine;
-use ordain_node::identity::{FILE, Identity, log_identity};
+use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
 use ordain_node::rebuild::{Rebuilt, Source, rebuild};
 use ordain_role::{Directory, DiskOp, NodeId};
@@ -36,7 +36,7 @@ use crate::restore::{RestoreArgs, clear, ensure_empty};
 /// empty; or a disk's.
 pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
     let plan = Plan::of(args)?;
-    let mut targets = Targets::open(&plan)?;
+    let mut targets = Targets::new(&plan)?;
     let restored = match args.from.as_slice() {
         [url] if Location::is_one(url) => from_store(url, args, &plan, &mut targets),
         directories => from_directories(directories, args, &plan, &mut targets),
@@ -46,7 +46,7 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         Err(error) => return Err(targets.give_up(error)),
     };
     for refused in &rebuilt.refused {
-        eprintln!("ordain: a checkpoint cannot be used, so the one before it is: {refused}");
+        eprintln!("note: a checkpoint cannot be used, so the one before it is: {refused}");
     }
     let records: u64 = rebuilt.totals.values().map(|totals| totals.records).sum();
     let Rebuilt { until, from, begins, executed, .. } = &rebuilt;
@@ -176,6 +176,8 @@ impl Plan {
 
 /// The directories that are made.
 struct Targets {
+    /// Where they are to be, each of which partition.
+    places: Vec<(PartitionId, PathBuf)>,
     made: Vec<Target>,
     /// How a node on its own is called, and its engine.
     owner: Option<Owner>,
@@ -183,25 +185,34 @@ struct Targets {
 
 struct Target {
     path: PathBuf,
+    /// It was there, and empty.
+    was_there: bool,
     partition: PartitionId,
     directory: FsDirectory,
     _lock: DirLock,
 }
 
 impl Targets {
-    fn open(plan: &Plan) -> anyhow::Result<Targets> {
-        let places: Vec<(PartitionId, &PathBuf)> = match plan {
-            Plan::Alone(path) => vec![(PartitionId(0), path)],
+    /// Refuses those in which there is something.
+    fn new(plan: &Plan) -> anyhow::Result<Targets> {
+        let places: Vec<(PartitionId, PathBuf)> = match plan {
+            Plan::Alone(path) => vec![(PartitionId(0), path.clone())],
             Plan::Cluster { nodes, .. } => {
-                nodes.iter().map(|(place, path)| (place.partition(), path)).collect()
+                nodes.iter().map(|(place, path)| (place.partition(), path.clone())).collect()
             }
         };
         places.iter().try_for_each(|(_, path)| ensure_empty(path))?;
-        let made = places.into_iter().map(|(partition, path)| {
+        Ok(Targets { places, made: Vec::new(), owner: None })
+    }
+
+    fn make(&mut self) -> anyhow::Result<()> {
+        for (partition, path) in &self.places {
+            let was_there = path.exists();
             let directory = FsDirectory::open(path)?;
-            Ok(Target { path: path.clone(), partition, directory, _lock: DirLock::acquire(path)? })
-        });
-        Ok(Targets { made: made.collect::<anyhow::Result<_>>()?, owner: None })
+            let (path, lock) = (path.clone(), DirLock::acquire(path)?);
+            self.made.push(Target { path, was_there, partition: *partition, directory, _lock: lock });
+        }
+        Ok(())
     }
 
     fn paths(&self) -> impl Iterator<Item = &Path> {
@@ -215,6 +226,7 @@ impl Targets {
         (sources, owner): (&[Source<'_>], Owner),
         until: Option<u64>,
     ) -> anyhow::Result<Rebuilt> {
+        self.make()?;
         let registry = procedures::all();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = Millis(now.as_millis() as u64);
@@ -263,12 +275,19 @@ impl Targets {
     }
 
     /// Leaves nothing behind.
-    fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
-        let cleared: Vec<bool> =
-            self.made.iter_mut().map(|target| clear(&mut target.directory).is_ok()).collect();
-        match cleared.iter().position(|is_clear| !is_clear) {
+    fn give_up(self, error: anyhow::Error) -> anyhow::Error {
+        let mut incomplete = None;
+        for Target { path, was_there, mut directory, .. } in self.made {
+            if clear(&mut directory).is_err() {
+                incomplete = Some(path);
+            } else if !was_there {
+                // That it is empty is what counts.
+                let _ = std::fs::remove_file(path.join(LOCK)).and_then(|()| std::fs::remove_dir(&path));
+            }
+        }
+        match incomplete {
             None => error.context("nothing was restored"),
-            Some(at) => error.context(format!("{} is incomplete: remove it", self.made[at].path.display())),
+            Some(path) => error.context(format!("{} is incomplete: remove it", path.display())),
         }
     }
 }
@@ -335,7 +354,7 @@ fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets)
                     counts.push(kept.clone());
                 }
                 Err(reason) => eprintln!(
-                    "ordain: {}, epoch {}, of node {}, cannot be used: {reason}",
+                    "note: {}, epoch {}, of node {}, cannot be used: {reason}",
                     shelved.place, kept.epoch, kept.node.0
                 ),
             }

@@ -13,8 +13,8 @@
 //! checkpoint.
 //!
 //! **Epochs.** What is begun is another history, and must not be mistaken for the one that went on after E: clients have epochs
-//! and versions from there, archives have checkpoints. So the checkpoint is not of E but of E', which is [`LEAP`] after
-//! everything that is known of the former history, and nothing of the new one is numbered like anything of the old one.
+//! and versions from there, archives have checkpoints. So the checkpoint is not of E but of E', which is `LEAP` or more
+//! after everything that is known of the former history, and nothing of the new one is numbered like anything of the old one.
 //! The rule is the same wherever it is computed, so all nodes may do it for themselves.
 //!
 //! From C to E the input is executed by the [reference executor](ordain_model::reference): one transaction after the other, in
@@ -33,6 +33,7 @@ use ordain_checkpoint::{CheckpointError, Header, Totals};
 use ordain_log::LogError;
 use ordain_model::{Epoch, Layout, Millis, PartitionId, Registry};
 use ordain_role::{Directory, DiskError};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::LOG;
 pub use log::Extent;
@@ -40,7 +41,7 @@ use state::{State, Writer};
 
 /// How far behind everything that is known of the former history the new one begins: more than a cluster gets through between
 /// two checkpoints, and small beside the 2^41 that there are.
-pub const LEAP: u64 = 1 << 32;
+const LEAP: u64 = 1 << 32;
 
 /// What there is of a partition.
 pub struct Source<'a> {
@@ -168,10 +169,10 @@ pub fn rebuild(
     let mut refused: BTreeMap<Epoch, String> = BTreeMap::new();
     let chosen: BTreeMap<PartitionId, &Source<'_>> = choose(sources);
     let last = sources.iter().map(Source::last).max().unwrap_or_default();
-    let begins = Epoch(last.0 + LEAP);
     loop {
         let bad: BTreeSet<Epoch> = refused.keys().copied().collect();
         let (from, end) = way(&chosen, layout, until, &bad)?;
+        let begins = begins(last, end);
         let plan = Plan { sources: &chosen, layout, registry, from, until: end, begins, at };
         match plan.carry_out(target) {
             Ok((totals, executed)) => {
@@ -184,6 +185,12 @@ pub fn rebuild(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The epoch with which the new history begins. Of what goes back to different epochs it is, most likely, not the same: two that
+/// were begun from one can be told apart, and one of them is refused where the other has left something.
+fn begins(last: Epoch, until: Epoch) -> Epoch {
+    Epoch(last.0 + LEAP + (xxh3_64(&until.0.to_le_bytes()) >> 33))
 }
 
 /// Of twins the one that knows most.

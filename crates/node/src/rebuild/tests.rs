@@ -88,3 +88,11 @@ fn of_twins_the_one_that_knows_most_is_asked() {
     assert_eq!(asked(&[source("a", 9, Some(10)), source("b", 8, None), source("c", 7, None)]), "b");
     assert_eq!(asked(&[source("a", 8, Some(9)), source("b", 9, Some(10))]), "b");
 }
+
+#[test]
+fn a_new_history_begins_behind_all_of_the_old_one_and_of_others() {
+    let begun = [begins(Epoch(9), Epoch(7)), begins(Epoch(9), Epoch(8)), begins(Epoch(9), Epoch(9))];
+    assert!(begun.iter().all(|epoch| epoch.0 > LEAP + 9 && epoch.0 < 2 * LEAP));
+    assert!(begun[0] != begun[1] && begun[1] != begun[2] && begun[0] != begun[2]);
+    assert_eq!(begins(Epoch(9), Epoch(7)), begun[0], "whoever computes it");
+}

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{Client, DEADLINE, Ended, Process, Reply, http, ordain, run, serve_dir, until};
 
 /// A cluster that runs.
-struct Cluster {
+pub struct Cluster {
     process: Process,
     /// What cluster.json said when it was ready.
     record: Value,
@@ -28,7 +28,7 @@ fn record(dir: &Path) -> Value {
 
 impl Cluster {
     #[track_caller]
-    fn start(dir: &Path, args: &[&str]) -> Cluster {
+    pub fn start(dir: &Path, args: &[&str]) -> Cluster {
         let process = up(dir, args);
         loop {
             match process.line_within(DEADLINE) {
@@ -40,19 +40,19 @@ impl Cluster {
         Cluster { process, record: record(dir) }
     }
 
-    fn nodes(&self) -> &[Value] {
+    pub fn nodes(&self) -> &[Value] {
         self.record["nodes"].as_array().unwrap()
     }
 
-    fn address(&self, node: usize, which: &str) -> SocketAddr {
+    pub fn address(&self, node: usize, which: &str) -> SocketAddr {
         self.nodes()[node][which].as_str().unwrap().parse().unwrap()
     }
 
-    fn client(&self, node: usize) -> Client {
+    pub fn client(&self, node: usize) -> Client {
         Client::connect(self.address(node, "resp")).unwrap()
     }
 
-    fn kill(&self, node: usize) {
+    pub fn kill(&self, node: usize) {
         let pid = self.nodes()[node]["pid"].as_i64().unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     }
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn stop(self) -> Ended {
+    pub fn stop(self) -> Ended {
         self.process.signal(Signal::TERM);
         let addresses: Vec<SocketAddr> =
             (0..self.nodes().len()).map(|node| self.address(node, "resp")).collect();
@@ -77,7 +77,7 @@ impl Cluster {
 }
 
 /// What `ordain cluster status` says, and writes.
-fn status(dir: &Path) -> (Ended, Value) {
+pub fn status(dir: &Path) -> (Ended, Value) {
     let file = dir.join("status.json");
     let words = ["cluster", "status", "--data-dir", dir.to_str().unwrap(), "--json", file.to_str().unwrap()];
     let ended = run(ordain(words));

@@ -142,6 +142,40 @@ fn a_node_killed_on_a_full_disk_starts_again_with_all_that_was_acknowledged() {
 }
 
 #[test]
+fn no_room_for_a_checkpoint_leaves_the_one_before_and_the_node_serving() {
+    // Room for the log's segment, a checkpoint, and not for another beside the filler.
+    let Some(disk) = SmallDisk::new("160m") else { return };
+    let server = Server::start(disk.serve());
+    let mut client = server.client();
+    let value = vec![b'v'; 1 << 20];
+    for key in 0..20 {
+        assert_eq!(client.call(&[&b"SET"[..], format!("large:{key}").as_bytes(), &value]), Reply::ok());
+    }
+    let checkpoint = |server: &Server| -> serde_json::Value {
+        serde_json::from_str::<serde_json::Value>(&server.http("/status").2).unwrap()["checkpoint"].clone()
+    };
+    crate::checkpoint::save(&server);
+    let before = checkpoint(&server);
+    disk.shell("head -c 60000000 /dev/zero > $1/filler");
+    client.run("BGSAVE");
+    until("it was given up", || checkpoint(&server)["failing"] == true);
+    let after = checkpoint(&server);
+    assert_eq!((&after["epoch"], &after["kept"]), (&before["epoch"], &before["kept"]));
+    assert_eq!(client.run("SET small value"), Reply::ok(), "the log has room");
+    assert_eq!(client.run("STRLEN large:19"), Reply::Int(1 << 20));
+    let digest = client.run("DEBUG DIGEST");
+    server.kill();
+    let server = Server::start(disk.serve());
+    assert!(server.process().stderr().contains("begins from a checkpoint"), "{}", server.process().stderr());
+    assert_eq!(server.client().run("DEBUG DIGEST"), digest);
+    disk.shell("rm $1/filler");
+    crate::checkpoint::save(&server);
+    let checkpoint = checkpoint(&server);
+    assert_eq!((&checkpoint["failing"], &checkpoint["kept"]), (&false.into(), &2.into()));
+    server.stop();
+}
+
+#[test]
 fn a_disk_without_room_for_a_log_is_refused() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     run(disk.serve()).refused_with(&[disk.data().to_str().unwrap()]);

@@ -9,6 +9,7 @@
 mod support;
 
 mod admin;
+mod archive;
 mod async_replication;
 mod bench;
 mod checkpoint;

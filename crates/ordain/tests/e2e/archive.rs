@@ -1,0 +1,298 @@
+//! Checkpoints in a store: they get there while the server serves, also when the store was not there at first; and what is
+//! built from them, or from the directories of a cluster, is what there was at the end of an epoch, all of it and no more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::checkpoint::save;
+use crate::cluster::{self, Cluster};
+use crate::support::{Client, Ended, Reply, Server, http, ordain, run, serve_dir, try_http, until};
+
+#[path = "../../../archive/tests/archive/bucket.rs"]
+#[allow(dead_code, reason = "its own crate's tests ask more of it")]
+mod bucket;
+
+use bucket::Bucket;
+
+/// A program that finds a bucket.
+fn with(mut command: Command, bucket: &Bucket) -> Command {
+    command.envs(bucket.environment());
+    command
+}
+
+const STORE: &str = "s3://ordain-test/backups";
+
+fn store_of(server: &Server) -> Value {
+    serde_json::from_str::<Value>(&server.http("/status").2).unwrap()["checkpoint_store"].clone()
+}
+
+/// Waits until the newest checkpoint is in the store.
+fn archived(server: &Server) {
+    let newest =
+        || serde_json::from_str::<Value>(&server.http("/status").2).unwrap()["checkpoint"]["epoch"].clone();
+    until("it is archived", || {
+        store_of(server)["epoch"] == newest() && store_of(server)["uploading"].is_null()
+    });
+}
+
+fn restore(bucket: &Bucket, words: &[&str]) -> Ended {
+    let mut command = ordain(["checkpoint", "restore"]);
+    command.args(words);
+    run(with(command, bucket))
+}
+
+#[test]
+fn checkpoints_get_to_a_store_that_is_away_at_first_and_back_from_there() {
+    let bucket = Bucket::start();
+    let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |dir: &Path| {
+        Server::start(with(serve_dir(dir, ["--threads", "2", "--checkpoint-store", STORE]), &bucket))
+    };
+    bucket.refuse(true);
+    let server = start(dir.path());
+    let mut client = server.client();
+    for key in 0..200 {
+        client.run(&format!("SET key:{key} first:{key}"));
+    }
+    client.run("CLIENT SESSION 9");
+    client.run("CLIENT REQUEST 1");
+    assert_eq!(client.run("INCR counted").int(), 1);
+    save(&server);
+    let before = server.client().run("DEBUG DIGEST");
+    // The store is away: everything goes on, and it is said.
+    until("it fails", || store_of(&server)["failing"].as_str().is_some_and(|said| said.contains("503")));
+    assert_eq!(server.client().run("SET key:0 second"), Reply::ok());
+    assert!(server.http("/metrics").2.contains("ordain_archive_failing{"));
+    assert!(server.process().stderr().contains("was not archived"), "{}", server.process().stderr());
+    bucket.refuse(false);
+    archived(&server);
+    assert_eq!(store_of(&server)["failing"], Value::Null);
+    assert_eq!(store_of(&server)["url"], STORE);
+    save(&server);
+    archived(&server);
+    assert_eq!(store_of(&server)["kept"], 2);
+    assert_eq!(server.client().run("SET late value"), Reply::ok());
+    server.stop();
+
+    let look = |what: &str| run(with(ordain(["checkpoint", what, "--store", STORE]), &bucket));
+    let listed = look("list");
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.stdout.join("\n").contains("2 checkpoints, 2 complete"), "{listed:?}");
+    assert_eq!(look("verify").code, Some(0));
+
+    let data = |name: &str| copies.path().join(name);
+    let target = |name: &str| data(name).to_str().unwrap().to_owned();
+    let ended = restore(&bucket, &["--from", STORE, "--data-dir", &target("newest")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let server = start(&data("newest"));
+    let mut client = server.client();
+    assert_eq!(client.run("GET key:0").text(), "second");
+    assert_eq!(client.run("DBSIZE").int(), 201, "nothing of after");
+    client.run("CLIENT SESSION 9");
+    client.run("CLIENT REQUEST 1");
+    assert_eq!(client.run("INCR counted").int(), 1, "it was answered before");
+    // It goes on in the same store, after all that is there.
+    save(&server);
+    archived(&server);
+    assert_eq!(store_of(&server)["failing"], Value::Null);
+    assert_eq!(store_of(&server)["kept"], 4, "that it began with, too");
+    server.kill();
+    let server = start(&data("newest"));
+    assert_eq!(server.client().run("GET key:0").text(), "second");
+    server.stop();
+
+    // The oldest: all that there was by then. Epochs that no checkpoint is of are refused.
+    let json = data("listed.json");
+    let mut command = ordain(["checkpoint", "list", "--store", STORE, "--json"]);
+    command.arg(&json);
+    run(with(command, &bucket));
+    let listed: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let first = listed["checkpoints"][0]["epoch"].as_u64().unwrap();
+    let (exact, other) = (first.to_string(), (first + 1).to_string());
+    let ended = restore(&bucket, &["--from", STORE, "--data-dir", &target("first"), "--to-epoch", &exact]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let server = Server::start(serve_dir(&data("first"), ["--threads", "1"]));
+    assert_eq!(server.client().run("DEBUG DIGEST"), before);
+    server.stop();
+    let ended = restore(&bucket, &["--from", STORE, "--data-dir", &target("none"), "--to-epoch", &other]);
+    ended.refused_with(&["possible are the epochs", &exact]);
+    assert!(!data("none").exists());
+
+    // A damaged newest one is named, and the one before is taken.
+    let newest = bucket.names().into_iter().rfind(|name| name.ends_with(".state")).unwrap();
+    bucket.damage(&newest, |bytes| {
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+    });
+    let verified = look("verify");
+    assert_eq!(verified.code, Some(1), "{verified:?}");
+    assert!(verified.stdout.join("\n").contains("damaged"), "{verified:?}");
+    let ended = restore(&bucket, &["--from", STORE, "--data-dir", &target("before")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("note: a checkpoint cannot be used, so the one before it is"), "{ended:?}");
+    let server = Server::start(serve_dir(&data("before"), ["--threads", "1"]));
+    assert_eq!(server.client().run("GET key:0").text(), "second");
+    server.stop();
+    bucket.refuse(true);
+    restore(&bucket, &["--from", STORE, "--data-dir", &target("none")]).refused_with(&["cannot list", STORE]);
+}
+
+/// All that a cluster has, as any of its nodes sees it.
+fn state(client: &mut Client) -> BTreeMap<String, String> {
+    let keys = client.run("KEYS *");
+    let keys: Vec<String> = keys.items().iter().map(|key| key.text().to_owned()).collect();
+    keys.into_iter().map(|key| (key.clone(), client.run(&format!("GET {key}")).text().to_owned())).collect()
+}
+
+/// Writes over all partitions; answers the epoch of the last of it.
+fn write(client: &mut Client, round: usize) -> i64 {
+    let pairs: Vec<String> =
+        (0..20).flat_map(|key| [format!("key:{}", key + round), format!("{round}:{key}")]).collect();
+    let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    assert_eq!(client.call(&words), Reply::ok());
+    for key in 0..5 {
+        client.run(&format!("INCR counted:{key}"));
+    }
+    client.run(&format!("DEL key:{round}"));
+    client.run("CLIENT EPOCH").int()
+}
+
+fn of_node(cluster: &Cluster, node: usize, what: &str) -> Value {
+    serde_json::from_str::<Value>(&http(cluster.address(node, "admin"), "/status").2).unwrap()[what].clone()
+}
+
+/// Has all nodes take a checkpoint.
+fn save_all(cluster: &Cluster) {
+    let epoch = |node| of_node(cluster, node, "checkpoint")["epoch"].as_u64().unwrap();
+    let before: Vec<u64> = (0..cluster.nodes().len()).map(epoch).collect();
+    cluster.client(0).run("BGSAVE");
+    until("all have one", || before.iter().enumerate().all(|(node, before)| epoch(node) > *before));
+}
+
+/// Moves the directories of all nodes elsewhere, and says where they are.
+fn move_away(data: &Path, to: &Path, nodes: usize) -> Vec<PathBuf> {
+    fs::create_dir_all(to).unwrap();
+    let moved = (0..nodes).map(|node| {
+        let name = format!("node-{node}");
+        fs::rename(data.join(&name), to.join(&name)).unwrap();
+        to.join(&name)
+    });
+    moved.collect()
+}
+
+#[test]
+fn a_cluster_goes_back_to_a_past_epoch_all_together() {
+    let home = tempfile::tempdir().unwrap();
+    let (data, afar) = (home.path().join("data"), home.path().join("afar"));
+    let store = format!("file://{}", afar.display());
+    let flags = ["--partitions", "2", "--replicas", "2", "--threads", "1", "--checkpoint-store", &store];
+    let start = || Cluster::start(&data, &flags);
+    let cluster = start();
+    let mut client = cluster.client(0);
+    let mut states = Vec::new();
+    for round in 0..6 {
+        client.run("CLIENT SESSION 77");
+        client.run(&format!("CLIENT REQUEST {}", round + 1));
+        assert_eq!(client.run("INCR session").int(), round as i64 + 1);
+        client.run("CLIENT SESSION 0");
+        let epoch = write(&mut client, round);
+        states.push((epoch, state(&mut client), client.run("DEBUG DIGEST")));
+        if [1, 3].contains(&round) {
+            save_all(&cluster);
+        }
+    }
+    let last_saved = of_node(&cluster, 0, "checkpoint")["epoch"].clone();
+    until("both partitions are archived", || {
+        [0, 1].iter().all(|node| of_node(&cluster, *node, "checkpoint_store")["epoch"] == last_saved)
+    });
+    assert_eq!(
+        of_node(&cluster, 2, "checkpoint_store")["uploaded"],
+        0,
+        "twins leave it to the first replica"
+    );
+    cluster.stop();
+
+    let config = data.join("cluster.toml");
+    let moved = move_away(&data, &home.path().join("old"), 4);
+    let from = |nodes: &[usize]| -> Vec<String> {
+        nodes.iter().flat_map(|node| ["--from".to_owned(), moved[*node].display().to_string()]).collect()
+    };
+    let restore = |from: &[String], flags: &[&str]| {
+        let mut command = ordain(["checkpoint", "restore", "--config"]);
+        command.arg(&config).args(from).args(flags);
+        run(command)
+    };
+    restore(&from(&[0]), &[]).refused_with(&["nothing of partition 1"]);
+    let early = restore(&from(&[0, 1]), &["--to-epoch", "1"]);
+    assert!(early.code == Some(0) || early.stderr.contains("possible are the epochs"), "{early:?}");
+    if early.code == Some(0) {
+        move_away(&data, &home.path().join("early"), 4);
+    }
+    for (n, (epoch, state_then, digest)) in states.iter().enumerate().skip(1) {
+        let sources = if n % 2 == 0 { from(&[0, 1]) } else { from(&[2, 1, 3]) };
+        let ended = restore(&sources, &["--to-epoch", &epoch.to_string()]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.join("\n").contains(&format!("at the end of epoch {epoch}:")), "{ended:?}");
+        let cluster = start();
+        for node in [0, 3] {
+            assert_eq!(&state(&mut cluster.client(node)), state_then, "round {n}, node {node}");
+        }
+        let mut client = cluster.client(1);
+        assert_eq!(&client.run("DEBUG DIGEST"), digest);
+        // What a session was answered last holds, and the next is new.
+        client.run("CLIENT SESSION 77");
+        client.run(&format!("CLIENT REQUEST {}", n + 1));
+        assert_eq!(client.run("INCR session").int(), n as i64 + 1);
+        client.run("CLIENT SESSION 0");
+        // It goes on from there, keeps what it does, and its replicas agree.
+        write(&mut client, 40);
+        let after = state(&mut client);
+        save_all(&cluster);
+        cluster.stop();
+        let cluster = start();
+        assert_eq!(state(&mut cluster.client(2)), after);
+        until("its replicas agree", || cluster::status(&data).1["digests"] == "equal");
+        cluster.stop();
+        move_away(&data, &home.path().join(format!("then-{n}")), 4);
+    }
+
+    // All of it is lost but the store.
+    let ended = restore(&["--from".into(), store.clone()], &["--to-epoch", &last_saved.to_string()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let cluster = start();
+    let last = &states[3];
+    assert_eq!((&state(&mut cluster.client(3)), &cluster.client(0).run("DEBUG DIGEST")), (&last.1, &last.2));
+    // A node that joins gets what came before from a checkpoint.
+    cluster.stop();
+    fs::remove_dir_all(data.join("node-3")).unwrap();
+    let cluster = start();
+    until("the newcomer has it all", || {
+        // It begins again when it has got one: it may just not be there.
+        let Ok((_, _, body)) = try_http(cluster.address(3, "admin"), "/status") else { return false };
+        let Ok(status) = serde_json::from_str::<Value>(&body) else { return false };
+        status["digest"].is_string() && status["digest"] == of_node(&cluster, 0, "digest")
+    });
+    cluster.stop();
+
+    // What does not fit is refused, and nothing is left behind.
+    move_away(&data, &home.path().join("last"), 4);
+    let text = fs::read_to_string(&config).unwrap();
+    let name = text.lines().find(|line| line.starts_with("cluster = ")).unwrap().to_owned();
+    for (change, words) in [
+        ((name.as_str(), "cluster = \"other\""), ["belongs to cluster", "not to 'other'"]),
+        (("partitions = 2", "partitions = 2\nstarts = [0, 100]"), ["divided in another way", "[0, 100]"]),
+        (("threads = 1", "threads = 1\nengine = \"paxflow\""), ["engine 'calvin'", "paxflow"]),
+    ] {
+        fs::write(&config, text.replace(change.0, change.1).replace("engine = \"calvin\"\n", "")).unwrap();
+        restore(&from(&[0, 1]), &[]).refused_with(&words);
+        assert!(!data.join("node-0").exists());
+    }
+    fs::write(&config, text).unwrap();
+    fs::create_dir(data.join("node-2")).unwrap();
+    fs::write(data.join("node-2/mine"), "x").unwrap();
+    restore(&from(&[0, 1]), &[]).refused_with(&["is not empty", "mine"]);
+}
