@@ -266,16 +266,6 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     let cluster = start();
     let last = &states[3];
     assert_eq!((&state(&mut cluster.client(3)), &cluster.client(0).run("DEBUG DIGEST")), (&last.1, &last.2));
-    // A node that joins gets what came before from a checkpoint.
-    cluster.stop();
-    fs::remove_dir_all(data.join("node-3")).unwrap();
-    let cluster = start();
-    until("the newcomer has it all", || {
-        // It begins again when it has got one: it may just not be there.
-        let Ok((_, _, body)) = try_http(cluster.address(3, "admin"), "/status") else { return false };
-        let Ok(status) = serde_json::from_str::<Value>(&body) else { return false };
-        status["digest"].is_string() && status["digest"] == of_node(&cluster, 0, "digest")
-    });
     cluster.stop();
 
     // What does not fit is refused, and nothing is left behind.
@@ -295,4 +285,50 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     fs::create_dir(data.join("node-2")).unwrap();
     fs::write(data.join("node-2/mine"), "x").unwrap();
     restore(&from(&[0, 1]), &[]).refused_with(&["is not empty", "mine"]);
+}
+
+/// Three replicas that are restored from a store, of which one is lost then: it gets what came before from a twin.
+fn a_replica_joins_what_was_restored(replication: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let (data, afar) = (home.path().join("data"), home.path().join("afar"));
+    let store = format!("file://{}", afar.display());
+    let flags =
+        ["--replicas", "3", "--threads", "1", "--replication", replication, "--checkpoint-store", &store];
+    let cluster = Cluster::start(&data, &flags);
+    write(&mut cluster.client(0), 0);
+    save_all(&cluster);
+    let digest = cluster.client(0).run("DEBUG DIGEST");
+    let saved = of_node(&cluster, 0, "checkpoint")["epoch"].clone();
+    until("it is archived", || of_node(&cluster, 0, "checkpoint_store")["epoch"] == saved);
+    write(&mut cluster.client(0), 30);
+    cluster.stop();
+    move_away(&data, &home.path().join("old"), 3);
+    let mut command = ordain(["checkpoint", "restore", "--from", &store, "--config"]);
+    command.arg(data.join("cluster.toml"));
+    let ended = run(command);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    let cluster = Cluster::start(&data, &flags);
+    assert_eq!(cluster.client(2).run("DEBUG DIGEST"), digest);
+    cluster.stop();
+    fs::remove_dir_all(data.join("node-2")).unwrap();
+    let cluster = Cluster::start(&data, &flags);
+    write(&mut cluster.client(0), 60);
+    until("the newcomer has it all", || {
+        // It begins again when it has got a checkpoint: it may just not be there.
+        let Ok((_, _, body)) = try_http(cluster.address(2, "admin"), "/status") else { return false };
+        let Ok(status) = serde_json::from_str::<Value>(&body) else { return false };
+        status["digest"].is_string() && status["digest"] == of_node(&cluster, 0, "digest")
+    });
+    cluster.stop();
+}
+
+#[test]
+fn a_replica_joins_what_was_restored_and_agrees() {
+    a_replica_joins_what_was_restored("sync");
+}
+
+#[test]
+fn a_replica_joins_what_was_restored_and_follows_a_master() {
+    a_replica_joins_what_was_restored("async");
 }
