@@ -1,6 +1,8 @@
 //! Archivers with directories and stores that are made up: what gets there, what does not, what is left of half an upload,
 //! and what a store that refuses costs.
 
+#![allow(clippy::unwrap_used, reason = "all of this is test code")]
+
 mod bucket;
 
 use std::fs;
