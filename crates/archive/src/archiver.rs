@@ -268,8 +268,8 @@ impl Work {
         let me = self.settings.node;
         if let Some(later) = there.iter().find(|name| name.node == me && name.epoch > newest) {
             let reason = format!(
-                "this node had a checkpoint of epoch {} and has none later than {newest}: it is of another cluster \
-                 of this name; give this one another store, or another prefix",
+                "this node had a checkpoint of epoch {} and has none later than {newest}: that is of another cluster of \
+                 this name, or of this one before it went back; give it another store, or another prefix",
                 later.epoch
             );
             return Err(ArchiveError::Unusable { name: format!("{place}/{later}"), reason });

@@ -1,6 +1,9 @@
-//! Which way is taken from what there is.
+//! Which way is taken from what there is, and that it is gone to its end.
 
+use ordain_checkpoint::{Item, Outcome};
 use ordain_log::MemoryDirectory;
+use ordain_model::{Cell, Db, Gsn, KeyHash, OutcomeStatus, RequestNo, SessionId, Value};
+use ordain_sequencer::input_at;
 
 use super::*;
 
@@ -95,4 +98,101 @@ fn a_new_history_begins_behind_all_of_the_old_one_and_of_others() {
     assert!(begun.iter().all(|epoch| epoch.0 > LEAP + 9 && epoch.0 < 2 * LEAP));
     assert!(begun[0] != begun[1] && begun[1] != begun[2] && begun[0] != begun[2]);
     assert_eq!(begins(Epoch(9), Epoch(7)), begun[0], "whoever computes it");
+}
+
+/// The first keys that a partition holds.
+fn keys_of(layout: &Layout, partition: PartitionId) -> Vec<Vec<u8>> {
+    let keys = (0..).map(|n| format!("key:{n}").into_bytes());
+    let is_here = |key: &Vec<u8>| layout.partition_of(KeyHash::of_record(Db(0), key).slot()) == partition;
+    keys.filter(is_here).take(5).collect()
+}
+
+/// Writes a checkpoint in which all keys of a partition have its epoch as their value.
+fn save(directory: &mut MemoryDirectory, layout: &Layout, partition: PartitionId, epoch: u64) {
+    let header = Header::new(&identity(partition), layout, partition, Epoch(epoch));
+    let mut writer = Writer::begin(directory, &header).unwrap();
+    for key in keys_of(layout, partition) {
+        let cell = Cell { value: Some(Value::String(epoch.to_string().into_bytes())), expires_at: Millis(0) };
+        let version = Gsn::new(Epoch(epoch), partition, 0);
+        writer.put(&Item::Record { db: Db(0), key: &key, cell, version }).unwrap();
+    }
+    let (session, request) = (SessionId(u64::from(partition.0) + 1), RequestNo(epoch));
+    let (gsn, status) = (Gsn::new(Epoch(epoch), partition, 0), OutcomeStatus::Committed);
+    writer.put(&Item::Outcome(Outcome { session, request, gsn, status, reply: b"reply" })).unwrap();
+    writer.put(&Item::Input(&input_at(Millis(epoch)))).unwrap();
+    writer.seal(Millis(77)).unwrap();
+}
+
+fn identity(partition: PartitionId) -> Vec<u8> {
+    format!("c/calvin/{}", partition.0).into_bytes()
+}
+
+/// All that a checkpoint holds, in words.
+fn content(directory: &dyn Directory, header: &Header) -> Vec<String> {
+    let mut content = Vec::new();
+    let read = ordain_checkpoint::read(directory, header, |item| {
+        content.push(format!("{item:?}"));
+        Ok(())
+    });
+    read.unwrap();
+    content
+}
+
+#[test]
+fn a_damaged_checkpoint_of_one_partition_has_all_take_the_one_before() {
+    let layout = Arc::new(Layout::even(2, 1).unwrap());
+    let partitions = [PartitionId(0), PartitionId(1)];
+    let mut disks = [MemoryDirectory::new(), MemoryDirectory::new()];
+    for (disk, partition) in disks.iter_mut().zip(partitions) {
+        [5, 8].iter().for_each(|epoch| save(disk, &layout, partition, *epoch));
+    }
+    let registry = crate::procedures::all();
+    let run = |disks: &[MemoryDirectory; 2], until: Option<u64>, skips: Option<PartitionId>| {
+        let sources = disks.iter().zip(partitions).map(|(disk, partition)| {
+            let place = (partition, format!("partition {}", partition.0));
+            Source { log: None, ..Source::of_files(disk, place, (identity(partition), false)).unwrap() }
+        });
+        let sources: Vec<Source<'_>> = sources.collect();
+        let dirs = tempfile::tempdir().unwrap();
+        let open = |partition: PartitionId| {
+            ordain_runtime::FsDirectory::open(&dirs.path().join(partition.0.to_string())).unwrap()
+        };
+        let mut target = |partition: PartitionId| {
+            let wanted = skips != Some(partition);
+            Ok(wanted.then(|| Box::new(open(partition)) as Box<dyn Directory>))
+        };
+        let until = (until.map(Epoch), Millis(99));
+        let rebuilt = rebuild(&sources, (&layout, &registry), until, &mut target)?;
+        let contents =
+            partitions.into_iter().filter(|partition| skips != Some(*partition)).map(|partition| {
+                let header = Header::new(&identity(partition), &layout, partition, rebuilt.begins);
+                content(&open(partition), &header)
+            });
+        let contents: Vec<Vec<String>> = contents.collect();
+        Ok::<_, RebuildError>((rebuilt, contents))
+    };
+    let (rebuilt, contents) = run(&disks, None, None).unwrap();
+    assert_eq!((rebuilt.from, rebuilt.until, rebuilt.refused.len()), (Epoch(8), Epoch(8), 0));
+    for ((disk, partition), content_now) in disks.iter().zip(partitions).zip(&contents) {
+        let header = Header::new(&identity(partition), &layout, partition, Epoch(8));
+        assert_eq!(content_now, &content(disk, &header), "what it was, item by item");
+        assert_eq!(content_now.len(), 7);
+    }
+    disks[1].damage(&ordain_checkpoint::file_name(Epoch(8)), 700, 1);
+    let (rebuilt, before) = run(&disks, None, None).unwrap();
+    assert_eq!((rebuilt.from, rebuilt.until), (Epoch(5), Epoch(5)));
+    assert!(
+        rebuilt.refused[0].contains("partition 1") && rebuilt.refused[0].contains("damaged"),
+        "{rebuilt:?}"
+    );
+    assert!(before.concat().iter().all(|item| !item.contains("56")), "nothing of 8: {before:?}");
+    // Who makes one partition alone decides as all do.
+    let (alone, only) = run(&disks, None, Some(PartitionId(1))).unwrap();
+    assert_eq!((alone.begins, alone.from), (rebuilt.begins, rebuilt.from));
+    assert_eq!(only, before[..1]);
+    let said = run(&disks, Some(8), None).unwrap_err().to_string();
+    assert!(
+        said.contains("without the damaged of epoch 8") && said.contains("possible are the epochs 5"),
+        "{said}"
+    );
 }

@@ -7,6 +7,7 @@ use ordain_model::Epoch;
 use ordain_role::{Address, Bugs, Directory as _, DiskDone, Event, NodeId};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
+use super::super::found_after;
 use super::super::membership::Member;
 use super::super::said::Said;
 use super::world::{Fate, World};
@@ -439,6 +440,38 @@ fn a_newcomer_joins_a_group_whose_log_is_trimmed() {
         assert!(votes.eq([true; 3]) && world.gauge(0, "ordain_group_members") == 3.0);
         assert_eq!(world.agreed.len(), 100 + 105 * round as usize);
     }
+}
+
+/// A group that is begun with a checkpoint has no entry before its first: who lacks the checkpoint must not begin without.
+#[test]
+fn a_group_may_begin_after_a_checkpoint_and_whoever_has_not_got_it_is_told() {
+    let mut world = World::new(3, 1, Bugs::NONE);
+    let twins: Vec<NodeId> = (0..3).map(NodeId).collect();
+    for node in &mut world.nodes {
+        found_after(&mut node.disk, b"group", &twins, Epoch(1000)).unwrap();
+        node.checkpoint = 1000;
+    }
+    settle(&mut world);
+    work(&mut world, 20, 100);
+    assert!(
+        world.agreed.len() == 20 && world.agreed.iter().all(|batch| super::world::epoch_of(batch) > 1000)
+    );
+    for node in 0..3 {
+        world.stop(node, true);
+        world.start(node).unwrap();
+    }
+    settle(&mut world);
+    let node = (leader(&world) + 1) % 3;
+    world.stop(node, true);
+    (world.nodes[node].disk, world.nodes[node].generation) = (MemoryDirectory::new(), 1);
+    world.nodes[node].forget_checkpoint();
+    work(&mut world, 5, 100);
+    world.start(node).unwrap();
+    world.run_until(10_000_000, |world| world.nodes[node].behind.is_some()).unwrap();
+    assert_eq!((world.nodes[node].seen, world.nodes[node].behind), (0, Some(1000)));
+    assert!(world.copy_checkpoint(node).unwrap());
+    world.run_until(20_000_000, |world| world.nodes[node].votes() && world.is_settled()).unwrap();
+    assert_eq!((world.agreed.len(), world.nodes[node].seen), (25, 25));
 }
 
 #[test]
