@@ -12,8 +12,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ordain_checkpoint::{CheckpointError, Found, Header, file_name, list};
@@ -128,8 +127,12 @@ impl Standing {
 pub struct Archiver {
     standing: Standing,
     stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    /// The other end goes when the thread ends.
+    ended: mpsc::Receiver<()>,
 }
+
+/// How long a node that stops waits for it: what hangs in a store that is mounted would hang for ever.
+const END_WITHIN: Duration = Duration::from_secs(2);
 
 impl Archiver {
     /// Starts it.
@@ -150,16 +153,19 @@ impl Archiver {
             standing: standing.clone(),
             stopped: stopped.clone(),
         };
+        let (until_then, ended) = mpsc::channel();
         let thread = std::thread::Builder::new().name("ordain-archive".into()).spawn(move || {
+            let _until_then: mpsc::Sender<()> = until_then;
             runtime.block_on(async move {
                 tokio::select! {
                     () = work.run() => {}
                     _ = stopped.wait_for(|stop| *stop) => {}
                 }
             });
+            runtime.shutdown_background();
         });
-        let thread = thread.map_err(|error| local(format!("cannot start the archiver: {error}")))?;
-        Ok(Archiver { standing, stop, thread: Some(thread) })
+        thread.map_err(|error| local(format!("cannot start the archiver: {error}")))?;
+        Ok(Archiver { standing, stop, ended })
     }
 
     /// How it goes.
@@ -172,9 +178,7 @@ impl Drop for Archiver {
     fn drop(&mut self) {
         // If nobody listens the thread has ended already.
         let _ = self.stop.send(true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.ended.recv_timeout(END_WITHIN);
     }
 }
 

@@ -48,6 +48,12 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
     for refused in &rebuilt.refused {
         eprintln!("note: a checkpoint cannot be used, so the one before it is: {refused}");
     }
+    if let Some(first) = rebuilt.undecided.filter(|_| args.to_epoch.is_none()) {
+        eprintln!(
+            "note: what was written from epoch {first} on is not known to be agreed on, and was left out: if these nodes can \
+             still be started, start them, stop them in good order, and restore then"
+        );
+    }
     let records: u64 = rebuilt.totals.values().map(|totals| totals.records).sum();
     let Rebuilt { until, from, begins, executed, .. } = &rebuilt;
     println!(

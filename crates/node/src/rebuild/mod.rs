@@ -29,10 +29,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_checkpoint::{CheckpointError, Header, Totals};
+use ordain_checkpoint::{CheckpointError, Header, Totals, file_name, seal_name};
 use ordain_log::LogError;
 use ordain_model::{Epoch, Layout, Millis, PartitionId, Registry};
-use ordain_role::{Directory, DiskError};
+use ordain_role::{Directory, DiskError, DiskOp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::LOG;
@@ -150,6 +150,8 @@ pub struct Rebuilt {
     pub totals: BTreeMap<PartitionId, Totals>,
     /// Checkpoints that were found damaged on the way, in words.
     pub refused: Vec<String>,
+    /// From this epoch on something was left out of which it is not known whether it was agreed on.
+    pub undecided: Option<Epoch>,
 }
 
 /// Says where a partition's checkpoint is to be written; nowhere, if somebody else does that.
@@ -177,14 +179,31 @@ pub fn rebuild(
         match plan.carry_out(target) {
             Ok((totals, executed)) => {
                 let refused = refused.into_values().rev().collect();
-                return Ok(Rebuilt { until: end, from, begins, executed, totals, refused });
+                let undecided = chosen.values().filter_map(|source| source.log?.undecided).min();
+                return Ok(Rebuilt { until: end, from, begins, executed, totals, refused, undecided });
             }
             Err(RebuildError::Checkpoint { name, reason }) if is_damage(&reason) && from > Epoch(0) => {
                 refused.insert(from, format!("{name}: {reason}"));
+                // What some partitions have already is of another epoch than what they get now.
+                for partition in chosen.keys() {
+                    if let Some(mut directory) = target(*partition)? {
+                        discard(&mut *directory, begins)?;
+                    }
+                }
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Removes what has been written of a checkpoint.
+fn discard(directory: &mut dyn Directory, epoch: Epoch) -> Result<(), DiskError> {
+    let ours = [seal_name(epoch), file_name(epoch)];
+    let there = directory.list()?;
+    for file in ours.into_iter().filter(|file| there.iter().any(|(name, _)| name == file)) {
+        directory.apply(&DiskOp::Remove { file })?;
+    }
+    directory.apply(&DiskOp::SyncDirectory)
 }
 
 /// The epoch with which the new history begins. Of what goes back to different epochs it is, most likely, not the same: two that

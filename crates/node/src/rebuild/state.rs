@@ -96,7 +96,7 @@ fn time(input: &[u8]) -> Result<Millis, String> {
     time_of_input(input).ok_or_else(|| "what it says of the input does not parse".to_owned())
 }
 
-/// Writes a checkpoint into a directory, in the place of what may have been left of one.
+/// Writes a checkpoint into a directory that has none of its epoch.
 pub(super) struct Writer<'a> {
     directory: &'a mut dyn Directory,
     seal: Seal,
@@ -107,11 +107,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn begin(directory: &'a mut dyn Directory, header: &Header) -> Result<Writer<'a>, DiskError> {
-        let file = file_name(header.epoch);
-        if directory.list()?.iter().any(|(name, _)| *name == file) {
-            directory.apply(&DiskOp::Remove { file: file.clone() })?;
-        }
-        directory.apply(&DiskOp::Create { file, len: 0 })?;
+        directory.apply(&DiskOp::Create { file: file_name(header.epoch), len: 0 })?;
         let (encoder, head) = Encoder::begin(header);
         let seal = Seal { epoch: header.epoch, at: Millis(0) };
         let mut writer = Writer { directory, seal, encoder, piece: Piece::new(Kind::Records), offset: 0 };
