@@ -59,7 +59,7 @@ pub struct Header {
     pub partitions: u16,
     /// The partition.
     pub partition: PartitionId,
-    /// Its slots.
+    /// Its slots by the cluster's file. Which of them were moved by then, a frame of its own says.
     pub slots: std::ops::Range<u16>,
     /// Everything of this epoch and before is in it, nothing of later ones.
     pub epoch: Epoch,

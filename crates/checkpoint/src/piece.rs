@@ -4,7 +4,7 @@ use std::fmt;
 
 use ordain_model::value::record_hash;
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Cell, Db, Digest, Gsn, OutcomeStatus, RequestNo, SessionId};
+use ordain_model::{Cell, Db, Digest, Gsn, Map, OutcomeStatus, RequestNo, SessionId};
 
 /// What is in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Kind {
     Outcomes,
     /// What the sequencer knows of the input; only it can read it.
     Input,
+    /// Where the slots were, if any had moved: then this stands before the first records.
+    Map,
 }
 
 impl Kind {
@@ -23,11 +25,12 @@ impl Kind {
             Kind::Records => 0x4b43_4501,
             Kind::Outcomes => 0x4b43_4502,
             Kind::Input => 0x4b43_4503,
+            Kind::Map => 0x4b43_4505,
         }
     }
 
     pub(crate) fn from_code(code: u32) -> Option<Kind> {
-        [Kind::Records, Kind::Outcomes, Kind::Input].into_iter().find(|kind| kind.code() == code)
+        [Kind::Records, Kind::Outcomes, Kind::Input, Kind::Map].into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -73,6 +76,8 @@ pub enum Item<'a> {
     Outcome(Outcome<'a>),
     /// What the sequencer has given.
     Input(&'a [u8]),
+    /// Where the slots were.
+    Map(Map),
 }
 
 impl Piece {
@@ -84,6 +89,13 @@ impl Piece {
     /// What the sequencer has to keep.
     pub fn input(bytes: Vec<u8>) -> Piece {
         Piece { count: 1, bytes, ..Piece::new(Kind::Input) }
+    }
+
+    /// Where the slots are.
+    pub fn map(map: &Map) -> Piece {
+        let mut bytes = Vec::new();
+        map.encode(&mut bytes);
+        Piece { count: 1, bytes, ..Piece::new(Kind::Map) }
     }
 
     /// Adds a record. It must have content.
@@ -146,6 +158,10 @@ pub(crate) fn items(
         return (count == 1).then(|| visit(Item::Input(payload)));
     }
     let mut rest = Reader(payload);
+    if kind == Kind::Map {
+        let map = Map::decode(&mut rest).filter(|_| count == 1)?;
+        return rest.end(visit(Item::Map(map)));
+    }
     for _ in 0..count {
         let item = if kind == Kind::Records { record(&mut rest) } else { outcome(&mut rest) };
         if let Err(reason) = visit(item?) {

@@ -1,7 +1,7 @@
 //! Reads a checkpoint, and refuses it at the first byte that is not what was written.
 
 use ordain_model::value::record_hash;
-use ordain_model::{Digest, Epoch};
+use ordain_model::{Digest, Epoch, Map};
 use ordain_role::{Directory, DiskError};
 
 use crate::format::{END, HEAD, HEADER, Head, Header, HeaderError, KIND_END, VERSION, file_name};
@@ -163,6 +163,7 @@ impl Source<'_> {
         visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
     ) -> Result<Totals, CheckpointError> {
         let slots = usize::from(header.slots.start)..usize::from(header.slots.end);
+        let mut map = Map::FIRST;
         let mut totals = Totals::default();
         let mut offset = HEADER;
         loop {
@@ -190,11 +191,18 @@ impl Source<'_> {
             let mut digest = Digest::default();
             let mut stray = false;
             let shown = items((kind, head.count), &payload, &mut |item| {
+                if let Item::Map(moved) = &item {
+                    map = moved.clone();
+                }
                 if let Item::Record { db, key, cell, .. } = &item
                     && let Some(value) = &cell.value
                 {
                     digest.add(record_hash(*db, key, value, cell.expires_at));
-                    stray |= !slots.contains(&ordain_model::KeyHash::of_record(*db, key).slot());
+                    let slot = ordain_model::KeyHash::of_record(*db, key).slot();
+                    stray |= match map.owner(slot) {
+                        Some(owner) => owner != header.partition,
+                        None => !slots.contains(&slot),
+                    };
                 }
                 visit(item)
             });

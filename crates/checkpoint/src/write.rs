@@ -23,7 +23,7 @@ impl Totals {
         match kind {
             Kind::Records => self.records += u64::from(count),
             Kind::Outcomes => self.outcomes += u64::from(count),
-            Kind::Input => {}
+            Kind::Input | Kind::Map => {}
         }
         self.digest = self.digest.plus(digest);
     }

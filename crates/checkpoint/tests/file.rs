@@ -8,7 +8,7 @@ use ordain_checkpoint::{
 use ordain_log::MemoryDirectory;
 use ordain_model::value::record_hash;
 use ordain_model::{
-    Abort, Cell, Db, Digest, Epoch, Gsn, HashValue, KeyHash, Layout, Millis, OutcomeStatus, PartitionId,
+    Abort, Cell, Db, Digest, Epoch, Gsn, HashValue, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
     RequestNo, SessionId, Value,
 };
 use ordain_role::{Bytes, Directory, DiskOp};
@@ -22,6 +22,7 @@ enum Thing {
     Record(Db, Vec<u8>, Cell, Gsn),
     Outcome(u64, u64, u64, OutcomeStatus, Vec<u8>),
     Input(Vec<u8>),
+    Map(Map),
 }
 
 fn thing(item: &Item<'_>) -> Thing {
@@ -31,6 +32,7 @@ fn thing(item: &Item<'_>) -> Thing {
             Thing::Outcome(session.0, request.0, gsn.0, status, reply.to_vec())
         }
         Item::Input(bytes) => Thing::Input(bytes.to_vec()),
+        Item::Map(map) => Thing::Map(map),
     }
 }
 
@@ -39,6 +41,7 @@ fn piece(things: &[Thing]) -> Option<Piece> {
         Thing::Record(..) => Kind::Records,
         Thing::Outcome(..) => Kind::Outcomes,
         Thing::Input(bytes) => return Some(Piece::input(bytes.clone())),
+        Thing::Map(map) => return Some(Piece::map(map)),
     };
     let mut piece = Piece::new(kind);
     for thing in things {
@@ -51,7 +54,7 @@ fn piece(things: &[Thing]) -> Option<Piece> {
                 status: *status,
                 reply,
             }),
-            Thing::Input(_) => {}
+            Thing::Input(_) | Thing::Map(_) => {}
         }
     }
     Some(piece)
@@ -267,11 +270,36 @@ proptest! {
                     digest.add(record_hash(*db, key, cell.value.as_ref().unwrap(), cell.expires_at));
                 }
                 Thing::Outcome(..) => outcomes += 1,
-                Thing::Input(_) => {}
+                Thing::Input(_) | Thing::Map(_) => {}
             }
         }
         prop_assert_eq!(seen, all);
         prop_assert_eq!((totals.records, totals.outcomes, totals.digest), (records, outcomes, digest));
         prop_assert_eq!(verify(&disk, EPOCH).map(|(_, totals)| totals), Ok(totals));
     }
+}
+
+/// Of slots that were moved, a frame says where they are, and only then the records.
+#[test]
+fn a_partition_has_the_slots_that_its_map_says() {
+    let layout = Layout::even(2, 1).unwrap();
+    let header = Header::new(b"cluster", &layout, PartitionId(1), EPOCH);
+    let key = (0..).map(|i: u32| i.to_le_bytes()).find(|key| KeyHash::of(key).slot() == 100).unwrap();
+    let cell = Cell { value: Some(Value::String(b"value".to_vec())), expires_at: Millis(0) };
+    let record = vec![Thing::Record(Db(0), key.to_vec(), cell, Gsn(3))];
+    let moved = layout.moved(&(100..101), PartitionId(1)).unwrap();
+    let map = vec![Thing::Map(moved.map().clone())];
+    let seen = |pieces: &[Vec<Thing>], header: &Header| {
+        let mut seen = Vec::new();
+        let disk = disk(&file(header, pieces));
+        read(&disk, header, |item| (seen.push(thing(&item)), Ok(())).1).map(|_| seen)
+    };
+    assert_eq!(seen(&[map.clone(), record.clone()], &header), Ok([&map[..], &record].concat()));
+    let stray = |found: Result<Vec<Thing>, CheckpointError>| {
+        matches!(found, Err(CheckpointError::Damaged { reason: "a record of another partition's slots", .. }))
+    };
+    assert!(stray(seen(std::slice::from_ref(&record), &header)));
+    let first = Header::new(b"cluster", &layout, PartitionId(0), EPOCH);
+    assert!(stray(seen(&[map, record.clone()], &first)));
+    assert!(seen(&[record], &first).is_ok());
 }

@@ -18,6 +18,12 @@
 //! effect, so it is asked again whenever its answer may be lost, and when the state that it was to see is not kept any
 //! more; after a few times it is sequenced like any other.
 //!
+//! # When slots move
+//!
+//! A gateway plans by the [map](Map) that it knows. That may be an old one: a transaction of which a slot has moved then ends
+//! as [`OutcomeStatus::Moved`], which says where the slots are, and is planned again. Nobody else hears of that, and it does
+//! not count as a stale reconnaissance.
+//!
 //! # When a node is lost
 //!
 //! Each request knows on which nodes its answer hangs: the one whose sequencer its chunk was sent to, and the one that
@@ -34,10 +40,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::key::session_slot;
+use ordain_model::outcome::Outcome;
 use ordain_model::procedure::{Known, Reconnaissance};
+use ordain_model::wire::Reader;
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, OutcomeBatch,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
     OutcomeStatus, PartitionId, PlanError, Reads, Registry, RequestNo, Snapshot, View, Writer, system,
 };
 
@@ -190,6 +197,17 @@ struct Waiter {
     late: u8,
 }
 
+/// A transaction that was planned under a map by which its slots were elsewhere.
+#[derive(Debug)]
+struct Refuted {
+    number: ChunkNo,
+    index: u32,
+    ticket: Ticket,
+    late: u8,
+    /// The map that was in force at its place.
+    map: Map,
+}
+
 /// How often a request is run on a snapshot anew because the one before was not kept, before it is sequenced.
 const MAX_LATE: u8 = 3;
 
@@ -311,6 +329,30 @@ impl Gateway {
         }
     }
 
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u16 {
+        self.cluster.as_ref().map_or(1, |cluster| cluster.layout.partitions())
+    }
+
+    /// The map that it plans by.
+    pub fn map(&self) -> &Map {
+        self.cluster.as_ref().map_or(&Map::FIRST, |cluster| cluster.layout.map())
+    }
+
+    /// Plans by another map from now on.
+    fn plan_by(&mut self, map: &Map) {
+        if self.map() == map {
+            return;
+        }
+        // What was planned by the old one goes on its way by that.
+        self.close_all();
+        let Some(cluster) = &mut self.cluster else { return };
+        cluster.layout = Arc::new(cluster.layout.under(map));
+        for chunk in self.building.iter_mut().chain([&mut self.staged, &mut self.reading]) {
+            *chunk = std::mem::take(chunk).in_cluster(cluster.replica, cluster.layout.clone());
+        }
+    }
+
     /// The procedures there are.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
@@ -393,10 +435,10 @@ impl Gateway {
             None => (PartitionId(0), PartitionId(0), false),
             Some(Cluster { layout, partition, .. }) => {
                 let txn = &staged.txns()[0];
-                let answers = layout.partition_of(staged.collector_slot(txn).unwrap_or(0));
+                let answers = layout.partition_of_shard(staged.collector(txn, layout));
                 let session = txn.call.session.filter(|_| !txn.read_only);
                 let home = match session {
-                    Some((session, _)) => layout.partition_of(session_slot(session)),
+                    Some((session, _)) => layout.home_partition_of(session),
                     None => staged.participants(txn, layout).only().unwrap_or(*partition),
                 };
                 (home, answers, session.is_some() || !txn.logged)
@@ -450,16 +492,20 @@ impl Gateway {
     /// The next thing to send to a sequencer, if anything was asked for since the last; call it until there is none.
     pub fn flush(&mut self) -> Option<Departure> {
         if self.closed.is_empty() {
-            if !self.reading.txns().is_empty() {
-                self.close_reads();
-            }
-            for home in 0..self.building.len() {
-                if !self.building[home].txns().is_empty() {
-                    self.close(PartitionId(home as u16));
-                }
-            }
+            self.close_all();
         }
         self.closed.pop_front()
+    }
+
+    fn close_all(&mut self) {
+        if !self.reading.txns().is_empty() {
+            self.close_reads();
+        }
+        for home in 0..self.building.len() {
+            if !self.building[home].txns().is_empty() {
+                self.close(PartitionId(home as u16));
+            }
+        }
     }
 
     /// Something goes to the sequencer of a node.
@@ -593,11 +639,60 @@ impl Gateway {
         chunk: &Chunk,
         index: u32,
     ) -> Option<(ChunkNo, u32)> {
-        let txn = &chunk.txns()[index as usize];
-        let args = chunk.args(txn);
+        let call = chunk.txns()[index as usize].call;
+        self.ask_again_as(call, waits, view, chunk, index)
+    }
+
+    /// The same, as another call with its arguments.
+    fn ask_again_as(
+        &mut self,
+        call: Call,
+        waits: (Ticket, u8),
+        view: View,
+        chunk: &Chunk,
+        index: u32,
+    ) -> Option<(ChunkNo, u32)> {
+        let args = chunk.args(&chunk.txns()[index as usize]);
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         // It was planned before, so it is not refused now.
-        self.admit(waits, txn.call, view, write).ok().map(|(place, _)| place)
+        self.admit(waits, call, view, write).ok().map(|(place, _)| place)
+    }
+
+    /// A transaction was planned under a map by which its slots are elsewhere, and took no effect: it is planned again under
+    /// the one that was in force at its place.
+    fn plan_again(&mut self, Refuted { number, index, ticket, late, map }: Refuted) {
+        let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
+        let (Some(chunk), view) = (submitted.chunk.clone(), submitted.view) else { return };
+        let known = self.map().clone();
+        let is_newer = map.version() > known.version();
+        let mut dependent = self.dependents.remove(&(number, index));
+        let txn = &chunk.txns()[index as usize];
+        let at = if let Some(view) = view {
+            // The state that was to be read may be of before a move that is known here.
+            let is_of_one_state = matches!(view, View::At(_));
+            let again = if late < MAX_LATE || is_of_one_state { view } else { View::Ordered };
+            self.plan_by(if again == View::Ordered && !is_newer { &known } else { &map });
+            let at = self.ask_again((ticket, late + 1), again, &chunk, index);
+            self.plan_by(if is_newer { &map } else { &known });
+            at
+        } else {
+            // What is known here may be newer, or may be of a part of the order that was lost.
+            if is_newer || chunk.map == known {
+                self.plan_by(&map);
+            }
+            let mut call = txn.call;
+            if let Some((_, request)) = call.session.as_mut().filter(|_| !txn.read_only) {
+                // It was sequenced under that number.
+                *request = next_attempt(*request);
+            }
+            if let Some(Dependent { call: asked, step: Step::Running, .. }) = &mut dependent {
+                asked.session = call.session;
+            }
+            self.ask_again_as(call, (ticket, late), View::Ordered, &chunk, index)
+        };
+        if let (Some(at), Some(dependent)) = (at, dependent) {
+            self.dependents.insert(at, dependent);
+        }
     }
 
     /// The state that some reads were to see is not kept any more: they are asked again for a later one, and in the end
@@ -638,7 +733,7 @@ impl Gateway {
         batch: &OutcomeBatch,
         mut done: impl FnMut(&mut Gateway, Finished<'_>),
     ) {
-        let mut late = Vec::new();
+        let (mut late, mut refuted) = (Vec::new(), Vec::new());
         for outcome in &batch.outcomes {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
@@ -667,6 +762,13 @@ impl Gateway {
                 late.push((outcome.chunk, outcome.index, ticket, was_late + 1));
                 continue;
             }
+            if outcome.status == OutcomeStatus::Moved
+                && let Some(map) = Map::decode(&mut Reader(batch.reply(outcome)))
+            {
+                let Outcome { chunk: number, index, .. } = *outcome;
+                refuted.push(Refuted { number, index, ticket, late: was_late, map });
+                continue;
+            }
             // One sequencer has turned it away, and another may have it still.
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
             let is_elsewhere = is_turned_away && !submitted.formerly.is_empty();
@@ -691,6 +793,7 @@ impl Gateway {
         if !late.is_empty() {
             self.read_again(late);
         }
+        refuted.into_iter().for_each(|refuted| self.plan_again(refuted));
         self.forget_finished();
     }
 
@@ -713,7 +816,7 @@ impl Gateway {
             (OutcomeStatus::Aborted(Abort::Restart), Step::Running) if dependent.restarts < MAX_RESTARTS => {
                 dependent.restarts += 1;
                 if let Some((_, request)) = &mut dependent.call.session {
-                    *request = RequestNo(request.0 + 1);
+                    *request = next_attempt(*request);
                 }
                 learn_from_restart(&mut dependent.known, step.reply)
             }
@@ -793,6 +896,12 @@ impl Finished<'_> {
         let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
         Finished { ticket, status, gsn, path, reply: &[], restarts: 0, lease: None }
     }
+}
+
+/// The number of the next attempt at a request. So many that they do not fit are none that anybody makes; they must not
+/// become another request.
+fn next_attempt(RequestNo(number): RequestNo) -> RequestNo {
+    RequestNo(if number & 0xff == 0xff { number } else { number + 1 })
 }
 
 /// Notes who waits for the last transaction of a chunk that is being built; answers its place.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
 use crate::ids::{ChunkNo, Epoch, GatewayId, Gsn, Millis, PartitionId, RequestNo, SessionId};
-use crate::layout::Layout;
+use crate::layout::Layouts;
+use crate::map::Map;
 use crate::procedure::Registry;
 use crate::wire::{self, Reader};
 
@@ -16,7 +17,8 @@ pub struct Batch {
     pub epoch: Epoch,
     /// The sequencer.
     pub partition: PartitionId,
-    /// The version of the layout by which it is divided among partitions.
+    /// The version of the layout of the cluster that it belongs to, by the cluster's file. Which slots have moved since, each
+    /// chunk says of itself.
     pub layout: u32,
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
@@ -79,6 +81,7 @@ impl Placed {
         wire::u32(out, self.chunk.gateway.0);
         wire::u64(out, self.chunk.number.0);
         wire::u16(out, self.chunk.replica);
+        self.chunk.map.encode(out);
         wire::u32(out, skipped.len() as u32);
         skipped.iter().for_each(|index| wire::u32(out, *index));
     }
@@ -135,10 +138,11 @@ impl Batch {
 
     /// A log entry of only those transactions in which a partition takes part; `None` if there are none. What is not
     /// logged stays where it was sequenced: its home takes part alone.
-    pub fn encode_slice(&self, partition: PartitionId, layout: &Layout) -> Option<Vec<u8>> {
+    pub fn encode_slice(&self, partition: PartitionId, layouts: &mut Layouts) -> Option<Vec<u8>> {
         let (mut heads, mut records, mut chunks) = (Vec::new(), Vec::new(), 0);
         for placed in self.logged() {
             let start = records.len();
+            let layout = layouts.under(&placed.chunk.map);
             let takes_part =
                 |txn: &&Txn| txn.logged && placed.chunk.participants(txn, layout).contains(partition);
             for txn in placed.txns().filter(takes_part) {
@@ -168,7 +172,8 @@ impl Batch {
         let mut chunks: BTreeMap<u32, (&Chunk, BTreeMap<u32, &[u8]>)> = BTreeMap::new();
         for placed in slices.iter().flat_map(|slice| &slice.chunks) {
             let (chunk, records) = chunks.entry(placed.base).or_insert((&placed.chunk, BTreeMap::new()));
-            if (chunk.gateway, chunk.number) != (placed.chunk.gateway, placed.chunk.number) {
+            let name = |chunk: &Chunk| (chunk.gateway, chunk.number, chunk.replica, chunk.map.clone());
+            if name(chunk) != name(&placed.chunk) {
                 return Err(BatchError::Head);
             }
             records.extend(placed.txns().map(|txn| (txn.index, placed.chunk.record(txn))));
@@ -178,14 +183,14 @@ impl Batch {
             let bytes: Vec<&[u8]> = records.into_values().collect();
             let mut merged = Chunk::decode(registry, chunk.gateway, bytes.concat(), Vec::new())
                 .map_err(|source| BatchError::Chunk { epoch: first.epoch, source })?;
-            (merged.number, merged.replica) = (chunk.number, chunk.replica);
+            (merged.number, merged.replica, merged.map) = (chunk.number, chunk.replica, chunk.map.clone());
             whole.chunks.push(Placed::whole(base, Arc::new(merged)));
         }
         Ok(whole)
     }
 
     fn encode_start(&self, chunks: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(32 + 26 * chunks);
+        let mut out = Vec::with_capacity(30 + Head::LEAST * chunks);
         wire::u64(&mut out, self.epoch.0);
         wire::u64(&mut out, self.now.0);
         wire::u16(&mut out, self.partition.0);
@@ -217,11 +222,11 @@ impl Batch {
             (total <= Gsn::MAX_BATCH && partition.0 < 256).then_some((batch, heads))
         };
         let (mut batch, heads) = parse(&mut rest).ok_or(BatchError::Head)?;
-        for Head { base, len, gateway, number, replica, skipped } in heads {
+        for Head { base, len, gateway, number, replica, map, skipped } in heads {
             let (bytes, tail) = rest.0.split_at_checked(len).ok_or(BatchError::Head)?;
             let mut chunk = Chunk::decode(registry, gateway, bytes.to_vec(), Vec::new())
                 .map_err(|source| BatchError::Chunk { epoch: batch.epoch, source })?;
-            (chunk.number, chunk.replica) = (number, replica);
+            (chunk.number, chunk.replica, chunk.map) = (number, replica, map);
             let after_last = batch.chunks.last().map_or(0, |p| p.base + p.chunk.span());
             if base < after_last || base.checked_add(chunk.span()).is_none_or(|end| end > batch.total) {
                 return Err(BatchError::Head);
@@ -240,19 +245,21 @@ struct Head {
     gateway: GatewayId,
     number: ChunkNo,
     replica: u16,
+    map: Map,
     skipped: Vec<u32>,
 }
 
 impl Head {
     /// The fewest bytes that one takes.
-    const LEAST: usize = 26;
+    const LEAST: usize = 30;
 
     fn decode(rest: &mut Reader<'_>) -> Option<Head> {
         let (base, len) = (rest.u32()?, rest.u32()? as usize);
         let (gateway, number, replica) = (GatewayId(rest.u32()?), ChunkNo(rest.u64()?), rest.u16()?);
+        let map = Map::decode(rest)?;
         let count = rest.count(4)?;
         let skipped = (0..count).map(|_| rest.u32()).collect::<Option<Vec<u32>>>()?;
-        skipped.is_sorted().then_some(Head { base, len, gateway, number, replica, skipped })
+        skipped.is_sorted().then_some(Head { base, len, gateway, number, replica, map, skipped })
     }
 }
 

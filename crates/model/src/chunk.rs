@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::args::{Args, ArgsBuilder};
 use crate::error::PlanError;
 use crate::ids::{ChunkNo, Db, GatewayId, Gsn, ProcedureId, RequestNo, SessionId};
-use crate::key::session_slot;
 use crate::layout::{Layout, PartitionSet};
+use crate::map::Map;
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans};
 use crate::procedure::Registry;
 use crate::wire::{self, Reader};
@@ -69,8 +69,10 @@ pub struct Chunk {
     pub number: ChunkNo,
     /// Which replica sends the outcomes.
     pub replica: u16,
-    /// Where records live, if not all in one partition.
+    /// Where records live, if not all in one partition; only while it is built.
     layout: Option<Arc<Layout>>,
+    /// Under which map its transactions were planned.
+    pub map: Map,
     logged: Vec<u8>,
     unlogged: Vec<u8>,
     txns: Vec<Txn>,
@@ -112,8 +114,9 @@ impl Chunk {
     /// The same, empty, for a cluster: outcomes are sent by a replica, records live where the layout says.
     #[must_use]
     pub fn in_cluster(self, replica: u16, layout: Arc<Layout>) -> Chunk {
+        let map = layout.map().clone();
         let layout = Some(layout).filter(|layout| layout.partitions() > 1);
-        Chunk { replica, layout, ..self }
+        Chunk { replica, layout, map, ..self }
     }
 
     /// An empty chunk after another of the same gateway, with room for as much as that one holds.
@@ -123,6 +126,7 @@ impl Chunk {
             number: ChunkNo(last.number.0 + 1),
             replica: last.replica,
             layout: last.layout.clone(),
+            map: last.map.clone(),
             logged: Vec::with_capacity(last.logged.len()),
             unlogged: Vec::with_capacity(last.unlogged.len()),
             txns: Vec::with_capacity(last.txns.len()),
@@ -216,6 +220,7 @@ impl Chunk {
         wire::u32(out, self.gateway.0);
         wire::u64(out, self.number.0);
         wire::u16(out, self.replica);
+        self.map.encode(out);
         wire::bytes(out, &self.logged);
         wire::bytes(out, &self.unlogged);
     }
@@ -223,9 +228,9 @@ impl Chunk {
     /// The chunk that came by [`Chunk::encode`], if it is one.
     pub fn decode_whole(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Chunk> {
         let (gateway, number) = (GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?));
-        let (replica, logged) = (bytes.u16()?, bytes.bytes()?.to_vec());
+        let (replica, map, logged) = (bytes.u16()?, Map::decode(bytes)?, bytes.bytes()?.to_vec());
         let chunk = Chunk::decode(registry, gateway, logged, bytes.bytes()?.to_vec()).ok()?;
-        Some(Chunk { number, replica, ..chunk })
+        Some(Chunk { number, replica, map, ..chunk })
     }
 
     /// Rebuilds a chunk from the bytes of its transactions: those that the log keeps, and those that it does not.
@@ -362,12 +367,16 @@ impl Chunk {
         &blob[txn.args.start as usize - head..txn.args.end as usize]
     }
 
-    /// The slot whose owner composes the reply and sends it: the home of the session for a request that must not
-    /// take effect twice, or else that of the first fragment. `None`: the first shard of all.
-    pub fn collector_slot(&self, txn: &Txn) -> Option<usize> {
+    /// The shard that composes the reply and sends it: the home of the session for a request that must not take effect
+    /// twice, or else the owner of the first fragment; of one without any, the first shard of all.
+    #[inline]
+    pub fn collector(&self, txn: &Txn, layout: &Layout) -> usize {
         match txn.call.session {
-            Some((session, _)) if !txn.read_only => Some(session_slot(session)),
-            _ => self.fragments(txn).first().filter(|f| !f.is_table()).map(|f| f.hash.slot()),
+            Some((session, _)) if !txn.read_only => layout.home_of(session),
+            _ => {
+                let first = self.fragments(txn).first().filter(|fragment| !fragment.is_table());
+                first.map_or(0, |fragment| layout.shard_of(fragment.hash.slot()))
+            }
         }
     }
 
@@ -377,11 +386,20 @@ impl Chunk {
             return layout.all();
         }
         let mut participants = PartitionSet::EMPTY;
-        participants.insert(layout.partition_of(self.collector_slot(txn).unwrap_or(0)));
+        participants.insert(layout.partition_of_shard(self.collector(txn, layout)));
         for fragment in self.fragments(txn) {
             participants.insert(layout.partition_of(fragment.hash.slot()));
         }
         participants
+    }
+
+    /// Whether a slot of a transaction has another owner by this layout than by the map that it was planned under. What is
+    /// done to whole tables is done wherever they are.
+    pub fn is_moved(&self, txn: &Txn, layout: &Layout) -> bool {
+        let keyed = self.fragments(txn).iter().filter(|fragment| !fragment.is_table());
+        let mut slots = keyed.map(|fragment| fragment.hash.slot());
+        self.map != *layout.map()
+            && slots.any(|slot| layout.owner_under(&self.map, slot) != layout.partition_of(slot))
     }
 
     /// The calls inside a transaction.

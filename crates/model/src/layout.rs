@@ -1,13 +1,18 @@
 //! Where records live: which partition owns a slot, and which shard of that partition.
 //!
-//! A partition owns a contiguous run of the 1,024 slots, and the shards of a node, one a core, divide that run
+//! At first a partition owns a contiguous run of the 1,024 slots, and the shards of a node, one a core, divide that run
 //! among them. Shards are numbered through all partitions of a replica, so that an engine addresses them all
 //! alike, on whatever node they are. No result depends on a layout: it only says who does the work.
+//!
+//! Slots can be moved to other partitions; the [`Map`] says where they are. How many partitions and shards there are, and
+//! where the sessions of clients are at home, does not change with it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::ids::PartitionId;
-use crate::key::SLOTS;
+use crate::ids::{PartitionId, SessionId};
+use crate::key::{SLOTS, session_slot};
+use crate::map::Map;
 
 /// The most shards that a replica can have, on all its nodes together.
 pub const MAX_SHARDS: usize = 128;
@@ -76,11 +81,15 @@ pub enum LayoutError {
 /// Which partition owns a slot, and which shard; the same on every node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Changes whenever a slot changes hands; stamped on every batch.
+    /// Of the division by the cluster's file; on every batch.
     version: u32,
-    /// The first slot of each partition.
+    /// The first slot of each partition by that division.
     starts: Vec<usize>,
     threads: usize,
+    /// The shard of each slot by that division.
+    first: Arc<[u8]>,
+    /// Where the slots are now.
+    map: Map,
     /// The shard of each slot.
     shard_of: Box<[u8]>,
 }
@@ -122,10 +131,49 @@ impl Layout {
             let run = end - start;
             shard_of.extend((0..run).map(|slot| (partition * threads + slot * threads / run) as u8));
         }
-        Ok(Layout { version, starts, threads, shard_of: shard_of.into() })
+        let (first, shard_of) = (Arc::from(&*shard_of), shard_of.into());
+        Ok(Layout { version, starts, threads, first, map: Map::FIRST, shard_of })
     }
 
-    /// Its version.
+    /// The same partitions and shards, with the slots where a map says.
+    #[must_use]
+    pub fn under(&self, map: &Map) -> Layout {
+        let shard_of = (0..SLOTS).map(|slot| {
+            let (first, owner) = (self.first[slot], self.owner_under(map, slot));
+            let is_back = owner == self.partition_of_shard(usize::from(first));
+            // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to
+            // change its shard.
+            if is_back { first } else { (usize::from(owner.0) * self.threads + slot % self.threads) as u8 }
+        });
+        let shard_of = shard_of.collect();
+        Layout { starts: self.starts.clone(), first: self.first.clone(), map: map.clone(), shard_of, ..*self }
+    }
+
+    /// The layout after these slots have gone to a partition; none if they are there, or there is no such partition.
+    pub fn moved(&self, slots: &Range<usize>, to: PartitionId) -> Option<Layout> {
+        let goes = |slot: usize| slots.contains(&slot) && self.partition_of(slot) != to;
+        if to.0 >= self.partitions() || !(0..SLOTS).any(goes) {
+            return None;
+        }
+        let owner = |slot| if goes(slot) { to } else { self.partition_of(slot) };
+        Some(self.under(&Map::new(self.map.version().saturating_add(1), owner)))
+    }
+
+    /// Which partition owns each slot.
+    #[inline]
+    pub const fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// The partition that owns a slot under another map.
+    #[inline]
+    pub fn owner_under(&self, map: &Map, slot: usize) -> PartitionId {
+        let first = || self.partition_of_shard(usize::from(self.first[slot]));
+        // A map that names a partition which is not there is of another cluster; whatever it says, all say the same of it.
+        map.owner(slot).filter(|owner| owner.0 < self.partitions()).unwrap_or_else(first)
+    }
+
+    /// The version of the division by the cluster's file.
     pub const fn version(&self) -> u32 {
         self.version
     }
@@ -140,7 +188,7 @@ impl Layout {
         PartitionSet::all(self.partitions())
     }
 
-    /// The first slot of each partition.
+    /// The first slot of each partition by the cluster's file.
     pub fn starts(&self) -> &[usize] {
         &self.starts
     }
@@ -178,10 +226,47 @@ impl Layout {
         first..first + self.threads
     }
 
-    /// The slots of a shard.
+    /// The slots of a shard by the cluster's file.
     pub fn slots_of_shard(&self, shard: usize) -> Range<usize> {
-        let first = self.shard_of.partition_point(|owner| usize::from(*owner) < shard);
-        first..self.shard_of.partition_point(|owner| usize::from(*owner) <= shard)
+        let first = self.first.partition_point(|owner| usize::from(*owner) < shard);
+        first..self.first.partition_point(|owner| usize::from(*owner) <= shard)
+    }
+
+    /// The slots that a shard owns.
+    pub fn owned_by(&self, shard: usize) -> impl Iterator<Item = usize> {
+        (0..SLOTS).filter(move |slot| self.shard_of(*slot) == shard)
+    }
+
+    /// The shard at which a session is at home: it keeps what became of the session's requests, and answers those that may
+    /// write. It never changes, so that a retry meets the first attempt.
+    #[inline]
+    pub fn home_of(&self, session: SessionId) -> usize {
+        usize::from(self.first[session_slot(session)])
+    }
+
+    /// The partition of that shard.
+    pub fn home_partition_of(&self, session: SessionId) -> PartitionId {
+        self.partition_of_shard(self.home_of(session))
+    }
+}
+
+/// The layout under one map after another: the last is kept, as the next is mostly the same.
+#[derive(Clone, Debug)]
+pub struct Layouts(Arc<Layout>);
+
+impl Layouts {
+    /// Of these partitions.
+    pub const fn new(layout: Arc<Layout>) -> Layouts {
+        Layouts(layout)
+    }
+
+    /// The layout under a map.
+    #[inline]
+    pub fn under(&mut self, map: &Map) -> &Arc<Layout> {
+        if self.0.map() != map {
+            self.0 = Arc::new(self.0.under(map));
+        }
+        &self.0
     }
 }
 
@@ -219,6 +304,35 @@ mod tests {
         assert_eq!(Layout::ranges(1, vec![0, 3], 4), Err(LayoutError::Starts(0, 0)));
         assert_eq!(Layout::ranges(1, vec![0, 1024], 1), Err(LayoutError::Starts(1, 1024)));
         assert!(Layout::even(65, 2).is_err() && Layout::even(0, 1).is_err() && Layout::even(1, 0).is_err());
+    }
+
+    #[test]
+    fn slots_move_and_come_back_and_nothing_else_changes_hands() {
+        let first = Layout::even(3, 2).unwrap();
+        assert_eq!(first.moved(&(0..9), PartitionId(3)), None, "there is no such partition");
+        assert_eq!(first.moved(&(0..9), PartitionId(0)), None, "they are there");
+        let moved = first.moved(&(340..350), PartitionId(2)).unwrap();
+        assert_eq!((moved.map().version(), moved.version()), (1, 1));
+        for slot in 0..SLOTS {
+            if (340..350).contains(&slot) {
+                assert_eq!((moved.partition_of(slot).0, moved.shard_of(slot)), (2, 4 + slot % 2));
+            } else {
+                assert_eq!(moved.shard_of(slot), first.shard_of(slot));
+            }
+            let session = SessionId(slot as u64);
+            assert_eq!(moved.home_of(session), first.home_of(session));
+            assert_eq!(first.owner_under(moved.map(), slot), moved.partition_of(slot));
+        }
+        assert_eq!((0..6).map(|shard| moved.owned_by(shard).count()).sum::<usize>(), SLOTS);
+        assert_eq!(moved.slots_of_shard(4), first.slots_of_shard(4));
+        let back =
+            moved.moved(&(340..342), PartitionId(0)).unwrap().moved(&(342..350), PartitionId(1)).unwrap();
+        assert_eq!((back.map().version(), &back.shard_of), (3, &first.shard_of));
+        let mut layouts = Layouts::new(Arc::new(first));
+        assert_eq!(**layouts.under(back.map()), back);
+        assert_eq!(**layouts.under(moved.map()), moved);
+        // A map of another cluster is no reason to reach beyond the last shard.
+        assert!(moved.under(&Map::new(9, |_| PartitionId(200))).shard_of.iter().all(|shard| *shard < 6));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
 //! runs of one input log compute the same bytes.
 //!
-//! The way to read it: [`ids`], [`key`], [`layout`] and [`cover`] name things; [`value`] and [`cell`] are what a record
+//! The way to read it: [`ids`], [`key`], [`layout`], [`map`] and [`cover`] name things; [`value`] and [`cell`] are what a record
 //! holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
@@ -23,6 +23,7 @@ pub mod front;
 pub mod ids;
 pub mod key;
 pub mod layout;
+pub mod map;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;
@@ -48,7 +49,8 @@ pub use ids::{
     SlotNo,
 };
 pub use key::{KeyHash, Position};
-pub use layout::{Layout, PartitionSet};
+pub use layout::{Layout, Layouts, PartitionSet};
+pub use map::Map;
 pub use outcome::{OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{

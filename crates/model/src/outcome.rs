@@ -21,6 +21,9 @@ pub enum OutcomeStatus {
     Superseded,
     /// It only reads, and the state that it was to see is not kept any more. There is no reply.
     TooOld,
+    /// It was planned under another [map](crate::Map) than the one in force at its place, and one of its slots has moved: it
+    /// took no effect. In the place of a reply stands the map in force there. Gateways plan it again; no client hears of it.
+    Moved,
 }
 
 impl OutcomeStatus {
@@ -33,6 +36,7 @@ impl OutcomeStatus {
             OutcomeStatus::Superseded => 3,
             OutcomeStatus::Unknown => 4,
             OutcomeStatus::TooOld => 5,
+            OutcomeStatus::Moved => 6,
             OutcomeStatus::Aborted(abort) => 16 + abort.code(),
         }
     }
@@ -46,6 +50,7 @@ impl OutcomeStatus {
             3 => OutcomeStatus::Superseded,
             4 => OutcomeStatus::Unknown,
             5 => OutcomeStatus::TooOld,
+            6 => OutcomeStatus::Moved,
             other => OutcomeStatus::Aborted(Abort::from_code(other.checked_sub(16)?)?),
         })
     }
@@ -155,7 +160,7 @@ mod tests {
         let aborts = Abort::ALL.map(OutcomeStatus::Aborted);
         let others =
             [OutcomeStatus::Committed, OutcomeStatus::Busy, OutcomeStatus::Refused, OutcomeStatus::TooOld];
-        let more = [OutcomeStatus::Superseded, OutcomeStatus::Unknown];
+        let more = [OutcomeStatus::Superseded, OutcomeStatus::Unknown, OutcomeStatus::Moved];
         for (i, status) in aborts.into_iter().chain(others).chain(more).enumerate() {
             let reply = vec![i as u8; i];
             batch.push(ChunkNo(i as u64), 7, Gsn(9), status, |out| out.extend_from_slice(&reply));

@@ -18,10 +18,13 @@ use crate::digest::Digest;
 use crate::error::Abort;
 use crate::ids::{Db, Gsn, Millis, SlotNo};
 use crate::key::{KeyHash, Position};
+use crate::layout::Layout;
+use crate::map::Map;
 use crate::outcome::OutcomeStatus;
 use crate::plan::{Access, Fragment, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
 use crate::serial::{key_of, seed_of};
+use crate::system;
 use crate::table::Table;
 use crate::value::record_hash;
 
@@ -50,17 +53,35 @@ pub struct ReferenceExecutor {
     registry: Arc<Registry>,
     map: BTreeMap<Key, Record>,
     locals: Locals,
+    /// Of a cluster: where the slots are. It decides nothing but whether a transaction was planned under another map.
+    layout: Option<Layout>,
 }
 
 impl ReferenceExecutor {
     /// The empty state.
     pub fn new(registry: Arc<Registry>) -> ReferenceExecutor {
-        ReferenceExecutor { registry, map: BTreeMap::new(), locals: Locals::default() }
+        ReferenceExecutor { registry, map: BTreeMap::new(), locals: Locals::default(), layout: None }
+    }
+
+    /// The same of a cluster, in which slots may move.
+    #[must_use]
+    pub fn in_cluster(self, layout: Layout) -> ReferenceExecutor {
+        ReferenceExecutor { layout: Some(layout), ..self }
+    }
+
+    /// The slots are where a map says, as they were when what it begins with was kept.
+    pub fn begin_under(&mut self, map: &Map) {
+        self.layout = self.layout.as_ref().map(|layout| layout.under(map));
+    }
+
+    /// Where the slots are; of a cluster only.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
     }
 
     /// Runs a batch in order; one result a transaction.
     pub fn run(&mut self, batch: &Batch) -> Vec<Result> {
-        batch.txns().map(|(gsn, chunk, txn)| self.run_txn(gsn, batch.now, chunk, txn)).collect()
+        batch.txns().map(|(gsn, chunk, txn)| self.run_placed(gsn, batch.now, chunk, txn)).collect()
     }
 
     /// The digest of the state.
@@ -82,6 +103,21 @@ impl ReferenceExecutor {
     /// Every record with its version, in canonical order.
     pub fn versions(&self) -> impl Iterator<Item = (Db, &[u8], &Cell, Gsn)> {
         self.map.iter().map(|((_, db, key), record)| (*db, &**key, &record.cell, record.version))
+    }
+
+    /// Runs one transaction of the order: not one that was planned under a map by which its slots are elsewhere.
+    pub fn run_placed(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
+        if let Some(layout) = self.layout.as_ref().filter(|layout| chunk.is_moved(txn, layout)) {
+            let mut reply = Vec::new();
+            layout.map().encode(&mut reply);
+            return Result { gsn, status: OutcomeStatus::Moved, reply };
+        }
+        if let (Some(layout), system::MOVE) = (&mut self.layout, txn.call.procedure)
+            && let Some((slots, to)) = system::move_of(chunk.args(txn))
+        {
+            *layout = layout.moved(&slots, to).unwrap_or_else(|| layout.clone());
+        }
+        self.run_txn(gsn, now, chunk, txn)
     }
 
     /// Runs one transaction.

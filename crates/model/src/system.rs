@@ -12,8 +12,9 @@ use crate::cell::Cell;
 use crate::datum::{Datum, Writer};
 use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
-use crate::ids::{Db, Gsn, ProcedureId, SlotNo};
+use crate::ids::{Db, Gsn, PartitionId, ProcedureId, SlotNo};
 use crate::key::SLOTS;
+use crate::layout::MAX_SHARDS;
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
 
@@ -33,6 +34,10 @@ pub const LENGTHS: ProcedureId = ProcedureId(5);
 /// Cuts a checkpoint: the state at the end of the epoch in which this is. No arguments.
 pub const CHECKPOINT: ProcedureId = ProcedureId(7);
 
+/// Moves slots to a partition. Arguments: first slot, slot after the last, partition. The state does not change, nor does any
+/// result: it is other shards that own the records from here on.
+pub const MOVE: ProcedureId = ProcedureId(8);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -42,6 +47,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
     registry.register(DIGEST, "ordain.digest", Arc::new(StateDigest));
     registry.register(CHECKPOINT, "ordain.checkpoint", Arc::new(Checkpoint));
+    registry.register(MOVE, "ordain.move", Arc::new(Move));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -306,9 +312,12 @@ impl Procedure for Expire {
 }
 
 fn slots_of(args: Args<'_>) -> Option<std::ops::Range<usize>> {
-    let number = |i| std::str::from_utf8(args.get(i)?).ok()?.parse::<usize>().ok();
-    let (first, end) = (number(0)?, number(1)?);
+    let (first, end) = (number(args, 0)?, number(args, 1)?);
     (args.len() == 2 && first <= end && end <= SLOTS).then_some(first..end)
+}
+
+fn number(args: Args<'_>, at: usize) -> Option<usize> {
+    std::str::from_utf8(args.get(at)?).ok()?.parse().ok()
 }
 
 /// The sum of the integers that shards answered to a table fragment.
@@ -416,5 +425,38 @@ impl Procedure for Checkpoint {
 
     fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).status("Background saving started");
+    }
+}
+
+/// Writes the arguments of [`MOVE`].
+pub fn move_args(slots: &std::ops::Range<usize>, to: PartitionId, args: &mut ArgsBuilder<'_>) {
+    args.push_int(slots.start as i64).push_int(slots.end as i64).push_int(i64::from(to.0));
+}
+
+/// Reads them.
+pub fn move_of(args: Args<'_>) -> Option<(std::ops::Range<usize>, PartitionId)> {
+    let (first, end, to) = (number(args, 0)?, number(args, 1)?, number(args, 2)?);
+    let to = u16::try_from(to).ok().filter(|to| usize::from(*to) < MAX_SHARDS)?;
+    (args.len() == 3 && first < end && end <= SLOTS).then_some((first..end, PartitionId(to)))
+}
+
+struct Move;
+
+impl Procedure for Move {
+    /// It writes nothing itself: the shards see to it that records are where they are looked for from here on.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        move_of(args).ok_or(PlanError::fixed(
+            "ERR slots are moved from one of 0 to 1023 to another not before it, to a partition",
+        ))?;
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        cx.writer().ok();
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
     }
 }

@@ -472,6 +472,8 @@ async fn status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {
         "checkpoint": checkpoint(&samples),
         "checkpoint_store": about.archive.as_ref().map(archive),
         "started_over": about.started_over,
+        "map_version": Observed::max(&samples, "ordain_shard_map_version") as u64,
+        "slots": Observed::sum(&samples, "ordain_shard_slots") as u64,
         "members": place.map(members).unwrap_or_default(),
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
         "digest": digest,

@@ -8,7 +8,6 @@ use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
-use ordain_model::key::session_slot;
 use ordain_model::{
     Batch, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
 };
@@ -623,19 +622,23 @@ impl Assembly {
         settings: &NodeSettings,
         epoch: Epoch,
     ) -> Result<Totals, CheckpointError> {
-        let (layout, partition) = (settings.layout(), settings.partition());
-        let expected = Header::new(&settings.identity, layout, partition, epoch);
+        let (mut layout, partition) = (settings.layout().clone(), settings.partition());
+        let expected = Header::new(&settings.identity, &layout, partition, epoch);
         let first = layout.shards_of(partition).start;
         let Assembly { sequencer, shards, .. } = self;
         ordain_checkpoint::read(directory, &expected, |item| {
-            let shard_of = |slot| layout.shard_of(slot).wrapping_sub(first);
             match item {
+                Item::Map(map) => {
+                    layout = Arc::new(layout.under(&map));
+                    shards.iter_mut().for_each(|shard| shard.begin_under(&map));
+                }
                 Item::Record { db, key, cell, version } => {
-                    let shard = shards.get_mut(shard_of(KeyHash::of_record(db, key).slot()));
+                    let owner = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let shard = shards.get_mut(owner.wrapping_sub(first));
                     shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
                 }
                 Item::Outcome(outcome) => {
-                    let shard = shards.get_mut(shard_of(session_slot(outcome.session)));
+                    let shard = shards.get_mut(layout.home_of(outcome.session).wrapping_sub(first));
                     shard.ok_or("a session of another partition")?.restore_outcome(&outcome);
                     sequencer.restore_session(&outcome);
                 }

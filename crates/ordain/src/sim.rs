@@ -317,6 +317,10 @@ impl System for CalvinSystem {
         self.settings.topology.partition_of(node)
     }
 
+    fn layout(&self) -> Option<Layout> {
+        Some((*self.settings.topology.layout).clone())
+    }
+
     fn bears_loss(&self) -> bool {
         self.settings.topology.replicas >= 3 && self.settings.replication() == cluster::Replication::Sync
     }
@@ -386,6 +390,11 @@ impl System for CalvinSystem {
     }
 }
 
+/// Whether slots move in the run of a seed.
+const fn moves_slots(seed: u64) -> bool {
+    seed % 5 < 3
+}
+
 /// Runs one seed.
 fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
     let system = CalvinSystem::new(args, seed)?;
@@ -415,6 +424,9 @@ fn held_to(
         WorkloadName::Direct => Mix::direct(args.keys),
     }
     .with_checkpoints(2);
+    if args.partitions > 1 && moves_slots(seed) {
+        mix = mix.with_moves(2, args.partitions);
+    }
     Ok(match sink {
         Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
         None => run_seed(&config, system, &mut mix, None),

@@ -36,13 +36,17 @@ pub enum Bug {
     ForgetVersion,
     /// A read on a snapshot does not wait until everything of its epoch is executed.
     ReadEarly,
+    /// A shard executes a transaction that was planned under a map by which its slots are elsewhere.
+    StaleLayout,
 }
 
 impl Bug {
     /// How many partitions and replicas there must be for it to show.
     pub const fn shows_with(self) -> (u16, u16) {
         match self {
-            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave | Bug::ReadEarly => (2, 1),
+            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave | Bug::ReadEarly | Bug::StaleLayout => {
+                (2, 1)
+            }
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence => (2, 3),
             _ => (1, 1),
@@ -60,7 +64,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 14] = [
+    pub const ALL: [(Bug, &'static str); 15] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -75,6 +79,7 @@ impl Bug {
         (Bug::IgnoreFence, "ignore-fence"),
         (Bug::ForgetVersion, "forget-version"),
         (Bug::ReadEarly, "read-early"),
+        (Bug::StaleLayout, "stale-layout"),
     ];
 }
 

@@ -416,6 +416,9 @@ pub trait Letter: Wire + Clone + std::fmt::Debug + Send {
     /// The last of the transactions that it is about: the sender has executed something of it.
     fn last(&self) -> Gsn;
 
+    /// About how many bytes it takes while it is kept.
+    fn weight(&self) -> usize;
+
     /// The largest epoch of the transactions that it is about: once that is executed at the receiver, it is done with.
     fn epoch(&self) -> Epoch {
         self.last().epoch()

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ordain_model::{Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, PartitionId};
+use ordain_model::{Chunk, ChunkNo, Epoch, GatewayId, Layout, Layouts, Micros, Millis, PartitionId};
 use ordain_role::{Address, NodeId, Outbox};
 
 use crate::message::{Message, Reading};
@@ -40,6 +40,7 @@ pub(crate) struct Snapshots {
     me: Address,
     partition: PartitionId,
     readers: Readers,
+    layouts: Layouts,
     /// The last epoch of which everything is executed on this node.
     published: Epoch,
     /// Chunks that are being read, with the epoch.
@@ -62,6 +63,7 @@ impl Snapshots {
         Snapshots {
             me,
             partition,
+            layouts: Layouts::new(readers.layout.clone()),
             readers,
             published: Epoch(0),
             open: BTreeMap::new(),
@@ -106,13 +108,13 @@ impl Snapshots {
         self.open.insert(id, (at, chunk.clone()));
         *self.by_epoch.entry(at).or_default() += 1;
         self.by_age.push_back((since, id));
-        let Readers { layout, shards } = &self.readers;
+        let (layout, shards) = (self.layouts.under(&chunk.map), &self.readers.shards);
         let mut takes_part = vec![false; shards.len()];
         for txn in chunk.txns() {
             if txn.table {
                 takes_part.fill(true);
             }
-            takes_part[chunk.collector_slot(txn).map_or(0, |slot| layout.shard_of(slot))] = true;
+            takes_part[chunk.collector(txn, layout)] = true;
             for fragment in chunk.fragments(txn).iter().filter(|fragment| !fragment.is_table()) {
                 takes_part[layout.shard_of(fragment.hash.slot())] = true;
             }

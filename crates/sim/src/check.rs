@@ -20,7 +20,7 @@ pub mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Gsn, PartitionId, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
 use crate::history::{History, RequestId};
@@ -152,6 +152,8 @@ pub struct NodeLog {
 pub struct Evidence<'a> {
     /// The procedures there are.
     pub registry: &'a Arc<Registry>,
+    /// Where the slots were at first, of a system in which they can move.
+    pub layout: Option<&'a Layout>,
     /// The durable log of each node.
     pub logs: &'a [NodeLog],
     /// What the clients saw.
@@ -171,7 +173,8 @@ pub struct Evidence<'a> {
 pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
     let log = order::merge(evidence.logs)?;
     sessions::check(&log, evidence.history)?;
-    let digest = serial::check(evidence.registry, &log, evidence.history, evidence.digests)?;
+    let digest =
+        serial::check((evidence.registry, evidence.layout), &log, evidence.history, evidence.digests)?;
     strict::check(evidence.history, evidence.promise)?;
     conserved::check(evidence.history, evidence.conserved)?;
     Ok(digest)
@@ -303,6 +306,7 @@ pub(crate) mod fixture {
         let conserved = [(p::AUDIT, reply_int(0))];
         let evidence = Evidence {
             registry,
+            layout: None,
             logs: &logs,
             history,
             digests: &[],

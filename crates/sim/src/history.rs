@@ -121,7 +121,7 @@ impl History {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
             // Says nothing of what the request came to.
             OutcomeStatus::Superseded => {}
-            OutcomeStatus::Unknown | OutcomeStatus::TooOld => request.unknowns += 1,
+            OutcomeStatus::Unknown | OutcomeStatus::TooOld | OutcomeStatus::Moved => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 let (has_reached, reply) = (true, reply.to_vec());
                 request.answers.push(Answer { moment, answerer, has_reached, status, gsn, reply });

@@ -148,12 +148,14 @@ pub fn run_seed<'a, S: System>(
     let logs = simulator.logs();
     let Simulator { system, history, .. } = &mut simulator;
     let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.gsn));
+    let layout = system.layout();
     let registry = simulator.registry.clone();
     let (digest, verdict) = match simulator.failed.take() {
         Some(violation) => (Digest::default(), Err(violation)),
         None => {
             let evidence = Evidence {
                 registry: &registry,
+                layout: layout.as_ref(),
                 logs: &logs,
                 history: &simulator.history,
                 digests: &digests,

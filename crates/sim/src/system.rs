@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Owed};
-use ordain_model::{Batch, Digest, Front, Gsn, PartitionId, Registry};
+use ordain_model::{Batch, Digest, Front, Gsn, Layout, PartitionId, Registry};
 use ordain_role::{Address, Directory, NodeId, PeerChange, Role, StartOver, Wire};
 
 /// The roles of a node, by number.
@@ -94,6 +94,11 @@ pub trait System {
     fn partition(&self, node: NodeId) -> PartitionId {
         let _ = node;
         PartitionId(0)
+    }
+
+    /// Where the slots are at first, of a system in which they can move.
+    fn layout(&self) -> Option<Layout> {
+        None
     }
 
     /// The batches of a node's partition in its durable log, in order. The directory is a copy: recovery may change

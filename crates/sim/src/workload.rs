@@ -7,7 +7,8 @@ pub mod ledgers;
 pub mod procedures;
 
 use ordain_model::args::encode;
-use ordain_model::{Call, Db, Gsn, ProcedureId, system};
+use ordain_model::key::SLOTS;
+use ordain_model::{Call, Db, Gsn, KeyHash, ProcedureId, system};
 
 use crate::random::Random;
 use ledgers as l;
@@ -81,12 +82,16 @@ pub enum Kind {
     Read,
     /// [`system::CHECKPOINT`].
     Checkpoint,
+    /// [`system::MOVE`].
+    Move,
 }
 
 /// A weighted mix of the simulator's own procedures.
 #[derive(Clone, Debug)]
 pub struct Mix {
     keys: u64,
+    /// Among how many partitions slots are moved.
+    partitions: u16,
     weights: Vec<(Kind, u64)>,
     total: u64,
     /// Makes every appended or written value a new one.
@@ -97,10 +102,10 @@ impl Mix {
     /// A mix over `keys` keys a database.
     pub fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
         let total = weights.iter().map(|(_, w)| w).sum();
-        Mix { keys: keys.max(1), weights: weights.to_vec(), total, serial: 0 }
+        Mix { keys: keys.max(1), partitions: 1, weights: weights.to_vec(), total, serial: 0 }
     }
 
-    /// All kinds but checkpoints, over `keys` keys a database.
+    /// All kinds but checkpoints and moves, over `keys` keys a database.
     pub fn standard(keys: u64) -> Mix {
         use Kind::*;
         let weights = [
@@ -155,6 +160,15 @@ impl Mix {
         self.weights.push((Kind::Checkpoint, weight));
         self.total += weight;
         self
+    }
+
+    /// The same with so many moves of slots among a hundred requests, on a system of several partitions.
+    #[must_use]
+    pub fn with_moves(mut self, percent: u64, partitions: u16) -> Mix {
+        let weight = (self.total * percent).div_ceil(100);
+        self.weights.push((Kind::Move, weight));
+        self.total += weight;
+        Mix { partitions, ..self }
     }
 
     fn kind(&self, random: &mut Random) -> Kind {
@@ -249,6 +263,16 @@ impl Mix {
             Kind::AuditLedgers => (l::AUDIT_LEDGERS, l::LEDGERS, self.all_keys('b')),
             Kind::AuditEntries => (l::AUDIT_ENTRIES, l::LEDGERS, Vec::new()),
             Kind::Checkpoint => (system::CHECKPOINT, Db(0), Vec::new()),
+            Kind::Move => {
+                let to = random.below(u64::from(self.partitions));
+                // Those of a key, so that something moves; and of others around it, now and then of all.
+                let prefix = ['a', 'b', 'c', 'l', 'n', 'o', 'p'][random.index(7)];
+                let slot = KeyHash::of(&self.key(prefix, random)).slot();
+                let reach = [0, 10, 100, SLOTS][random.index(4)];
+                let (first, end) = (slot.saturating_sub(reach), SLOTS.min(slot + reach + 1));
+                let args = [first.to_string(), end.to_string(), to.to_string()].map(String::into_bytes);
+                (system::MOVE, Db(0), args.to_vec())
+            }
             Kind::Lengths => (system::LENGTHS, Db(0), Vec::new()),
             Kind::Read => {
                 let keys = self.some_keys('o', random);

@@ -1,6 +1,6 @@
 //! The records of one shard: where they lie, how they are found, and what they add up to.
 //!
-//! A store owns a contiguous run of the slots of the key space and all records in them. It keeps a record's
+//! A store owns some slots of the key space and all records in them; it may give them away and get others. It keeps a record's
 //! content, the version of that content and one lock word that it does not interpret; it does not know what a
 //! transaction, a lock or a log is. [`RecordStore`] is what engines are generic over, [`MemoryStore`] keeps
 //! everything in memory.
@@ -97,6 +97,19 @@ pub trait RecordStore {
 
     /// Replaces content and version, such as with those that were taken out.
     fn put_back(&mut self, id: RecordId, cell: Cell, version: Gsn);
+
+    /// From the first of its slots to the last.
+    fn slots(&self) -> std::ops::Range<usize>;
+
+    /// Shows the records at `from` or later in canonical order (position, then database, then key), until
+    /// `visit` says to stop with `false`.
+    fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool);
+
+    /// These slots are its own from now on too, and those between them and its others.
+    fn own(&mut self, slots: std::ops::Range<usize>);
+
+    /// Takes in content that another store has given away, in an epoch: as of earlier ones it was not here.
+    fn take_in(&mut self, id: RecordId, cell: Cell, version: Gsn, by: Epoch);
 
     /// The record's lock word. Its owner gives it meaning, except that 0 is "not in use".
     fn lock(&self, id: RecordId) -> u32;

@@ -16,14 +16,17 @@ use crate::{Keep, Memory, RecordId, RecordStore, Snapshot};
 /// Records in memory: a slab of cache lines, and an index a slot.
 #[derive(Debug)]
 pub struct MemoryStore {
+    /// All slots that it owns are among these.
     pub(crate) slots: Range<usize>,
     pub(crate) indexes: Vec<Index>,
     pub(crate) slab: Slab,
     pub(crate) totals: Totals,
     pub(crate) versions: Versions,
+    /// The last epoch in which records came in from another store: they are older than that here.
+    pub(crate) arrived: Epoch,
 }
 
-/// A record as [`MemoryStore::visit`] and [`Snapshot::visit`] show it.
+/// A record as [`RecordStore::visit`] and [`Snapshot::visit`] show it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// Where it stands in the canonical order.
@@ -46,21 +49,9 @@ impl MemoryStore {
             slab: Slab::default(),
             totals: Totals::new(&slots),
             versions: Versions::default(),
+            arrived: Epoch(0),
             slots,
         }
-    }
-
-    /// The slots it owns.
-    pub fn slots(&self) -> Range<usize> {
-        self.slots.clone()
-    }
-
-    /// Shows the records at `from` or later in canonical order (position, then database, then key), until
-    /// `visit` says to stop with `false`.
-    pub fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
-        let content =
-            |_, record: &'a Record| record.cell.value.is_some().then_some((&record.cell, record.version));
-        self.walk(from, content, visit);
     }
 
     /// Shows records in canonical order with the content that `content` says each has, if any.
@@ -207,18 +198,7 @@ impl RecordStore for MemoryStore {
 
     #[inline]
     fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R {
-        let record = self.slab.get_mut(id);
-        let before = Share::of(record);
-        let versions = &mut self.versions;
-        // Before it is known whether anything will change: what changes is the content itself, in place.
-        let kept = versions.wants(version.epoch(), id, record);
-        if kept {
-            versions.push_copy(id, record, version.epoch());
-        }
-        let totals = &mut self.totals;
-        let mut state = Change { record, totals, versions, before, version, changed: false, kept };
-        let Change { record, changed, .. } = &mut state;
-        change(&mut record.cell, changed)
+        self.change(id, version.epoch(), version, change)
     }
 
     fn take(&mut self, id: RecordId, by: Gsn) -> (Cell, Gsn) {
@@ -232,6 +212,36 @@ impl RecordStore for MemoryStore {
 
     fn put_back(&mut self, id: RecordId, cell: Cell, version: Gsn) {
         self.edit(id, version, |place, changed| {
+            *place = cell;
+            *changed = true;
+        });
+    }
+
+    fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
+        let content =
+            |_, record: &'a Record| record.cell.value.is_some().then_some((&record.cell, record.version));
+        self.walk(from, content, visit);
+    }
+
+    fn own(&mut self, slots: Range<usize>) {
+        if self.slots.is_empty() {
+            self.slots = slots.start..slots.start;
+        }
+        let all = self.slots.start.min(slots.start)..self.slots.end.max(slots.end);
+        let (before, after) = (self.slots.start - all.start, all.end - self.slots.end);
+        self.indexes.splice(0..0, (0..before).map(|_| Index::default()));
+        self.indexes.extend((0..after).map(|_| Index::default()));
+        self.totals.own(all.start, before, after);
+        self.slots = all;
+    }
+
+    fn take_in(&mut self, id: RecordId, cell: Cell, version: Gsn, by: Epoch) {
+        self.arrived = self.arrived.max(by);
+        self.change(id, by, version, |place, changed| {
             *place = cell;
             *changed = true;
         });
@@ -268,7 +278,7 @@ impl RecordStore for MemoryStore {
     }
 
     fn as_of(&self, epoch: Epoch) -> impl Snapshot {
-        Past { store: self, epoch }
+        Past { store: self, epoch, is_whole: self.arrived <= epoch }
     }
 
     fn older(&self) -> u64 {
@@ -291,6 +301,29 @@ impl RecordStore for MemoryStore {
 }
 
 impl MemoryStore {
+    /// Changes content in place, on behalf of an epoch.
+    #[inline]
+    fn change<R>(
+        &mut self,
+        id: RecordId,
+        by: Epoch,
+        version: Gsn,
+        change: impl FnOnce(&mut Cell, &mut bool) -> R,
+    ) -> R {
+        let record = self.slab.get_mut(id);
+        let before = Share::of(record);
+        let versions = &mut self.versions;
+        // Before it is known whether anything will change: what changes is the content itself, in place.
+        let kept = versions.wants(by, id, record);
+        if kept {
+            versions.push_copy(id, record, by);
+        }
+        let totals = &mut self.totals;
+        let mut state = Change { record, totals, versions, before, version, changed: false, kept };
+        let Change { record, changed, .. } = &mut state;
+        change(&mut record.cell, changed)
+    }
+
     /// Adds a placeholder for a key that has no record.
     fn reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId {
         debug_assert_eq!(hash, KeyHash::of_record(db, key));

@@ -14,13 +14,15 @@ use crate::{Entry, RecordId, RecordStore, Snapshot};
 pub(crate) struct Past<'s> {
     pub(crate) store: &'s MemoryStore,
     pub(crate) epoch: Epoch,
+    /// No record came in from another store since: whatever was written before was here.
+    pub(crate) is_whole: bool,
 }
 
 impl<'s> Past<'s> {
     #[inline]
     fn content(&self, id: RecordId, record: &'s Record) -> Option<(&'s Cell, Gsn)> {
         // Most records were not changed lately. An absent one has no version: it may have been deleted just now.
-        let is_settled = record.cell.value.is_some() && record.version.epoch() <= self.epoch;
+        let is_settled = self.is_whole && record.cell.value.is_some() && record.version.epoch() <= self.epoch;
         let older = if is_settled { None } else { self.store.versions.as_of(self.epoch, id) };
         let (cell, version) =
             older.map_or((&record.cell, record.version), |older| (&older.cell, older.version));

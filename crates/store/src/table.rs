@@ -72,7 +72,7 @@ impl Table for TableMut<'_> {
     }
 
     fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
-        let MemoryStore { slots: owned, indexes, slab, totals, versions } = &mut *self.store;
+        let MemoryStore { slots: owned, indexes, slab, totals, versions, .. } = &mut *self.store;
         let epoch = self.version.epoch();
         let mut removed = 0;
         for slot in slots.start.max(owned.start)..slots.end.min(owned.end) {

@@ -70,6 +70,13 @@ impl Totals {
         }
     }
 
+    /// So many slots more, before the first, which is another then, and after the last.
+    pub(crate) fn own(&mut self, first_slot: usize, before: usize, after: usize) {
+        self.expiring.splice(0..0, std::iter::repeat_n(0, before));
+        self.expiring.extend(std::iter::repeat_n(0, after));
+        self.first_slot = first_slot;
+    }
+
     pub(crate) fn records(&self, db: Db) -> u64 {
         self.databases[db.0 as usize].records
     }

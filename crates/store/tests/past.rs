@@ -621,3 +621,50 @@ fn a_past_state_cannot_be_changed() {
         assert!(result.is_err());
     }
 }
+
+/// A record that goes to another store, and one that comes back: each store shows past states in which it had them.
+#[test]
+fn a_record_that_moves_is_in_one_store_as_of_every_epoch() {
+    let slot = KeyHash::of(KEY).slot();
+    for keep in [since(1), Keep { since: None, cut: Some(Epoch(1)) }] {
+        let (mut here, mut there) = (MemoryStore::new(slot..slot + 1), MemoryStore::new(0..0));
+        there.own(slot + 7..slot + 8);
+        there.own(slot - 3..slot + 2);
+        assert_eq!(there.slots(), slot - 3..slot + 8);
+        write(&mut here, gsn(1, 0), Some(b"one"));
+        for store in [&mut here, &mut there] {
+            store.keep(keep);
+        }
+        let give = |from: &mut MemoryStore, to: &mut MemoryStore, epoch| {
+            let id = from.find(Db(0), KEY, KeyHash::of(KEY)).unwrap();
+            let (cell, version) = from.take(id, gsn(epoch, 0));
+            from.release_if_absent(id);
+            let id = to.find_or_reserve(Db(0), KEY, KeyHash::of(KEY));
+            to.take_in(id, cell, version, Epoch(epoch));
+        };
+        let holds = |store: &MemoryStore, epoch| {
+            let past = store.as_of(Epoch(epoch));
+            let (mut seen, len) = (0, past.len(Db(0)));
+            past.visit(Position(0), |_| (seen += 1, true).1);
+            let is_there = read(store, epoch).is_some();
+            assert_eq!(
+                (seen, len, past.digest().records),
+                (u64::from(is_there), seen, seen as u32),
+                "{epoch}"
+            );
+            is_there
+        };
+        give(&mut here, &mut there, 3);
+        assert_eq!((holds(&here, 1), holds(&there, 1)), (true, false));
+        assert_eq!((holds(&here, 3), holds(&there, 3)), (false, true));
+        give(&mut there, &mut here, 5);
+        assert_eq!((holds(&here, 1), holds(&there, 1)), (true, false));
+        assert_eq!((holds(&here, 5), holds(&there, 5)), (true, false));
+        assert_eq!(here.version(here.find(Db(0), KEY, KeyHash::of(KEY)).unwrap()), gsn(1, 0));
+        for store in [&mut here, &mut there] {
+            store.keep(Keep::default());
+            assert_eq!(store.digest(), store.recompute_digest());
+            assert_eq!(store.older(), 0);
+        }
+    }
+}

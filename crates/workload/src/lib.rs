@@ -138,7 +138,8 @@ impl Counts {
             OutcomeStatus::Busy
             | OutcomeStatus::Refused
             | OutcomeStatus::Superseded
-            | OutcomeStatus::TooOld => self.turned_away += 1,
+            | OutcomeStatus::TooOld
+            | OutcomeStatus::Moved => self.turned_away += 1,
             OutcomeStatus::Unknown => self.unknown += 1,
         }
     }

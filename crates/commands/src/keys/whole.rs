@@ -1,7 +1,8 @@
 //! Commands over a whole database.
 //!
 //! Every shard answers for its part, in canonical order, and `reply` puts the parts together so that nobody
-//! can tell how many shards there are. Records whose time has come are never shown, whether or not something
+//! can tell how many shards there are, nor which slots are where: shards come in the order of their slots until some are
+//! moved. Records whose time has come are never shown, whether or not something
 //! has removed them yet; DBSIZE alone counts them, as in Redis.
 
 use std::sync::Arc;
@@ -80,11 +81,38 @@ impl Procedure for Keys {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let lists = || parts(cx.slot(0)).filter_map(Datum::split);
+        let lists: Vec<Vec<&[u8]>> = parts(cx.slot(0)).map(keys_of).collect();
         let mut w = Writer(out);
-        w.array(lists().map(|(list, _)| if let Datum::Array(n) = list { n as usize } else { 0 }).sum());
-        lists().for_each(|(_, keys)| w.raw(keys));
+        w.array(lists.iter().map(Vec::len).sum());
+        merged(lists, |key| position_of(key)).for_each(|key| w.bulk(key));
     }
+}
+
+/// The keys that a shard has answered.
+fn keys_of(part: &[u8]) -> Vec<&[u8]> {
+    let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
+    let next = std::iter::from_fn(|| {
+        let (key, tail) = Datum::split(rest)?;
+        rest = tail;
+        Some(key)
+    });
+    next.filter_map(|key| key.as_bytes()).collect()
+}
+
+/// Where a key stands that is not below a record.
+fn position_of(key: &[u8]) -> Position {
+    KeyHash::of(key).position()
+}
+
+/// What shards have answered, each in canonical order, as one list in that order. What is at one place is on one shard.
+fn merged<T: Copy>(lists: Vec<Vec<T>>, position: impl Fn(T) -> Position) -> impl Iterator<Item = T> {
+    let ends = lists.iter().filter_map(|list| Some([position(*list.first()?), position(*list.last()?)]));
+    let is_in_order = ends.flatten().is_sorted();
+    let mut all = lists.concat();
+    if !is_in_order {
+        all.sort_by_key(|item| position(*item));
+    }
+    all.into_iter()
 }
 
 /// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
@@ -123,18 +151,15 @@ impl Procedure for ScanKeys {
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
         let (mut keys, mut looked, mut last, mut next) = (Items::default(), 0, None, 0);
-        'walk: for part in parts(cx.slot(0)) {
-            let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { continue };
-            while let Some((Datum::Int(position), tail)) = Datum::split(rest) {
-                let Some((key, tail)) = Datum::split(tail) else { break };
-                if looked >= count && last != Some(position) {
-                    next = position as u64;
-                    break 'walk;
-                }
-                (looked, last, rest) = (looked + 1, Some(position), tail);
-                if let Datum::Bulk(key) = key {
-                    keys.push(|w| w.bulk(key));
-                }
+        let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
+        for (position, key) in merged(lists, |(position, _)| position) {
+            if looked >= count && last != Some(position) {
+                next = position.0;
+                break;
+            }
+            (looked, last) = (looked + 1, Some(position));
+            if let Datum::Bulk(key) = key {
+                keys.push(|w| w.bulk(key));
             }
         }
         let mut w = Writer(out);
@@ -142,6 +167,18 @@ impl Procedure for ScanKeys {
         w.bulk(Decimal::unsigned(next).text());
         keys.finish(&mut w);
     }
+}
+
+/// What a shard has looked at.
+fn seen_of(part: &[u8]) -> Vec<(Position, Datum<'_>)> {
+    let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
+    let next = || {
+        let (Datum::Int(position), tail) = Datum::split(rest)? else { return None };
+        let (key, tail) = Datum::split(tail)?;
+        rest = tail;
+        Some((Position(position as u64), key))
+    };
+    std::iter::from_fn(next).collect()
 }
 
 fn wanted(scan: &Scan<'_>, key: &[u8], cell: &Cell) -> bool {
@@ -183,12 +220,18 @@ impl Procedure for RandomKey {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let (mut after, mut first) = (None, None);
+        let (mut after, mut first): (Option<&[u8]>, Option<&[u8]>) = (None, None);
         for part in parts(cx.slot(0)) {
             let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
             let Some((at_or_after, rest)) = Datum::split(rest) else { continue };
-            after = after.or(at_or_after.as_bytes());
-            first = first.or(Datum::first(rest).as_bytes());
+            for (found, key) in
+                [(&mut after, at_or_after.as_bytes()), (&mut first, Datum::first(rest).as_bytes())]
+            {
+                let of = |key: Option<&[u8]>| key.map(position_of);
+                if found.is_none() || key.is_some() && of(key) < of(*found) {
+                    *found = key;
+                }
+            }
         }
         bulk_or_nil(&mut Writer(out), after.or(first));
     }

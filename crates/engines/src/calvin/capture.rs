@@ -34,6 +34,8 @@ pub(crate) struct Cut {
 /// What comes next of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
+    /// Where the slots were.
+    Map,
     /// The records from here on.
     Records(Position),
     /// The outcomes from this session on that have not been replaced since.
@@ -44,7 +46,7 @@ pub(crate) enum Next {
 
 impl Cut {
     pub(crate) fn new(epoch: Epoch) -> Cut {
-        Cut { epoch, next: Next::Records(Position::default()), on_their_way: 0, digest: Digest::default() }
+        Cut { epoch, next: Next::Map, on_their_way: 0, digest: Digest::default() }
     }
 }
 

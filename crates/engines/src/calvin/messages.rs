@@ -1,7 +1,7 @@
 //! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
 
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Abort, Cell, Digest, Gsn, Registry, SlotNo};
+use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::Letter;
 
@@ -19,6 +19,14 @@ pub struct ShardMessage {
 impl Letter for ShardMessage {
     fn last(&self) -> Gsn {
         self.items.iter().map(|(gsn, _)| *gsn).max().unwrap_or_default()
+    }
+
+    fn weight(&self) -> usize {
+        let records = |(_, item): &(Gsn, Item)| match item {
+            Item::Records { records, .. } => records.iter().map(MovedRecord::weight).sum(),
+            _ => 0,
+        };
+        LETTER_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
     }
 }
 
@@ -56,6 +64,17 @@ pub enum Item {
         /// Whether it was changed.
         changed: bool,
     },
+    /// Records of slots that the receiver owns from here on.
+    Records {
+        /// Which piece of them this is.
+        number: u32,
+        /// It is the last.
+        is_last: bool,
+        /// Some of them.
+        records: Vec<MovedRecord>,
+    },
+    /// The receiver's piece of that number has been taken: it may send more.
+    Taken(u32),
     /// Between twins: the digest of the shard's state after the batch that the number is of.
     Vouch {
         /// The digest.
@@ -63,6 +82,19 @@ pub enum Item {
         /// Somebody had another one, so whoever is told tells its own.
         doubted: bool,
     },
+}
+
+/// A record on its way to another shard, for good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MovedRecord {
+    /// Its database.
+    pub db: Db,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its content.
+    pub cell: Cell,
+    /// The transaction that wrote it last.
+    pub version: Gsn,
 }
 
 impl Item {
@@ -74,6 +106,8 @@ impl Item {
             Item::Lend { slot, .. } => (LEND, *slot),
             Item::Return { slot, .. } => (RETURN, *slot),
             Item::Vouch { .. } => (VOUCH, SlotNo(0)),
+            Item::Records { number, .. } => (RECORDS, SlotNo(*number)),
+            Item::Taken(number) => (TAKEN, SlotNo(*number)),
         }
     }
 
@@ -102,6 +136,18 @@ impl Item {
                 wire::u8(out, u8::from(*changed));
                 cell.encode(out);
             }
+            Item::Records { number, is_last, records } => {
+                wire::u32(out, *number);
+                wire::u8(out, u8::from(*is_last));
+                wire::u32(out, records.len() as u32);
+                for MovedRecord { db, key, cell, version } in records {
+                    wire::u8(out, db.0);
+                    wire::u64(out, version.0);
+                    wire::bytes(out, key);
+                    cell.encode(out);
+                }
+            }
+            Item::Taken(number) => wire::u32(out, *number),
             Item::Vouch { digest: Digest { sum, records }, doubted } => {
                 wire::u64(out, (sum >> 64) as u64);
                 wire::u64(out, *sum as u64);
@@ -136,9 +182,31 @@ impl Item {
                 let sum = u128::from(bytes.u64()?) << 64 | u128::from(bytes.u64()?);
                 Item::Vouch { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
             }
+            RECORDS => {
+                let (number, is_last) = (bytes.u32()?, flag(bytes)?);
+                let record = |bytes: &mut Reader<'_>| {
+                    let (db, version, key) = (Db(bytes.u8()?), Gsn(bytes.u64()?), bytes.bytes()?.to_vec());
+                    Some(MovedRecord { db, key, cell: cell(bytes)?, version })
+                };
+                let records = (0..bytes.count(MovedRecord::LEAST)?).map(|_| record(bytes));
+                Item::Records { number, is_last, records: records.collect::<Option<Vec<_>>>()? }
+            }
+            TAKEN => Item::Taken(bytes.u32()?),
             _ => return None,
         })
     }
+}
+
+/// What a letter is taken to weigh at least.
+const LETTER_BYTES: usize = 256;
+
+impl MovedRecord {
+    fn weight(&self) -> usize {
+        self.key.len() + self.cell.value.as_ref().map_or(0, |value| value.heap_bytes())
+    }
+
+    /// The fewest bytes that one takes.
+    const LEAST: usize = 14;
 }
 
 const SLOT: u8 = 0;
@@ -146,6 +214,8 @@ const VOTE: u8 = 1;
 const LEND: u8 = 2;
 const RETURN: u8 = 3;
 const VOUCH: u8 = 4;
+const RECORDS: u8 = 5;
+const TAKEN: u8 = 6;
 
 /// The fewest bytes that an item takes, with its transaction: those of a vote.
 const LEAST: usize = 10;
@@ -213,6 +283,16 @@ mod tests {
         ]
     }
 
+    fn moved() -> impl Strategy<Value = MovedRecord> {
+        let key = prop::collection::vec(any::<u8>(), 0..12);
+        (any::<u8>(), key, cells(), any::<u64>()).prop_map(|(db, key, cell, version)| MovedRecord {
+            db: Db(db),
+            key,
+            cell,
+            version: Gsn(version),
+        })
+    }
+
     /// An item and the bytes of its slot.
     fn items() -> impl Strategy<Value = (Item, Vec<u8>)> {
         let slot = || any::<u32>().prop_map(SlotNo);
@@ -235,6 +315,9 @@ mod tests {
                 cell,
                 changed
             })),
+            (any::<u32>(), any::<bool>(), prop::collection::vec(moved(), 0..4))
+                .prop_map(move |(number, is_last, records)| none(Item::Records { number, is_last, records })),
+            any::<u32>().prop_map(move |number| none(Item::Taken(number))),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
                 none(Item::Vouch { digest: Digest { sum, records }, doubted })
             }),

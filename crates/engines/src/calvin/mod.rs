@@ -50,6 +50,7 @@ mod capture;
 mod covered;
 mod locks;
 pub(crate) mod mail;
+pub(crate) mod maps;
 pub(crate) mod members;
 mod messages;
 mod replay;
@@ -60,7 +61,7 @@ pub(crate) mod state;
 mod witness;
 
 pub use mail::Places;
-pub use messages::{Item, ShardMessage};
+pub use messages::{Item, MovedRecord, ShardMessage};
 pub use replay::Replay;
 pub use rules::{Settings, Shard};
 

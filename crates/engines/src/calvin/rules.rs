@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ordain_model::cell::CellMut;
-use ordain_model::key::{KeyHash, session_slot};
+use ordain_model::key::KeyHash;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn, Micros,
+    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts, Micros,
     OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
@@ -24,6 +24,7 @@ use super::capture::Capture;
 use super::covered;
 use super::locks::Locks;
 use super::mail::{Early, Letters, Places};
+use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
 use super::messages::Item;
 use super::reply::{outcomes_of, write_reply};
@@ -35,6 +36,7 @@ use crate::paxflow::{Desk, Reader};
 mod capture;
 mod expiry;
 mod letters;
+mod moving;
 mod reads;
 mod twins;
 
@@ -62,12 +64,16 @@ impl Default for Settings {
 pub struct Shard<S> {
     /// Its number among the shards of the replica.
     number: usize,
-    /// The slots that it owns.
-    slots: Range<usize>,
     /// The shards of its partition.
     partition: Range<usize>,
     settings: Settings,
     places: Places,
+    /// Which slots are where, now and as of late epochs.
+    maps: Maps,
+    /// The layouts by which others have planned.
+    layouts: Layouts,
+    /// The move that is under way.
+    moving: Option<Moving>,
     registry: Arc<Registry>,
     store: S,
     locals: Locals,
@@ -123,6 +129,8 @@ struct Counts {
     waited_for_lock: u64,
     /// What other nodes have told again.
     repeated: u64,
+    /// Transactions that were planned under another map.
+    turned_back: u64,
 }
 
 /// Why a transaction cannot go on.
@@ -146,7 +154,9 @@ impl<S: RecordStore> Shard<S> {
         let layout = &places.layout;
         Shard {
             number,
-            slots: layout.slots_of_shard(number),
+            maps: Maps::new(layout.clone()),
+            layouts: Layouts::new(layout.clone()),
+            moving: None,
             partition: layout.shards_of(layout.partition_of_shard(number)),
             letters: Letters::new(number, layout.shards()),
             settings,
@@ -246,7 +256,7 @@ impl<S: RecordStore> Shard<S> {
 
     #[inline]
     fn owns(&self, fragment: &Fragment) -> bool {
-        fragment.is_table() || self.slots.contains(&fragment.hash.slot())
+        fragment.is_table() || self.maps.now().shard_of(fragment.hash.slot()) == self.number
     }
 
     // ---- the order -------------------------------------------------------------------------------------
@@ -269,7 +279,7 @@ impl<S: RecordStore> Shard<S> {
             self.backlog.pass(epoch);
         }
         for lookup in &batch.lookups {
-            if self.slots.contains(&session_slot(lookup.session)) {
+            if self.places.layout.home_of(lookup.session) == self.number {
                 let at = outcomes_of(&mut self.outcomes, lookup.gateway);
                 if !self.sessions.answer(lookup, &mut self.outcomes[at]) {
                     self.sessions.wait(*lookup);
@@ -298,6 +308,7 @@ impl<S: RecordStore> Shard<S> {
         let mut any = false;
         while let Some(batch) = self.stream.front().cloned() {
             while let Some(placed) = batch.chunks.get(self.cursor.0) {
+                let mut is_stale = placed.chunk.map != *self.maps.now().map();
                 while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
                     if !placed.is_skipped(txn.index) {
                         let full = self.by_gsn.len() >= self.settings.window;
@@ -312,8 +323,11 @@ impl<S: RecordStore> Shard<S> {
                         if self.cursor >= self.warmed {
                             self.warm(&placed.chunk);
                         }
-                        self.start(&batch, placed.base, &placed.chunk, self.cursor.1);
+                        self.start(&batch, placed.base, (&placed.chunk, is_stale), self.cursor.1);
                         any = true;
+                        if txn.table {
+                            is_stale = placed.chunk.map != *self.maps.now().map();
+                        }
                     }
                     self.cursor.1 += 1;
                     if !self.ready.is_empty() {
@@ -353,13 +367,20 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// A transaction's turn has come: it asks for its locks, and runs if it has them (calvin.md, 4.2).
-    fn start(&mut self, batch: &Batch, base: u32, chunk: &Arc<Chunk>, at: usize) {
+    fn start(&mut self, batch: &Batch, base: u32, (chunk, is_stale): (&Arc<Chunk>, bool), at: usize) {
         let txn = &chunk.txns()[at];
         let gsn = batch.gsn(base, txn);
         self.started = gsn;
         self.witness.credit(turn_of(gsn), || self.store.digest());
         if txn.table && txn.call.procedure == system::CHECKPOINT {
             self.cut(gsn.epoch());
+        }
+        let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
+        if is_stale && !takes_it && chunk.is_moved(txn, self.maps.now()) {
+            return self.turn_back(gsn, chunk, txn);
+        }
+        if txn.table && txn.call.procedure == system::MOVE {
+            self.begin_move(gsn, chunk, txn);
         }
         if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return;
@@ -370,7 +391,7 @@ impl<S: RecordStore> Shard<S> {
         let mut active = self.scratch.take().unwrap_or_default();
         active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
         if !active.alone {
-            active.routes.analyse(chunk, txn, &self.places.layout);
+            active.routes.analyse(chunk, txn, self.maps.now());
             let me = self.me();
             if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
                 self.scratch = Some(active);
@@ -404,10 +425,9 @@ impl<S: RecordStore> Shard<S> {
 
     /// Whether a transaction is this shard's alone, and the reply too: then there is nobody to tell, or to hear from.
     fn is_alone(&self, chunk: &Chunk, txn: &Txn) -> bool {
-        let owns = |slot: usize| self.slots.contains(&slot);
-        !txn.table
-            && chunk.collector_slot(txn).is_some_and(owns)
-            && chunk.fragments(txn).iter().all(|fragment| owns(fragment.hash.slot()))
+        let layout = self.maps.now();
+        let owns = |fragment: &Fragment| layout.shard_of(fragment.hash.slot()) == self.number;
+        !txn.table && chunk.collector(txn, layout) == self.number && chunk.fragments(txn).iter().all(owns)
     }
 
     fn locks_are_free(&self, active: &Active) -> bool {
@@ -526,6 +546,10 @@ impl<S: RecordStore> Shard<S> {
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
+        // One that moves slots changes nothing until it is done with that.
+        if txn.table && !self.go_on_moving() {
+            return Progress::Blocked;
+        }
         while let Some(fragment) = fragments.get(active.next) {
             let n = active.next;
             // A lent fragment has its turn with the compute fragment that it is lent to.
@@ -700,7 +724,7 @@ impl<S: RecordStore> Shard<S> {
         out: &mut Vec<u8>,
     ) -> Result<(), Abort> {
         let fragment = &chunk.fragments(txn)[n];
-        let here = (self.number, &*self.places.layout);
+        let here = (self.number, &**self.maps.now());
         let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
         let mut result = Ok(());
         if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
@@ -766,7 +790,7 @@ impl<S: RecordStore> Shard<S> {
     /// write the record.
     fn lend_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
         let fragments = chunk.fragments(txn);
-        let to = owner(&fragments[compute], &self.places.layout).unwrap_or(self.number);
+        let to = owner(&fragments[compute], self.maps.now()).unwrap_or(self.number);
         let mut back = Vec::new();
         for slot in chunk.plans().inputs_of(&fragments[compute]) {
             let fragment = &fragments[slot.0 as usize];
@@ -902,35 +926,15 @@ impl<S: RecordStore> Shard<S> {
             None => OutcomeStatus::Committed,
             Some((_, abort)) => OutcomeStatus::Aborted(abort),
         };
-        let write = |reply: &mut Vec<u8>| {
-            write_reply(procedure, &self.registry, &chunk, txn, &active.slots, active.failure, reply);
-        };
         match status {
             OutcomeStatus::Committed => self.counts.committed += 1,
             _ => self.counts.aborted += 1,
         }
-        // A request that may not take effect twice is remembered in every replica; only one says how it ended.
-        let session = txn.call.session.filter(|_| !txn.read_only);
-        let mut reply = Vec::new();
-        if self.places.answers(&chunk, txn) {
-            let at = outcomes_of(&mut self.outcomes, chunk.gateway);
-            let outcomes = &mut self.outcomes[at];
-            outcomes.push(chunk.number, txn.index, active.gsn, status, write);
-            if session.is_some() {
-                reply
-                    .extend(outcomes.outcomes.last().into_iter().flat_map(|outcome| outcomes.reply(outcome)));
-            }
-        } else if session.is_some() {
-            write(&mut reply);
-        }
-        if let Some(session) = session {
-            for lookup in self.sessions.note(session, active.gsn, status, &reply) {
-                let at = outcomes_of(&mut self.outcomes, lookup.gateway);
-                if !self.sessions.answer(&lookup, &mut self.outcomes[at]) {
-                    self.sessions.wait(lookup);
-                }
-            }
-        }
+        let write = |reply: &mut Vec<u8>| {
+            write_reply(procedure, &self.registry, &chunk, txn, &active.slots, active.failure, reply);
+        };
+        let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
+        conclude(ends, (active.gsn, &chunk, txn), status, write);
         true
     }
 
@@ -975,6 +979,36 @@ const PINNED: u32 = u32::MAX;
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(2);
+
+/// A transaction whose reply is composed here has ended.
+fn conclude(
+    (places, outcomes, sessions): (&Places, &mut Vec<OutcomeBatch>, &mut Sessions),
+    (gsn, chunk, txn): (Gsn, &Chunk, &Txn),
+    status: OutcomeStatus,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    // A request that may not take effect twice is remembered in every replica; only one says how it ended.
+    let session = txn.call.session.filter(|_| !txn.read_only);
+    let mut reply = Vec::new();
+    if places.answers(chunk, txn) {
+        let at = outcomes_of(outcomes, chunk.gateway);
+        let outcomes = &mut outcomes[at];
+        outcomes.push(chunk.number, txn.index, gsn, status, write);
+        if session.is_some() {
+            reply.extend(outcomes.outcomes.last().into_iter().flat_map(|outcome| outcomes.reply(outcome)));
+        }
+    } else if session.is_some() {
+        write(&mut reply);
+    }
+    if let Some(session) = session {
+        for lookup in sessions.note(session, gsn, status, &reply) {
+            let at = outcomes_of(outcomes, lookup.gateway);
+            if !sessions.answer(&lookup, &mut outcomes[at]) {
+                sessions.wait(lookup);
+            }
+        }
+    }
+}
 
 /// Notes that an abortable transaction changes a record, and keeps the record's place; answers the journal tag.
 pub(super) fn touch(
@@ -1098,6 +1132,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
+        report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
+        report("ordain_shard_map_version", f64::from(self.map().version()));
+        report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
         report("ordain_shard_doubts_total", self.witness.doubts() as f64);
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_locked_records", self.locks.len() as f64);

@@ -1,7 +1,7 @@
 //! What became of the last request of each session (calvin.md, section 4.1, rule 5).
 //!
-//! Kept by the shard that owns the [session's slot](ordain_model::key::session_slot), which is also the one that
-//! answers its transactions that may write. While a checkpoint is made, what later requests replace is kept beside it.
+//! Kept by the shard at which the session is [at home](ordain_model::Layout::home_of), whatever moves, which is also the
+//! one that answers its transactions that may write. While a checkpoint is made, what later requests replace is kept beside it.
 
 use std::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ impl Routes {
         let all = ShardSet::MAX >> (MAX_SHARDS - layout.shards());
         let fragments = chunk.fragments(txn);
         let set = |fragment: &Fragment| owner(fragment, layout).map_or(all, |shard| 1 << shard);
-        let collector = chunk.collector_slot(txn).map_or(0, |slot| layout.shard_of(slot));
+        let collector = chunk.collector(txn, layout);
         let mut readers = std::mem::take(&mut self.readers);
         readers.clear();
         *self = Routes { participants: 0, voters: 0, judges: 1 << collector, collector, readers };

@@ -9,7 +9,7 @@ use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Cell, CellMut, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
-    KeyHash, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+    KeyHash, Layouts, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::Outbox;
 use ordain_sequencer::{Part, Parts, Reading};
@@ -17,6 +17,7 @@ use ordain_store::{RecordStore, Snapshot};
 
 use crate::calvin::Message;
 use crate::calvin::mail::Places;
+use crate::calvin::maps::Maps;
 use crate::calvin::members::Members;
 use crate::calvin::reply::{outcomes_of, write_reply};
 use crate::calvin::rules::{AHEAD, guarded};
@@ -118,6 +119,10 @@ struct Early {
 pub(crate) struct Desk<'a, S> {
     pub(crate) store: &'a S,
     pub(crate) places: &'a Places,
+    /// Which layout was in force when.
+    pub(crate) maps: &'a Maps,
+    /// Those by which others have planned.
+    pub(crate) layouts: &'a mut Layouts,
     pub(crate) registry: &'a Registry,
     pub(crate) locals: &'a mut Locals,
 }
@@ -259,7 +264,9 @@ impl Reader {
     /// Goes on reading a chunk; says whether all of it is read.
     fn read<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, run: &mut Run, budget: &mut usize) -> bool {
         let chunk = run.chunk.clone();
-        let (number, layout) = (self.number, desk.places.layout.clone());
+        let (number, layout) = (self.number, desk.layouts.under(&chunk.map).clone());
+        let then = desk.maps.as_of(run.at).clone();
+        let is_stale = chunk.map != *then.map();
         let me: ShardSet = 1 << number;
         let is_mine =
             |fragment: &Fragment| fragment.is_table() || layout.shard_of(fragment.hash.slot()) == number;
@@ -283,7 +290,16 @@ impl Reader {
                 found.lent.clear();
                 found.failure = None;
             }
-            if self.kept.is_none_or(|kept| run.at < kept) {
+            let is_kept = self.kept.is_some_and(|kept| run.at >= kept);
+            if is_kept && is_stale && run.next.1 == 0 && chunk.is_moved(txn, &then) {
+                // Whoever takes part sees that alone: at the end of that epoch its slots were elsewhere.
+                if chunk.collector(txn, &layout) == number {
+                    self.send_back(&chunk, txn, then.map());
+                }
+                run.next.0 += 1;
+                continue;
+            }
+            if !is_kept {
                 self.counts.too_old += 1;
                 run.next = (run.next.0 + 1, 0);
                 match found.alone || found.routes.collector == self.number {
@@ -436,6 +452,13 @@ impl Reader {
         self.outcomes[at].push(chunk.number, txn.index, reads.gsn(), status, |reply| {
             write_reply(procedure, desk.registry, chunk, txn, &found.slots, found.failure, reply);
         });
+    }
+
+    /// It was planned under another map than the one in force at the end of the epoch that it was to read.
+    fn send_back(&mut self, chunk: &Chunk, txn: &Txn, map: &Map) {
+        let at = outcomes_of(&mut self.outcomes, chunk.gateway);
+        self.outcomes[at]
+            .push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Moved, |reply| map.encode(reply));
     }
 
     /// The state that it was to read is not kept any more.

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod couriers;
+mod moving;
 mod partitions;
 mod paxflow;
 mod random;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Micros, Millis,
+    Batch, Call, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Layouts, Micros, Millis,
     OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
@@ -105,6 +105,8 @@ struct Letter {
 pub struct Cluster {
     pub shape: Shape,
     pub layout: Arc<Layout>,
+    /// By which gateways plan: they may not know of a move, or know of it before others do.
+    pub plans: Arc<Layout>,
     pub registry: Arc<Registry>,
     pub random: Random,
     pub shards: Vec<Shard<MemoryStore>>,
@@ -128,8 +130,8 @@ pub struct Cluster {
     pub writes_nothing: bool,
     /// What each shard has last said to be applied.
     applied: BTreeMap<usize, (Epoch, PartitionId)>,
-    /// Chunks that are being built, by home and gateway.
-    building: BTreeMap<(usize, u16), Chunk>,
+    /// Chunks that are being built, by home, version of the map and gateway.
+    building: BTreeMap<(usize, u32, u16), Chunk>,
     chunks: u64,
     epoch: Epoch,
     pub now: Millis,
@@ -175,6 +177,7 @@ impl Cluster {
             sealed: Vec::new(),
             answers: BTreeMap::new(),
             halted: None,
+            plans: layout.clone(),
             layout,
             shape,
         };
@@ -224,9 +227,7 @@ impl Cluster {
 
     /// A session at home in a partition.
     pub fn session_in(&self, partition: usize) -> SessionId {
-        let home = |id: &SessionId| {
-            usize::from(self.layout.partition_of(ordain_model::key::session_slot(*id)).0) == partition
-        };
+        let home = |id: &SessionId| usize::from(self.layout.home_partition_of(*id).0) == partition;
         (1..).map(SessionId).find(home).expect("every partition has slots")
     }
 
@@ -236,20 +237,20 @@ impl Cluster {
     pub fn submit(&mut self, node: usize, replica: u16, call: Call, args: &[u8]) -> Option<Ticket> {
         let args = Args::parse(args).expect("an encoding");
         let gateway = GatewayId::of(node as u16 + REPLICA * self.layout.partitions(), 0);
-        let empty = || Chunk::new(gateway, ChunkNo(0)).in_cluster(replica, self.layout.clone());
+        let empty = || Chunk::new(gateway, ChunkNo(0)).in_cluster(replica, self.plans.clone());
         let mut planned = empty();
         let txn = planned
             .push(&self.registry, call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes)))
             .ok()?
             .clone();
-        let only = planned.participants(&txn, &self.layout).only();
+        let only = planned.participants(&txn, &self.plans).only();
         let session = txn.call.session.filter(|_| !txn.read_only);
         let home = match (session, only) {
-            (Some((session, _)), _) => self.layout.partition_of(ordain_model::key::session_slot(session)),
+            (Some((session, _)), _) => self.layout.home_partition_of(session),
             (None, Some(only)) => only,
             (None, None) => PartitionId(node as u16),
         };
-        let key = (usize::from(home.0), node as u16 | replica << 8);
+        let key = (usize::from(home.0), self.plans.map().version(), node as u16 | replica << 8);
         let chunks = &mut self.chunks;
         let chunk = self.building.entry(key).or_insert_with(|| {
             *chunks += 1;
@@ -265,11 +266,12 @@ impl Cluster {
     pub fn seal(&mut self) {
         self.epoch = Epoch(self.epoch.0 + 1 + self.random.below(3));
         let mut homes: BTreeMap<usize, Vec<Placed>> = BTreeMap::new();
-        for ((home, _), chunk) in std::mem::take(&mut self.building) {
+        for ((home, ..), chunk) in std::mem::take(&mut self.building) {
             let placed = homes.entry(home).or_default();
             let base = placed.last().map_or(0, |last: &Placed| last.base + last.chunk.span());
             placed.push(Placed::whole(base, Arc::new(chunk)));
         }
+        let mut layouts = Layouts::new(self.layout.clone());
         for (home, chunks) in homes {
             let total = chunks.last().map_or(0, |last| last.base + last.chunk.span());
             let batch = Arc::new(Batch {
@@ -285,7 +287,7 @@ impl Cluster {
                 let slice = if node == home {
                     batch.clone()
                 } else {
-                    let slice = batch.encode_slice(PartitionId(node as u16), &self.layout);
+                    let slice = batch.encode_slice(PartitionId(node as u16), &mut layouts);
                     let Some(slice) = slice else { continue };
                     Arc::new(Batch::decode(&self.registry, &slice).expect("a slice"))
                 };
@@ -338,7 +340,7 @@ impl Cluster {
     pub fn read(&mut self, call: Call, args: &[u8], at: Epoch) -> Ticket {
         self.chunks += 1;
         let (gateway, number) = (self.gateway(0), ChunkNo(self.chunks));
-        let mut chunk = Chunk::new(gateway, number).in_cluster(REPLICA, self.layout.clone());
+        let mut chunk = Chunk::new(gateway, number).in_cluster(REPLICA, self.plans.clone());
         let args = Args::parse(args).expect("an encoding");
         let push =
             |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
@@ -654,7 +656,8 @@ impl Cluster {
     fn verify_read(&self, reference: &mut ReferenceExecutor, chunk: &Chunk, at: Epoch, now: Millis) -> usize {
         let answers = self.answers.get(&(chunk.gateway, chunk.number, 0));
         let answers = answers.map_or(&[][..], |answers| answers);
-        for answer in answers.iter().filter(|answer| answer.status != OutcomeStatus::TooOld) {
+        let is_told = |status| !matches!(status, OutcomeStatus::TooOld | OutcomeStatus::Moved);
+        for answer in answers.iter().filter(|answer| is_told(answer.status)) {
             assert!(answer.gsn.is_of_read() && answer.gsn.epoch() == at);
             let result = reference.run_txn(answer.gsn, now, chunk, &chunk.txns()[0]);
             assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "as of {at}");
@@ -672,7 +675,7 @@ impl Cluster {
                 assert_eq!(self.gauge(node, &format!("ordain_shard_{name}")), 0.0, "{name} of node {node}");
             }
         }
-        let mut reference = ReferenceExecutor::new(self.registry.clone());
+        let mut reference = ReferenceExecutor::new(self.registry.clone()).in_cluster((*self.layout).clone());
         let restarts: usize = self.nodes.iter().map(|node| node.restarts).sum();
         let mut told = 0;
         let mut reads: Vec<_> = self.reads.values().collect();

@@ -7,7 +7,6 @@ use std::ops::Range;
 use ordain_checkpoint::{Encoder, Header, Item, Piece, file_name, read};
 use ordain_engines::calvin::Shard;
 use ordain_log::MemoryDirectory;
-use ordain_model::key::session_slot;
 use ordain_model::{Digest, Epoch, KeyHash, Layout};
 use ordain_role::{Directory, DiskOp};
 use ordain_store::MemoryStore;
@@ -66,14 +65,19 @@ impl Saved {
         let file = file_name(epoch);
         disk.apply(&DiskOp::Create { file: file.clone(), len: 0 }).expect("a new file");
         disk.apply(&DiskOp::Write { file, offset: 0, data: bytes }).expect("it is written");
+        let mut layout = layout.clone();
         let restored = read(&disk, &header, |item| {
             match item {
+                Item::Map(map) => {
+                    layout = layout.under(&map);
+                    mine.clone().for_each(|shard| shards[shard].begin_under(&map));
+                }
                 Item::Record { db, key, cell, version } => {
                     let shard = layout.shard_of(KeyHash::of_record(db, key).slot());
                     shards[shard].restore(db, key, cell, version);
                 }
                 Item::Outcome(outcome) => {
-                    shards[layout.shard_of(session_slot(outcome.session))].restore_outcome(&outcome);
+                    shards[layout.home_of(outcome.session)].restore_outcome(&outcome);
                 }
                 Item::Input(_) => return Err("of a sequencer".into()),
             }

@@ -4,10 +4,9 @@ use super::Orders;
 use crate::Departure;
 use std::sync::Arc;
 
-use ordain_model::key::session_slot;
 use ordain_model::{
-    ArgsBuilder, Call, Cell, ChunkNo, Db, Front, GatewayId, Gsn, KeyHash, Layout, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, Registry, RequestNo, SessionId, Value, system,
+    ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, KeyHash, Layout, Millis,
+    OutcomeBatch, OutcomeStatus, PartitionId, Registry, RequestNo, SessionId, Value, system,
 };
 
 use crate::{Gateway, Owed, Ticket};
@@ -45,7 +44,7 @@ fn write(gateway: &mut Gateway, ticket: u64, session: Option<u64>, key: &[u8]) {
 #[test]
 fn a_transaction_is_sequenced_at_its_home() {
     let (mut gateway, layout, [a, b, c]) = in_cluster();
-    let session = (1..).find(|s| layout.partition_of(session_slot(SessionId(*s))) == PartitionId(0)).unwrap();
+    let session = (1..).find(|s| layout.home_partition_of(SessionId(*s)) == PartitionId(0)).unwrap();
     read(&mut gateway, 1, &[&c]);
     read(&mut gateway, 2, &[&a, &c]);
     write(&mut gateway, 3, None, &b);
@@ -205,7 +204,7 @@ fn what_is_abandoned_is_not_known() {
 #[test]
 fn a_request_of_a_session_is_asked_again_under_its_number() {
     let (mut gateway, layout, [_, b, _]) = in_cluster();
-    let session = (1..).find(|s| layout.partition_of(session_slot(SessionId(*s))) == PartitionId(0)).unwrap();
+    let session = (1..).find(|s| layout.home_partition_of(SessionId(*s)) == PartitionId(0)).unwrap();
     write(&mut gateway, 1, Some(session), &b);
     write(&mut gateway, 2, None, &b);
     let (_, first) = gateway.next_order().unwrap();
@@ -216,4 +215,57 @@ fn a_request_of_a_session_is_asked_again_under_its_number() {
     let (home, again) = gateway.next_order().unwrap();
     assert_eq!((home, again.txns()[0].call), (PartitionId(0), first.txns()[0].call));
     assert!(gateway.next_order().is_none());
+}
+
+/// The outcome of the only transaction of a chunk.
+fn outcome(chunk: &Chunk, status: OutcomeStatus, reply: &[u8]) -> OutcomeBatch {
+    let mut batch = OutcomeBatch::new(chunk.gateway);
+    batch.push(chunk.number, 0, Gsn(1), status, |out| out.extend_from_slice(reply));
+    batch
+}
+
+#[test]
+fn what_has_moved_is_planned_again_and_nobody_hears_of_it() {
+    let (mut gateway, layout, [a, b, _]) = in_cluster();
+    let slot = KeyHash::of(&b).slot();
+    let moved = layout.moved(&(slot..slot + 1), PartitionId(2)).unwrap();
+    let mut map = Vec::new();
+    moved.map().encode(&mut map);
+    let session = (1..).find(|s| layout.home_partition_of(SessionId(*s)) == PartitionId(0)).unwrap();
+    // Both are planned by the first map; one more is being gathered when that is found to be old.
+    write(&mut gateway, 1, Some(session), &b);
+    let (home, first) = gateway.next_order().unwrap();
+    assert_eq!((home, first.map.version()), (PartitionId(0), 0));
+    write(&mut gateway, 2, None, &b);
+    let (home, second) = gateway.next_order().unwrap();
+    assert_eq!(home, PartitionId(1));
+    write(&mut gateway, 3, None, &a);
+    let mut told = Vec::new();
+    for chunk in [&first, &second] {
+        gateway.take_outcomes(&outcome(chunk, OutcomeStatus::Moved, &map), |f| told.push(f.ticket.0));
+    }
+    assert_eq!((gateway.outstanding(), gateway.map()), (3, moved.map()));
+    let (home, gathered) = gateway.next_order().unwrap();
+    assert_eq!(
+        (home, gathered.map.version()),
+        (PartitionId(0), 0),
+        "it goes by the map that it was planned by"
+    );
+    // A session's home stays where it is, and its next attempt is another one; the other has its home where the slot is.
+    let (home, again) = gateway.next_order().unwrap();
+    assert_eq!((home, again.map.version()), (PartitionId(0), 1));
+    let numbers = [&first, &again].map(|chunk| chunk.txns()[0].call.session.unwrap().1.0);
+    assert_eq!(numbers, [1 << 8, (1 << 8) + 1]);
+    let (home, other) = gateway.next_order().unwrap();
+    assert_eq!((home, other.map.version()), (PartitionId(2), 1));
+    // One that was told of an older map than is known does not lead back to it.
+    let mut none = Vec::new();
+    layout.map().encode(&mut none);
+    gateway.take_outcomes(&outcome(&gathered, OutcomeStatus::Moved, &none), |f| told.push(f.ticket.0));
+    assert_eq!(gateway.map().version(), 1);
+    // What is refuted while it is the newest that is known has been lost with a part of the order.
+    gateway.take_outcomes(&outcome(&other, OutcomeStatus::Moved, &none), |f| told.push(f.ticket.0));
+    assert_eq!(gateway.map().version(), 0);
+    gateway.take_outcomes(&outcome(&again, OutcomeStatus::Committed, b""), |f| told.push(f.ticket.0));
+    assert_eq!((told, gateway.outstanding()), (vec![1], 2));
 }

@@ -334,7 +334,7 @@ impl Plan<'_, '_> {
             }
             return Ok((totals, 0));
         }
-        let mut state = State::new(self.registry.clone());
+        let mut state = State::new(self.registry.clone(), self.layout);
         for source in self.sources.values().filter(|_| self.from > Epoch(0)) {
             self.read(source, &mut |item| state.take(&item))?;
         }
@@ -359,7 +359,7 @@ impl Plan<'_, '_> {
         for (&partition, source) in self.sources {
             let Some(mut directory) = target(partition)? else { continue };
             let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;
-            state.give(&mut |slot| self.layout.partition_of(slot) == partition, &mut writer)?;
+            state.give(partition, &mut writer)?;
             totals.insert(partition, writer.seal(self.at)?);
         }
         Ok((totals, executed))

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
-use ordain_model::key::session_slot;
 use ordain_model::{
-    Batch, Cell, Db, Gsn, KeyHash, Millis, OutcomeStatus, ReferenceExecutor, Registry, RequestNo, SessionId,
+    Batch, Cell, Db, Gsn, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId, ReferenceExecutor,
+    Registry, RequestNo, SessionId,
 };
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use ordain_sequencer::{input_at, time_of_input};
@@ -31,8 +31,8 @@ struct Last {
 
 impl State {
     /// Of a cluster that has just begun.
-    pub(super) fn new(registry: Arc<Registry>) -> State {
-        let records = ReferenceExecutor::new(registry.clone());
+    pub(super) fn new(registry: Arc<Registry>, layout: &Layout) -> State {
+        let records = ReferenceExecutor::new(registry.clone()).in_cluster(layout.clone());
         State { registry, records, sessions: BTreeMap::new(), now: Millis(0) }
     }
 
@@ -44,6 +44,7 @@ impl State {
             }
             Item::Outcome(outcome) => self.put(outcome),
             Item::Input(input) => self.now = self.now.max(time(input)?),
+            Item::Map(map) => self.records.begin_under(map),
         }
         Ok(())
     }
@@ -60,7 +61,7 @@ impl State {
         let batch = Batch::decode(&self.registry, entry).map_err(|error| error.to_string())?;
         let mut executed = 0;
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
-            let result = self.records.run_txn(gsn, batch.now, chunk, txn);
+            let result = self.records.run_placed(gsn, batch.now, chunk, txn);
             if let Some((session, request)) = txn.call.session {
                 self.put(&Outcome { session, request, gsn, status: result.status, reply: &result.reply });
             }
@@ -70,19 +71,17 @@ impl State {
         Ok(executed)
     }
 
-    /// Gives away what belongs to some slots.
-    pub(super) fn give(
-        &self,
-        owns: &mut dyn FnMut(usize) -> bool,
-        writer: &mut Writer<'_>,
-    ) -> Result<(), DiskError> {
+    /// Gives away what belongs to a partition, and where all slots are.
+    pub(super) fn give(&self, partition: PartitionId, writer: &mut Writer<'_>) -> Result<(), DiskError> {
+        let Some(layout) = self.records.layout() else { return Ok(()) };
+        writer.map(layout.map())?;
         for (db, key, cell, version) in self.records.versions() {
-            if owns(KeyHash::of_record(db, key).slot()) {
+            if layout.partition_of(KeyHash::of_record(db, key).slot()) == partition {
                 writer.record(db, key, cell, version)?;
             }
         }
         for (session, Last { request, gsn, status, reply }) in &self.sessions {
-            if owns(session_slot(*session)) {
+            if layout.home_partition_of(*session) == partition {
                 let outcome =
                     Outcome { session: *session, request: *request, gsn: *gsn, status: *status, reply };
                 writer.outcome(&outcome)?;
@@ -140,6 +139,15 @@ impl<'a> Writer<'a> {
         self.write(frame.into())
     }
 
+    fn map(&mut self, map: &Map) -> Result<(), DiskError> {
+        if *map == Map::FIRST {
+            return Ok(());
+        }
+        self.flush(Kind::Records)?;
+        let frame = self.encoder.frame(Piece::map(map));
+        self.write(frame.into())
+    }
+
     fn record(&mut self, db: Db, key: &[u8], cell: &Cell, version: Gsn) -> Result<(), DiskError> {
         self.room(Kind::Records)?.push_record(db, key, cell, version);
         Ok(())
@@ -162,6 +170,7 @@ impl<'a> Writer<'a> {
             Item::Record { db, key, cell, version } => self.record(*db, key, cell, *version),
             Item::Outcome(outcome) => self.outcome(outcome),
             Item::Input(input) => self.input(time(input)?),
+            Item::Map(map) => self.map(map),
         };
         put.map_err(|error| error.to_string())
     }

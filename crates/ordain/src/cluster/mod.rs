@@ -1,6 +1,7 @@
-//! `ordain cluster`: a whole cluster on this machine, and a look at any.
+//! `ordain cluster`: a whole cluster on this machine, and a look at any; slots of any are moved.
 
 mod home;
+mod relocate;
 mod status;
 mod up;
 
@@ -16,6 +17,8 @@ pub enum ClusterCommand {
     Up(up::UpArgs),
     /// Show how each node of a cluster is; exit 1 if one is not well.
     Status(status::StatusArgs),
+    /// Move hash slots to another partition of a running cluster.
+    Move(relocate::MoveArgs),
 }
 
 /// Runs the command. True: all is well.
@@ -26,6 +29,7 @@ pub fn run(command: &ClusterCommand) -> anyhow::Result<bool> {
     match command {
         ClusterCommand::Up(args) => up::run(args),
         ClusterCommand::Status(args) => status::run(args),
+        ClusterCommand::Move(args) => relocate::run(args).map(|()| true),
     }
 }
 

@@ -31,21 +31,38 @@ const ROUNDS: usize = 3;
 /// The flags of `ordain cluster status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Write what was found to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub(super) struct ClusterArgs {
     /// The admin address of any node [default: those of cluster.json in --data-dir, else 127.0.0.1:9121]
     #[arg(long, env = "ORDAIN_ADMIN", value_name = "ADDR")]
     admin: Option<String>,
     /// The data directory of a cluster that `ordain cluster up` runs
     #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// Write what was found to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    /// What the first node of it says that answers.
+    ///
+    /// # Errors
+    /// None does.
+    pub(super) fn anyone(&self) -> anyhow::Result<Status> {
+        anyone(&candidates(self)?)
+    }
 }
 
 /// What a node says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
+pub(super) struct Status {
     node: u16,
     cluster: Option<String>,
     role: String,
@@ -55,19 +72,21 @@ struct Status {
     applied_epoch: u64,
     lag: u64,
     started_over: u32,
+    map_version: Option<u64>,
+    slots: Option<u64>,
     digest: Option<String>,
     not_ready: Option<String>,
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
     peers: Vec<Peer>,
 }
 
 /// A node of the cluster, as a node knows it.
 #[derive(Clone, Debug, Deserialize)]
-struct Member {
+pub(super) struct Member {
     node: u16,
-    partition: u16,
+    pub(super) partition: u16,
     replica: u16,
-    resp: String,
+    pub(super) resp: String,
     admin: String,
 }
 
@@ -106,6 +125,8 @@ struct Line {
     applied_epoch: Option<u64>,
     lag: Option<u64>,
     started_over: Option<u32>,
+    map_version: Option<u64>,
+    slots: Option<u64>,
     digest: Option<String>,
     links_up: usize,
     links: usize,
@@ -121,11 +142,24 @@ struct Line {
 /// No node answers, or not all is well.
 pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
-    let first = anyone(&candidates(args)?)?;
+    let first = args.cluster.anyone()?;
     let (lines, digests) = look(&first);
     let mut table = report::table(
-        &["node", "partition", "replica", "role", "term", "epoch", "lag", "digest", "links", "state"],
-        10,
+        &[
+            "node",
+            "partition",
+            "replica",
+            "role",
+            "term",
+            "epoch",
+            "lag",
+            "slots",
+            "map",
+            "digest",
+            "links",
+            "state",
+        ],
+        12,
     );
     for line in &lines {
         table.add_row(line.cells());
@@ -182,7 +216,7 @@ impl Digests {
 }
 
 /// Where to ask first, and next if nobody is there.
-fn candidates(args: &StatusArgs) -> anyhow::Result<Vec<String>> {
+fn candidates(args: &ClusterArgs) -> anyhow::Result<Vec<String>> {
     if let Some(admin) = &args.admin {
         return Ok(vec![admin.clone()]);
     }
@@ -285,6 +319,8 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         applied_epoch: None,
         lag: None,
         started_over: None,
+        map_version: None,
+        slots: None,
         digest: None,
         links_up: 0,
         links: 0,
@@ -314,6 +350,8 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         applied_epoch: Some(status.applied_epoch),
         lag: Some(status.lag),
         started_over: Some(status.started_over),
+        map_version: status.map_version,
+        slots: status.slots,
         digest: status.digest,
         links_up: status.peers.iter().filter(|peer| peer.state == "connected").count(),
         links: status.peers.len(),
@@ -324,7 +362,7 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
 }
 
 impl Line {
-    fn cells(&self) -> [String; 10] {
+    fn cells(&self) -> [String; 12] {
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let state = match self.state {
             State::Ok => "ok",
@@ -341,6 +379,8 @@ impl Line {
             number(self.term),
             number(self.epoch),
             number(self.lag),
+            number(self.slots),
+            number(self.map_version),
             self.digest.as_deref().map_or("-", |d| d.get(..12).unwrap_or(d)).to_owned(),
             format!("{}/{}", self.links_up, self.links),
             state.to_owned(),
@@ -352,7 +392,7 @@ impl Line {
 fn unwell(lines: &[Line]) -> Option<String> {
     let of = |line: &Line| {
         let what = line.reason.as_deref().unwrap_or("no reason is known");
-        format!("node {} at {} is {}: {what}", line.node, line.admin, line.cells()[9])
+        format!("node {} at {} is {}: {what}", line.node, line.admin, line.cells()[11])
     };
     let all: Vec<String> = lines.iter().filter(|line| line.state != State::Ok).map(of).collect();
     (!all.is_empty()).then(|| all.join("; "))

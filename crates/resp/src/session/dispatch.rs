@@ -238,6 +238,9 @@ impl Session {
             SessionCommand::TxnBegin => self.txn_begin(words, cx, out),
             SessionCommand::TxnCommit => w.error("ERR TXN.COMMIT without TXN.BEGIN"),
             SessionCommand::TxnAbort => w.error("ERR TXN.ABORT without TXN.BEGIN"),
+            SessionCommand::Debug if words.get(1).is_some_and(|sub| sub.eq_ignore_ascii_case(b"move-slots")) => {
+                return self.move_slots(words, place, cx, out);
+            }
             SessionCommand::Debug => super::server::debug(words, out),
             SessionCommand::Script => super::server::script(words, out),
             SessionCommand::Function => super::server::function(words, out),

@@ -440,7 +440,10 @@ impl Answer for Finished<'_> {
     fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         match self.status {
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) | OutcomeStatus::Superseded => return self.reply,
-            OutcomeStatus::Busy => Writer(buffer).error("BUSY the pipeline is full: retry later"),
+            // No gateway hands on that something has moved; whoever did would say that nothing was done.
+            OutcomeStatus::Busy | OutcomeStatus::Moved => {
+                Writer(buffer).error("BUSY the pipeline is full: retry later");
+            }
             OutcomeStatus::Refused => Writer(buffer).error(
                 "MISCONF this node cannot make writes durable now (is its disk full?); reads are served: free \
                  some space and retry",

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ordain_model::{Call, Datum, Writer, system};
+use ordain_model::key::SLOTS;
+use ordain_model::{Call, Datum, PartitionId, Writer, system};
 
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
@@ -85,6 +86,41 @@ impl Session {
         } else if !has_log(cx) {
             w.error("ERR this node keeps nothing (--ephemeral), so there is nothing to save");
         } else if let Err(refusal) = self.submit(Call::new(system::CHECKPOINT, self.db), cx, |_| {}) {
+            w.error(refusal.0.as_bytes());
+        } else {
+            return Answered::Later;
+        }
+        Answered::Now
+    }
+
+    /// DEBUG MOVE-SLOTS first last partition: a transaction that moves slots to a partition, with what is in them.
+    pub(super) fn move_slots(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut w = Writer(out);
+        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<usize>().ok();
+        let partitions = cx.gateway.partitions();
+        let [_, _, first, last, to] = words else {
+            w.error(wrong_arity("debug", "move-slots"));
+            return Answered::Now;
+        };
+        let (Some(first), Some(last), Some(to)) = (number(first), number(last), number(to)) else {
+            w.error("ERR value is not an integer or out of range");
+            return Answered::Now;
+        };
+        if first > last || last >= SLOTS {
+            w.error("ERR slots are 0 to 1023, the first not after the last");
+        } else if to >= usize::from(partitions) {
+            w.error(format!("ERR there is no partition {to}: this cluster has {partitions}, from 0 on"));
+        } else if place != Place::Alone {
+            w.error("ERR a move of slots is a transaction of its own: run it outside of MULTI and TXN.BEGIN");
+        } else if let Err(refusal) = self.submit(Call::new(system::MOVE, self.db), cx, |args| {
+            system::move_args(&(first..last + 1), PartitionId(to as u16), args);
+        }) {
             w.error(refusal.0.as_bytes());
         } else {
             return Answered::Later;
@@ -329,7 +365,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// DEBUG, but for DIGEST, which is a transaction.
+/// DEBUG, but for DIGEST and MOVE-SLOTS, which are transactions.
 pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
     match &*words[1].to_ascii_lowercase() {
@@ -337,7 +373,14 @@ pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
         b"sleep" => {
             w.error("ERR DEBUG SLEEP is not supported: it would stop every connection of its event loop")
         }
-        b"help" => help(&mut w, "DEBUG", &["DIGEST: 40 hexadecimal digits over the whole committed state."]),
+        b"help" => help(
+            &mut w,
+            "DEBUG",
+            &[
+                "DIGEST: 40 hexadecimal digits over the whole committed state.",
+                "MOVE-SLOTS <first> <last> <partition>: moves hash slots to a partition; see ordain cluster move.",
+            ],
+        ),
         _ => w.error(unknown_subcommand("debug", words[1])),
     }
 }

@@ -1,7 +1,7 @@
 //! What candidates conclude, and what decrees make of the seats. Whole councils run in the simulator.
 
 use ordain_model::{
-    Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Millis, Placed, Value, system,
+    Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Layouts, Millis, Placed, Value, system,
 };
 use proptest::prelude::*;
 
@@ -63,7 +63,8 @@ fn batch(epoch: u64, txns: &[&[u16]]) -> Batch {
 }
 
 fn slice(batch: &Batch, partition: u16) -> Held {
-    let content = batch.encode_slice(PartitionId(partition), &topology().layout).map(Arc::new);
+    let content =
+        batch.encode_slice(PartitionId(partition), &mut Layouts::new(topology().layout)).map(Arc::new);
     Held { epoch: batch.epoch, logged: batch.count_logged(), content }
 }
 

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_log::Progress;
-use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_model::{Batch, Epoch, Layouts, Micros, PartitionId, Registry};
 use ordain_role::{
     Address, Bug, Bugs, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology,
     Wire,
@@ -72,6 +72,8 @@ pub struct Courier<X> {
     settings: CourierSettings,
     registry: Arc<Registry>,
     partition: PartitionId,
+    /// By which batches are divided: by the map of each chunk, whether or not this node has come to it.
+    layouts: Layouts,
     order: Interleave,
     /// The largest epoch that this partition's log has sealed.
     sealed: Epoch,
@@ -160,6 +162,7 @@ impl<X: Letter> Courier<X> {
             outgoing: outgoing.collect(),
             applied: settings.shards.iter().map(|shard| (*shard, (Epoch(0), PartitionId(0)))).collect(),
             partition,
+            layouts: Layouts::new(settings.topology.layout.clone()),
             settings,
             registry,
             sealed: Epoch(0),
@@ -255,7 +258,7 @@ impl<X: Letter> Courier<X> {
         // Where a next master may have to know it, all are told of every batch, and not only who takes part in it.
         let logged = self.gate.as_ref().map_or(0, |_| batch.count_logged());
         for to in (0..self.partitions()).map(PartitionId).filter(|to| *to != self.partition) {
-            let content = batch.encode_slice(to, &self.settings.topology.layout).map(Arc::new);
+            let content = batch.encode_slice(to, &mut self.layouts).map(Arc::new);
             let outgoing = &mut self.outgoing[usize::from(to.0)];
             let (sequencer, after, through) = (self.partition, outgoing.last_slice, batch.epoch);
             let size = content.as_ref().map_or(0, |content| content.len());
@@ -284,11 +287,11 @@ impl<X: Letter> Courier<X> {
     /// A shard of this node tells one of another partition something.
     fn post(&mut self, to: u16, letter: X, out: &mut Outbox<Message<X>>) {
         let partition = self.settings.topology.layout.partition_of_shard(usize::from(to));
-        let epoch = letter.epoch();
+        let (epoch, weight) = (letter.epoch(), letter.weight());
         self.counts.letters_out += 1;
         let post = Post::Letter { to, letter };
         let outgoing = &mut self.outgoing[usize::from(partition.0)];
-        outgoing.keep(epoch, LETTER_BYTES, post.clone());
+        outgoing.keep(epoch, weight, post.clone());
         if self.settings.bugs.has(Bug::LoseLetter) && self.counts.letters_out % 53 == 7 {
             return;
         }
@@ -507,6 +510,10 @@ impl<X: Letter> Courier<X> {
             self.progress = progress;
             let partition = self.partition;
             out.send(self.settings.sequencer, Sequencing::Applied { epoch: progress, partition });
+            // A node that was still executing what it has on disk when it asked, has not lacked it after all.
+            for node in self.lack.settled(progress) {
+                out.send(self.at(node), Post::Resume(self.lack.reach(progress)));
+            }
         }
     }
 
@@ -801,9 +808,6 @@ impl<X: Letter> Courier<X> {
         }
     }
 }
-
-/// What a letter is taken to weigh: its bytes are known only to those who encode it.
-const LETTER_BYTES: usize = 256;
 
 impl<X: Letter> Role for Courier<X> {
     type Message = Message<X>;

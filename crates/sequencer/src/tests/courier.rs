@@ -1,7 +1,7 @@
 //! The courier by itself: what it sends, keeps, sends again, journals and asks for.
 
 use ordain_log::Space;
-use ordain_model::{KeyHash, Layout};
+use ordain_model::{KeyHash, Layout, Layouts};
 use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
@@ -25,6 +25,10 @@ impl Wire for Note {
 impl Letter for Note {
     fn last(&self) -> Gsn {
         Gsn::new(Epoch(self.0), PartitionId(0), 0)
+    }
+
+    fn weight(&self) -> usize {
+        256
     }
 }
 
@@ -181,7 +185,8 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
 /// What a sequencer's courier sends node 0 of such a batch.
 fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
     let batch = batch_over(sequencer, epoch, &[0, sequencer]);
-    let content = batch.encode_slice(PartitionId(0), &Layout::even(3, 1).unwrap()).map(Arc::new);
+    let mut layouts = Layouts::new(Arc::new(Layout::even(3, 1).unwrap()));
+    let content = batch.encode_slice(PartitionId(0), &mut layouts).map(Arc::new);
     Post::Slot {
         sequencer: PartitionId(sequencer),
         after: Epoch(after),
@@ -620,6 +625,33 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
         lacking = lacking.or((name == "ordain_courier_lacking_epoch").then_some(value));
     });
     assert_eq!(lacking, Some(0.0));
+}
+
+/// A node that asks before it has executed all that it has on disk is told that some of it is not kept any more. When it has,
+/// it asks for what comes after, also if nobody could have helped it.
+#[test]
+fn what_was_executed_meanwhile_is_not_lacking() {
+    let mut desk = Desk::new(None);
+    desk.change(3, PeerState::Lost);
+    assert_eq!(desk.hear(1, Post::Forgotten(Epoch(2))).len(), 0);
+    let nothing = |sequencer, through| Post::Slot {
+        sequencer: PartitionId(sequencer),
+        after: Epoch(0),
+        through: Epoch(through),
+        logged: 0,
+        content: None,
+    };
+    desk.hear(1, nothing(1, 2));
+    desk.hear(2, nothing(2, 2));
+    let seal = |desk: &mut Desk, epoch| {
+        let (partition, now, none) = (PartitionId(0), Millis(0), Vec::new());
+        let (epoch, chunks) = (Epoch(epoch), Vec::new());
+        let batch = Batch { epoch, partition, layout: 1, now, total: 0, chunks, lookups: none };
+        let sent = desk.tell(at(1), Sequencing::Sealed(Arc::new(batch)));
+        shown(&sent).into_iter().filter(|sent| sent.contains("Resume")).collect::<Vec<String>>()
+    };
+    assert_eq!(seal(&mut desk, 1), [""; 0]);
+    assert_eq!(seal(&mut desk, 2), ["1: Resume(Epoch(2))"]);
 }
 
 #[test]

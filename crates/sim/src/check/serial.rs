@@ -12,8 +12,8 @@ use std::sync::Arc;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
-    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, ProcedureId,
-    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
+    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Layout, Millis, OutcomeStatus,
+    ProcedureId, ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
 };
 use ordain_role::NodeId;
 
@@ -27,7 +27,7 @@ use crate::history::{Answer, History, Request, RequestId};
 /// [`ViolationKind::AcknowledgedLost`], [`ViolationKind::WrongPlace`], [`ViolationKind::WrongAnswer`],
 /// [`ViolationKind::EffectTwice`], [`ViolationKind::Phantom`] and [`ViolationKind::WrongState`].
 pub fn check(
-    registry: &Arc<Registry>,
+    (registry, layout): (&Arc<Registry>, Option<&Layout>),
     log: &[Batch],
     history: &History,
     digests: &[(NodeId, Digest)],
@@ -44,6 +44,9 @@ pub fn check(
     let mut reads = reads.into_iter().peekable();
     let mut ledger = Ledger::of(registry, history);
     let mut reference = ReferenceExecutor::new(registry.clone());
+    if let Some(layout) = layout {
+        reference = reference.in_cluster(layout.clone());
+    }
     let mut now = Millis(0);
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
@@ -60,7 +63,7 @@ pub fn check(
                 // It changes nothing, whoever asked for it and however often; who was answered is among the reads.
                 continue;
             }
-            let expected = reference.run_txn(gsn, batch.now, chunk, txn);
+            let expected = reference.run_placed(gsn, batch.now, chunk, txn);
             ledger.settle(gsn, chunk, txn, &expected)?;
             for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
                 if !is_same(registry, request, chunk, txn) {
@@ -203,11 +206,13 @@ impl Ledger<'_> {
     }
 
     fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
-        // Nobody asks for what the database submits by itself, and a stale reconnaissance has no effect and is tried
-        // again.
+        // Nobody asks for what the database submits by itself. A stale reconnaissance has no effect and is tried again, and
+        // so is what was planned by a stale map.
         let by_itself = [system::EXPIRE, system::CHECKPOINT].contains(&txn.call.procedure)
             && chunk.gateway == GatewayId::HOUSE;
-        if by_itself || result.status == OutcomeStatus::Aborted(Abort::Restart) {
+        let is_tried_again =
+            matches!(result.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);
+        if by_itself || is_tried_again {
             return Ok(());
         }
         let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));
@@ -365,6 +370,7 @@ mod tests {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
             let evidence = Evidence {
                 registry: &registry,
+                layout: None,
                 logs: &logs,
                 history: &history,
                 digests: &digests,

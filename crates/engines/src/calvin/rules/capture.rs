@@ -5,8 +5,8 @@
 //! before goes aside when it is replaced, which the store does anyway for readers of past states; so there is nothing to
 //! prepare before the cut, nothing to fold together after it, and a record that nobody changes meanwhile costs nothing.
 
-use ordain_checkpoint::{Kind, Outcome};
-use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Micros, PartitionId, Table};
+use ordain_checkpoint::{Kind, Outcome, Piece};
+use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Map, Micros, PartitionId, Position, Table};
 use ordain_role::{Address, Bug, Outbox, TimerId};
 use ordain_sequencer::Saving;
 use ordain_store::{Keep, RecordStore, Snapshot};
@@ -99,6 +99,11 @@ impl<S: RecordStore> Shard<S> {
             return;
         }
         let (piece, next) = match next {
+            Next::Map => {
+                let map = self.maps.as_of(epoch).map();
+                let piece = if *map == Map::FIRST { Piece::new(Kind::Map) } else { Piece::map(map) };
+                (piece, Some(Next::Records(Position::default())))
+            }
             Next::Records(from) => {
                 let mut filling = Filling::new(Kind::Records, self.settings.piece);
                 let state = self.store.as_of(epoch);

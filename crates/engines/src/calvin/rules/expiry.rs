@@ -14,7 +14,7 @@ impl<S: RecordStore> Shard<S> {
     /// Looks whether records of the next slots have outlived their time. That is only looking: removing them is
     /// a transaction like any other, so that every replica does it at the same point.
     pub(super) fn look_for_expired(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let std::ops::Range { start: first, end } = self.slots;
+        let std::ops::Range { start: first, end } = self.store.slots();
         if first >= end {
             return;
         }

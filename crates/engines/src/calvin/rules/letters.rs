@@ -63,6 +63,9 @@ impl<S: RecordStore> Shard<S> {
 
     /// Takes note of what another shard says. Everything is said once, or again and the same.
     fn note_item(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) -> Known {
+        if matches!(item, Item::Records { .. } | Item::Taken(_)) {
+            return self.note_moved(active.gsn, from, item);
+        }
         let chunk = active.chunk.clone();
         let fragments = chunk.fragments(&chunk.txns()[active.at]);
         let (_, about) = item.what();
@@ -104,7 +107,7 @@ impl<S: RecordStore> Shard<S> {
                     Known::New
                 }
             },
-            Item::Vouch { .. } => Known::Other("the digest of a twin"),
+            Item::Records { .. } | Item::Taken(_) | Item::Vouch { .. } => Known::Other("something else"),
             Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
                 None => {
                     active.loans.insert(slot, Loan::Early(cell, changed));

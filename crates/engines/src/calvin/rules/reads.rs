@@ -21,7 +21,9 @@ impl<S: RecordStore> Shard<S> {
     /// Has the store keep what somebody may want to see.
     pub(super) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
-        self.store.keep(Keep { since: self.reader.kept(), cut });
+        let since = self.reader.kept();
+        self.store.keep(Keep { since, cut });
+        self.maps.forget_before([since, cut].into_iter().flatten().min());
     }
 
     pub(super) fn take_reading(&mut self, since: Micros, reading: Reading) {
@@ -32,8 +34,8 @@ impl<S: RecordStore> Shard<S> {
                 self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
-                let Shard { reader, store, places, registry, locals, .. } = self;
-                reader.take_parts(&mut Desk { store, places, registry, locals }, parts);
+                let Shard { reader, store, places, maps, layouts, registry, locals, .. } = self;
+                reader.take_parts(&mut Desk { store, places, maps, layouts, registry, locals }, parts);
             }
             Reading::Floor { partition, epoch } => {
                 let partitions = self.places.layout.partitions();
@@ -52,8 +54,9 @@ impl<S: RecordStore> Shard<S> {
         let published = self.backlog.published();
         let is_idle = self.stream.is_empty() && self.ready.is_empty();
         let turn = if is_idle { IDLE_TURN } else { READ_TURN };
-        let Shard { reader, store, places, registry, locals, .. } = self;
-        let more = reader.run(&mut Desk { store, places, registry, locals }, published, turn, out);
+        let Shard { reader, store, places, maps, layouts, registry, locals, .. } = self;
+        let mut desk = Desk { store, places, maps, layouts, registry, locals };
+        let more = reader.run(&mut desk, published, turn, out);
         reader.send(places, out);
         more
     }

@@ -140,6 +140,15 @@ impl Grid {
         Client::connect(self.nodes[id].resp).unwrap()
     }
 
+    /// Moves slots to a partition, as somebody would who knows this node; it goes on if that one is killed.
+    pub fn relocate(&self, by: usize, slots: &str, to: usize) -> Process {
+        let admin = self.nodes[by].admin.to_string();
+        let to = to.to_string();
+        Process::spawn(ordain([
+            "cluster", "move", "--admin", &admin, "--slots", slots, "--to", &to, "--step", "20",
+        ]))
+    }
+
     /// What a node says of itself.
     pub fn status(&self, id: usize) -> Value {
         serde_json::from_str(&http(self.nodes[id].admin, "/status").2).unwrap()

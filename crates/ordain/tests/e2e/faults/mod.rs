@@ -114,6 +114,35 @@ fn one_node_at_a_time_is_not_missed() {
     settle(grid);
 }
 
+/// Slots go to and fro while clients use what is in them, and nodes are killed meanwhile (calvin.md, section 8, scenario 17).
+#[test]
+fn slots_move_under_load_while_nodes_are_killed() {
+    let mut grid = Grid::start(2, 3, "");
+    let mut numbers = Numbers(37);
+    let doors = grid.doors();
+    under_load(&doors, 37, |load| {
+        for round in 0..rounds(4) as usize {
+            load.advance(60);
+            let (by, killed) = (round % grid.len(), numbers.below(grid.len() as u64) as usize);
+            let moves = [("0-799", 1), ("400-1023", 0), ("0-1023", round % 2)];
+            let (slots, to) = moves[round % 3];
+            let mover = grid.relocate(by, slots, to);
+            load.advance(20);
+            grid.kill(killed);
+            load.advance(40);
+            grid.restart(killed);
+            let ended = mover.wait();
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            grid.await_ready();
+        }
+        load.advance(80);
+    });
+    let slots = |id| grid.status(id)["slots"].as_u64().unwrap();
+    assert_eq!(slots(0) + slots(1), 1024);
+    assert!(grid.status(0)["map_version"].as_u64().unwrap() > 20);
+    settle(grid);
+}
+
 #[test]
 fn one_node_at_a_time_is_not_missed_across_continents() {
     let mut grid = Grid::start(2, 3, "latency-us = 50000\n");

@@ -1,0 +1,152 @@
+//! Slots change hands (calvin.md, section 8, scenario 17).
+//!
+//! A move is a transaction over the whole table, so a shard comes to it when everything before it is executed there, and
+//! to nothing after it before it is done. From its place on another [layout](ordain_model::Layout) is in force. Shards that
+//! lose slots send the records to those that gain them, by letters like all others: whoever was restarted hears them again.
+//! A record keeps its content and who wrote it last, so neither digests nor evidence change.
+//!
+//! A transaction that was planned before, and has its turn after, ends without any effect if one of its slots has moved:
+//! whoever takes part by the map that it carries sees that alone, so nobody has to be told.
+
+use std::sync::Arc;
+
+use ordain_model::{Chunk, Gsn, KeyHash, Map, OutcomeStatus, Position, Txn, system};
+use ordain_store::RecordStore;
+
+use super::super::maps::Moving;
+use super::super::messages::{Item, MovedRecord};
+use super::super::state::Known;
+use super::{Shard, conclude};
+
+/// How many pieces are sent ahead of what is taken.
+const AHEAD: u32 = 4;
+
+impl<S: RecordStore> Shard<S> {
+    /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
+    pub fn begin_under(&mut self, map: &Map) {
+        let layout = self.places.layout.under(map);
+        layout.owned_by(self.number).for_each(|slot| self.store.own(slot..slot + 1));
+        self.maps = super::Maps::new(Arc::new(layout));
+    }
+
+    /// The map in force.
+    pub fn map(&self) -> &Map {
+        self.maps.now().map()
+    }
+
+    /// A move's turn has come.
+    pub(super) fn begin_move(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
+        let before = self.maps.now().clone();
+        let moved = system::move_of(chunk.args(txn)).and_then(|(slots, to)| before.moved(&slots, to));
+        let Some(after) = moved else { return };
+        for slot in after.owned_by(self.number).filter(|slot| before.shard_of(*slot) != self.number) {
+            self.store.own(slot..slot + 1);
+        }
+        self.moving = Moving::between(gsn, self.number, &before, &after);
+        self.maps.change(gsn.epoch(), Arc::new(after));
+        self.keep_states();
+    }
+
+    /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
+    pub(super) fn go_on_moving(&mut self) -> bool {
+        let Some(moving) = &mut self.moving else { return true };
+        let gsn = moving.gsn;
+        for giving in &mut moving.gives {
+            // What was taken may be known before it is sent: this shard was restarted and does it again.
+            while !giving.slots.is_empty() && giving.sent < giving.taken + AHEAD {
+                // Where a piece ends is a function of what is in it, so that twins send the same pieces.
+                let (mut records, mut bytes) = (Vec::new(), 0);
+                let mut image = Vec::new();
+                while bytes < self.settings.piece
+                    && let Some(slot) = giving.slots.front().copied()
+                {
+                    let (mut names, mut is_all) = (Vec::new(), true);
+                    self.store.visit(Position::of_slot(slot), |entry| {
+                        let is_in = entry.position.slot() == slot;
+                        is_all = !is_in || bytes < self.settings.piece;
+                        if is_in && is_all {
+                            image.clear();
+                            entry.cell.encode(&mut image);
+                            bytes += entry.key.len() + image.len();
+                            names.push((entry.db, entry.key.to_vec()));
+                        }
+                        is_in && is_all
+                    });
+                    for (db, key) in names {
+                        let Some(id) = self.store.find(db, &key, KeyHash::of_record(db, &key)) else {
+                            continue;
+                        };
+                        let (cell, version) = self.store.take(id, gsn);
+                        self.store.release_if_absent(id);
+                        records.push(MovedRecord { db, key, cell, version });
+                    }
+                    if is_all {
+                        giving.slots.pop_front();
+                    }
+                }
+                let (number, is_last) = (giving.sent, giving.slots.is_empty());
+                self.letters.add(giving.to, gsn, Item::Records { number, is_last, records });
+                giving.sent += 1;
+            }
+        }
+        let is_done = moving.is_done();
+        if is_done {
+            self.moving = None;
+        }
+        is_done
+    }
+
+    /// Takes note of what another shard says of a move.
+    pub(super) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
+        // What is said of one that is done here is said again.
+        let Some(moving) = self.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
+            return Known::Same;
+        };
+        match item {
+            Item::Records { number, is_last, records } => {
+                let Some(getting) = moving.gets.iter_mut().find(|getting| getting.from == from) else {
+                    return Known::Other("records that are not to come here");
+                };
+                if !getting.pieces.insert(number) {
+                    return Known::Same;
+                }
+                if is_last {
+                    getting.count = Some(number + 1);
+                }
+                for MovedRecord { db, key, cell, version } in records {
+                    let hash = KeyHash::of_record(db, &key);
+                    if self.maps.now().shard_of(hash.slot()) != self.number {
+                        return Known::Other("a record of a slot that is not to come here");
+                    }
+                    let record = self.store.find_or_reserve(db, &key, hash);
+                    self.store.take_in(record, cell, version, gsn.epoch());
+                }
+                self.letters.add(from, gsn, Item::Taken(number));
+                Known::New
+            }
+            Item::Taken(number) => {
+                let Some(giving) = moving.gives.iter_mut().find(|giving| giving.to == from) else {
+                    return Known::Other("records that it was not sent");
+                };
+                if number < giving.taken {
+                    return Known::Same;
+                }
+                giving.taken = number + 1;
+                Known::New
+            }
+            _ => Known::Other("something else"),
+        }
+    }
+
+    /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
+    /// effect. Whoever would have composed its reply says so, and which map is in force.
+    pub(super) fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
+        if chunk.collector(txn, self.layouts.under(&chunk.map)) != self.number {
+            return;
+        }
+        self.counts.turned_back += 1;
+        let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
+        let map = self.maps.now().map();
+        conclude(ends, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
+    }
+}

@@ -1,0 +1,160 @@
+//! `ordain cluster move`: hash slots go to another partition while the cluster serves.
+//!
+//! A few slots at a time, each time by a transaction (`DEBUG MOVE-SLOTS`): while their records are on their way nothing else
+//! is executed, so steps are small. What has moved stays there, whatever becomes of the rest; to ask for what has been done
+//! does nothing. So a step whose answer does not come is asked for again, of another node if need be.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use ordain_model::key::SLOTS;
+
+use super::status::{ClusterArgs, Member};
+
+/// How long a node has to take a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long it has to answer, before another one is asked.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long a step is asked for again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long until it is.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The flags of `ordain cluster move`.
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The slots, of the 1,024: one, or from one to another, such as 0-99
+    #[arg(long, value_name = "SLOTS", value_parser = parse_slots)]
+    slots: RangeInclusive<usize>,
+    /// The partition that they go to
+    #[arg(long, value_name = "PARTITION")]
+    to: u16,
+    /// How many go at a time
+    #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    step: u16,
+    /// The nodes' password
+    #[arg(long, env = "ORDAIN_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    password: Option<String>,
+}
+
+fn parse_slots(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let parse = || Some((first.trim().parse::<usize>().ok()?, last.trim().parse::<usize>().ok()?));
+    parse()
+        .filter(|(first, last)| first <= last && *last < SLOTS)
+        .map(|(first, last)| first..=last)
+        .ok_or_else(|| format!("'{text}' is not a slot of 0 to {}, nor a range such as 0-99", SLOTS - 1))
+}
+
+/// Moves the slots.
+///
+/// # Errors
+/// There is no such partition, or no node does what it is asked.
+pub fn run(args: &MoveArgs) -> anyhow::Result<()> {
+    let members = args.cluster.anyone()?.members;
+    let partitions = members.iter().map(|member| member.partition + 1).max().unwrap_or(1);
+    anyhow::ensure!(
+        args.to < partitions,
+        "there is no partition {}: this cluster has {partitions}, from 0 on",
+        args.to
+    );
+    let mut asked = Asked { members: &members, next: 0, open: None, password: args.password.as_deref() };
+    let step = usize::from(args.step);
+    for first in args.slots.clone().step_by(step) {
+        let last = (first + step - 1).min(*args.slots.end());
+        asked.demand(&format!("DEBUG MOVE-SLOTS {first} {last} {}", args.to))?;
+        let _ = writeln!(std::io::stdout(), "slots {first} to {last}: at partition {}", args.to);
+    }
+    Ok(())
+}
+
+/// The nodes, one of which is asked at a time.
+struct Asked<'a> {
+    members: &'a [Member],
+    next: usize,
+    open: Option<BufReader<TcpStream>>,
+    password: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// Asks for something until it is done.
+    fn demand(&mut self, command: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let reason = match self.ask(command) {
+                Ok(answer) if answer.starts_with('+') => return Ok(()),
+                // It may be done later, or may have been done.
+                Ok(answer)
+                    if ["-BUSY", "-UNKNOWN", "-MISCONF"].iter().any(|error| answer.starts_with(error)) =>
+                {
+                    answer
+                }
+                Ok(answer) => anyhow::bail!("{command}: {}", answer.trim_start_matches('-')),
+                Err(error) => {
+                    self.open = None;
+                    self.next += 1;
+                    error.to_string()
+                }
+            };
+            anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "{command}: not done after {} s: {reason}: look at `ordain cluster status`; what was moved stays where it \
+                 is, and the rest may be asked for again",
+                PATIENCE.as_secs()
+            );
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> anyhow::Result<String> {
+        if self.open.is_none() {
+            let member = &self.members[self.next % self.members.len()];
+            self.open = Some(connect(&member.resp, self.password)?);
+        }
+        let stream = self.open.as_mut().context("a connection was opened")?;
+        exchange(stream, format!("{command}\r\n").as_bytes())
+    }
+}
+
+fn connect(address: &str, password: Option<&str>) -> anyhow::Result<BufReader<TcpStream>> {
+    let resolved = address.to_socket_addrs()?.next().with_context(|| format!("{address} is no address"))?;
+    let stream = TcpStream::connect_timeout(&resolved, CONNECT_WITHIN)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+    let mut stream = BufReader::new(stream);
+    if let Some(password) = password {
+        let auth = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len());
+        let answer = exchange(&mut stream, auth.as_bytes())?;
+        anyhow::ensure!(answer.starts_with('+'), "{address}: {answer}");
+    }
+    Ok(stream)
+}
+
+/// Sends a command and reads the line that it is answered with.
+fn exchange(stream: &mut BufReader<TcpStream>, command: &[u8]) -> anyhow::Result<String> {
+    stream.get_mut().write_all(command)?;
+    let mut answer = String::new();
+    stream.read_line(&mut answer)?;
+    anyhow::ensure!(answer.ends_with('\n'), "the connection was closed");
+    Ok(answer.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_one_or_from_one_to_another() {
+        assert_eq!(parse_slots("7"), Ok(7..=7));
+        assert_eq!(parse_slots("0-1023"), Ok(0..=1023));
+        for wrong in ["", "-", "5-4", "1024", "0-1024", "a-b", "1-2-3", "-1"] {
+            assert!(parse_slots(wrong).is_err(), "{wrong}");
+        }
+    }
+}
