@@ -318,7 +318,10 @@ impl Reader {
                 }
                 if run.next >= run.warmed {
                     self.warming.clear();
-                    run.warmed = gather(&chunk, run.next, is_mine, &mut self.warming);
+                    // What was planned by another map may have been elsewhere then.
+                    let was_here = |fragment: &Fragment| then.shard_of(fragment.hash.slot()) == number;
+                    let is_here = |fragment: &Fragment| is_mine(fragment) && was_here(fragment);
+                    run.warmed = gather(&chunk, run.next, is_here, &mut self.warming);
                     desk.store.prefetch(self.warming.iter().copied());
                 }
                 if fragment.access != Access::Compute && is_mine(fragment) {
