@@ -56,6 +56,7 @@ impl Procedure for DbSize {
     }
 }
 
+/// KEYS. A shard answers with each key after its position.
 struct Keys;
 
 impl Procedure for Keys {
@@ -69,8 +70,9 @@ impl Procedure for Keys {
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let (pattern, now, mut keys) = (cx.args.iter().bytes(), cx.now, Items::default());
         if let Some(table) = read_table(cx) {
-            table.scan(cx.db, Position::default(), &mut |_, key, cell| {
+            table.scan(cx.db, Position::default(), &mut |position, key, cell| {
                 if cell.is_live(now) && glob::matches(pattern, key) {
+                    keys.push(|w| w.int(position.0 as i64));
                     keys.push(|w| w.bulk(key));
                 }
                 true
@@ -81,36 +83,20 @@ impl Procedure for Keys {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let lists: Vec<Vec<&[u8]>> = parts(cx.slot(0)).map(keys_of).collect();
+        let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
         let mut w = Writer(out);
         w.array(lists.iter().map(Vec::len).sum());
-        merged(lists, |key| position_of(key)).for_each(|key| w.bulk(key));
+        merged(lists).for_each(|(_, key)| w.bulk(key.as_bytes().unwrap_or_default()));
     }
 }
 
-/// The keys that a shard has answered.
-fn keys_of(part: &[u8]) -> Vec<&[u8]> {
-    let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
-    let next = std::iter::from_fn(|| {
-        let (key, tail) = Datum::split(rest)?;
-        rest = tail;
-        Some(key)
-    });
-    next.filter_map(|key| key.as_bytes()).collect()
-}
-
-/// Where a key stands that is not below a record.
-fn position_of(key: &[u8]) -> Position {
-    KeyHash::of(key).position()
-}
-
 /// What shards have answered, each in canonical order, as one list in that order. What is at one place is on one shard.
-fn merged<T: Copy>(lists: Vec<Vec<T>>, position: impl Fn(T) -> Position) -> impl Iterator<Item = T> {
-    let ends = lists.iter().filter_map(|list| Some([position(*list.first()?), position(*list.last()?)]));
+fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (Position, Datum<'a>)> {
+    let ends = lists.iter().filter_map(|list| Some([list.first()?.0, list.last()?.0]));
     let is_in_order = ends.flatten().is_sorted();
     let mut all = lists.concat();
     if !is_in_order {
-        all.sort_by_key(|item| position(*item));
+        all.sort_by_key(|(position, _)| *position);
     }
     all.into_iter()
 }
@@ -152,7 +138,7 @@ impl Procedure for ScanKeys {
         let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
         let (mut keys, mut looked, mut last, mut next) = (Items::default(), 0, None, 0);
         let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
-        for (position, key) in merged(lists, |(position, _)| position) {
+        for (position, key) in merged(lists) {
             if looked >= count && last != Some(position) {
                 next = position.0;
                 break;
@@ -169,7 +155,7 @@ impl Procedure for ScanKeys {
     }
 }
 
-/// What a shard has looked at.
+/// What a shard has answered: positions and keys, alternately.
 fn seen_of(part: &[u8]) -> Vec<(Position, Datum<'_>)> {
     let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
     let next = || {
@@ -187,7 +173,7 @@ fn wanted(scan: &Scan<'_>, key: &[u8], cell: &Cell) -> bool {
 }
 
 /// RANDOMKEY: the first key at or after a random position, around the end. A shard answers with its first key
-/// from there on and with its first key of all.
+/// from there on and with its first key of all, each after its position.
 struct RandomKey;
 
 impl Procedure for RandomKey {
@@ -199,19 +185,21 @@ impl Procedure for RandomKey {
         let position = KeyHash(Random(cx.seed).number()).position();
         let now = cx.now;
         let mut found = Vec::new();
-        Writer(&mut found).array(2);
+        Writer(&mut found).array(4);
         for from in [position, Position::default()] {
             let before = found.len();
             if let Some(table) = read_table(cx) {
-                table.scan(cx.db, from, &mut |_, key, cell| {
+                table.scan(cx.db, from, &mut |position, key, cell| {
                     let live = cell.is_live(now);
                     if live {
+                        Writer(&mut found).int(position.0 as i64);
                         Writer(&mut found).bulk(key);
                     }
                     !live
                 });
             }
             if found.len() == before {
+                Writer(&mut found).nil();
                 Writer(&mut found).nil();
             }
         }
@@ -220,19 +208,22 @@ impl Procedure for RandomKey {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let (mut after, mut first): (Option<&[u8]>, Option<&[u8]>) = (None, None);
+        // The lowest of what shards have found, from there on and of all.
+        let mut lowest: [Option<(i64, &[u8])>; 2] = [None; 2];
         for part in parts(cx.slot(0)) {
-            let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
-            let Some((at_or_after, rest)) = Datum::split(rest) else { continue };
-            for (found, key) in
-                [(&mut after, at_or_after.as_bytes()), (&mut first, Datum::first(rest).as_bytes())]
-            {
-                let of = |key: Option<&[u8]>| key.map(position_of);
-                if found.is_none() || key.is_some() && of(key) < of(*found) {
-                    *found = key;
+            let Some((Datum::Array(4), mut rest)) = Datum::split(part) else { continue };
+            for lowest in &mut lowest {
+                let Some((position, tail)) = Datum::split(rest) else { break };
+                let Some((key, tail)) = Datum::split(tail) else { break };
+                rest = tail;
+                if let (Datum::Int(position), Datum::Bulk(key)) = (position, key)
+                    && lowest.is_none_or(|(least, _)| position < least)
+                {
+                    *lowest = Some((position, key));
                 }
             }
         }
+        let [after, first] = lowest.map(|found| found.map(|(_, key)| key));
         bulk_or_nil(&mut Writer(out), after.or(first));
     }
 }
