@@ -5,3 +5,4 @@
 
 pub mod calvin;
 pub mod paxflow;
+pub mod qstore;

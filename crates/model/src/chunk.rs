@@ -55,9 +55,26 @@ pub struct Txn {
     /// Whether it can be run on a snapshot: it only reads, and nothing that it reads elsewhere depends on what it has
     /// read.
     pub detached: bool,
+    /// Whether its fragments need nothing of each other, each has a record of its own to run on, and none may abort: then
+    /// they can be run apart, each when its record's turn comes (qstore.md, section 4.2).
+    pub independent: bool,
     args: Range<u32>,
     fragments: Range<u32>,
     calls: Range<u32>,
+}
+
+impl Txn {
+    /// Where its fragments are among those of the chunk's [plans](Chunk::plans).
+    #[inline]
+    pub fn fragments(&self) -> Range<usize> {
+        self.fragments.start as usize..self.fragments.end as usize
+    }
+
+    /// Where its arguments are, for [`Chunk::args_at`].
+    #[inline]
+    pub fn args(&self) -> Range<u32> {
+        self.args.clone()
+    }
 }
 
 /// Planned transactions and their bytes.
@@ -292,7 +309,7 @@ impl Chunk {
         let view = Args::trusted(&blob[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
         let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
-        let mut is_chained = false;
+        let (mut is_chained, mut independent) = (false, true);
         for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
             if table_written && fragment.abortable {
                 self.plans.fragments.truncate(first);
@@ -303,7 +320,9 @@ impl Chunk {
             }
             table_written |= fragment.access == Access::TableWrite;
             writes |= fragment.writes();
-            is_chained |= fragment.access != Access::Compute && !self.plans.inputs_of(fragment).is_empty();
+            let needs = !self.plans.inputs_of(fragment).is_empty();
+            is_chained |= fragment.access != Access::Compute && needs;
+            independent &= fragment.is_keyed() && !fragment.lent && !fragment.abortable && !needs;
             if fragment.abortable {
                 abortable_until = n as u32 + 1;
             }
@@ -318,6 +337,7 @@ impl Chunk {
             abortable_until,
             table,
             detached: !writes && !is_chained,
+            independent,
             args: args.start as u32..args.end as u32,
             fragments: first as u32..self.plans.fragments.len() as u32,
             calls: first_call as u32..self.plans.calls.len() as u32,
@@ -344,7 +364,7 @@ impl Chunk {
     /// The fragments of a transaction.
     #[inline]
     pub fn fragments(&self, txn: &Txn) -> &[Fragment] {
-        &self.plans.fragments[txn.fragments.start as usize..txn.fragments.end as usize]
+        &self.plans.fragments[txn.fragments()]
     }
 
     /// The plans of all transactions: where a fragment's inputs are found.
@@ -356,8 +376,14 @@ impl Chunk {
     /// The arguments of a transaction.
     #[inline]
     pub fn args(&self, txn: &Txn) -> Args<'_> {
-        let blob = if txn.logged { &self.logged } else { &self.unlogged };
-        Args::trusted(&blob[txn.args.start as usize..txn.args.end as usize])
+        self.args_at(txn.args.clone(), txn.logged)
+    }
+
+    /// The same by their [place](Txn::args): those of a transaction that the log keeps, or does not.
+    #[inline]
+    pub fn args_at(&self, place: Range<u32>, is_logged: bool) -> Args<'_> {
+        let blob = if is_logged { &self.logged } else { &self.unlogged };
+        Args::trusted(&blob[place.start as usize..place.end as usize])
     }
 
     /// The bytes of a transaction: what [`Chunk::decode`] reads.

@@ -110,6 +110,8 @@ pub struct NodeSettings {
     pub window: usize,
     /// How what only reads is run.
     pub reads: Reads,
+    /// How transactions get their turns on the records of a shard.
+    pub order: calvin::Order,
     /// About how many bytes of a checkpoint a shard gives away at once.
     pub checkpoint_piece: usize,
     /// Whether the log is trimmed up to what checkpoints cover.
@@ -140,6 +142,7 @@ impl Default for NodeSettings {
             piece: 1 << 20,
             window: 2000,
             reads: Reads::Ordered,
+            order: calvin::Order::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
             checkpoints_kept: 2,
@@ -369,6 +372,7 @@ impl NodeSettings {
             let settings = calvin::Settings {
                 window: self.window,
                 snapshots: self.reads != Reads::Ordered,
+                order: self.order,
                 piece: self.checkpoint_piece,
                 bugs: self.bugs,
             };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ordain_engines::calvin::Order;
 use ordain_model::Reads;
 
 /// An engine that is built.
@@ -13,6 +14,8 @@ pub enum Engine {
     Calvin,
     /// The same, and what only reads is run on snapshots.
     Paxflow,
+    /// Sequenced input log, planned queues.
+    Qstore,
 }
 
 /// What an engine is called and what it promises.
@@ -30,7 +33,7 @@ pub struct EngineInfo {
 pub const ENGINES: [EngineInfo; 14] = [
     EngineInfo { name: "calvin", level: "strict serializable", engine: Some(Engine::Calvin) },
     EngineInfo { name: "paxflow", level: "serializable", engine: Some(Engine::Paxflow) },
-    EngineInfo { name: "qstore", level: "strict serializable", engine: None },
+    EngineInfo { name: "qstore", level: "strict serializable", engine: Some(Engine::Qstore) },
     EngineInfo { name: "no-wait", level: "serializable", engine: None },
     EngineInfo { name: "wait-die", level: "serializable", engine: None },
     EngineInfo { name: "timestamp", level: "serializable", engine: None },
@@ -72,10 +75,18 @@ impl Engine {
         ENGINES.iter().find(|info| info.engine == Some(self)).map_or("", |info| info.name)
     }
 
+    /// How transactions get their turns on the records of a shard.
+    pub fn order(self) -> Order {
+        match self {
+            Engine::Calvin | Engine::Paxflow => Order::Locks,
+            Engine::Qstore => Order::Queues,
+        }
+    }
+
     /// How it runs what only reads, unless it is told otherwise.
     pub fn reads(self) -> Reads {
         match self {
-            Engine::Calvin => Reads::Ordered,
+            Engine::Calvin | Engine::Qstore => Reads::Ordered,
             Engine::Paxflow => Reads::Session,
         }
     }
@@ -108,7 +119,10 @@ mod tests {
         assert_eq!("calvin".parse(), Ok(Engine::Calvin));
         assert_eq!("paxflow".parse(), Ok(Engine::Paxflow));
         let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
-        assert_eq!(refusal, "engine 'maat' is not built yet; the engines that are there: calvin, paxflow");
+        assert_eq!(
+            refusal,
+            "engine 'maat' is not built yet; the engines that are there: calvin, paxflow, qstore"
+        );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
         );

@@ -274,6 +274,7 @@ impl Node {
             started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
             life,
             reads: config.reads,
+            order: config.engine.order(),
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },

@@ -52,12 +52,13 @@ pub struct ServeArgs {
     #[arg(long, env = "ORDAIN_EPHEMERAL", num_args = 0..=1, default_missing_value = "true")]
     ephemeral: Option<bool>,
     /// The engine. `calvin`: all transactions in one sequence, strictly serializable. `paxflow`: the same, but what
-    /// only reads is run on snapshots and waits for nothing [default: calvin]
+    /// only reads is run on snapshots and waits for nothing. `qstore`: as `calvin`, executed in queues of fragments, a
+    /// range of records each, in place of locks [default: calvin]
     #[arg(long, env = "ORDAIN_ENGINE", value_name = "NAME")]
     engine: Option<String>,
     /// How transactions that only read are run: `ordered` in the sequence like all others, or on a snapshot:
     /// `session` holds all that the connection has seen, `previous` is of the epoch before, `strict` holds all that
-    /// anybody was answered [default: ordered with calvin, session with paxflow]
+    /// anybody was answered [default: session with paxflow, ordered with the others]
     #[arg(long, env = "ORDAIN_READS", value_name = "HOW")]
     reads: Option<String>,
     /// When an acknowledged write is durable [default: fsync]

@@ -214,6 +214,7 @@ impl CalvinSystem {
                 Replication::Async => cluster::Replication::Async,
             },
             reads: args.reads.unwrap_or(engine.reads()),
+            order: engine.order(),
             bugs,
             ..NodeSettings::default()
         };
@@ -616,6 +617,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn seeds_in_queues_are_sound() {
+        let queues = ["--engine", "qstore"];
+        demand_sound(&queues, 0..30);
+        demand_sound(&[&queues[..], &["--partitions", "3"]].concat(), 100..112);
+        demand_sound(&[&queues[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+        demand_sound(&[&queues[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
+        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&queues[..], &masters].concat(), 400..406);
+    }
+
     /// paxflow.md, section 8, scenario 5.
     #[test]
     fn previous_may_miss_what_session_and_strict_do_not() {
@@ -690,7 +702,11 @@ mod tests {
         for (bug, name) in Bug::ALL {
             let (partitions, replicas) = bug.shows_with();
             let replication = if bug.is_of_masters() { Replication::Async } else { Replication::Sync };
-            let engine = if bug.is_of_reads() { "paxflow" } else { "calvin" };
+            let engine = match bug {
+                bug if bug.is_of_reads() => "paxflow",
+                bug if bug.is_of_queues() => "qstore",
+                _ => "calvin",
+            };
             let flags = args(&["--txns", "600", "--engine", engine]);
             let args = SimArgs { plant: Some(bug), partitions, replicas, replication, ..flags };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());

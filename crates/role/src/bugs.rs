@@ -38,6 +38,8 @@ pub enum Bug {
     ReadEarly,
     /// A shard executes a transaction that was planned under a map by which its slots are elsewhere.
     StaleLayout,
+    /// Every so often two places of a queue are taken in the wrong order.
+    SkipRankOrder,
 }
 
 impl Bug {
@@ -63,8 +65,13 @@ impl Bug {
         matches!(self, Bug::ReadEarly)
     }
 
+    /// Whether it shows only where transactions are executed in queues.
+    pub const fn is_of_queues(self) -> bool {
+        matches!(self, Bug::SkipRankOrder)
+    }
+
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 15] = [
+    pub const ALL: [(Bug, &'static str); 16] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -80,6 +87,7 @@ impl Bug {
         (Bug::ForgetVersion, "forget-version"),
         (Bug::ReadEarly, "read-early"),
         (Bug::StaleLayout, "stale-layout"),
+        (Bug::SkipRankOrder, "skip-rank-order"),
     ];
 }
 

@@ -47,6 +47,17 @@ pub struct Keep {
     pub cut: Option<Epoch>,
 }
 
+/// What is asked for of a record ahead of its use. Each is found by the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// The place in the index where it is found.
+    Index,
+    /// The record.
+    Record,
+    /// What lies outside the record: its value.
+    Value,
+}
+
 /// A past state: a table that is never written to.
 pub trait Snapshot: Table {
     /// The content that a key had, and who had written it; `None` if it was absent.
@@ -72,6 +83,10 @@ pub trait RecordStore {
     /// Brings what is found under some keys into the processor's caches, values included, while the misses
     /// overlap. For a dozen or two keys that will be worked on right after; it changes nothing.
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone);
+
+    /// One step of the same, for whoever goes through a long list of keys: a key whose index was asked for some dozen keys
+    /// ago, then its record, then its value.
+    fn fetch(&self, hash: KeyHash, what: Fetch);
 
     /// Releases the record if it has no content and its lock word is 0; the id is invalid then.
     fn release_if_absent(&mut self, id: RecordId);

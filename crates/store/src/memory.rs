@@ -11,7 +11,7 @@ use crate::slab::{Record, Slab};
 use crate::table::TableMut;
 use crate::totals::{Share, Totals};
 use crate::versions::Versions;
-use crate::{Keep, Memory, RecordId, RecordStore, Snapshot};
+use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot};
 
 /// Records in memory: a slab of cache lines, and an index a slot.
 #[derive(Debug)]
@@ -149,16 +149,28 @@ impl RecordStore for MemoryStore {
 
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
         // Each pass asks for what it finds by what the pass before has asked for, so that the misses of a pass overlap.
-        for hash in hashes.clone() {
-            self.indexes[self.index_of(hash)].fetch(hash.tag());
+        for what in [Fetch::Index, Fetch::Record, Fetch::Value] {
+            hashes.clone().for_each(|hash| self.fetch(hash, what));
         }
-        let candidate = |hash: KeyHash| self.indexes[self.index_of(hash)].find(hash.tag(), |_| true);
-        for id in hashes.clone().filter_map(candidate) {
-            fetch(self.slab.get(id));
-            self.versions.fetch(id);
-        }
-        for id in hashes.filter_map(candidate) {
-            self.slab.get(id).fetch_heap();
+    }
+
+    #[inline]
+    fn fetch(&self, hash: KeyHash, what: Fetch) {
+        let index = &self.indexes[self.index_of(hash)];
+        let candidate = || index.find(hash.tag(), |_| true);
+        match what {
+            Fetch::Index => index.fetch(hash.tag()),
+            Fetch::Record => {
+                if let Some(id) = candidate() {
+                    fetch(self.slab.get(id));
+                    self.versions.fetch(id);
+                }
+            }
+            Fetch::Value => {
+                if let Some(id) = candidate() {
+                    self.slab.get(id).fetch_heap();
+                }
+            }
         }
     }
 

@@ -52,7 +52,7 @@ mod locks;
 pub(crate) mod mail;
 pub(crate) mod maps;
 pub(crate) mod members;
-mod messages;
+pub(crate) mod messages;
 mod replay;
 pub(crate) mod reply;
 pub(crate) mod rules;
@@ -63,7 +63,7 @@ mod witness;
 pub use mail::Places;
 pub use messages::{Item, MovedRecord, ShardMessage};
 pub use replay::Replay;
-pub use rules::{Settings, Shard};
+pub use rules::{Order, Settings, Shard};
 
 /// The messages of a Calvin node.
 pub type Message = ordain_sequencer::Message<ShardMessage>;

@@ -1,8 +1,7 @@
 //! How a transaction's reply is composed from its slots, and whom it is for.
 
+use ordain_model::procedure::Slots;
 use ordain_model::{Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn};
-
-use super::state::SlotTable;
 
 /// The outcomes for a gateway, among those that are being gathered.
 pub(crate) fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
@@ -19,7 +18,7 @@ pub(crate) fn write_reply(
     registry: &Registry,
     chunk: &Chunk,
     txn: &Txn,
-    slots: &SlotTable,
+    slots: &dyn Slots,
     failure: Option<(SlotNo, Abort)>,
     reply: &mut Vec<u8>,
 ) {

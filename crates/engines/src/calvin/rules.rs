@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ordain_model::cell::CellMut;
+use ordain_model::cell::{CellMut, Journal};
 use ordain_model::key::KeyHash;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
@@ -32,6 +32,7 @@ use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
+use crate::qstore::{Queues, RANGES};
 
 mod capture;
 mod expiry;
@@ -47,15 +48,27 @@ pub struct Settings {
     pub window: usize,
     /// Whether reads may be run on snapshots: then what they may need of past states is kept.
     pub snapshots: bool,
+    /// How transactions get their turns.
+    pub order: Order,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
     pub piece: usize,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
 
+/// How transactions get their turns on the records of a shard, in the order that is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By locks, granted first come, first served ([`calvin`](super)).
+    #[default]
+    Locks,
+    /// In queues of fragments, one a range of records ([`qstore`](crate::qstore)).
+    Queues,
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Settings { window: 2000, snapshots: false, piece: 64 << 10, bugs: Bugs::NONE }
+        Settings { window: 2000, snapshots: false, order: Order::Locks, piece: 64 << 10, bugs: Bugs::NONE }
     }
 }
 
@@ -63,79 +76,81 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Shard<S> {
     /// Its number among the shards of the replica.
-    number: usize,
+    pub(crate) number: usize,
     /// The shards of its partition.
-    partition: Range<usize>,
-    settings: Settings,
-    places: Places,
+    pub(crate) partition: Range<usize>,
+    pub(crate) settings: Settings,
+    pub(crate) places: Places,
     /// Which slots are where, now and as of late epochs.
-    maps: Maps,
+    pub(crate) maps: Maps,
     /// The layouts by which others have planned.
-    layouts: Layouts,
+    pub(crate) layouts: Layouts,
     /// The move that is under way.
-    moving: Option<Moving>,
-    registry: Arc<Registry>,
-    store: S,
-    locals: Locals,
-    locks: Locks,
+    pub(crate) moving: Option<Moving>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) store: S,
+    pub(crate) locals: Locals,
+    pub(crate) locks: Locks,
+    /// In the place of locks, where transactions are executed in queues.
+    pub(crate) queues: Option<Queues>,
     /// Batches not yet started to the end, and where in the first of them the order stands.
-    stream: VecDeque<Arc<Batch>>,
-    cursor: (usize, usize),
+    pub(crate) stream: VecDeque<Arc<Batch>>,
+    pub(crate) cursor: (usize, usize),
     /// Up to where in its first batch records have been fetched ahead.
-    warmed: (usize, usize),
-    warming: Vec<KeyHash>,
+    pub(crate) warmed: (usize, usize),
+    pub(crate) warming: Vec<KeyHash>,
     /// Batches not yet applied.
-    backlog: Backlog,
+    pub(crate) backlog: Backlog,
     /// The transaction started last.
-    started: Gsn,
+    pub(crate) started: Gsn,
     /// Transactions under way, by number; vacant places are in `vacant`.
-    active: Vec<Option<Box<Active>>>,
-    vacant: Vec<u32>,
-    by_gsn: BTreeMap<Gsn, u32>,
+    pub(crate) active: Vec<Option<Box<Active>>>,
+    pub(crate) vacant: Vec<u32>,
+    pub(crate) by_gsn: BTreeMap<Gsn, u32>,
     /// How many of them are unfinished here; the others wait for a reply slot only.
-    unfinished: usize,
+    pub(crate) unfinished: usize,
     /// Transactions that hold all their locks and may go on.
-    ready: VecDeque<u32>,
+    pub(crate) ready: VecDeque<u32>,
     /// The whole-table transaction under way: nothing else starts before it is done here.
-    barrier: Option<u32>,
+    pub(crate) barrier: Option<u32>,
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
-    early: Early,
-    sessions: Sessions,
-    witness: Witness,
+    pub(crate) early: Early,
+    pub(crate) sessions: Sessions,
+    pub(crate) witness: Witness,
     /// What twins are to be told.
-    vouches: Vec<Vouch>,
-    outcomes: Vec<OutcomeBatch>,
-    letters: Letters,
+    pub(crate) vouches: Vec<Vouch>,
+    pub(crate) outcomes: Vec<OutcomeBatch>,
+    pub(crate) letters: Letters,
     /// Why this node must stop, once something has shown it.
-    broken: Option<String>,
+    pub(crate) broken: Option<String>,
     /// The state of a transaction that has not had to wait.
-    scratch: Option<Box<Active>>,
-    swept: usize,
-    capture: Capture,
+    pub(crate) scratch: Option<Box<Active>>,
+    pub(crate) swept: usize,
+    pub(crate) capture: Capture,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
-    turn_left: usize,
+    pub(crate) turn_left: usize,
     /// What is run on snapshots.
-    reader: Reader,
+    pub(crate) reader: Reader,
     /// Some of that is ready, and has its turns between those of what is ordered.
-    has_reads: bool,
-    counts: Counts,
+    pub(crate) has_reads: bool,
+    pub(crate) counts: Counts,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+pub(crate) struct Counts {
     committed: u64,
     aborted: u64,
     parked: u64,
     waited_for_lock: u64,
     /// What other nodes have told again.
-    repeated: u64,
+    pub(crate) repeated: u64,
     /// Transactions that were planned under another map.
     turned_back: u64,
 }
 
 /// Why a transaction cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+pub(crate) enum Progress {
     /// Everything of it that belongs here is done.
     Done,
     /// Something has to arrive first.
@@ -164,6 +179,7 @@ impl<S: RecordStore> Shard<S> {
             store,
             locals: Locals::default(),
             locks: Locks::default(),
+            queues: (settings.order == Order::Queues).then(|| Queues::new(RANGES)),
             stream: VecDeque::new(),
             cursor: (0, 0),
             warmed: (0, 0),
@@ -240,22 +256,22 @@ impl<S: RecordStore> Shard<S> {
         self.backlog.published()
     }
 
-    fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         self.places.shards.len()
     }
 
     /// Whether there are other partitions. Then a batch is applied only once the replies to it are composed too: until
     /// then others must keep what they have said of it, in case that this node has to do it again.
-    fn has_peers(&self) -> bool {
+    pub(crate) fn has_peers(&self) -> bool {
         self.partition.len() < self.shards()
     }
 
-    fn me(&self) -> ShardSet {
+    pub(crate) fn me(&self) -> ShardSet {
         1 << self.number
     }
 
     #[inline]
-    fn owns(&self, fragment: &Fragment) -> bool {
+    pub(crate) fn owns(&self, fragment: &Fragment) -> bool {
         fragment.is_table() || self.maps.now().shard_of(fragment.hash.slot()) == self.number
     }
 
@@ -297,7 +313,8 @@ impl<S: RecordStore> Shard<S> {
             while let Some(txn) = self.ready.pop_front() {
                 self.resume(txn);
             }
-            if !self.start_next() && self.ready.is_empty() {
+            let any = if self.queues.is_some() { self.run_queues() } else { self.start_next() };
+            if !any && self.ready.is_empty() {
                 return;
             }
         }
@@ -368,42 +385,9 @@ impl<S: RecordStore> Shard<S> {
 
     /// A transaction's turn has come: it asks for its locks, and runs if it has them (calvin.md, 4.2).
     fn start(&mut self, batch: &Batch, base: u32, (chunk, is_stale): (&Arc<Chunk>, bool), at: usize) {
-        let txn = &chunk.txns()[at];
-        let gsn = batch.gsn(base, txn);
-        self.started = gsn;
-        self.witness.credit(turn_of(gsn), || self.store.digest());
-        if txn.table && txn.call.procedure == system::CHECKPOINT {
-            self.cut(gsn.epoch());
-        }
-        let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
-        if is_stale && !takes_it && chunk.is_moved(txn, self.maps.now()) {
-            return self.turn_back(gsn, chunk, txn);
-        }
-        if txn.table && txn.call.procedure == system::MOVE {
-            self.begin_move(gsn, chunk, txn);
-        }
-        if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
-            return;
-        }
-        if self.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
-            self.flip(chunk, txn);
-        }
-        let mut active = self.scratch.take().unwrap_or_default();
-        active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
-        if !active.alone {
-            active.routes.analyse(chunk, txn, self.maps.now());
-            let me = self.me();
-            if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
-                self.scratch = Some(active);
-                return;
-            }
-            active.reset(gsn, batch.now, chunk, at);
-            if txn.abortable && active.routes.judges & me != 0 {
-                active.votes_missing = active.routes.voters & !me;
-            }
-        } else {
-            active.reset(gsn, batch.now, chunk, at);
-        }
+        self.witness.credit((batch.epoch, batch.partition), || self.store.digest());
+        let Some(mut active) = self.begin(batch, base, (chunk, is_stale), at) else { return };
+        let gsn = active.gsn;
         if self.locks.len() > 0 && !self.locks_are_free(&active) {
             self.counts.waited_for_lock += 1;
             let number = self.park(active);
@@ -421,6 +405,51 @@ impl<S: RecordStore> Shard<S> {
             self.take_early(number);
             self.ready.push_back(number);
         }
+    }
+
+    /// A transaction's turn in the order has come: who takes part in it. `None` if this shard does not.
+    pub(crate) fn begin(
+        &mut self,
+        batch: &Batch,
+        base: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+        at: usize,
+    ) -> Option<Box<Active>> {
+        let txn = &chunk.txns()[at];
+        let gsn = batch.gsn(base, txn);
+        self.started = gsn;
+        if txn.table && txn.call.procedure == system::CHECKPOINT {
+            self.cut(gsn.epoch());
+        }
+        if is_stale && self.is_turned_back(gsn, chunk, txn) {
+            return None;
+        }
+        if txn.table && txn.call.procedure == system::MOVE {
+            self.begin_move(gsn, chunk, txn);
+        }
+        if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
+            return None;
+        }
+        if self.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
+            self.flip(chunk, txn);
+        }
+        let mut active = self.scratch.take().unwrap_or_default();
+        active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
+        if !active.alone {
+            active.routes.analyse(chunk, txn, self.maps.now());
+            let me = self.me();
+            if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
+                self.scratch = Some(active);
+                return None;
+            }
+            active.reset(gsn, batch.now, chunk, at);
+            if txn.abortable && active.routes.judges & me != 0 {
+                active.votes_missing = active.routes.voters & !me;
+            }
+        } else {
+            active.reset(gsn, batch.now, chunk, at);
+        }
+        Some(active)
     }
 
     /// Whether a transaction is this shard's alone, and the reply too: then there is nobody to tell, or to hear from.
@@ -444,37 +473,37 @@ impl<S: RecordStore> Shard<S> {
 
     /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
     fn park(&mut self, mut active: Box<Active>) -> u32 {
+        let number = self.number_of(&active);
+        if !active.done_here {
+            let (chunk, at) = (active.chunk.clone(), active.at);
+            self.request_locks(number, &mut active, &chunk.txns()[at]);
+        }
+        self.active[number as usize] = Some(active);
+        number
+    }
+
+    /// A transaction that has to wait is under way, by the number that this answers.
+    pub(crate) fn number_of(&mut self, active: &Active) -> u32 {
         self.counts.parked += 1;
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.active.push(None);
             self.active.len() as u32 - 1
         });
-        let chunk = active.chunk.clone();
-        let txn = &chunk.txns()[active.at];
         if !active.done_here {
             self.unfinished += 1;
             self.backlog.count_unsettled(turn_of(active.gsn), 1);
-            if txn.table {
+            if active.chunk.txns()[active.at].table {
                 self.barrier = Some(number);
             }
-            self.request_locks(number, &mut active, txn);
         }
         if !active.done_here || self.has_peers() {
             self.backlog.count(turn_of(active.gsn), 1);
         }
         self.by_gsn.insert(active.gsn, number);
-        self.active[number as usize] = Some(active);
         number
     }
 
     fn request_locks(&mut self, number: u32, active: &mut Active, txn: &Txn) {
-        // What it has changed already was free when it was: the queue's word takes the place of the pin.
-        // What lies below a record has no queue and keeps its pin.
-        for (record, _) in &active.touched {
-            if self.store.lock(*record) == PINNED && !self.store.key(*record).0.is_below() {
-                self.store.set_lock(*record, 0);
-            }
-        }
         let chunk = active.chunk.clone();
         let args = chunk.args(txn);
         let mut wanted: Vec<(RecordId, bool)> = Vec::new();
@@ -482,6 +511,10 @@ impl<S: RecordStore> Shard<S> {
             if fragment.is_keyed() && self.owns(fragment) {
                 let key = key_of(args, fragment).bytes;
                 let record = self.store.find_or_reserve(fragment.db, key, fragment.hash);
+                // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
+                if self.store.lock(record) == PINNED {
+                    self.store.set_lock(record, 0);
+                }
                 wanted.push((record, fragment.access == Access::Write));
             }
         }
@@ -513,18 +546,8 @@ impl<S: RecordStore> Shard<S> {
             if self.barrier == Some(number) {
                 self.barrier = None;
             }
-            let active_mut: &mut [Option<Box<Active>>] = &mut self.active;
-            let ready = &mut self.ready;
-            for record in active.locks.drain(..) {
-                self.locks.release(&mut self.store, record, number, |granted| {
-                    if let Some(other) = &mut active_mut[granted as usize] {
-                        other.locks_left -= 1;
-                        if other.locks_left == 0 {
-                            ready.push_back(granted);
-                        }
-                    }
-                });
-            }
+            self.release_locks(number, &mut active);
+            self.release_ranges(&mut active);
             over = self.finish_here(&mut active);
         }
         if over {
@@ -539,10 +562,37 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
+    /// The first transaction of which something is still to be done or answered here.
+    pub(crate) fn first_under_way(&self) -> Option<Gsn> {
+        let parked = self.by_gsn.first_key_value().map(|(gsn, _)| *gsn);
+        let planned = self.queues.as_ref().and_then(Queues::first_under_way);
+        parked.into_iter().chain(planned).min()
+    }
+
+    fn release_ranges(&mut self, active: &mut Active) {
+        if let Some(queues) = &mut self.queues {
+            active.ranges.drain(..).for_each(|range| queues.release(range));
+        }
+    }
+
+    fn release_locks(&mut self, number: u32, active: &mut Active) {
+        let Shard { locks, store, active: others, ready, .. } = self;
+        for record in active.locks.drain(..) {
+            locks.release(store, record, number, |granted| {
+                if let Some(other) = &mut others[granted as usize] {
+                    other.locks_left -= 1;
+                    if other.locks_left == 0 {
+                        ready.push_back(granted);
+                    }
+                }
+            });
+        }
+    }
+
     // ---- execution -------------------------------------------------------------------------------------
 
     /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
-    fn advance(&mut self, active: &mut Active) -> Progress {
+    pub(crate) fn advance(&mut self, active: &mut Active) -> Progress {
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
@@ -643,7 +693,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Runs a fragment that reads or writes one record or the table.
-    fn execute(
+    pub(crate) fn execute(
         &mut self,
         active: &mut Active,
         chunk: &Chunk,
@@ -678,38 +728,21 @@ impl<S: RecordStore> Shard<S> {
                 covered::run(&mut self.store, turn, fragment, code, cx)
             }
             Access::Write => {
-                let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
-                if self.store.cell(record).is_live(now) {
-                    cx.version = self.store.version(record);
-                }
-                let tag = undoable.then(|| touch(&mut self.store, &mut active.touched, record));
-                let journal = &mut active.journal;
-                let result = self.store.edit(record, gsn, |cell, changed| {
-                    let mut cell = CellMut::new(cell, changed, tag.map(|tag| (journal, tag)));
-                    if cell.is_expired(now) {
-                        cell.delete();
-                    }
-                    let mut cx = FragmentContext { target: Target::Write(cell), below: None, ..cx };
-                    guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-                });
-                self.store.release_if_absent(record);
-                result
+                let Active { journal, touched, .. } = active;
+                let undo = undoable.then_some((journal, touched));
+                let run = |cx: &mut FragmentContext<'_>| {
+                    guarded(fragment.abortable, || code.run(fragment.code, cx))
+                };
+                write_record(&mut self.store, (fragment.hash, gsn), undo, cx, run)
             }
             Access::TableRead | Access::TableWrite => {
                 let mut table = self.store.table(gsn);
                 cx.target = Target::Table(&mut table);
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }
-            Access::Read | Access::Compute => {
-                if let Some(record) = self.store.find(fragment.db, key.bytes, fragment.hash) {
-                    let cell = self.store.cell(record);
-                    if cell.is_live(now) {
-                        cx.target = Target::Read(cell);
-                        cx.version = self.store.version(record);
-                    }
-                }
-                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-            }
+            Access::Read | Access::Compute => read_record(&self.store, fragment.hash, cx, |cx| {
+                guarded(fragment.abortable, || code.run(fragment.code, cx))
+            }),
         }
     }
 
@@ -781,6 +814,9 @@ impl<S: RecordStore> Shard<S> {
             }
             _ => self.store.put_back(record, cell, if changed { active.gsn } else { version }),
         }
+        if self.store.lock(record) == PINNED && active.touched.iter().all(|(touched, _)| *touched != record) {
+            self.store.set_lock(record, 0);
+        }
         self.store.release_if_absent(record);
     }
 
@@ -823,7 +859,13 @@ impl<S: RecordStore> Shard<S> {
         let mut back = None;
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
-                (Some(record), _) => self.store.take(record, active.gsn),
+                (Some(record), _) => {
+                    // It keeps its place while it is away.
+                    if self.store.lock(record) == 0 {
+                        self.store.set_lock(record, PINNED);
+                    }
+                    self.store.take(record, active.gsn)
+                }
                 (None, Some(record)) => {
                     drop_expired(&mut self.store, active, txn, record);
                     (Cell::ABSENT, Gsn::NONE)
@@ -908,7 +950,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// The fragments here are done. If this shard composes the reply and can, it does; says whether nothing is
     /// left to do.
-    fn finish_here(&mut self, active: &mut Active) -> bool {
+    pub(crate) fn finish_here(&mut self, active: &mut Active) -> bool {
         active.done_here = true;
         if !active.alone && active.routes.collector != self.number {
             return true;
@@ -921,8 +963,21 @@ impl<S: RecordStore> Shard<S> {
         {
             return false;
         }
-        let Some(procedure) = self.registry.get(txn.call.procedure) else { return true };
-        let status = match active.failure {
+        self.conclude(&chunk, txn, active.gsn, &active.slots, active.failure);
+        true
+    }
+
+    /// Tells how a transaction ended, and remembers it if it may not take effect twice.
+    pub(crate) fn conclude(
+        &mut self,
+        chunk: &Chunk,
+        txn: &Txn,
+        gsn: Gsn,
+        slots: &dyn Slots,
+        failure: Option<(SlotNo, Abort)>,
+    ) {
+        let Some(procedure) = self.registry.get(txn.call.procedure) else { return };
+        let status = match failure {
             None => OutcomeStatus::Committed,
             Some((_, abort)) => OutcomeStatus::Aborted(abort),
         };
@@ -931,11 +986,10 @@ impl<S: RecordStore> Shard<S> {
             _ => self.counts.aborted += 1,
         }
         let write = |reply: &mut Vec<u8>| {
-            write_reply(procedure, &self.registry, &chunk, txn, &active.slots, active.failure, reply);
+            write_reply(procedure, &self.registry, chunk, txn, slots, failure, reply);
         };
         let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
-        conclude(ends, (active.gsn, &chunk, txn), status, write);
-        true
+        conclude(ends, (gsn, chunk, txn), status, write);
     }
 
     // ---- the end of a step -------------------------------------------------------------------------------
@@ -975,7 +1029,7 @@ const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);
 /// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
 /// place until the verdict.
-const PINNED: u32 = u32::MAX;
+pub(crate) const PINNED: u32 = u32::MAX;
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(2);
@@ -1026,6 +1080,52 @@ pub(super) fn touch(
     touched.len() as u32 - 1
 }
 
+/// What is noted so that a change can be undone: the inverses, and the records with their versions before.
+pub(crate) type Undo<'a> = (&'a mut Journal, &'a mut Vec<(RecordId, Gsn)>);
+
+/// Runs code that writes the record of its key, in the name of a transaction.
+#[inline]
+pub(crate) fn write_record<S: RecordStore>(
+    store: &mut S,
+    (hash, gsn): (KeyHash, Gsn),
+    undo: Option<Undo<'_>>,
+    mut cx: FragmentContext<'_>,
+    run: impl FnOnce(&mut FragmentContext<'_>) -> Result<(), Abort>,
+) -> Result<(), Abort> {
+    let record = store.find_or_reserve(cx.db, cx.key.bytes, hash);
+    if store.cell(record).is_live(cx.now) {
+        cx.version = store.version(record);
+    }
+    let undo = undo.map(|(journal, touched)| (journal, touch(store, touched, record)));
+    let result = store.edit(record, gsn, |cell, changed| {
+        let mut cell = CellMut::new(cell, changed, undo);
+        if cell.is_expired(cx.now) {
+            cell.delete();
+        }
+        run(&mut FragmentContext { target: Target::Write(cell), below: None, ..cx })
+    });
+    store.release_if_absent(record);
+    result
+}
+
+/// Runs code that reads the record of its key.
+#[inline]
+pub(crate) fn read_record<'a, S: RecordStore>(
+    store: &'a S,
+    hash: KeyHash,
+    mut cx: FragmentContext<'a>,
+    run: impl FnOnce(&mut FragmentContext<'a>) -> Result<(), Abort>,
+) -> Result<(), Abort> {
+    if let Some(record) = store.find(cx.db, cx.key.bytes, hash) {
+        let cell = store.cell(record);
+        if cell.is_live(cx.now) {
+            cx.target = Target::Read(cell);
+            cx.version = store.version(record);
+        }
+    }
+    run(&mut cx)
+}
+
 /// Removes a record whose time has come: a writer makes that final, unless its transaction aborts.
 pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, txn: &Txn, record: RecordId) {
     if txn.abortable {
@@ -1047,7 +1147,7 @@ pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) 
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 
-const fn turn_of(gsn: Gsn) -> Turn {
+pub(crate) const fn turn_of(gsn: Gsn) -> Turn {
     (gsn.epoch(), gsn.partition())
 }
 
@@ -1119,6 +1219,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         }
         if self.unfinished == 0 && self.locks.len() != 0 {
             return Err(format!("shard {}: idle with {} records locked", self.number, self.locks.len()));
+        }
+        if self.unfinished == 0 && self.queues.as_ref().is_some_and(|queues| !queues.is_empty_if_idle()) {
+            return Err(format!("shard {}: idle with something in its queues", self.number));
         }
         if let Some(gsn) = self.early.first().filter(|gsn| *gsn <= self.started) {
             return Err(format!("shard {}: something was never consumed, of {gsn}", self.number));

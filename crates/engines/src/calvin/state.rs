@@ -116,6 +116,18 @@ impl SlotTable {
         std::mem::take(&mut self.arena)
     }
 
+    /// The same for a slot that is not kept here.
+    #[inline]
+    pub(crate) fn return_arena(&mut self, arena: Vec<u8>) {
+        self.arena = arena;
+    }
+
+    /// Fills a slot with what has been appended to the arena that is lent.
+    #[inline]
+    pub(crate) fn fill_from(&mut self, slot: SlotNo, at: usize, end: usize) {
+        self.states[slot.0 as usize] = SlotState::Filled { at: at as u32, len: (end - at) as u32 };
+    }
+
     #[inline]
     pub(crate) fn put_arena(&mut self, arena: Vec<u8>, slot: SlotNo, at: usize, poisoned: bool) {
         self.arena = arena;
@@ -261,6 +273,9 @@ pub(crate) struct Active {
     /// The first failure of this shard's own fragments.
     pub(crate) own_failure: Option<(SlotNo, Abort)>,
     pub(crate) locks: Vec<RecordId>,
+    /// The ranges of the shard in whose queues it has its turns, where there are queues instead of locks.
+    pub(crate) ranges: Vec<u16>,
+    /// How many of its locks, or turns, it does not have yet.
     pub(crate) locks_left: usize,
     /// Its fragments here are done and its locks released; only the reply is missing.
     pub(crate) done_here: bool,
@@ -289,6 +304,7 @@ impl Active {
         self.failure = None;
         self.own_failure = None;
         self.locks.clear();
+        self.ranges.clear();
         self.locks_left = 0;
         self.done_here = false;
     }

@@ -8,6 +8,7 @@ mod couriers;
 mod moving;
 mod partitions;
 mod paxflow;
+mod qstore;
 mod random;
 mod scenarios;
 #[path = "../support/mod.rs"]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ordain_commands::{Action, lookup};
+use ordain_engines::calvin::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
@@ -170,6 +171,7 @@ struct Plan {
     tight: bool,
     keys: u64,
     steps: u64,
+    order: Order,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -181,8 +183,9 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![0u64, 0, 2]),
     );
     let weather = (any::<bool>(), prop::sample::select(vec![0u32, 2_000, 10_000]), any::<bool>());
-    (any::<u64>(), shape, weather, 2u64..9, 50u64..900).prop_map(
-        |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps)| Plan {
+    let order = prop::sample::select(vec![Order::Locks, Order::Queues]);
+    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, order).prop_map(
+        |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps, order)| Plan {
             seed,
             shards,
             window,
@@ -194,6 +197,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             tight: log && tight,
             keys,
             steps,
+            order,
         },
     )
 }
@@ -214,6 +218,7 @@ fn run(plan: &Plan) -> Bench {
         window: plan.window,
         log: plan.log,
         segment_bytes: 4 << 10,
+        order: plan.order,
         seed: random.draw(),
         ..Options::default()
     };
@@ -335,6 +340,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             tight: false,
             keys: 5,
             steps: 300,
+            order: Order::Locks,
         };
         let twice = [run(&plan(3)), run(&plan(3))].map(|mut bench| (bench.digest(), bench.random.draw()));
         assert_eq!(twice[0], twice[1]);

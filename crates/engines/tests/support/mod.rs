@@ -17,7 +17,7 @@ pub mod script;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
+use ordain_engines::calvin::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_gateway::{Gateway, Ticket};
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::args::Args;
@@ -54,6 +54,8 @@ pub struct Options {
     pub sequencer: ordain_sequencer::Settings,
     /// How what only reads is run.
     pub reads: Reads,
+    /// How transactions get their turns.
+    pub order: Order,
     pub bugs: Bugs,
     pub seed: u64,
 }
@@ -68,6 +70,7 @@ impl Default for Options {
             segment_bytes: 64 << 10,
             sequencer: ordain_sequencer::Settings::default(),
             reads: Reads::Ordered,
+            order: Order::Locks,
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -223,7 +226,9 @@ impl Bench {
         self.shards = (0..shards)
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
-                let settings = calvin::Settings { window, snapshots, bugs, ..calvin::Settings::default() };
+                let order = self.options.order;
+                let settings =
+                    calvin::Settings { window, snapshots, order, bugs, ..calvin::Settings::default() };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Reads, Registry, system};
 use ordain_node::assembly::NodeSettings;
+use ordain_node::engine::Engine;
 use ordain_role::Bugs;
 
 use super::args::scratch;
@@ -155,7 +156,7 @@ impl Bench {
                     say_grid(grid, &mut setting);
                 }
                 setting.engine = engine.name().to_owned();
-                let system = (*reads, *durability, grid);
+                let system = (*engine, *reads, *durability, grid);
                 self.measure_embedded(point, system, Run::new(setting, repetition), progress)
             }
             System::Served { engine, reads, durability, form } => {
@@ -199,7 +200,7 @@ impl Bench {
     fn measure_embedded(
         &self,
         point: &Point,
-        (reads, durability, grid): (Reads, Durability, &Grid),
+        (engine, reads, durability, grid): (Engine, Reads, Durability, &Grid),
         mut run: Run,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
@@ -210,6 +211,7 @@ impl Bench {
             node: NodeSettings {
                 keep: durability.keep(),
                 reads,
+                order: engine.order(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
                 ..NodeSettings::default()

@@ -52,7 +52,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// A checkpoint is cut here: from now on the state at the end of this epoch is kept. Nothing of a later one has been
     /// started.
-    pub(super) fn cut(&mut self, epoch: Epoch) {
+    pub(crate) fn cut(&mut self, epoch: Epoch) {
         if self.capture.to.is_none() || !self.capture.is_live {
             return;
         }
@@ -127,7 +127,7 @@ impl<S: RecordStore> Shard<S> {
                 (piece, Some(rest.map_or(Next::Outcomes(Default::default()), Next::Records)))
             }
             // A reply may be composed here although everything has been done to the records.
-            _ if self.by_gsn.first_key_value().is_some_and(|(gsn, _)| gsn.epoch() <= epoch) => return,
+            _ if self.first_under_way().is_some_and(|gsn| gsn.epoch() <= epoch) => return,
             Next::Outcomes(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
                 self.sessions.visit(from, epoch, &mut filling);

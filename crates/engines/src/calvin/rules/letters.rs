@@ -20,12 +20,13 @@ impl<S: RecordStore> Shard<S> {
         // What another node has said it may say again, when it was restarted or somebody stands in for it.
         let may_repeat = !self.partition.contains(&from);
         for (gsn, item) in items {
-            match self.by_gsn.get(&gsn) {
-                Some(&number) => {
+            match self.by_gsn.get(&gsn).copied() {
+                Some(number) => {
                     self.take_item(number, from, item, &bytes);
                     self.ready.push_back(number);
                 }
                 None if gsn > self.started => self.early.keep(gsn, from, item, &bytes, may_repeat),
+                None if self.take_answer(gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 None => {
                     self.broken.get_or_insert(format!(
@@ -37,7 +38,7 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    pub(super) fn take_early(&mut self, number: u32) {
+    pub(crate) fn take_early(&mut self, number: u32) {
         let Some(gsn) = self.active[number as usize].as_ref().map(|active| active.gsn) else { return };
         for EarlyItem { from, item, bytes } in self.early.take(gsn) {
             self.take_item(number, from, item, &bytes);

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use ordain_model::{Chunk, Gsn, KeyHash, Map, OutcomeStatus, Position, Txn, system};
+use ordain_role::Bug;
 use ordain_store::RecordStore;
 
 use super::super::maps::Moving;
@@ -140,7 +141,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
     /// effect. Whoever would have composed its reply says so, and which map is in force.
-    pub(super) fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
+    fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
         if chunk.collector(txn, self.layouts.under(&chunk.map)) != self.number {
             return;
         }
@@ -148,5 +149,16 @@ impl<S: RecordStore> Shard<S> {
         let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
         let map = self.maps.now().map();
         conclude(ends, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
+    }
+
+    /// Whether a transaction of a chunk that was planned under another map has a slot that is elsewhere now: then it is
+    /// not for this map, and whoever asked for it is told.
+    pub(crate) fn is_turned_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
+        let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
+        let is_moved = !takes_it && chunk.is_moved(txn, self.maps.now());
+        if is_moved {
+            self.turn_back(gsn, chunk, txn);
+        }
+        is_moved
     }
 }

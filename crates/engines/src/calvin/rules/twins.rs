@@ -57,7 +57,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Changes the first record of a transaction, if it is here, as nobody has asked for.
-    pub(super) fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
+    pub(crate) fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
         let is_last = usize::from(self.places.replica) == self.witness.twins().len();
         let fragment = chunk.fragments(txn).iter().find(|f| f.is_keyed() && self.owns(f));
         let Some(fragment) = fragment.filter(|_| is_last) else { return };

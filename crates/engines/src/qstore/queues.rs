@@ -1,0 +1,406 @@
+//! The queues of a shard, and the lots of transactions that they are made from.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU8;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ordain_model::args::Arg;
+use ordain_model::layout::MAX_SHARDS;
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::Slots;
+use ordain_model::serial::key_of;
+use ordain_model::{Access, Args, Chunk, Db, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn};
+
+use crate::calvin::state::{Active, Known, SlotTable};
+
+/// Into how many ranges a shard divides its records (qstore.md, section 6, `K`). More of them keep less waiting when a
+/// transaction waits; fewer are longer, and run longer at a time.
+pub(crate) const RANGES: usize = 8;
+/// How many transactions make a lot (qstore.md, section 6, `chunk_txns`).
+pub(crate) const LOT: usize = 1024;
+/// How many lots may be planned and not done: beyond it the order waits.
+pub(crate) const AHEAD: usize = 8;
+
+/// One place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
+/// from the front like any stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// The record, by the hash of its key.
+    pub(crate) hash: KeyHash,
+    /// Its lot, by number.
+    pub(crate) lot: u32,
+    /// The transaction, by its place in the chunk; of a group, its number among those under way.
+    pub(crate) txn: u32,
+    /// Its index in the chunk.
+    pub(crate) index: u32,
+    /// The fragment's slot, among those of the lot.
+    pub(crate) slot: u32,
+    /// Where the arguments of its call are, and how long they are.
+    pub(crate) args: (u32, u32),
+    /// Where the key is in them.
+    pub(crate) key_at: u32,
+    pub(crate) procedure: ProcedureId,
+    pub(crate) code: u16,
+    pub(crate) db: Db,
+    pub(crate) what: What,
+    /// Whether the log keeps the transaction.
+    pub(crate) is_logged: bool,
+    /// Which shard composes the reply, if it does so with what the fragment answers.
+    pub(crate) answers: Option<NonZeroU8>,
+    key_len: u8,
+    key: [u8; SHORT_KEY],
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// The longest key that is kept in a queue. A longer one is looked up in the arguments.
+const SHORT_KEY: usize = 16;
+
+/// What a place in a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A fragment that reads its record.
+    Read,
+    /// A fragment that writes its record.
+    Write,
+    /// A fragment that reaches what lies below its record too.
+    Cover,
+    /// The turn of a group.
+    Group,
+}
+
+impl Entry {
+    /// The turn of a group.
+    pub(crate) fn group(hash: KeyHash, number: u32) -> Entry {
+        Entry {
+            hash,
+            lot: 0,
+            txn: number,
+            index: 0,
+            slot: 0,
+            args: (0, 0),
+            key_at: 0,
+            procedure: ProcedureId(0),
+            code: 0,
+            db: Db(0),
+            what: What::Group,
+            is_logged: false,
+            answers: None,
+            key_len: 0,
+            key: [0; SHORT_KEY],
+        }
+    }
+
+    /// A fragment of an independent transaction.
+    pub(crate) fn fragment(
+        fragment: &Fragment,
+        (lot, txn, slot): (u32, u32, u32),
+        (chunk, of): (&Chunk, &Txn),
+    ) -> Entry {
+        let args = chunk.args(of);
+        let (key, call) = (key_of(args, fragment).bytes, nested_args(args, fragment.call_at));
+        let mut entry = Entry {
+            lot,
+            txn,
+            index: of.index,
+            slot,
+            args: (of.args().start + fragment.call_at, call.encoded().len() as u32),
+            key_at: fragment.key_at,
+            procedure: fragment.procedure,
+            code: fragment.code,
+            db: fragment.db,
+            what: match fragment.access {
+                _ if fragment.covering => What::Cover,
+                Access::Write => What::Write,
+                _ => What::Read,
+            },
+            is_logged: of.logged,
+            key_len: u8::MAX,
+            ..Entry::group(fragment.hash, 0)
+        };
+        if let Some(short) = entry.key.get_mut(..key.len()) {
+            short.copy_from_slice(key);
+            entry.key_len = key.len() as u8;
+        }
+        entry
+    }
+
+    /// The key, and where it stands in the arguments of its call.
+    #[inline]
+    pub(crate) fn key<'a>(&'a self, args: Args<'a>) -> Arg<'a> {
+        match self.key.get(..usize::from(self.key_len)) {
+            Some(bytes) => Arg { bytes, at: self.key_at },
+            None => args.from_offset(self.key_at).next().unwrap_or(Arg { bytes: &[], at: self.key_at }),
+        }
+    }
+
+    /// The number of a shard, as an entry keeps it.
+    pub(crate) fn shard(number: usize) -> Option<NonZeroU8> {
+        NonZeroU8::new(number as u8 + 1)
+    }
+}
+
+const _: () = assert!(MAX_SHARDS < u8::MAX as usize);
+
+/// The queue of one range.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) entries: Vec<Entry>,
+    /// The place in front.
+    pub(crate) next: usize,
+    /// Whether a group is in front, and has been told.
+    pub(crate) is_held: bool,
+    /// Whether it is among those to be run.
+    pub(crate) is_due: bool,
+}
+
+/// What became of a transaction when it was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planned {
+    /// It is a group, or nothing: it was turned back, or is not part of the batch.
+    AsGroup,
+    /// It was taken apart, and its reply is composed elsewhere.
+    Apart,
+    /// It was taken apart, and its reply is composed here.
+    ToReply,
+}
+
+/// Some transactions that follow each other in one chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Lot {
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) now: Millis,
+    /// The sequence number of the chunk's index 0.
+    pub(crate) base: Gsn,
+    /// Which of the chunk's transactions, by place.
+    pub(crate) txns: Range<usize>,
+    /// Where the fragments of the first of them are.
+    first: usize,
+    /// How many fragments of independent transactions are still to be run here.
+    pub(crate) left: usize,
+    /// How many answers of other shards are still to come, for replies that are composed here.
+    pub(crate) missing: usize,
+    /// How many replies are composed here.
+    pub(crate) replies: usize,
+    /// What the fragments have answered.
+    pub(crate) slots: SlotTable,
+    /// What became of each when it was planned.
+    plans: Vec<Planned>,
+    /// Not all of it has been done to this shard's records.
+    pub(crate) is_unsettled: bool,
+}
+
+impl Lot {
+    /// Begins another one, with the memory of this.
+    pub(crate) fn begin(&mut self, chunk: &Arc<Chunk>, base: Gsn, now: Millis, at: usize) {
+        self.chunk = chunk.clone();
+        (self.base, self.now, self.txns) = (base, now, at..at);
+        self.first = chunk.txns().get(at).map_or(0, |txn| txn.fragments().start);
+        (self.left, self.missing, self.replies) = (0, 0, 0);
+        self.plans.clear();
+        self.is_unsettled = false;
+    }
+
+    /// A transaction of it has been planned.
+    pub(crate) fn note(&mut self, txn: usize, planned: Planned) {
+        self.plans.resize(txn - self.txns.start, Planned::AsGroup);
+        self.plans.push(planned);
+    }
+
+    /// What became of a transaction.
+    pub(crate) fn planned(&self, txn: usize) -> Planned {
+        let at = txn.checked_sub(self.txns.start).and_then(|at| self.plans.get(at));
+        at.copied().unwrap_or(Planned::AsGroup)
+    }
+
+    /// All of its transactions are there.
+    pub(crate) fn close(&mut self, end: usize) {
+        self.txns.end = end;
+        let last = end.checked_sub(1).and_then(|last| self.chunk.txns().get(last));
+        self.slots.reset(last.map_or(0, |txn| txn.fragments().end).saturating_sub(self.first));
+    }
+
+    /// Where the slots of a transaction's fragments begin among those of the lot.
+    pub(crate) fn slots_at(&self, txn: usize) -> u32 {
+        (self.chunk.txns()[txn].fragments().start - self.first) as u32
+    }
+
+    /// The sequence number of one of its transactions.
+    #[inline]
+    pub(crate) const fn gsn(&self, txn: &Txn) -> Gsn {
+        Gsn(self.base.0 + txn.index as u64)
+    }
+
+    /// That of the first of them.
+    pub(crate) fn begins_at(&self) -> Gsn {
+        self.chunk.txns().get(self.txns.start).map_or(self.base, |txn| self.gsn(txn))
+    }
+
+    /// One more than that of the last.
+    pub(crate) fn ends_before(&self) -> Gsn {
+        let last = self.txns.end.checked_sub(1).and_then(|last| self.chunk.txns().get(last));
+        last.map_or(self.base, |txn| Gsn(self.gsn(txn).0 + 1))
+    }
+
+    /// The place of the transaction with this number, if its reply is composed here.
+    pub(crate) fn find(&self, gsn: Gsn) -> Option<usize> {
+        let index = u32::try_from(gsn.0.checked_sub(self.base.0)?).ok()?;
+        let txns = self.chunk.txns().get(self.txns.clone())?;
+        let at = self.txns.start + txns.binary_search_by_key(&index, |txn| txn.index).ok()?;
+        (self.planned(at) == Planned::ToReply).then_some(at)
+    }
+
+    /// Takes note of what another shard has answered.
+    pub(crate) fn take_answer(&mut self, txn: usize, slot: SlotNo, bytes: &[u8]) -> Known {
+        if slot.0 as usize >= self.chunk.txns()[txn].fragments().len() {
+            return Known::Other("a fragment");
+        }
+        let slot = SlotNo(self.slots_at(txn) + slot.0);
+        if !self.slots.is_missing(slot) {
+            return Known::again(self.slots.is_same(slot, bytes, false), "a slot");
+        }
+        let Some(missing) = self.missing.checked_sub(1) else { return Known::Other("a fragment") };
+        self.slots.fill(slot, bytes, false);
+        self.missing = missing;
+        Known::New
+    }
+
+    /// Whether nothing is left to do, or to wait for.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.left == 0 && self.missing == 0
+    }
+}
+
+/// The slots of one transaction of a lot.
+pub(crate) struct Answers<'a> {
+    pub(crate) slots: &'a SlotTable,
+    /// Where its own begin.
+    pub(crate) at: u32,
+}
+
+impl Slots for Answers<'_> {
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        self.slots.slot(SlotNo(self.at + slot.0))
+    }
+}
+
+/// What a shard has planned and not done.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) queues: Vec<Queue>,
+    /// Those that have something in front that can be run.
+    pub(crate) due: VecDeque<u16>,
+    /// Lots that are not done, in order; among them some that are.
+    pub(crate) lots: VecDeque<Lot>,
+    /// The number of the first of them.
+    pub(crate) first: u32,
+    /// Done, to be used again.
+    spare: Vec<Lot>,
+    /// How many fragments of independent transactions are still to be run.
+    pub(crate) left: usize,
+    /// The state by which their fragments are run: nothing of it is kept from one to the next.
+    pub(crate) bare: Box<Active>,
+}
+
+impl Queues {
+    /// Empty queues of so many ranges.
+    pub(crate) fn new(ranges: usize) -> Queues {
+        Queues {
+            queues: (0..ranges).map(|_| Queue::default()).collect(),
+            due: VecDeque::new(),
+            lots: VecDeque::new(),
+            first: 0,
+            spare: Vec::new(),
+            left: 0,
+            bare: Box::default(),
+        }
+    }
+
+    /// The range of a slot: whichever slots a shard has, they are spread evenly.
+    #[inline]
+    pub(crate) fn range_of(&self, slot: usize) -> u16 {
+        (slot % self.queues.len()) as u16
+    }
+
+    /// Puts something at the end of a queue.
+    #[inline]
+    pub(crate) fn push(&mut self, range: u16, entry: Entry) {
+        let queue = &mut self.queues[range as usize];
+        queue.entries.push(entry);
+        if !queue.is_held && !queue.is_due {
+            queue.is_due = true;
+            self.due.push_back(range);
+        }
+    }
+
+    /// Takes the last two places of a queue in the wrong order: a mistake that a test plants.
+    pub(crate) fn swap_last(&mut self, range: u16) {
+        let queue = &mut self.queues[range as usize];
+        if let [.., one, other] = &mut queue.entries[queue.next..]
+            && one.what != What::Group
+            && one.lot == other.lot
+        {
+            std::mem::swap(one, other);
+        }
+    }
+
+    /// The group in front of a queue is done.
+    pub(crate) fn release(&mut self, range: u16) {
+        let queue = &mut self.queues[range as usize];
+        queue.is_held = false;
+        queue.next += 1;
+        if queue.next == queue.entries.len() {
+            queue.entries.clear();
+            queue.next = 0;
+        } else if !queue.is_due {
+            queue.is_due = true;
+            self.due.push_back(range);
+        }
+    }
+
+    /// A lot to be filled.
+    pub(crate) fn take_spare(&mut self) -> Lot {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Gives back one of which nothing is wanted any more.
+    pub(crate) fn give_back(&mut self, mut lot: Lot) {
+        lot.chunk = Arc::default();
+        if self.spare.len() < AHEAD {
+            self.spare.push(lot);
+        }
+    }
+
+    /// Where a lot is, by the number that entries have.
+    #[inline]
+    pub(crate) const fn place_of(&self, number: u32) -> usize {
+        number.wrapping_sub(self.first) as usize
+    }
+
+    /// Drops the lots in front that are done.
+    pub(crate) fn drop_done(&mut self) {
+        while self.lots.front().is_some_and(|lot| lot.is_done() && lot.replies == 0) {
+            if let Some(lot) = self.lots.pop_front() {
+                self.give_back(lot);
+            }
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    /// The first transaction of which something is still to be done or answered here.
+    pub(crate) fn first_under_way(&self) -> Option<Gsn> {
+        let is_done = |lot: &&Lot| lot.is_done() && lot.replies == 0;
+        self.lots.iter().find(|lot| !is_done(lot)).map(Lot::begins_at)
+    }
+
+    /// Whether nothing that was planned is still to be run.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether there is nothing in the queues, unless fragments are to be run.
+    pub(crate) fn is_empty_if_idle(&self) -> bool {
+        !self.is_idle() || self.queues.iter().all(|queue| queue.entries.is_empty())
+    }
+}
