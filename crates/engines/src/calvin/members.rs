@@ -9,7 +9,7 @@ use ordain_model::serial::key_of;
 use ordain_model::{Access, Cell, Chunk, Db, Gsn, KeyHash, Layout, SlotNo, Txn};
 use ordain_store::RecordStore;
 
-use super::rules::drop_expired;
+use super::records::drop_expired;
 use super::state::{Active, owner};
 
 /// One record.

@@ -53,6 +53,7 @@ pub(crate) mod mail;
 pub(crate) mod maps;
 pub(crate) mod members;
 pub(crate) mod messages;
+pub(crate) mod records;
 mod replay;
 pub(crate) mod reply;
 pub(crate) mod rules;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ordain_model::cell::{CellMut, Journal};
+use ordain_model::cell::CellMut;
 use ordain_model::key::KeyHash;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
@@ -27,6 +27,7 @@ use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
 use super::messages::Item;
+use super::records::{PINNED, drop_expired, read_record, touch, write_record};
 use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
@@ -1027,9 +1028,6 @@ const IDLE_TURN: usize = 2048;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH_ANSWERS: usize = 1024;
 const GO_ON: TimerId = TimerId(1);
-/// The lock word of a record that an abortable transaction which holds no lock queue has changed: it keeps its
-/// place until the verdict.
-pub(crate) const PINNED: u32 = u32::MAX;
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(2);
@@ -1061,82 +1059,6 @@ fn conclude(
                 sessions.wait(lookup);
             }
         }
-    }
-}
-
-/// Notes that an abortable transaction changes a record, and keeps the record's place; answers the journal tag.
-pub(super) fn touch(
-    store: &mut impl RecordStore,
-    touched: &mut Vec<(RecordId, Gsn)>,
-    record: RecordId,
-) -> u32 {
-    if store.lock(record) == 0 {
-        // Whatever it has touched is pinned or in a queue.
-        store.set_lock(record, PINNED);
-    } else if let Some(at) = touched.iter().position(|(r, _)| *r == record) {
-        return at as u32;
-    }
-    touched.push((record, store.version(record)));
-    touched.len() as u32 - 1
-}
-
-/// What is noted so that a change can be undone: the inverses, and the records with their versions before.
-pub(crate) type Undo<'a> = (&'a mut Journal, &'a mut Vec<(RecordId, Gsn)>);
-
-/// Runs code that writes the record of its key, in the name of a transaction.
-#[inline]
-pub(crate) fn write_record<S: RecordStore>(
-    store: &mut S,
-    (hash, gsn): (KeyHash, Gsn),
-    undo: Option<Undo<'_>>,
-    mut cx: FragmentContext<'_>,
-    run: impl FnOnce(&mut FragmentContext<'_>) -> Result<(), Abort>,
-) -> Result<(), Abort> {
-    let record = store.find_or_reserve(cx.db, cx.key.bytes, hash);
-    if store.cell(record).is_live(cx.now) {
-        cx.version = store.version(record);
-    }
-    let undo = undo.map(|(journal, touched)| (journal, touch(store, touched, record)));
-    let result = store.edit(record, gsn, |cell, changed| {
-        let mut cell = CellMut::new(cell, changed, undo);
-        if cell.is_expired(cx.now) {
-            cell.delete();
-        }
-        run(&mut FragmentContext { target: Target::Write(cell), below: None, ..cx })
-    });
-    store.release_if_absent(record);
-    result
-}
-
-/// Runs code that reads the record of its key.
-#[inline]
-pub(crate) fn read_record<'a, S: RecordStore>(
-    store: &'a S,
-    hash: KeyHash,
-    mut cx: FragmentContext<'a>,
-    run: impl FnOnce(&mut FragmentContext<'a>) -> Result<(), Abort>,
-) -> Result<(), Abort> {
-    if let Some(record) = store.find(cx.db, cx.key.bytes, hash) {
-        let cell = store.cell(record);
-        if cell.is_live(cx.now) {
-            cx.target = Target::Read(cell);
-            cx.version = store.version(record);
-        }
-    }
-    run(&mut cx)
-}
-
-/// Removes a record whose time has come: a writer makes that final, unless its transaction aborts.
-pub(super) fn drop_expired(store: &mut impl RecordStore, active: &mut Active, txn: &Txn, record: RecordId) {
-    if txn.abortable {
-        let tag = touch(store, &mut active.touched, record);
-        let journal = &mut active.journal;
-        store.edit(record, active.gsn, |cell, changed| {
-            CellMut::new(cell, changed, Some((journal, tag))).delete();
-        });
-    } else {
-        store.take(record, active.gsn);
-        store.release_if_absent(record);
     }
 }
 

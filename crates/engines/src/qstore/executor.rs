@@ -12,7 +12,8 @@ use super::queues::{AHEAD, Answers, Entry, LOT, Lot, Planned, What};
 use crate::calvin::Shard;
 use crate::calvin::mail::EarlyItem;
 use crate::calvin::messages::Item;
-use crate::calvin::rules::{read_record, turn_of, write_record};
+use crate::calvin::records::{read_record, write_record};
+use crate::calvin::rules::turn_of;
 use crate::calvin::state::{Active, Known};
 
 /// How many places ahead each of the three steps is taken in which a record is fetched: enough for their misses to
