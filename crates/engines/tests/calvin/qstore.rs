@@ -7,7 +7,7 @@
 //! | 3 checks on two shards, one fails | below | sim |
 //! | 8 an insert that is aborted, then a read and a deletion | below | `random` |
 //! | 9 answers before their batch | below | sim |
-//! | 11 killed amid a batch | | sim; e2e `queues` |
+//! | 11 killed amid a batch | | sim; e2e `kill` |
 //! | 12 another number of shards at replay | `random`; `replay` in `src/calvin/replay.rs` | |
 //! | 15 all keys in one range | below | |
 //! | 18 a scan among inserts and deletions | below | `random` |

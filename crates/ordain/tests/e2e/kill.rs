@@ -218,22 +218,32 @@ fn check(server: &Server, workers: &mut [Worker], shared: &mut i64) {
 
 #[test]
 fn fifty_kills_under_load_lose_nothing_that_was_acknowledged() {
+    kill_under_load("calvin", ROUNDS);
+}
+
+#[test]
+fn kills_of_a_node_that_executes_in_queues_lose_nothing_that_was_acknowledged() {
+    kill_under_load("qstore", 10);
+}
+
+fn kill_under_load(engine: &str, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let mut numbers = Numbers(0x0bad_5eed);
     let mut workers = vec![Worker::default(); WORKERS];
     let (mut shared, mut acknowledged) = (0, 0);
 
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let server = Server::start(serve_dir(dir.path(), ["--engine", engine, "--threads", "2"]));
     let mut client = server.client();
     for account in 0..ACCOUNTS {
         assert_eq!(client.run(&format!("SET account:{account} {BALANCE}")), Reply::ok());
     }
     server.kill();
 
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let threads = ["1", "2"][numbers.below(2) as usize];
         let durability = if round % 4 == 3 { "os" } else { "fsync" };
-        let start = || serve_dir(dir.path(), ["--threads", threads, "--durability", durability]);
+        let start =
+            || serve_dir(dir.path(), ["--engine", engine, "--threads", threads, "--durability", durability]);
         if round % 5 == 4 {
             // Killed while it recovers, or just after.
             let process = Process::spawn(start());
@@ -265,15 +275,15 @@ fn fifty_kills_under_load_lose_nothing_that_was_acknowledged() {
         assert_eq!(server.wait().code, None, "it was killed");
     }
 
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let server = Server::start(serve_dir(dir.path(), ["--engine", engine, "--threads", "2"]));
     check(&server, &mut workers, &mut shared);
     let digest = server.client().run("DEBUG DIGEST");
     server.stop();
     let verified = run(ordain(["log", "verify", "--data-dir", dir.path().to_str().unwrap()]));
     assert_eq!(verified.code, Some(0), "{verified:?}");
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "1"]));
+    let server = Server::start(serve_dir(dir.path(), ["--engine", engine, "--threads", "1"]));
     check(&server, &mut workers, &mut shared);
     assert_eq!(server.client().run("DEBUG DIGEST"), digest);
     server.stop();
-    assert!(acknowledged >= ROUNDS, "there was no load");
+    assert!(acknowledged >= rounds, "there was no load");
 }
