@@ -371,7 +371,6 @@ impl NodeSettings {
             };
             let settings = calvin::Settings {
                 window: self.window,
-                snapshots: self.reads != Reads::Ordered,
                 order: self.order,
                 piece: self.checkpoint_piece,
                 bugs: self.bugs,

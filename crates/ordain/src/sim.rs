@@ -203,6 +203,8 @@ impl CalvinSystem {
             sequencer: ordain_sequencer::Settings {
                 // Some nodes ask for them by themselves.
                 checkpoint_bytes: if seed.is_multiple_of(5) { 4 << 10 } else { 0 },
+                // So short for some that what reads need is kept, and is not, all the time.
+                silence: Micros([200, 1_000, 20_000, 1_000_000][seed as usize / 2 % 4]),
                 ..ordain_sequencer::Settings::default()
             },
             // Narrow, so that the bounds are met.

@@ -40,15 +40,21 @@ pub enum Bug {
     StaleLayout,
     /// Every so often two places of a queue are taken in the wrong order.
     SkipRankOrder,
+    /// A shard that begins to keep what changes replace says that it can show the last published state, though some of a
+    /// later epoch has been executed.
+    KeepLate,
 }
 
 impl Bug {
     /// How many partitions and replicas there must be for it to show.
     pub const fn shows_with(self) -> (u16, u16) {
         match self {
-            Bug::SkipSlot | Bug::LoseLetter | Bug::WrongInterleave | Bug::ReadEarly | Bug::StaleLayout => {
-                (2, 1)
-            }
+            Bug::SkipSlot
+            | Bug::LoseLetter
+            | Bug::WrongInterleave
+            | Bug::ReadEarly
+            | Bug::StaleLayout
+            | Bug::KeepLate => (2, 1),
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence => (2, 3),
             _ => (1, 1),
@@ -62,7 +68,7 @@ impl Bug {
 
     /// Whether it shows only where reads are run on snapshots.
     pub const fn is_of_reads(self) -> bool {
-        matches!(self, Bug::ReadEarly)
+        matches!(self, Bug::ReadEarly | Bug::KeepLate)
     }
 
     /// Whether it shows only where transactions are executed in queues.
@@ -71,7 +77,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 16] = [
+    pub const ALL: [(Bug, &'static str); 17] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -88,6 +94,7 @@ impl Bug {
         (Bug::ReadEarly, "read-early"),
         (Bug::StaleLayout, "stale-layout"),
         (Bug::SkipRankOrder, "skip-rank-order"),
+        (Bug::KeepLate, "keep-late"),
     ];
 }
 

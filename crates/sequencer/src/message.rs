@@ -127,6 +127,12 @@ pub enum Reading {
         /// The epoch.
         epoch: Epoch,
     },
+    /// Sequencer to the shards of its replica: reads will come after a silence, so what changes replace is to be kept.
+    Keep(PartitionId),
+    /// The answer: the oldest epoch as of which the shard can show the state.
+    Kept(Epoch),
+    /// Sequencer to the shards of its replica: nobody that it knows of reads any more; it says when that changes.
+    Forget(PartitionId),
     /// Sequencer to the leader's: as of which epoch has a state all that anybody was answered until now?
     Ask(GatewayId, ChunkNo),
     /// The answer.
@@ -817,6 +823,18 @@ impl Reading {
                 id(out, (*gateway, *number));
                 wire::u64(out, at.0);
             }
+            Reading::Keep(partition) => {
+                wire::u8(out, 5);
+                wire::u16(out, partition.0);
+            }
+            Reading::Kept(epoch) => {
+                wire::u8(out, 6);
+                wire::u64(out, epoch.0);
+            }
+            Reading::Forget(partition) => {
+                wire::u8(out, 7);
+                wire::u16(out, partition.0);
+            }
         }
     }
 
@@ -839,6 +857,9 @@ impl Reading {
                 let (gateway, number) = id(bytes)?;
                 Reading::Stamp(gateway, number, Epoch(bytes.u64()?))
             }
+            5 => Reading::Keep(PartitionId(bytes.u16()?)),
+            6 => Reading::Kept(Epoch(bytes.u64()?)),
+            7 => Reading::Forget(PartitionId(bytes.u16()?)),
             _ => return None,
         })
     }

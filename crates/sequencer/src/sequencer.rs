@@ -54,6 +54,8 @@ pub struct Settings {
     pub in_log_max: usize,
     /// Reads are run on snapshots: the shards are told which are still wanted.
     pub snapshots: bool,
+    /// After about so long without any of them the shards need not keep anything for them.
+    pub silence: Micros,
     /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
     /// After so many bytes of batches a checkpoint is asked for; 0 for never.
@@ -72,6 +74,7 @@ impl Default for Settings {
             linger: Micros(0),
             in_log_max: 1,
             snapshots: false,
+            silence: Micros::from_millis(1000),
             backlog_max: 1 << 18,
             checkpoint_bytes: 0,
             bugs: Bugs::NONE,
@@ -145,6 +148,8 @@ pub struct Sequencer<X> {
     flooring: bool,
     /// The timer for reads that take too long is set.
     is_looking: bool,
+    /// The timer for reads that are held is set.
+    holding: bool,
     /// The disk is full: only reads are sequenced.
     full: bool,
     /// The timer that closes a lingering batch is set.
@@ -251,9 +256,11 @@ const PACE_MIN: Micros = Micros::from_millis(1);
 /// Shards of other nodes are told this often at most which states are still wanted.
 const FLOOR: TimerId = TimerId(5);
 const FLOOR_EVERY: Micros = Micros::from_millis(2);
-/// When reads are looked for that nobody has answered.
+/// When reads are looked for that nobody has answered, and whether there were any.
 const LATE: TimerId = TimerId(6);
-const LOOK_FOR_LATE: Micros = Micros::from_millis(1000);
+/// So long reads wait for shards that have not said that they keep what is needed.
+const HOLD: TimerId = TimerId(7);
+const HOLD_FOR: Micros = Micros::from_millis(20);
 
 impl<X> Sequencer<X> {
     /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
@@ -269,6 +276,7 @@ impl<X> Sequencer<X> {
             snapshots,
             flooring: false,
             is_looking: false,
+            holding: false,
             settings,
             registry,
             neighbours,
@@ -511,11 +519,21 @@ impl<X> Sequencer<X> {
 
     /// Reads that are run on a snapshot.
     fn read(&mut self, now: Now, chunk: Arc<Chunk>, snapshot: Snapshot, out: &mut Outbox<Message<X>>) {
+        if self.snapshots.hold(&chunk, snapshot, out) {
+            if !self.holding {
+                self.holding = true;
+                out.set_timer(HOLD, HOLD_FOR);
+            }
+            return;
+        }
+        let kept = self.snapshots.kept();
         let at = match snapshot {
-            Snapshot::Closed => self.epoch,
-            Snapshot::Published(since) => since.max(self.snapshots.published()),
+            Snapshot::Closed => self.epoch.max(kept),
+            Snapshot::Published(since) => since.max(self.snapshots.earliest()),
             Snapshot::At(epoch) => epoch,
-            Snapshot::Latest(since) if self.snapshots.is_alone(self.twins.is_some()) => since.max(self.epoch),
+            Snapshot::Latest(since) if self.snapshots.is_alone(self.twins.is_some()) => {
+                since.max(self.epoch).max(kept)
+            }
             Snapshot::Latest(since) => {
                 self.snapshots.wanted.push(Wanted::Here(chunk, since));
                 return self.ask_leader(out);
@@ -531,22 +549,24 @@ impl<X> Sequencer<X> {
         self.look_for_late(out);
     }
 
-    /// Any epoch from this one on will do; what is published already is there, and of what is before it nothing is kept.
-    fn run_latest(&mut self, now: Now, chunk: &Arc<Chunk>, from: Epoch, out: &mut Outbox<Message<X>>) {
-        self.run_reads(now, chunk, from.max(self.snapshots.published()), out);
+    /// Some shards keep what reads may need: those that were held for that are run.
+    fn run_held(&mut self, now: Now, held: Vec<(Arc<Chunk>, Snapshot)>, out: &mut Outbox<Message<X>>) {
+        for (chunk, snapshot) in held {
+            self.read(now, chunk, snapshot, out);
+        }
     }
 
     fn look_for_late(&mut self, out: &mut Outbox<Message<X>>) {
-        if self.snapshots.is_open() && !self.is_looking {
+        if (self.snapshots.is_open() || self.snapshots.is_keeping()) && !self.is_looking {
             self.is_looking = true;
-            out.set_timer(LATE, LOOK_FOR_LATE);
+            out.set_timer(LATE, self.settings.silence);
         }
     }
 
     /// An epoch is sealed that was not when this was wanted.
     fn grant(&mut self, now: Now, wanted: Wanted, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         match wanted {
-            Wanted::Here(chunk, since) => self.run_latest(now, &chunk, epoch.max(since), out),
+            Wanted::Here(chunk, since) => self.read(now, chunk, Snapshot::Published(epoch.max(since)), out),
             Wanted::Twin(node, (gateway, number)) => {
                 out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
             }
@@ -573,18 +593,26 @@ impl<X> Sequencer<X> {
         self.ask_leader(out);
     }
 
-    fn take_reading(&mut self, now: Now, from: NodeId, reading: Reading, out: &mut Outbox<Message<X>>) {
+    fn take_reading(&mut self, now: Now, from: Address, reading: Reading, out: &mut Outbox<Message<X>>) {
         match reading {
             // One that does not lead, or does not know it yet, answers when it does: another may have by then.
             Reading::Ask(gateway, number) => {
-                self.snapshots.wanted.push(Wanted::Twin(from, (gateway, number)));
+                self.snapshots.wanted.push(Wanted::Twin(from.node, (gateway, number)));
             }
             Reading::Stamp(gateway, number, epoch) => {
                 if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
-                    self.run_latest(now, &chunk, epoch.max(since), out);
+                    self.read(now, chunk, Snapshot::Published(epoch.max(since)), out);
                 }
             }
-            Reading::Run { .. } | Reading::Parts(_) | Reading::Floor { .. } => {
+            Reading::Kept(epoch) => {
+                let held = self.snapshots.note_kept(from, epoch);
+                self.run_held(now, held, out);
+            }
+            Reading::Run { .. }
+            | Reading::Parts(_)
+            | Reading::Floor { .. }
+            | Reading::Keep(_)
+            | Reading::Forget(_) => {
                 out.halt("the sequencer was sent reads that are for a shard");
             }
         }
@@ -851,7 +879,7 @@ impl<X: Send> Role for Sequencer<X> {
                 }
                 Message::Front(Front::Read(chunk, snapshot)) => self.read(now, chunk, snapshot, out),
                 Message::Front(Front::ReadDone(gateway, number)) => self.snapshots.done((gateway, number)),
-                Message::Reading(reading) => self.take_reading(now, from.node, reading, out),
+                Message::Reading(reading) => self.take_reading(now, from, reading, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
@@ -864,6 +892,9 @@ impl<X: Send> Role for Sequencer<X> {
                 }
                 Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
                 Message::Peer(PeerChange { node, state: PeerState::Fresh }) => {
+                    if self.settings.snapshots {
+                        self.snapshots.tell_keeping(Some(node), out);
+                    }
                     if self.leader == Leader::Other(node) {
                         self.pass_on_again(now, out);
                         self.ask_leader_again(out);
@@ -889,10 +920,16 @@ impl<X: Send> Role for Sequencer<X> {
             }
             Event::Timer(LATE) => {
                 self.is_looking = false;
+                self.snapshots.rest(out);
                 for chunk in self.snapshots.give_up(now.elapsed) {
                     self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
                 }
                 self.look_for_late(out);
+            }
+            Event::Timer(HOLD) => {
+                self.holding = false;
+                let held = self.snapshots.hold_no_longer();
+                self.run_held(now, held, out);
             }
             Event::Timer(LINGER) => {
                 self.lingering = false;

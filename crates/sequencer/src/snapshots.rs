@@ -4,11 +4,18 @@
 //! A sequencer does not order such a read and no log hears of it: it says *as of which epoch*, and sends it to the shards
 //! that take part. All of them then read the same prefix of the order, whenever they come to it. The *floor* is the
 //! oldest epoch that somebody may still be reading at or may be told to: what was replaced before it can go.
+//!
+//! **While nobody reads, nothing is kept.** A shard keeps what changes replace from the moment that a sequencer has told
+//! it to until all have told it to forget. So the first reads after a silence wait until all shards of the replica have
+//! said as of which epoch they can show the state, and are run as of the largest of these at least; so is all that comes
+//! after them, on shards too that the first had nothing to do with.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_model::{Chunk, ChunkNo, Epoch, GatewayId, Layout, Layouts, Micros, Millis, PartitionId};
+use ordain_model::{
+    Chunk, ChunkNo, Epoch, GatewayId, Layout, Layouts, Micros, Millis, PartitionId, Snapshot,
+};
 use ordain_role::{Address, NodeId, Outbox};
 
 use crate::message::{Message, Reading};
@@ -34,6 +41,17 @@ pub(crate) enum Wanted {
 /// After so long nothing is kept any more for a chunk of reads: it is lost, or waits for an epoch that does not come.
 const PATIENCE: Micros = Micros::from_millis(10_000);
 
+/// Whether the shards keep what reads may need.
+#[derive(Debug)]
+enum Keeping {
+    /// Nobody has read for a while.
+    No,
+    /// They were told to; these have not said from where on.
+    Begun(BTreeSet<Address>),
+    /// All of them do, or those that can be reached.
+    Yes,
+}
+
 /// What a sequencer knows of reads.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
@@ -43,6 +61,13 @@ pub(crate) struct Snapshots {
     layouts: Layouts,
     /// The last epoch of which everything is executed on this node.
     published: Epoch,
+    keeping: Keeping,
+    /// The oldest epoch as of which all shards that have said so can show the state.
+    kept: Epoch,
+    /// Reads that came before all of them had.
+    held: Vec<(Arc<Chunk>, Snapshot)>,
+    /// Somebody has read since it was last looked whether anybody does.
+    is_in_use: bool,
     /// Chunks that are being read, with the epoch.
     open: BTreeMap<(GatewayId, ChunkNo), (Epoch, Arc<Chunk>)>,
     /// How many of them there are, by epoch.
@@ -66,6 +91,10 @@ impl Snapshots {
             layouts: Layouts::new(readers.layout.clone()),
             readers,
             published: Epoch(0),
+            keeping: Keeping::No,
+            kept: Epoch(0),
+            held: Vec::new(),
+            is_in_use: false,
             open: BTreeMap::new(),
             by_epoch: BTreeMap::new(),
             by_age: VecDeque::new(),
@@ -85,8 +114,78 @@ impl Snapshots {
         self.published = self.published.max(epoch);
     }
 
-    pub(crate) const fn published(&self) -> Epoch {
-        self.published
+    /// The earliest epoch as of which reads that are not of a certain one can be run at once.
+    pub(crate) fn earliest(&self) -> Epoch {
+        self.published.max(self.kept)
+    }
+
+    /// The same where the reads wait for an epoch anyway.
+    pub(crate) const fn kept(&self) -> Epoch {
+        self.kept
+    }
+
+    /// Somebody reads. If the shards do not keep what that may need they are told to, and the reads are held until they
+    /// do; says so.
+    pub(crate) fn hold<X>(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        snapshot: Snapshot,
+        out: &mut Outbox<Message<X>>,
+    ) -> bool {
+        self.is_in_use = true;
+        if matches!(self.keeping, Keeping::No) {
+            self.keeping = Keeping::Begun(self.readers.shards.iter().copied().collect());
+            self.tell_keeping(None, out);
+        }
+        let is_held = matches!(self.keeping, Keeping::Begun(_));
+        if is_held {
+            self.held.push((chunk.clone(), snapshot));
+        }
+        is_held
+    }
+
+    /// A shard keeps what reads may need, from this epoch on. Answers the reads that need not wait any more.
+    pub(crate) fn note_kept(&mut self, shard: Address, epoch: Epoch) -> Vec<(Arc<Chunk>, Snapshot)> {
+        self.kept = self.kept.max(epoch);
+        match &mut self.keeping {
+            Keeping::Begun(missing) => {
+                missing.remove(&shard);
+                if missing.is_empty() { self.hold_no_longer() } else { Vec::new() }
+            }
+            Keeping::No | Keeping::Yes => Vec::new(),
+        }
+    }
+
+    /// Shards that have not said anything are not waited for: what is to be read there may be too old.
+    pub(crate) fn hold_no_longer(&mut self) -> Vec<(Arc<Chunk>, Snapshot)> {
+        if matches!(self.keeping, Keeping::Begun(_)) {
+            self.keeping = Keeping::Yes;
+        }
+        std::mem::take(&mut self.held)
+    }
+
+    /// Whether the shards keep anything, or are about to.
+    pub(crate) const fn is_keeping(&self) -> bool {
+        !matches!(self.keeping, Keeping::No)
+    }
+
+    /// If nobody has read since this was last asked, nor reads now, the shards need not keep anything.
+    pub(crate) fn rest<X>(&mut self, out: &mut Outbox<Message<X>>) {
+        let was_in_use = std::mem::take(&mut self.is_in_use);
+        if !was_in_use && self.open.is_empty() && matches!(self.keeping, Keeping::Yes) {
+            self.keeping = Keeping::No;
+            self.tell_keeping(None, out);
+        }
+    }
+
+    /// Tells the shards, or those of one node, whether they are to keep anything.
+    pub(crate) fn tell_keeping<X>(&self, node: Option<NodeId>, out: &mut Outbox<Message<X>>) {
+        let partition = self.partition;
+        let shards = self.readers.shards.iter().filter(|shard| node.is_none_or(|node| shard.node == node));
+        for shard in shards {
+            let keep = Reading::Keep(partition);
+            out.send(*shard, if self.is_keeping() { keep } else { Reading::Forget(partition) });
+        }
     }
 
     /// Whether the state of the last epoch that was closed here holds all that anybody has been answered: nobody else
@@ -127,6 +226,7 @@ impl Snapshots {
     /// Nobody waits any more for a chunk of reads.
     pub(crate) fn done(&mut self, id: (GatewayId, ChunkNo)) {
         self.asked.remove(&id);
+        self.held.retain(|(chunk, _)| (chunk.gateway, chunk.number) != id);
         self.close(id);
     }
 
@@ -161,6 +261,9 @@ impl Snapshots {
     /// Tells the shards which states are still wanted, if that has changed: those of this node always, the others too
     /// if `far`. Says whether the others are to be told later.
     pub(crate) fn tell_floor<X>(&mut self, far: bool, out: &mut Outbox<Message<X>>) -> bool {
+        if !self.is_keeping() {
+            return false;
+        }
         let wanted = self.by_epoch.first_key_value().map_or(self.published, |(epoch, _)| *epoch);
         let floor = wanted.min(self.published);
         let (near, others) = self.told;
@@ -180,5 +283,79 @@ impl Snapshots {
             self.told.1 = floor;
         }
         self.readers.shards.iter().any(|shard| shard.node != me) && self.told.1 < self.told.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARDS: [Address; 3] = [shard(0, 16), shard(0, 17), shard(1, 16)];
+
+    const fn shard(node: u16, role: u16) -> Address {
+        Address { node: NodeId(node), role }
+    }
+
+    fn snapshots() -> Snapshots {
+        let layout = Arc::new(Layout::single(SHARDS.len()));
+        Snapshots::new(shard(0, 0), PartitionId(0), Readers { layout, shards: SHARDS.to_vec() })
+    }
+
+    /// What shards were told: K to keep, F to forget, the number of a floor.
+    fn told(out: Outbox<Message<()>>) -> Vec<(Address, String)> {
+        let text = |message| match message {
+            Message::Reading(Reading::Keep(_)) => "K".to_owned(),
+            Message::Reading(Reading::Forget(_)) => "F".to_owned(),
+            Message::Reading(Reading::Floor { epoch, .. }) => epoch.0.to_string(),
+            other => panic!("{other:?}"),
+        };
+        out.sends.into_iter().map(|(to, message)| (to, text(message))).collect()
+    }
+
+    fn all(text: &str) -> Vec<(Address, String)> {
+        SHARDS.map(|shard| (shard, text.to_owned())).to_vec()
+    }
+
+    #[test]
+    fn the_first_read_waits_for_all_shards_and_a_silence_ends_what_they_keep() {
+        let mut snapshots = snapshots();
+        let (chunk, wanted) = (Arc::new(Chunk::new(GatewayId(1), ChunkNo(7))), Snapshot::Published(Epoch(0)));
+        snapshots.note_published(Epoch(5));
+        let mut out = Outbox::default();
+        assert!(!snapshots.tell_floor::<()>(true, &mut out), "nobody has read: no floor is told");
+        assert!(snapshots.hold(&chunk, wanted, &mut out));
+        assert_eq!(told(out), all("K"));
+        let mut out = Outbox::default();
+        assert!(snapshots.note_kept(SHARDS[0], Epoch(5)).is_empty());
+        assert!(snapshots.note_kept(SHARDS[2], Epoch(9)).is_empty());
+        snapshots.rest::<()>(&mut out);
+        snapshots.rest::<()>(&mut out);
+        assert!(snapshots.is_keeping(), "somebody waits");
+        assert_eq!(snapshots.note_kept(SHARDS[1], Epoch(6)).len(), 1);
+        assert_eq!((snapshots.earliest(), snapshots.kept()), (Epoch(9), Epoch(9)));
+        assert!(!snapshots.hold(&chunk, wanted, &mut out));
+        snapshots.tell_keeping(Some(NodeId(1)), &mut out);
+        assert_eq!(told(out), [(SHARDS[2], "K".to_owned())], "to a node that was lost it is said again");
+        let mut out = Outbox::default();
+        snapshots.rest::<()>(&mut out);
+        assert!(snapshots.is_keeping() && out.sends.is_empty(), "there was one since it was last asked");
+        snapshots.rest::<()>(&mut out);
+        assert_eq!((snapshots.is_keeping(), told(out)), (false, all("F")));
+    }
+
+    #[test]
+    fn a_read_that_is_done_is_not_held_and_shards_that_say_nothing_hold_none_up() {
+        let mut snapshots = snapshots();
+        let chunk = |number| Arc::new(Chunk::new(GatewayId(1), ChunkNo(number)));
+        for number in [7, 8] {
+            assert!(snapshots.hold::<()>(&chunk(number), Snapshot::Closed, &mut Outbox::default()));
+        }
+        snapshots.done((GatewayId(1), ChunkNo(7)));
+        snapshots.note_kept(SHARDS[1], Epoch(3));
+        let held: Vec<ChunkNo> = snapshots.hold_no_longer().iter().map(|(chunk, _)| chunk.number).collect();
+        assert_eq!((held, snapshots.kept()), (vec![ChunkNo(8)], Epoch(3)));
+        assert!(!snapshots.hold::<()>(&chunk(9), Snapshot::Closed, &mut Outbox::default()));
+        assert!(snapshots.note_kept(SHARDS[0], Epoch(4)).is_empty());
+        assert_eq!(snapshots.kept(), Epoch(4));
     }
 }

@@ -47,8 +47,6 @@ mod twins;
 pub struct Settings {
     /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
     pub window: usize,
-    /// Whether reads may be run on snapshots: then what they may need of past states is kept.
-    pub snapshots: bool,
     /// How transactions get their turns.
     pub order: Order,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
@@ -69,7 +67,7 @@ pub enum Order {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { window: 2000, snapshots: false, order: Order::Locks, piece: 64 << 10, bugs: Bugs::NONE }
+        Settings { window: 2000, order: Order::Locks, piece: 64 << 10, bugs: Bugs::NONE }
     }
 }
 
@@ -1081,7 +1079,6 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Start => {
                 self.capture.is_live = true;
                 out.set_timer(SWEEP, SWEEP_EVERY);
-                self.begin_reads();
             }
             Event::Stop => {}
             Event::Timer(GO_ON | capture::GIVE) => {}
@@ -1100,8 +1097,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 self.backlog.pass(epoch);
             }
             Event::Message { message: Message::Saving(saving), .. } => self.take_saving(&saving),
-            Event::Message { message: Message::Reading(reading), .. } => {
-                self.take_reading(now.elapsed, reading);
+            Event::Message { from, message: Message::Reading(reading) } => {
+                self.take_reading(now.elapsed, from, reading, out);
             }
             Event::Message { from, message: Message::Engine(letter) } => {
                 if self.witness.twins().contains(&from) {

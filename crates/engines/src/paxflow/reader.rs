@@ -38,9 +38,9 @@ const PATIENCE: Micros = Micros::from_millis(20_000);
 pub(crate) struct Reader {
     /// The shard, numbered through the replica.
     number: usize,
-    /// The oldest epoch as of which may still be read, as each sequencer has said last.
+    /// The oldest epoch as of which may still be read, as each sequencer has said last that knows of reads.
     floors: BTreeMap<PartitionId, Epoch>,
-    /// The oldest epoch as of which the store can show the state; none while reads are not run here.
+    /// The oldest epoch as of which the store can show the state; none while no sequencer knows of reads.
     kept: Option<Epoch>,
     /// What is to be read as of an epoch that is not published yet.
     waiting: BTreeMap<Epoch, Vec<Run>>,
@@ -144,9 +144,18 @@ impl Reader {
         }
     }
 
-    /// From now on reads are run here, as of this epoch and later ones.
-    pub(crate) fn begin(&mut self, published: Epoch) {
-        self.kept = Some(published);
+    /// A sequencer knows of reads, and nothing of a later epoch than this has changed anything. Answers as of which
+    /// epoch, and later ones, reads can be run.
+    pub(crate) fn begin(&mut self, partition: PartitionId, begun: Epoch) -> Epoch {
+        let kept = *self.kept.get_or_insert(begun);
+        self.floors.insert(partition, kept);
+        kept
+    }
+
+    /// A sequencer knows of none any more. Says whether something can go.
+    pub(crate) fn end(&mut self, partition: PartitionId, published: Epoch) -> bool {
+        self.floors.remove(&partition);
+        self.settle_floor(published)
     }
 
     /// The oldest epoch as of which the store has to show the state.
@@ -155,23 +164,28 @@ impl Reader {
     }
 
     /// A sequencer has said which states are still wanted. Says whether something can go.
-    pub(crate) fn note_floor(
-        &mut self,
-        (partition, epoch): (PartitionId, Epoch),
-        partitions: u16,
-        published: Epoch,
-    ) -> bool {
-        let floor = self.floors.entry(partition).or_default();
-        *floor = epoch.max(*floor);
-        let has_all = self.floors.len() == usize::from(partitions);
-        let wanted = self.floors.values().min().copied().filter(|_| has_all).unwrap_or_default();
-        let floor = wanted.min(published).max(Epoch(published.0.saturating_sub(KEEP_MAX)));
-        let Some(kept) = self.kept.as_mut().filter(|kept| floor > **kept) else { return false };
-        *kept = floor;
+    pub(crate) fn note_floor(&mut self, (partition, epoch): (PartitionId, Epoch), published: Epoch) -> bool {
+        if let Some(floor) = self.floors.get_mut(&partition) {
+            *floor = epoch.max(*floor);
+        }
+        self.settle_floor(published)
+    }
+
+    /// Only what is wanted is kept.
+    fn settle_floor(&mut self, published: Epoch) -> bool {
+        let floor = self.floors.values().min().map(|wanted| {
+            let bound = Epoch(published.0.saturating_sub(KEEP_MAX));
+            (*wanted).min(published).max(bound)
+        });
+        if self.kept.is_none() || floor.is_some() && floor <= self.kept {
+            return false;
+        }
+        self.kept = floor;
         // Whoever has not got all parts by now gets none any more.
-        self.early.retain(|_, early| early.at >= floor);
+        let is_late = |at: Epoch| floor.is_none_or(|floor| at < floor);
+        self.early.retain(|_, early| !is_late(early.at));
         let late: Vec<(ChunkId, u32)> =
-            self.gathering.iter().filter(|(_, g)| g.at < floor).map(|(id, _)| *id).collect();
+            self.gathering.iter().filter(|(_, g)| is_late(g.at)).map(|(id, _)| *id).collect();
         for id in late {
             if let Some(Gathering { chunk, txn, .. }) = self.gathering.remove(&id) {
                 self.refuse(&chunk, &chunk.txns()[txn]);

@@ -260,6 +260,7 @@ fn scenario_09_the_gateway_asks_again_for_a_later_state() {
     let mut bench = bench(Reads::Session);
     let key = key_on("n", 0, 2);
     bench.ask(COUNT, &encode(&[&key]));
+    bench.ask(SEE, &encode(&[&key]));
     // The read is on its way for so long that its state is gone.
     bench.hold(SEQUENCER, SHARD);
     let ticket = bench.submit(0, SEE, &encode(&[&key])).unwrap();
@@ -305,6 +306,95 @@ fn who_waits_for_an_epoch_that_does_not_come_keeps_nobody_waiting() {
     let older = gauge(&bench.shards[0], "ordain_store_older_records");
     assert!(older <= 1.0, "{older} older contents");
     bench.verify();
+}
+
+#[test]
+fn while_nobody_reads_nothing_is_kept_and_the_first_read_sees_one_state() {
+    let mut cluster = cluster(2);
+    let keys = [0, 1].map(|partition| cluster.key_in("n", partition));
+    let both = |cluster: &mut Cluster| {
+        cluster.submit(0, REPLICA, COUNT, &encode(&[&keys[0]])).unwrap();
+        write(cluster, COUNT, &[&keys[1]])
+    };
+    let older = |cluster: &Cluster| [0, 1].map(|shard| cluster.gauge(shard, "ordain_store_older_records"));
+    // One of two sequencers knows of no reads: the other may.
+    cluster.forget(0, 0);
+    cluster.forget(1, 0);
+    let known = both(&mut cluster);
+    pass_all(&mut cluster, known);
+    let last = both(&mut cluster);
+    pass_all(&mut cluster, last);
+    assert_eq!(older(&cluster), [2.0, 2.0]);
+    cluster.forget(0, 1);
+    cluster.forget(1, 1);
+    for _ in 0..5 {
+        let epoch = both(&mut cluster);
+        pass_all(&mut cluster, epoch);
+    }
+    assert_eq!(older(&cluster), [0.0, 0.0]);
+    // They begin one after the other, the second one in the middle of an epoch: a later one than what is published.
+    let published = cluster.epoch();
+    let first = cluster.keep(0);
+    let open = both(&mut cluster);
+    cluster.settle();
+    let second = cluster.keep(1);
+    assert_eq!((first, second), (published, open));
+    let seen = |cluster: &mut Cluster, at: Epoch| {
+        let ticket = cluster.read_at(SEE, &encode(&keys), at);
+        (0..2).for_each(|node| cluster.pass(node, at));
+        cluster.settle();
+        shown(cluster, ticket)
+    };
+    assert_eq!(seen(&mut cluster, first), "too old", "one of them cannot show it any more");
+    assert_eq!(seen(&mut cluster, second), "[\"8\" \"8\"]");
+    cluster.verify();
+}
+
+#[test]
+fn reads_after_a_silence_wait_for_all_shards_and_then_for_nobody() {
+    for reads in [Reads::Previous, Reads::Session, Reads::Strict] {
+        let mut bench = bench(reads);
+        let keys = [0, 1].map(|shard| key_on("n", shard, 2));
+        let older = |bench: &Bench| [0, 1].map(|n| gauge(&bench.shards[n], "ordain_store_older_records"));
+        let write = |bench: &mut Bench| keys.iter().for_each(|key| _ = bench.ask(COUNT, &encode(&[key])));
+        write(&mut bench);
+        assert_eq!(older(&bench), [0.0, 0.0], "nobody has read yet");
+        // The second shard is not asked for anything but must be able to show what it holds, all the same.
+        bench.hold(SHARD + 1, SEQUENCER);
+        let lease = bench.submit_to(0, View::Open(Epoch(0)), SEE, &encode(&[&keys[0]])).unwrap();
+        bench.flush(0);
+        bench.settle();
+        assert!(bench.answer(lease).is_none());
+        bench.release(SHARD + 1, SEQUENCER);
+        bench.settle();
+        let at = bench.answer(lease).expect("both have said so").gsn.epoch();
+        write(&mut bench);
+        let leased = bench.submit_to(0, View::At(at), SEE, &encode(&[&keys[1]])).unwrap();
+        bench.flush(0);
+        bench.settle();
+        assert_eq!(render(&bench.answer(leased).unwrap().reply), "[\"1\"]");
+        assert_eq!(render(&bench.ask(SEE, &encode(&[&keys[1]])).reply), "[\"2\"]");
+        // Who holds the state does not come back; the silence begins when that is over.
+        bench.advance(Micros::from_millis(9_000));
+        write(&mut bench);
+        assert_ne!(older(&bench), [0.0, 0.0]);
+        bench.advance(Micros::from_millis(14_000));
+        write(&mut bench);
+        assert_eq!(older(&bench), [0.0, 0.0]);
+        // A shard that does not answer holds nobody up for long.
+        bench.hold(SEQUENCER, SHARD + 1);
+        let first = bench.submit(0, SEE, &encode(&[&keys[0]])).unwrap();
+        bench.flush(0);
+        bench.settle();
+        assert!(bench.answer(first).is_none());
+        bench.advance(Micros::from_millis(30));
+        bench.settle();
+        assert_eq!(render(&bench.answer(first).unwrap().reply), "[\"4\"]");
+        bench.release(SEQUENCER, SHARD + 1);
+        bench.settle();
+        // The lease was not released: its end is told once more than somebody waits for it.
+        assert_eq!(bench.halted, None);
+    }
 }
 
 #[test]
@@ -479,6 +569,7 @@ fn scenario_18_what_was_published_is_read_while_nobody_says_what_is() {
     let mut bench = bench(Reads::Session);
     let key = key_on("n", 0, 2);
     bench.ask(COUNT, &encode(&[&key]));
+    bench.ask(SEE, &encode(&[&key]));
     bench.hold(SHARD, SEQUENCER);
     bench.ask(COUNT, &encode(&[&key]));
     bench.ask(COUNT, &encode(&[&key]));

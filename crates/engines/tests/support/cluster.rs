@@ -119,6 +119,8 @@ pub struct Cluster {
     parts: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     /// Reads on snapshots: the chunk, its epoch and its time.
     reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
+    /// As of which epoch each shard has said that it can show the state.
+    kept: BTreeMap<usize, Epoch>,
     /// By shard: the timers that have run out.
     turns: BTreeMap<usize, VecDeque<TimerId>>,
     held: BTreeSet<(usize, usize)>,
@@ -164,6 +166,7 @@ impl Cluster {
             across: BTreeMap::new(),
             parts: BTreeMap::new(),
             reads: BTreeMap::new(),
+            kept: BTreeMap::new(),
             turns: BTreeMap::new(),
             held: BTreeSet::new(),
             saved: Saved::default(),
@@ -184,6 +187,9 @@ impl Cluster {
         cluster.shards = (0..shards).map(|number| cluster.shard(number)).collect();
         if cluster.shape.snapshots || cluster.shape.checkpoint_piece > 0 {
             (0..shards).for_each(|shard| cluster.handle(shard, Event::Start));
+        }
+        if cluster.shape.snapshots {
+            (0..shards).for_each(|shard| _ = cluster.keep(shard));
         }
         cluster
     }
@@ -208,8 +214,8 @@ impl Cluster {
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let Shape { window, snapshots, checkpoint_piece: piece, .. } = self.shape;
-        let mut settings = calvin::Settings { window, snapshots, ..calvin::Settings::default() };
+        let Shape { window, checkpoint_piece: piece, .. } = self.shape;
+        let mut settings = calvin::Settings { window, ..calvin::Settings::default() };
         if piece > 0 {
             settings.piece = piece;
         }
@@ -325,6 +331,19 @@ impl Cluster {
         for shard in self.layout.shards_of(PartitionId(node as u16)) {
             self.say(shard, Sequencing::Passed(epoch).into());
         }
+    }
+
+    /// A shard is told by all sequencers that reads will come; answers as of which epoch it can show the state.
+    pub fn keep(&mut self, shard: usize) -> Epoch {
+        for partition in (0..self.layout.partitions()).map(PartitionId) {
+            self.say(shard, Reading::Keep(partition).into());
+        }
+        self.kept[&shard]
+    }
+
+    /// A shard is told by a sequencer that it knows of no reads.
+    pub fn forget(&mut self, shard: usize, partition: u16) {
+        self.say(shard, Reading::Forget(PartitionId(partition)).into());
     }
 
     /// All shards are told by all sequencers that nobody reads as of an earlier epoch any more.
@@ -571,6 +590,10 @@ impl Cluster {
         self.shards[shard].handle(now, event, &mut out);
         assert_eq!(self.shards[shard].check(), Ok(()));
         for (to, message) in out.sends {
+            if let Message::Reading(Reading::Kept(epoch)) = message {
+                self.kept.insert(shard, epoch);
+                continue;
+            }
             let its_node = usize::from(to.node.0 - REPLICA * self.layout.partitions());
             let is_answer = matches!(message, Message::Front(_) | Message::Reading(_));
             assert!(

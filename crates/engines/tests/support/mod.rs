@@ -227,8 +227,7 @@ impl Bench {
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
                 let order = self.options.order;
-                let settings =
-                    calvin::Settings { window, snapshots, order, bugs, ..calvin::Settings::default() };
+                let settings = calvin::Settings { window, order, bugs, ..calvin::Settings::default() };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();

@@ -1,7 +1,7 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
 use ordain_model::Micros;
-use ordain_role::{Bug, Outbox};
+use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
@@ -9,15 +9,6 @@ use super::super::Message;
 use super::{Desk, IDLE_TURN, READ_TURN, Shard};
 
 impl<S: RecordStore> Shard<S> {
-    /// What was done before the node was started is all there; from now on past states are kept.
-    pub(super) fn begin_reads(&mut self) {
-        if self.settings.snapshots {
-            // Some of a later epoch may have been executed already.
-            self.reader.begin(self.backlog.published().max(self.started.epoch()));
-            self.keep_states();
-        }
-    }
-
     /// Has the store keep what somebody may want to see.
     pub(super) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
@@ -26,7 +17,13 @@ impl<S: RecordStore> Shard<S> {
         self.maps.forget_before([since, cut].into_iter().flatten().min());
     }
 
-    pub(super) fn take_reading(&mut self, since: Micros, reading: Reading) {
+    pub(super) fn take_reading(
+        &mut self,
+        since: Micros,
+        from: Address,
+        reading: Reading,
+        out: &mut Outbox<Message>,
+    ) {
         let published = self.backlog.published();
         match reading {
             Reading::Run { chunk, at, now } => {
@@ -38,12 +35,24 @@ impl<S: RecordStore> Shard<S> {
                 reader.take_parts(&mut Desk { store, places, maps, layouts, registry, locals }, parts);
             }
             Reading::Floor { partition, epoch } => {
-                let partitions = self.places.layout.partitions();
-                if self.reader.note_floor((partition, epoch), partitions, published) {
+                if self.reader.note_floor((partition, epoch), published) {
                     self.keep_states();
                 }
             }
-            Reading::Ask(..) | Reading::Stamp(..) => {
+            Reading::Keep(partition) => {
+                // Some of a later epoch than the published may have been executed already.
+                let is_late = self.settings.bugs.has(Bug::KeepLate);
+                let begun = if is_late { published } else { published.max(self.started.epoch()) };
+                let kept = self.reader.begin(partition, begun);
+                self.keep_states();
+                out.send(from, Reading::Kept(kept));
+            }
+            Reading::Forget(partition) => {
+                if self.reader.end(partition, published) {
+                    self.keep_states();
+                }
+            }
+            Reading::Kept(_) | Reading::Ask(..) | Reading::Stamp(..) => {
                 self.broken.get_or_insert(format!("shard {} was asked for an epoch", self.number));
             }
         }
