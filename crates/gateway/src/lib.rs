@@ -36,7 +36,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
@@ -45,7 +45,8 @@ use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::wire::Reader;
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
-    OutcomeStatus, PartitionId, PlanError, Reads, Registry, RequestNo, Snapshot, View, Writer, system,
+    OutcomeStatus, PartitionId, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, View, Writer,
+    system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -139,6 +140,8 @@ pub struct Gateway {
     reads: Reads,
     /// A transaction of which it is not known yet where it goes.
     staged: Chunk,
+    /// The procedures whose last transaction went to a snapshot: the next one is planned where it will lie if it does so too.
+    readers: BTreeSet<ProcedureId>,
     /// The chunk being built of reads, and what it is to see.
     reading: Chunk,
     since: Epoch,
@@ -283,6 +286,7 @@ impl Gateway {
             registry,
             reads: Reads::Ordered,
             staged: chunk.clone(),
+            readers: BTreeSet::new(),
             reading: chunk.clone(),
             since: Epoch(0),
             newest: Epoch(0),
@@ -415,17 +419,31 @@ impl Gateway {
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<((ChunkNo, u32), Path), PlanError> {
         let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
-        if !is_ordered || self.cluster.is_some() {
-            self.staged.push(&self.registry, call, write_args)?;
-            if !is_ordered && self.staged.txns()[0].detached {
-                return Ok((self.read((ticket, late), view), Path::Snapshot));
+        // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.
+        if !is_ordered && self.readers.contains(&call.procedure) {
+            self.begin_read(view);
+            let is_read = self.reading.push(&self.registry, call, write_args)?.detached;
+            if is_read {
+                return Ok((self.await_read((ticket, late), view), Path::Snapshot));
             }
-            let place = self.order((ticket, late));
-            return Ok((place, Path::Order));
+            self.readers.remove(&call.procedure);
+            self.staged.take(&mut self.reading);
+            return Ok((self.order((ticket, late)), Path::Order));
         }
-        self.building[0].push(&self.registry, call, write_args)?;
-        let waiter = Waiter { ticket: Some(ticket), answers: PartitionId(0), may_be_led: false, late };
-        Ok((self.await_answer(PartitionId(0), waiter), Path::Order))
+        let is_alone = self.cluster.is_none();
+        let first = if is_alone { &mut self.building[0] } else { &mut self.staged };
+        let is_read = first.push(&self.registry, call, write_args)?.detached;
+        if !is_ordered && is_read {
+            self.readers.insert(call.procedure);
+            self.begin_read(view);
+            self.reading.take(if is_alone { &mut self.building[0] } else { &mut self.staged });
+            return Ok((self.await_read((ticket, late), view), Path::Snapshot));
+        }
+        if is_alone {
+            let waiter = Waiter { ticket: Some(ticket), answers: PartitionId(0), may_be_led: false, late };
+            return Ok((self.await_answer(PartitionId(0), waiter), Path::Order));
+        }
+        Ok((self.order((ticket, late)), Path::Order))
     }
 
     /// Puts the staged transaction in the chunk for its home.
@@ -459,22 +477,30 @@ impl Gateway {
         place
     }
 
-    /// Puts the staged transaction in the chunk of reads.
-    fn read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
-        // One that names an epoch of which nobody here has heard may have to wait for it: no other waits with it.
-        let is_alone = match view {
+    /// Whether nothing else is read with what is to see this. One that names an epoch of which nobody here has heard may
+    /// have to wait for it: no other waits with it.
+    fn is_read_alone(&self, view: View) -> bool {
+        match view {
             View::At(_) | View::Open(_) => true,
             View::Since(epoch) => epoch > self.newest,
             View::Ordered => false,
-        };
-        if is_alone && !self.reading.txns().is_empty() {
+        }
+    }
+
+    /// The next transaction will be put in the chunk of reads.
+    fn begin_read(&mut self, view: View) {
+        if self.is_read_alone(view) && !self.reading.txns().is_empty() {
             self.close_reads();
         }
+    }
+
+    /// Notes who waits for the transaction that was put last in the chunk of reads.
+    fn await_read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
+        let is_alone = self.is_read_alone(view);
         if let View::Since(epoch) | View::Open(epoch) = view {
             self.since = self.since.max(epoch);
         }
         let home = self.cluster.as_ref().map_or(PartitionId(0), |cluster| cluster.partition);
-        self.reading.take(&mut self.staged);
         let waiter = Waiter { ticket: Some(ticket), answers: home, may_be_led: false, late };
         let place =
             note_waiter((&mut self.submitted, self.oldest), &mut self.reading, (home, Some(view)), waiter);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, OutcomeBatch,
-    OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Registry, RequestNo, SessionId, Value,
-    Writer, system,
+    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Epoch, Fragment, GatewayId, Gsn,
+    KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
+    RequestNo, SessionId, Value, View, Writer, system,
 };
 
-use crate::{Departure, Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Ticket};
+use crate::{Departure, Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Path, Ticket};
 
 /// Chunks that are to be sequenced, and nothing else.
 trait Orders {
@@ -105,12 +105,39 @@ impl Procedure for Tell {
     }
 }
 
+/// Reads its keys or writes them, as its first argument says, and computes something from all.
+const EITHER: ProcedureId = ProcedureId(903);
+
+struct Either;
+
+impl Procedure for Either {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let access = match args.get(0) {
+            Some(b"w") => Access::Write,
+            Some(b"r") => Access::Read,
+            _ => return Err(PlanError::SYNTAX),
+        };
+        let keys = args.iter().skip(1).map(|key| planner.key(0, access, key));
+        let slots = keys.collect::<Result<Vec<_>, _>>()?;
+        for _ in 0..2 {
+            planner.compute(1, KeyHash::of(b"near"))?;
+            slots.iter().for_each(|slot| planner.input(*slot));
+        }
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+}
+
 fn gateway() -> Gateway {
     let mut registry = Registry::default();
     system::register(&mut registry);
     registry.register(FOLLOW, "follow", Arc::new(Follow));
     registry.register(CONSULT, "consult", Arc::new(Consult));
     registry.register(TELL, "tell", Arc::new(Tell));
+    registry.register(EITHER, "either", Arc::new(Either));
     Gateway::new(GatewayId(3), Arc::new(registry))
 }
 
@@ -396,4 +423,52 @@ fn whoever_is_answered_may_ask_again_at_once() {
     assert_eq!((answered, gateway.outstanding()), (1, 1));
     assert_eq!(gateway.next_order().unwrap().1.number, ChunkNo(1));
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b""), [(1, COMMITTED, vec![])]);
+}
+
+/// Whether the last one of its procedure read or wrote, a transaction is planned as if it were alone, and it is put where
+/// those of its kind are.
+#[test]
+fn what_reads_and_what_writes_are_told_apart_whatever_came_before() {
+    let mut gateway = gateway().with_reads(Reads::Session);
+    let registry = gateway.registry().clone();
+    let call = Call::new(EITHER, Db(1));
+    let asks = ["w a b", "r c", "r d e", "x", "w", "w f", "r g h i", "r", "x j", "r k", "w l", "r m"];
+    for (n, ask) in (0..).zip(asks) {
+        let write = |args: &mut ArgsBuilder<'_>| ask.split(' ').for_each(|arg| _ = args.push(arg.as_bytes()));
+        // Some are to see an epoch of which nobody has heard: they are alone in their chunk.
+        let view = View::Since(Epoch(n % 2));
+        let path = gateway.submit_to(Ticket(n), call, view, write);
+        let expected = match &ask[..1] {
+            "r" => Ok(Path::Snapshot),
+            "w" if ask == "w" => Ok(Path::Snapshot),
+            "w" => Ok(Path::Order),
+            _ => Err(PlanError::SYNTAX),
+        };
+        assert_eq!(path, expected, "{ask}");
+    }
+    let (mut read, mut ordered) = (Vec::new(), Vec::new());
+    while let Some(departure) = gateway.flush() {
+        let Some(chunk) = departure.chunk().cloned() else { panic!("{departure:?}") };
+        let (logged, unlogged) = (chunk.logged().to_vec(), chunk.unlogged().to_vec());
+        let again = Chunk::decode(&registry, chunk.gateway, logged, unlogged).unwrap();
+        assert_eq!(again.txns().len(), chunk.txns().len());
+        for (txn, expected) in chunk.txns().iter().zip(again.txns()) {
+            let [plan, alone] = [(&*chunk, txn), (&again, expected)].map(|(chunk, txn)| {
+                let fragments = chunk.fragments(txn).iter();
+                let shown = |fragment: &Fragment| {
+                    (fragment.hash, fragment.access, chunk.plans().inputs_of(fragment).to_vec())
+                };
+                (txn.index, chunk.record(txn).to_vec(), fragments.map(shown).collect::<Vec<_>>())
+            });
+            assert_eq!(plan, alone);
+            let words: Vec<String> =
+                chunk.args(txn).iter().map(|arg| String::from_utf8_lossy(arg.bytes).into_owned()).collect();
+            let to = if matches!(departure, Departure::Read(..)) { &mut read } else { &mut ordered };
+            to.push(words.join(" "));
+        }
+    }
+    read.sort();
+    ordered.sort();
+    assert_eq!(read, ["r", "r c", "r d e", "r g h i", "r k", "r m", "w"]);
+    assert_eq!(ordered, ["w a b", "w f", "w l"]);
 }

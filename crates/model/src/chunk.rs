@@ -206,10 +206,11 @@ impl Chunk {
         Ok(self.txns.last().expect("admitted just above"))
     }
 
-    /// Takes over the one transaction of another chunk, planned as it is.
+    /// Takes over the last transaction of another chunk, planned as it is.
     pub fn take(&mut self, other: &mut Chunk) {
         let Some(mut txn) = other.txns.pop() else { return };
         txn.index = self.span();
+        let was = txn.clone();
         let from = other.record(&txn);
         let blob = if txn.logged { &mut self.logged } else { &mut self.unlogged };
         let start = blob.len();
@@ -217,18 +218,25 @@ impl Chunk {
         blob[start + 4..start + 8].copy_from_slice(&txn.index.to_le_bytes());
         let head = from.len() as u32 - (txn.args.end - txn.args.start);
         txn.args = start as u32 + head..blob.len() as u32;
+        let others = &mut other.plans;
+        let (first_fragment, first_call) = (was.fragments.start as usize, was.calls.start as usize);
+        // Plans are appended whole, so the inputs of the last one are the last inputs.
+        let dependents = others.fragments[first_fragment..].iter().filter(|fragment| fragment.inputs_len > 0);
+        let first_input = dependents.map(|fragment| fragment.inputs_at).min();
+        let first_input = first_input.unwrap_or(others.inputs.len() as u32);
         let Plans { fragments, inputs, calls } = &mut self.plans;
         let (first, input, call) = (fragments.len() as u32, inputs.len() as u32, calls.len() as u32);
-        fragments.extend(other.plans.fragments.drain(..).map(|mut fragment| {
-            fragment.inputs_at += input;
+        fragments.extend(others.fragments.drain(first_fragment..).map(|mut fragment| {
+            fragment.inputs_at = fragment.inputs_at.saturating_sub(first_input) + input;
             fragment
         }));
-        inputs.append(&mut other.plans.inputs);
-        calls.append(&mut other.plans.calls);
+        inputs.extend(others.inputs.drain(first_input as usize..));
+        calls.extend(others.calls.drain(first_call..));
         txn.fragments = first..fragments.len() as u32;
         txn.calls = call..calls.len() as u32;
-        other.logged.clear();
-        other.unlogged.clear();
+        let head = HEAD + if was.call.session.is_some() { SESSION } else { 0 };
+        let blob = if was.logged { &mut other.logged } else { &mut other.unlogged };
+        blob.truncate(was.args.start as usize - head);
         self.txns.push(txn);
     }
 
