@@ -1,9 +1,10 @@
 //! The PaxFlow paper's figure (paxflow.md, section 7), on one node: reads through the lock manager, and past it.
 //!
-//! The paper has one baseline, a Calvin with one lock thread. Ours are two. *Good* is what we run: locks divided among
-//! the shards, nothing handed from thread to thread. *Paper-like* is modelled from what was measured: the same work, but
-//! all that reads in the order cost a shard more than reads on a snapshot, which is locks and the order itself, done by
-//! one thread. The ratio to the first is the honest gain; the one to the second is what compares with the paper's.
+//! The paper has one baseline, a Calvin with one lock thread, and paxflow.md asks for two: that, and a good one. Only the
+//! *good* one is here: locks divided among the shards, nothing handed from thread to thread, and a lock that is taken in
+//! no queue unless somebody waits for it. Of such a lock path nothing can be given to a thread of its own: it is part of
+//! finding the record. So the paper's 4.3 x has no counterpart here, and the figure says so; what it shows is how reads on
+//! snapshots do against locked reads that are as fast as we can make them.
 
 use std::sync::Arc;
 
@@ -11,17 +12,14 @@ use ordain_model::Reads;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
-use super::calvin::{MODEL_CORES, model};
+use super::calvin::model;
 use super::told::at;
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, thread_counts};
-use crate::demand::{Demand, Demands, Threads};
-use crate::plot::{Series, si};
+use crate::plot::Series;
 
 /// What the paper measured of Calvin and of PaxFlow, on 72 logical cores.
 const CALVIN: f64 = 3_200.0;
 const PAXFLOW: f64 = 13_700.0;
-/// How many cores the paper's ratio is looked for at.
-const CORES: f64 = 8.0;
 
 /// The paper's records, and transactions that only read: 100 of them, 1 of 10 hot ones.
 pub(super) fn parameters(size: Size) -> Parameters {
@@ -44,22 +42,9 @@ pub struct Figure2;
 
 pub(super) const ORDERED: &str = "Calvin, locked reads";
 pub(super) const SNAPSHOT: &str = "PaxFlow, snapshot reads";
-const PAPER_LIKE: &str = "one lock thread";
 
-/// What locked reads would cost if one thread did all that they need more than reads on snapshots; nothing if they need
-/// no more.
-fn paper_like(locked: &Demands, snapshot: &Demands) -> Option<Demands> {
-    let shards = |known: &Demands| -> f64 {
-        let shards = known.0.iter().filter(|demand| demand.part == "shard");
-        shards.map(|demand| demand.us_per_txn).sum()
-    };
-    let locks = shards(locked) - shards(snapshot);
-    let mut demands: Vec<Demand> = locked.0.iter().filter(|demand| demand.part != "shard").cloned().collect();
-    let part = |name: &str, threads, us_per_txn| Demand { part: name.to_owned(), threads, us_per_txn };
-    demands.push(part("shard", Threads::Many, shards(snapshot)));
-    demands.push(part(PAPER_LIKE, Threads::One, locks));
-    (locks > 0.0).then_some(Demands(demands))
-}
+/// Why the paper's baseline is not here.
+const NO_LOCK_THREAD: &str = "none here: locked reads that wait for nobody take no lock";
 
 impl Experiment for Figure2 {
     fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
@@ -82,21 +67,13 @@ impl Experiment for Figure2 {
             model(measured, "Read-only YCSB on one node", subtitle, ("the paper's Calvin: 3.2 K", CALVIN));
         let cores = measured.last_x(ORDERED).unwrap_or(1.0);
         let [locked, snapshot] = [ORDERED, SNAPSHOT].map(|line| measured.demands(line, cores));
-        let paper_like = paper_like(&locked, &snapshot);
         if let Some(plot) = told.plots.first_mut() {
             plot.series.push(Series::reference("the paper's PaxFlow: 13.7 K", vec![(1.0, PAXFLOW)]));
-            plot.series.extend(
-                paper_like
-                    .iter()
-                    .map(|known| known.series("locked reads, one lock thread, X(c)", 1..=MODEL_CORES)),
-            );
         }
         let [by_lock, by_snapshot] =
             [ORDERED, SNAPSHOT].map(|line| measured.series(line, |run| run.txn_per_s));
         let wall = by_lock.at(cores).zip(by_snapshot.at(cores)).map(|(locked, snapshot)| snapshot / locked);
         let cpu = (snapshot.sum_us() > 0.0).then(|| locked.sum_us() / snapshot.sum_us());
-        let modelled = |known: &Demands, cores: f64| snapshot.txn_per_s(cores) / known.txn_per_s(cores);
-        let beyond = paper_like.as_ref().map(|known| modelled(known, CORES));
         let text =
             |ratio: Option<f64>| ratio.map_or_else(|| "not measured".to_owned(), |r| format!("{r:.1} x"));
         let share = measured.series(SNAPSHOT, |run| run.share_of_ceiling.unwrap_or(f64::NAN)).at(cores);
@@ -111,11 +88,7 @@ impl Experiment for Figure2 {
                 "13.7 K txn/s on 72 logical cores (section 4)",
                 format!("{} on {cores} cores", at(&by_snapshot, cores)),
             ),
-            Beside::new(
-                "PaxFlow over Calvin, one lock thread",
-                "4.3 x (section 4)",
-                format!("{} at X({CORES} cores): a model", text(beyond)),
-            ),
+            Beside::new("PaxFlow over Calvin, one lock thread", "4.3 x (section 4)", NO_LOCK_THREAD),
             Beside::new(
                 "PaxFlow over our own locked reads",
                 "none",
@@ -123,26 +96,18 @@ impl Experiment for Figure2 {
             ),
         ];
         told.shapes = vec![
-            match &paper_like {
-                Some(known) => Shape::new(
-                    "with one lock thread Calvin stops growing: X(72) is no more than X(36)",
-                    known.txn_per_s(72.0) <= known.txn_per_s(36.0) * 1.001,
-                    format!("X(36) = {}, X(72) = {}", si(known.txn_per_s(36.0)), si(known.txn_per_s(72.0))),
-                ),
-                None => Shape::unknown("with one lock thread Calvin stops growing", "not measured"),
-            },
-            Shape::at_least(
-                "reads on snapshots do at least 4.3 times what one lock thread lets locked reads do, at X(8)",
-                beyond,
-                PAXFLOW / CALVIN,
+            Shape::unknown(
+                "with one lock thread Calvin stops growing, and PaxFlow does 4.3 times as much",
+                NO_LOCK_THREAD,
             ),
             Shape::at_least("reads on snapshots do no less than our own locked reads", wall, 1.0),
             Shape::at_least("reads on snapshots do at least 0.6 of plain accesses", share, 0.6),
         ];
         told.notes.push(
-            "The paper's Calvin has one lock thread, about 320 K locks a second. Ours divides the locks among the cores, \
-             each with its records; what a Calvin with one lock thread would do is computed: that thread does what locked \
-             reads cost the shards more than reads on snapshots."
+            "The paper's Calvin has one lock thread, about 320 K locks and releases a second, through which every read goes. \
+             Ours has none: a core owns its records and their locks, and a transaction that finds all of them free runs in \
+             one call and takes none. There is nothing to hand to a lock thread, so the paper's ratio is not modelled; the \
+             ratio to our own locked reads is the gain of the idea itself."
                 .to_owned(),
         );
         told.notes.push(
@@ -151,23 +116,5 @@ impl Experiment for Figure2 {
                 .to_owned(),
         );
         told
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_lock_thread_does_what_locked_reads_need_more() {
-        let known = |shard: f64| {
-            let part =
-                |part: &str, threads, us_per_txn| Demand { part: part.to_owned(), threads, us_per_txn };
-            Demands(vec![part("shard", Threads::Many, shard), part("sequencer", Threads::One, 1.0)])
-        };
-        let modelled = paper_like(&known(30.0), &known(10.0)).unwrap();
-        assert_eq!((modelled.sum_us(), modelled.txn_per_s(100.0)), (31.0, 50_000.0));
-        assert_eq!(modelled.bottleneck().map(|demand| demand.part.as_str()), Some(PAPER_LIKE));
-        assert_eq!(paper_like(&known(10.0), &known(10.0)), None);
     }
 }
