@@ -384,7 +384,7 @@ fn a_peer_of_another_version_is_refused_by_either_side() {
     dialler.write_all(&newer).unwrap();
     let mut answer = Vec::new();
     dialler.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, [&b"ORDN\x01\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
+    assert_eq!(answer, [&b"ORDN\x02\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn garbage_and_idle_strangers_do_no_harm() {
     let _ = garbage.write_all(&[0xff; 100_000]);
     let _ = garbage.read_to_end(&mut Vec::new());
     let mut cut_short = TcpStream::connect(at_two).unwrap();
-    cut_short.write_all(b"ORDN\x01\0\x01\xff").unwrap();
+    cut_short.write_all(b"ORDN\x02\0\x01\xff").unwrap();
     let began = Instant::now();
     let mut oldest = TcpStream::connect(at_two).unwrap();
     let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at_two).unwrap()).collect();
