@@ -67,7 +67,7 @@ impl Experiment for Sweep {
         let series = measured.series(LINE, self.y.2);
         Told {
             shapes: vec![(self.shape)(&series)],
-            beside: self.paper.iter().map(|(what, paper)| Beside::new(what, paper, "needs engine qstore")).collect(),
+            beside: self.paper.iter().map(|(what, paper)| Beside::new(what, paper, "needs a line of Q-Store in the lab")).collect(),
             plots: vec![Plot {
                 title: self.title.to_owned(),
                 subtitle: "YCSB, 16 partitions on one node, half of the transactions on several, half of the operations \

@@ -83,7 +83,7 @@ const REGIONS: [Need; 3] = [Engine("regions-2pl"), Engine("regions-silo"), Engin
 const REGIONS_APART: [Need; 4] =
     [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
 const DENEVA: [Need; 7] = [
-    Engine("qstore"),
+    Part("a line of Q-Store in the lab"),
     Engine("no-wait"),
     Engine("wait-die"),
     Engine("timestamp"),
@@ -212,21 +212,21 @@ pub static FIGURES: [Figure; 55] = [
         "qstore-a",
         "qstore.md, ours A",
         "Speculative and conservative execution by share of aborts",
-        &[Engine("qstore")],
+        &[Part("speculative execution")],
     ),
     figure(
         QStore,
         "qstore-b",
         "qstore.md, ours B",
         "Planning ahead, by delay between nodes and batch size",
-        &[Engine("qstore"), Nodes(4)],
+        &[Nodes(4), Part("a batch size and planning ahead in the lab")],
     ),
     figure(
         QStore,
         "qstore-c",
         "qstore.md, ours C",
         "The share of data dependencies, local and remote",
-        &[Engine("qstore"), Nodes(4)],
+        &[Nodes(4), Part("a workload with data dependencies")],
     ),
     figure(FwKv, "fwkv-1", "Figure 1", "A long fork that Walter accepts", &[EXAMPLE]),
     figure(FwKv, "fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", &[EXAMPLE]),
@@ -361,7 +361,7 @@ mod tests {
         }
         let state = |id: &str| find(id).unwrap().state();
         assert_eq!(state("calvin-1"), "nothing to measure: a drawing");
-        assert_eq!(state("qstore-a"), "needs engine qstore");
+        assert_eq!(state("qstore-a"), "needs speculative execution");
         assert!(
             state("calvin-3").starts_with("runs: the line without a checkpoint; the rest needs checkpoints")
         );

@@ -104,8 +104,11 @@ impl Experiment for Sweep {
 
     fn tell(&self, measured: &Measured) -> Told {
         let series = measured.series(LINE, |run| run.txn_per_s);
-        let mut beside: Vec<Beside> =
-            self.paper.iter().map(|(what, paper)| Beside::new(what, paper, "needs engine qstore")).collect();
+        let mut beside: Vec<Beside> = self
+            .paper
+            .iter()
+            .map(|(what, paper)| Beside::new(what, paper, "needs a line of Q-Store in the lab"))
+            .collect();
         let ours = series.points.iter().map(|(x, rate)| format!("{} at {x}%", si(*rate))).collect::<Vec<_>>();
         beside.push(Beside::new("Calvin", "only in the image", ours.join(", ")));
         Told {
