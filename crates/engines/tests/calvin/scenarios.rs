@@ -26,7 +26,7 @@
 //! | 14 a record comes and goes around a checkpoint | `checkpoint` | | sim |
 //! | 15 an old master comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `council`: decrees | sim async; of a leader that comes back: e2e `faults`, sim |
 //! | 16 a hot key | below | | |
-//! | 17 the partition map changes | | absent: a layout is fixed while a cluster runs; `couriers`: a batch of another one is refused | |
+//! | 17 the partition map changes | | `moving`: transactions of the epoch before under way, both sides killed, random; `couriers`: a batch under another number of partitions is refused | e2e `faults`: `slots_move_under_load…`; sim |
 //! | 18 another digest on one replica | transcript (between shards) | `twins` | sim: `a_replica_that_diverges_takes_itself_out` |
 
 use ordain_model::args::encode;
