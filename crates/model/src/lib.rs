@@ -14,6 +14,7 @@
 pub mod args;
 pub mod batch;
 pub mod cell;
+pub mod checkpoint_mode;
 pub mod chunk;
 pub mod cover;
 pub mod datum;
@@ -38,6 +39,7 @@ pub mod wire;
 pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
+pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
 pub use chunk::{Call, Chunk, Txn};
 pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};

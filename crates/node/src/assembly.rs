@@ -9,7 +9,8 @@ use ordain_engines::calvin::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
-    Batch, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+    Batch, CheckpointMode, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads,
+    Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
@@ -112,6 +113,8 @@ pub struct NodeSettings {
     pub reads: Reads,
     /// How transactions get their turns on the records of a shard.
     pub order: calvin::Order,
+    /// How the state of a checkpoint is kept while transactions go on.
+    pub checkpoint_mode: CheckpointMode,
     /// About how many bytes of a checkpoint a shard gives away at once.
     pub checkpoint_piece: usize,
     /// Whether the log is trimmed up to what checkpoints cover.
@@ -143,6 +146,7 @@ impl Default for NodeSettings {
             window: 2000,
             reads: Reads::Ordered,
             order: calvin::Order::default(),
+            checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
             checkpoints_kept: 2,
@@ -307,6 +311,10 @@ impl NodeSettings {
             layout: self.layout().version(),
             in_log_max: if self.replication() == Replication::Sync { IN_GROUP } else { 1 },
             snapshots: self.reads != Reads::Ordered,
+            checkpoint_turns: match self.checkpoint_mode {
+                CheckpointMode::Naive => self.topology.replicas,
+                CheckpointMode::Multiversion | CheckpointMode::ZigZag => 1,
+            },
             bugs: self.bugs,
             ..self.sequencer.clone()
         };
@@ -363,6 +371,7 @@ impl NodeSettings {
             let places = calvin::Places {
                 layout: self.layout().clone(),
                 replica: self.topology.replica_of(self.node).0,
+                replicas: self.topology.replicas,
                 shards: self.shards(),
                 sequencer: self.at(places::SEQUENCER),
                 post: self.has_peers().then(|| self.at(places::COURIER)),
@@ -372,6 +381,7 @@ impl NodeSettings {
             let settings = calvin::Settings {
                 window: self.window,
                 order: self.order,
+                checkpoints: self.checkpoint_mode,
                 piece: self.checkpoint_piece,
                 bugs: self.bugs,
             };

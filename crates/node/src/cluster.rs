@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use ordain_archive::Location;
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
-use ordain_model::{Layout, Micros, PartitionId};
+use ordain_model::{CheckpointMode, Layout, Micros, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -147,6 +147,9 @@ pub struct ClusterFile {
     /// How many of them are kept there.
     #[serde(alias = "checkpoint_store_keep", skip_serializing_if = "Option::is_none")]
     pub checkpoint_store_keep: Option<NonZeroUsize>,
+    /// How the state of a checkpoint is kept: `multiversion`, `naive` or `zigzag`.
+    #[serde(alias = "checkpoint_mode", skip_serializing_if = "Option::is_none")]
+    pub checkpoint_mode: Option<String>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
@@ -199,6 +202,9 @@ pub enum ClusterError {
     /// There is no such way to run reads.
     #[error(transparent)]
     Reads(#[from] ordain_model::UnknownReads),
+    /// There is no such way to take a checkpoint.
+    #[error(transparent)]
+    CheckpointMode(#[from] ordain_model::UnknownCheckpointMode),
     /// No such layout.
     #[error("{0}")]
     Layout(#[from] LayoutError),
@@ -553,6 +559,7 @@ impl ClusterConfig {
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
+        file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;

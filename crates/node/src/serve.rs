@@ -12,7 +12,7 @@ use ordain_engines::calvin;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Epoch, Micros, Reads, Registry};
+use ordain_model::{CheckpointMode, Epoch, Micros, Reads, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -57,6 +57,8 @@ pub struct ServeConfig {
     pub checkpoint_log_bytes: u64,
     /// Where copies of complete checkpoints are taken to, and how many are kept there.
     pub checkpoint_store: Option<(Location, NonZeroUsize)>,
+    /// How the state of a checkpoint is kept while transactions go on.
+    pub checkpoint_mode: CheckpointMode,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -275,6 +277,7 @@ impl Node {
             life,
             reads: config.reads,
             order: config.engine.order(),
+            checkpoint_mode: config.checkpoint_mode,
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },

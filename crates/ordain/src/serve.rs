@@ -86,6 +86,11 @@ pub struct ServeArgs {
     /// How many checkpoints of each partition are kept there [default: 7]
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE_KEEP", value_name = "N")]
     checkpoint_store_keep: Option<NonZeroUsize>,
+    /// How the state of a checkpoint is kept while transactions go on. `multiversion`: what they replace is kept beside.
+    /// `zigzag`: a record that they change has two copies until it is captured. `naive`: one replica stands still until
+    /// its state is written, and clients turn to another [default: multiversion]
+    #[arg(long, env = "ORDAIN_CHECKPOINT_MODE", value_name = "HOW")]
+    checkpoint_mode: Option<String>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -133,6 +138,7 @@ impl ServeArgs {
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
             checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
+            checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -207,6 +213,7 @@ impl ServeArgs {
             checkpoint_log_bytes: file.checkpoint_log_bytes,
             checkpoint_store: file.checkpoint_store,
             checkpoint_store_keep: file.checkpoint_store_keep,
+            checkpoint_mode: file.checkpoint_mode,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -243,6 +250,7 @@ impl ServeArgs {
                 .checkpoint_store
                 .clone()
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
+            checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
             cluster,
             join: self.join,
             config_file: self.config.clone(),

@@ -7,21 +7,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::calvin;
 use ordain_gateway::Owed;
-use ordain_model::{Batch, Epoch, Gsn, Layout, Micros, PartitionId, Reads, Registry};
+use ordain_model::{
+    Batch, CheckpointMode, Epoch, Gsn, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+};
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
 use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
 use ordain_role::{
-    Address, Bug, Bugs, Directory, Event, NodeId, Now, Outbox, PeerChange, Role, StartOver, Topology,
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, Role,
+    StartOver, Topology,
 };
 use ordain_sequencer::{Decree, Sequencing};
 use ordain_sim::check::strict::Promise;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Config, Faults, Mix, Report, System, run_seed};
+use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -54,6 +58,10 @@ pub struct SimArgs {
     /// How what only reads is run: ordered, previous, session or strict [default: as the engine has it]
     #[arg(long)]
     reads: Option<Reads>,
+    /// How the state of a checkpoint is kept: multiversion, naive or zigzag; by default the first or the last, as the
+    /// seed has it.
+    #[arg(long)]
+    checkpoint_mode: Option<CheckpointMode>,
     /// The seed: any number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -121,6 +129,8 @@ struct CalvinSystem {
     cuts: Vec<Cut>,
     /// What logs have dispatched: it may be trimmed from them since.
     dispatched: Dispatched,
+    /// Where it is drawn from which checkpoints are damaged, if disks have faults.
+    damages: Option<u64>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
@@ -151,6 +161,10 @@ impl Role for Watched {
 
     fn name(&self) -> &'static str {
         self.log.name()
+    }
+
+    fn is_background(&self) -> bool {
+        self.log.is_background()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -198,6 +212,9 @@ impl CalvinSystem {
             piece: 2 << 10,
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            checkpoint_mode: args
+                .checkpoint_mode
+                .unwrap_or([CheckpointMode::Multiversion, CheckpointMode::ZigZag][seed as usize % 2]),
             checkpoints_kept: 1 + seed as usize % 3,
             trims,
             sequencer: ordain_sequencer::Settings {
@@ -233,7 +250,25 @@ impl CalvinSystem {
             started_over,
             cuts: Vec::new(),
             dispatched: Dispatched::default(),
+            damages: args.faults.has(Fault::Disk).then_some(seed),
         })
+    }
+
+    /// While a node was down, the newest of its checkpoints may have been damaged, if it has an older one to fall back on.
+    fn damage(&self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
+        let Some(seed) = self.damages else { return Ok(()) };
+        let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
+        let [.., _, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
+        let drawn = KeyHash::of(format!("{seed} {} {incarnation}", node.0).as_bytes()).0;
+        if drawn.is_multiple_of(2) {
+            // Not the version of the format: a file of another one is refused, not done without.
+            let (file, offset) = (file_name(*epoch), 12 + (drawn >> 1) % (len - 12));
+            let byte = disk.read(&file, offset, 1)?.first().map_or(0, |byte| byte ^ 1 << (drawn % 7));
+            let data = vec![Bytes::Owned(vec![byte])];
+            disk.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
+            disk.apply(&DiskOp::Sync { file })?;
+        }
+        Ok(())
     }
 
     /// The settings of a node.
@@ -286,6 +321,7 @@ impl System for CalvinSystem {
             assembly::start_over(disk, how).map_err(|e| e.to_string())?;
             *pending = None;
         }
+        self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
         if settings.trims {
             // Of what was never dispatched, because the node was stopped before that, nobody else would tell.
@@ -322,6 +358,13 @@ impl System for CalvinSystem {
 
     fn layout(&self) -> Option<Layout> {
         Some((*self.settings.topology.layout).clone())
+    }
+
+    fn way(&self, message: &calvin::Message) -> Option<PeerChange> {
+        match message {
+            calvin::Message::Peer(change) => Some(*change),
+            _ => None,
+        }
     }
 
     fn bears_loss(&self) -> bool {
@@ -486,6 +529,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if args.replication == Replication::Async {
         command += " --replication async";
+    }
+    if let Some(mode) = args.checkpoint_mode {
+        command += &format!(" --checkpoint-mode {mode}");
     }
     if let Some(reads) = args.reads {
         command += &format!(" --reads {reads}");

@@ -6,7 +6,11 @@
 //! loop also syncs a *little* itself. There is next to nothing to do meanwhile, what comes in gathers in the sockets
 //! and is one batch afterwards, and two hand-offs are saved, which cost as much as a third of such a sync.
 //!
-//! Order within a role is kept by one rule: as long as a request of a role is at the disk thread, its later ones
+//! Roles that write in the background, such as to a checkpoint, have a disk thread of their own: a large write or a sync of
+//! theirs takes as long as many small ones, and clients wait for those. Not even their writes are done by a loop: a file
+//! system may hold up whoever writes to a file behind the sync of another.
+//!
+//! Order within a role is kept by one rule: as long as a request of a role is at its disk thread, its later ones
 //! follow it there.
 
 use std::fmt;
@@ -68,11 +72,33 @@ pub(crate) struct Answer {
 /// A loop's way to the disk.
 pub(crate) struct DiskPort {
     directory: Box<dyn Directory + Send>,
-    jobs: Outlet<Job>,
-    answers: Inlet<Answer>,
-    /// How many requests of each seat are at the disk thread.
-    queued: Vec<usize>,
+    lines: [DiskLine; LINES],
+    seats: Vec<DiskSeat>,
     pace: SyncPace,
+}
+
+/// How many disk threads a node has: the second is for what is done in the background.
+pub(crate) const LINES: usize = 2;
+
+/// A loop's way to one disk thread.
+pub(crate) struct DiskLine {
+    pub(crate) jobs: Outlet<Job>,
+    pub(crate) answers: Inlet<Answer>,
+}
+
+/// A role, as its loop's way to the disk knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DiskSeat {
+    /// It writes in the background.
+    pub(crate) is_background: bool,
+    /// How many requests of it are at its disk thread.
+    queued: usize,
+}
+
+impl DiskSeat {
+    pub(crate) fn new(is_background: bool) -> DiskSeat {
+        DiskSeat { is_background, queued: 0 }
+    }
 }
 
 /// How long it takes to sync a little, on average; unknown until it has been done.
@@ -114,16 +140,16 @@ fn syncs_a_little(request: &DiskRequest) -> bool {
 impl DiskPort {
     pub(crate) fn new(
         directory: Box<dyn Directory + Send>,
-        jobs: Outlet<Job>,
-        answers: Inlet<Answer>,
-        seats: usize,
+        lines: [DiskLine; LINES],
+        seats: Vec<DiskSeat>,
     ) -> DiskPort {
-        DiskPort { directory, jobs, answers, queued: vec![0; seats], pace: SyncPace::default() }
+        DiskPort { directory, lines, seats, pace: SyncPace::default() }
     }
 
     /// Carries a request out, if that can be done here and now; otherwise hands it over.
-    pub(crate) fn submit(&mut self, seat: usize, request: DiskRequest) -> Option<DiskDone> {
-        if self.queued[seat] == 0 {
+    pub(crate) fn submit(&mut self, number: usize, request: DiskRequest) -> Option<DiskDone> {
+        let seat = &mut self.seats[number];
+        if seat.queued == 0 && !seat.is_background {
             if request.ops.iter().all(|op| matches!(op, DiskOp::Write { .. })) {
                 return Some(perform(&mut *self.directory, request));
             }
@@ -133,49 +159,52 @@ impl DiskPort {
                 return Some(done);
             }
         }
-        self.queued[seat] += 1;
-        self.jobs.send(Job { seat, request });
+        seat.queued += 1;
+        self.lines[usize::from(seat.is_background)].jobs.send(Job { seat: number, request });
         None
     }
 
-    /// Tells the disk thread what was handed over.
+    /// Tells the disk threads what was handed over.
     pub(crate) fn announce(&mut self) {
-        self.jobs.announce();
+        self.lines.iter_mut().for_each(|line| line.jobs.announce());
     }
 
     /// Takes what has been answered.
     pub(crate) fn answers(&mut self, mut each: impl FnMut(Answer)) {
-        let DiskPort { answers, queued, pace, .. } = self;
-        answers.take(usize::MAX, |answer| {
-            queued[answer.seat] -= 1;
-            answer.took.into_iter().for_each(|took| pace.learn(took));
-            each(answer);
-        });
+        let DiskPort { lines, seats, pace, .. } = self;
+        for line in lines {
+            line.answers.take(usize::MAX, |answer| {
+                let seat = &mut seats[answer.seat];
+                seat.queued -= 1;
+                answer.took.filter(|_| !seat.is_background).into_iter().for_each(|took| pace.learn(took));
+                each(answer);
+            });
+        }
     }
 
     /// Whether no answer is waiting to be taken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.answers.is_empty()
+        self.lines.iter().all(|line| line.answers.is_empty())
     }
 
     /// See [`Outlet::may_sleep`].
     pub(crate) fn may_sleep(&self) -> bool {
-        self.jobs.may_sleep()
+        self.lines.iter().all(|line| line.jobs.may_sleep())
     }
 
     /// See [`Outlet::awake`].
     pub(crate) fn awake(&self) {
-        self.jobs.awake();
+        self.lines.iter().for_each(|line| line.jobs.awake());
     }
 
     /// Hands over everything that is still waiting, for a loop that ends.
     pub(crate) fn close(&mut self) {
         loop {
-            self.jobs.announce();
-            if self.jobs.is_flushed() || self.jobs.is_abandoned() {
+            self.announce();
+            if self.lines.iter().all(|line| line.jobs.is_flushed() || line.jobs.is_abandoned()) {
                 return;
             }
-            // The disk thread may be waiting for room for its answers, which nobody reads any more.
+            // A disk thread may be waiting for room for its answers, which nobody reads any more.
             self.answers(drop);
             std::thread::yield_now();
         }
@@ -204,7 +233,7 @@ pub(crate) fn no_disk(request: &DiskRequest) -> DiskDone {
     DiskDone { token: request.token, result: Err(error) }
 }
 
-/// The disk thread.
+/// A disk thread.
 pub(crate) struct DiskThread {
     pub(crate) poller: Poller,
     pub(crate) me: Arc<Party>,
@@ -344,12 +373,15 @@ mod tests {
         }
     }
 
-    /// A loop's port of two seats and the disk's thread, on one thread.
+    /// A loop's port and the disk's threads, on one thread.
     struct Bench {
         port: DiskPort,
-        thread: DiskThread,
+        threads: [DiskThread; LINES],
         tape: Tape,
     }
+
+    /// The seat that writes in the background; two others do not.
+    const BACKGROUND: usize = 2;
 
     impl Bench {
         fn new() -> Bench {
@@ -357,17 +389,25 @@ mod tests {
             let there = tape("disk");
             let here = Tape { place: "loop", ..there.clone() };
             let (_, loop_party) = Poller::new().unwrap();
-            let (poller, me) = Poller::new().unwrap();
-            let (jobs, inbound) = lane(8, &loop_party, &me);
-            let (outbound, answers) = lane(8, &me, &loop_party);
-            let thread = DiskThread {
-                poller,
-                me,
-                control: Arc::new(Control::new(1, Vec::new())),
-                directory: Box::new(there.clone()),
-                ports: vec![(inbound, outbound)],
-            };
-            Bench { port: DiskPort::new(Box::new(here), jobs, answers, 2), thread, tape: there }
+            let (lines, threads): (Vec<_>, Vec<_>) = ["disk", "background"]
+                .map(|place| {
+                    let (poller, me) = Poller::new().unwrap();
+                    let (jobs, inbound) = lane(8, &loop_party, &me);
+                    let (outbound, answers) = lane(8, &me, &loop_party);
+                    let thread = DiskThread {
+                        poller,
+                        me,
+                        control: Arc::new(Control::new(1, Vec::new())),
+                        directory: Box::new(Tape { place, ..there.clone() }),
+                        ports: vec![(inbound, outbound)],
+                    };
+                    (DiskLine { jobs, answers }, thread)
+                })
+                .into_iter()
+                .unzip();
+            let seats = (0..=BACKGROUND).map(|seat| DiskSeat::new(seat == BACKGROUND)).collect();
+            let (lines, threads) = (lines.try_into().ok().unwrap(), threads.try_into().ok().unwrap());
+            Bench { port: DiskPort::new(Box::new(here), lines, seats), threads, tape: there }
         }
 
         /// One that has seen a quick sync.
@@ -390,8 +430,13 @@ mod tests {
 
         /// Lets the disk thread do what it was given.
         fn disk(&mut self) -> Vec<(usize, u64, bool)> {
+            self.line(0)
+        }
+
+        /// The same of either thread.
+        fn line(&mut self, line: usize) -> Vec<(usize, u64, bool)> {
             self.port.announce();
-            assert!(self.thread.turn());
+            assert!(self.threads[line].turn());
             let mut answers = Vec::new();
             self.port.answers(|a| answers.push((a.seat, a.done.token, a.done.result.is_ok())));
             answers
@@ -436,6 +481,21 @@ mod tests {
         assert_eq!(bench.disk(), [(0, 1, true), (0, 2, true), (0, 3, true)]);
         assert_eq!(bench.ops(), ["disk"; 5]);
         assert_eq!(bench.submit(0, 4, &[write(1), sync()]), Some(vec!["loop", "loop"]));
+    }
+
+    #[test]
+    fn what_is_in_the_background_holds_up_nobody() {
+        let mut bench = Bench::quick();
+        assert_eq!(bench.submit(BACKGROUND, 1, &[write(1)]), None, "not even a write is the loop's");
+        assert_eq!(bench.submit(BACKGROUND, 2, &[write(1), sync()]), None);
+        assert_eq!(bench.submit(0, 1, &[write(1), sync()]), Some(vec!["loop", "loop"]));
+        assert_eq!(bench.submit(0, 2, &[write(LITTLE + 1), sync()]), None);
+        assert_eq!(bench.disk(), [(0, 2, true)], "while the others still wait");
+        assert_eq!(bench.ops(), ["disk"; 2]);
+        let pace = bench.port.pace.0;
+        assert_eq!(bench.line(1), [(BACKGROUND, 1, true), (BACKGROUND, 2, true)]);
+        assert_eq!(bench.ops(), ["background"; 3]);
+        assert_eq!(bench.port.pace.0, pace, "it tells nothing of the syncs that clients wait for");
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! - a loop without work sleeps in `mio` until a socket, a timer or another loop wakes it (`wake.rs`);
 //! - messages to other nodes go to the [network edge](Network), which takes them there over TCP and keeps order and
 //!   count across reconnects (`net/`);
-//! - one disk thread does what has to be waited for, in the order in which each role asked (`disk.rs`);
+//! - a disk thread does what has to be waited for, in the order in which each role asked, and another one does it for
+//!   roles that nobody waits for (`disk.rs`);
 //! - an invariant that breaks, or a panic, stops the whole node and says why ([`Running::wait`]).
 //!
 //! What is not here: any knowledge of an engine or a protocol. What a message means is the roles' business.

@@ -14,7 +14,7 @@ use ordain_role::{Address, NodeId, Role, StartOver};
 
 use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
-use crate::disk::{Disk, DiskPort, DiskThread};
+use crate::disk::{Disk, DiskLine, DiskPort, DiskSeat, DiskThread, LINES};
 use crate::edge::{Edge, Tokens};
 use crate::lane::{Inlet, Outlet, Party, lane};
 use crate::loops::{Actor, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
@@ -123,6 +123,8 @@ pub enum Stopped {
 
 /// How much longer than it may a thread takes to end that counts as one that hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
+/// The names of the disk threads.
+const DISK_THREADS: [&str; LINES] = ["disk", "disk-background"];
 /// How often it is looked whether a thread has ended, once it is to.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
@@ -131,7 +133,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub struct Runtime;
 
 impl Runtime {
-    /// Starts a node: its loops, and its disk thread if it has a disk.
+    /// Starts a node: its loops, and its disk threads if it has a disk.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -143,9 +145,9 @@ impl Runtime {
         let routes = routes(&loops)?;
         let pollers: Vec<(Poller, Arc<Party>)> =
             loops.iter().map(|_| Poller::new()).collect::<io::Result<_>>()?;
-        let (disk_poller, disk_party) = Poller::new()?;
+        let disk_pollers = [Poller::new()?, Poller::new()?];
         let loop_parties: Vec<Arc<Party>> = pollers.iter().map(|(_, party)| party.clone()).collect();
-        let all = loop_parties.iter().chain([&disk_party]).cloned().collect();
+        let all = loop_parties.iter().chain(disk_pollers.iter().map(|(_, party)| party)).cloned().collect();
         let control = Arc::new(Control::new(loops.len(), all));
         // On two loops or more a spinning one may be about to hear from another; alone it would only burn.
         let spin = if loops.len() > 1 { options.spin } else { Duration::ZERO };
@@ -156,17 +158,22 @@ impl Runtime {
         let mut running =
             Running { control: control.clone(), patience, threads: Vec::new(), snapshots: Arc::default() };
 
-        let mut disk_ports = Vec::new();
+        let mut disk_ports: [Vec<_>; LINES] = Default::default();
         let mut built = Vec::new();
         let parts = loops.into_iter().zip(pollers).zip(mesh(&loop_parties, ring));
         for ((spec, (poller, me)), ends) in parts {
             let core = spec.core;
             let (seats, first_edge) = seats(options.node, spec.roles, spec.edges, &poller)?;
             let port = disk.as_mut().map(|disk| {
-                let (jobs, inbound) = lane(ring, &me, &disk_party);
-                let (outbound, answers) = lane(ring, &disk_party, &me);
-                disk_ports.push((inbound, outbound));
-                DiskPort::new(disk.handle(), jobs, answers, seats.len())
+                let lines = std::array::from_fn(|line| {
+                    let (_, disk_party) = &disk_pollers[line];
+                    let (jobs, inbound) = lane(ring, &me, disk_party);
+                    let (outbound, answers) = lane(ring, disk_party, &me);
+                    disk_ports[line].push((inbound, outbound));
+                    DiskLine { jobs, answers }
+                });
+                let seats = seats.iter().map(|seat| DiskSeat::new(seat.actor.is_background()));
+                DiskPort::new(disk.handle(), lines, seats.collect())
             });
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
             let effects = Effects {
@@ -200,14 +207,12 @@ impl Runtime {
 
         running.snapshots = built.iter().map(|(_, event_loop)| event_loop.snapshot.clone()).collect();
         if let Some(mut disk) = disk {
-            let thread = DiskThread {
-                poller: disk_poller,
-                me: disk_party,
-                control: control.clone(),
-                directory: disk.handle(),
-                ports: disk_ports,
-            };
-            running.adopt(spawn_disk(thread, control))?;
+            let threads = DISK_THREADS.into_iter().zip(disk_pollers).zip(disk_ports);
+            for ((name, (poller, me)), ports) in threads {
+                let directory = disk.handle();
+                let thread = DiskThread { poller, me, control: control.clone(), directory, ports };
+                running.adopt(spawn_disk(name, thread, control.clone()))?;
+            }
         }
         for (core, event_loop) in built {
             running.adopt(spawn_loop(core, event_loop))?;
@@ -302,10 +307,14 @@ fn spawn_loop<M: Send + 'static>(
     })
 }
 
-fn spawn_disk(mut disk: DiskThread, control: Arc<Control>) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("disk".to_owned()).spawn(move || {
+fn spawn_disk(
+    thread: &'static str,
+    mut disk: DiskThread,
+    control: Arc<Control>,
+) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(thread.to_owned()).spawn(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| disk.run())) {
-            control.halt(format!("the disk thread panicked: {}", said(&*panic)));
+            control.halt(format!("the {thread} thread panicked: {}", said(&*panic)));
         }
     })
 }

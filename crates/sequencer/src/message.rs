@@ -294,12 +294,17 @@ pub enum Saving {
     },
     /// Shard or sequencer to checkpointer: that was all of it.
     Last(Epoch),
+    /// Shard to checkpointer, when the node starts: all of this epoch had been executed here before, and checkpoints of then
+    /// are not given.
+    Past(Epoch),
     /// Shard to checkpointer: it was at the checkpoint before and has not kept the state at the end of this epoch.
     Skipped(Epoch),
     /// Checkpointer to shard: one of its pieces is written.
     Taken(Epoch),
     /// Checkpointer to shards: no checkpoint of this epoch is made; the state need not be kept for it.
     Dropped(Epoch),
+    /// Shard to sequencer: its replica executes nothing until a checkpoint is written, and others go on; or it goes on too.
+    StandsStill(bool),
     /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
     Begun(Epoch),
     /// Checkpointer to courier: is all that came in of this epoch and before on disk? The answer, once it is so.

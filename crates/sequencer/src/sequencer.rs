@@ -33,7 +33,7 @@ use crate::snapshots::{Readers, Snapshots, Wanted};
 
 mod saving;
 
-use saving::Checkpoints;
+use saving::{Checkpoints, LAG_STANDING};
 
 pub use saving::{input_at, time_of_input};
 
@@ -60,6 +60,8 @@ pub struct Settings {
     pub backlog_max: usize,
     /// After so many bytes of batches a checkpoint is asked for; 0 for never.
     pub checkpoint_bytes: u64,
+    /// Of how many replicas one at a time takes a checkpoint; all do at once if it is one.
+    pub checkpoint_turns: u16,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -77,6 +79,7 @@ impl Default for Settings {
             silence: Micros::from_millis(1000),
             backlog_max: 1 << 18,
             checkpoint_bytes: 0,
+            checkpoint_turns: 1,
             bugs: Bugs::NONE,
         }
     }
@@ -376,7 +379,8 @@ impl<X> Sequencer<X> {
     /// Whether execution is not too far behind what the log has let go.
     fn has_room(&self) -> bool {
         let is_let_go = |epoch: &&Epoch| self.in_log.front().is_none_or(|first| **epoch < first.batch.epoch);
-        (self.under_way.iter().take_while(is_let_go).count() as u64) < self.settings.lag_max
+        let lag_max = if self.checkpoints.stands_still { LAG_STANDING } else { self.settings.lag_max };
+        (self.under_way.iter().take_while(is_let_go).count() as u64) < lag_max
     }
 
     /// How long it is too soon to let a batch follow the last one into the log.
@@ -906,6 +910,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
+                Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(
                     "the sequencer was sent a message that is not for it: {}",
                     name_of(&other)

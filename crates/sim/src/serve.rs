@@ -240,19 +240,24 @@ impl<S: System> Simulator<'_, S> {
     /// The doors of a node hear what has become of the stream to another.
     pub(crate) fn tell_doors(&mut self, node: usize, change: PeerChange) {
         for number in 0..self.doors.len() {
-            if self.doors[number].node.0 as usize != node {
-                continue;
+            if self.doors[number].node.0 as usize == node {
+                self.tell_door(number, change);
             }
-            for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
-                let answerer = (self.doors[number].node, self.nodes[node].incarnation);
-                self.answer(waiter, answerer, status, gsn, &reply);
-            }
-            for departure in std::mem::take(&mut self.doors[number].held) {
-                self.depart(number, departure);
-            }
-            // What may have been lost and does no harm is asked again.
-            self.flush_soon(number);
         }
+    }
+
+    /// One hears of it.
+    pub(crate) fn tell_door(&mut self, number: usize, change: PeerChange) {
+        let node = self.doors[number].node;
+        for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
+            let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
+            self.answer(waiter, answerer, status, gsn, &reply);
+        }
+        for departure in std::mem::take(&mut self.doors[number].held) {
+            self.depart(number, departure);
+        }
+        // What may have been lost and does no harm is asked again.
+        self.flush_soon(number);
     }
 
     fn answer(

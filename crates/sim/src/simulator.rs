@@ -689,13 +689,16 @@ impl<'a, S: System> Simulator<'a, S> {
 
     pub(crate) fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
+            if let Some(change) = self.system.way(&message) {
+                return self.tell_door(door, change);
+            }
             return match message.try_into() {
                 Ok(Front::Outcomes(batch)) => {
                     let answerer = (from.node, self.nodes[usize::from(from.node.0)].incarnation);
                     self.take_outcomes(door, answerer, &batch);
                 }
                 _ => {
-                    let text = format!("front door {to:?} was sent something that is no outcome");
+                    let text = format!("front door {to:?} was sent something that is not for it");
                     self.fail(Violation::new(ViolationKind::Invariant, text));
                 }
             };

@@ -108,6 +108,12 @@ pub trait System {
     /// Why the log cannot be read, which is a violation.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
 
+    /// What a message to a front door says of the ways to other nodes, if it is about that and comes from a role.
+    fn way(&self, message: &Self::Message) -> Option<PeerChange> {
+        let _ = message;
+        None
+    }
+
     /// Whether a node may ever lose its disk.
     fn bears_loss(&self) -> bool {
         false

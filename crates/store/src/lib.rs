@@ -11,13 +11,16 @@
 //!
 //! **An id stays valid** until the record is released, which happens in three ways only, all only while it has
 //! no content and its lock word is 0: by [`RecordStore::release_if_absent`], by an operation over the whole
-//! [table](RecordStore::table), or by [`RecordStore::keep`]. So whoever holds an id across other work on the same
+//! [table](RecordStore::table), or by [`RecordStore::keep`] and [`RecordStore::capture`]. So whoever holds an id across other work on the same
 //! key sets the lock word.
 //!
 //! **Past states.** A store can show what it held at the end of an epoch that is over
 //! ([`RecordStore::as_of`]; paxflow.md, sections 4.7 and 4.8), if it was told to [keep](RecordStore::keep) that state
 //! before a later epoch changed anything. All changes count, those of whole-table operations and of records that are
 //! lent too. What is undone with the version of before was never there.
+//!
+//! **The point.** Beside that, for a checkpoint alone, it can keep what each record holds at the end of one epoch, until it
+//! is captured ([`RecordStore::point`]; calvin.md, section 4.14, mode 2).
 
 mod buckets;
 mod fetch;
@@ -29,6 +32,7 @@ mod slab;
 mod table;
 mod totals;
 mod versions;
+mod zigzag;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
@@ -147,6 +151,16 @@ pub trait RecordStore {
 
     /// How many older contents are kept.
     fn older(&self) -> u64;
+
+    /// From now on a record that is changed by an epoch after this one has two copies, that of before and that of after it,
+    /// until the one of before is [captured](RecordStore::capture); with `None` no more are made, and those that there are go
+    /// by and by, with calls of [`RecordStore::keep`]. Nothing of a later epoch may have changed anything yet.
+    fn point(&mut self, point: Option<Epoch>);
+
+    /// Captures records as they were at the [point](RecordStore::point), in canonical order, until `visit` says to stop
+    /// with `false`; what it was shown then is not captured, nor is anything at the same position. Goes on where it stopped.
+    /// All of the point's epoch and of those before it must be executed. Answers whether that was all.
+    fn capture(&mut self, visit: impl FnMut(Entry<'_>) -> bool) -> bool;
 
     /// Whether a record of these slots has outlived its time at `now`.
     fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;

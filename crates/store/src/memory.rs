@@ -11,6 +11,7 @@ use crate::slab::{Record, Slab};
 use crate::table::TableMut;
 use crate::totals::{Share, Totals};
 use crate::versions::Versions;
+use crate::zigzag::ZigZag;
 use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot};
 
 /// Records in memory: a slab of cache lines, and an index a slot.
@@ -24,6 +25,7 @@ pub struct MemoryStore {
     pub(crate) versions: Versions,
     /// The last epoch in which records came in from another store: they are older than that here.
     pub(crate) arrived: Epoch,
+    pub(crate) zigzag: ZigZag,
 }
 
 /// A record as [`RecordStore::visit`] and [`Snapshot::visit`] show it.
@@ -50,6 +52,7 @@ impl MemoryStore {
             totals: Totals::new(&slots),
             versions: Versions::default(),
             arrived: Epoch(0),
+            zigzag: ZigZag::default(),
             slots,
         }
     }
@@ -181,6 +184,7 @@ impl RecordStore for MemoryStore {
             && !record.is_vacant()
             && record.lock() == 0
             && !self.versions.release_later(id)
+            && self.zigzag.before(id).is_none()
         {
             let hash = record.hash();
             let index = self.index_of(hash);
@@ -253,6 +257,10 @@ impl RecordStore for MemoryStore {
 
     fn take_in(&mut self, id: RecordId, cell: Cell, version: Gsn, by: Epoch) {
         self.arrived = self.arrived.max(by);
+        let record = self.slab.get(id);
+        if self.zigzag.wants_absence(by, id, record) {
+            self.zigzag.put(id, Cell::ABSENT, Gsn::NONE);
+        }
         self.change(id, by, version, |place, changed| {
             *place = cell;
             *changed = true;
@@ -287,6 +295,9 @@ impl RecordStore for MemoryStore {
             self.release_if_absent(record);
         }
         self.versions.shrink();
+        for record in self.zigzag.free_some() {
+            self.release_if_absent(record);
+        }
     }
 
     fn as_of(&self, epoch: Epoch) -> impl Snapshot {
@@ -295,6 +306,23 @@ impl RecordStore for MemoryStore {
 
     fn older(&self) -> u64 {
         self.versions.len() as u64
+    }
+
+    fn point(&mut self, point: Option<Epoch>) {
+        self.zigzag.set(point);
+    }
+
+    fn capture(&mut self, mut visit: impl FnMut(Entry<'_>) -> bool) -> bool {
+        let mut rest = None;
+        let content = |id, record| self.zigzag.at_point(id, record);
+        self.walk(self.zigzag.captured(), content, |entry| {
+            let goes_on = visit(entry);
+            rest = (!goes_on).then_some(entry.position);
+            goes_on
+        });
+        let captured = self.zigzag.capture(rest.unwrap_or(Position::END));
+        self.drop_befores(captured);
+        rest.is_none()
     }
 
     fn digest(&self) -> Digest {
@@ -307,7 +335,7 @@ impl RecordStore for MemoryStore {
             indexes: self.totals.index_bytes,
             keys: self.totals.key_bytes,
             values: self.totals.value_bytes,
-            older: self.versions.bytes(),
+            older: self.versions.bytes() + self.zigzag.bytes(),
         }
     }
 }
@@ -330,10 +358,33 @@ impl MemoryStore {
         if kept {
             versions.push_copy(id, record, by);
         }
+        if self.zigzag.wants(by, id, record) {
+            self.zigzag.put(id, record.cell.clone(), record.version);
+        }
         let totals = &mut self.totals;
         let mut state = Change { record, totals, versions, before, version, changed: false, kept };
         let Change { record, changed, .. } = &mut state;
         change(&mut record.cell, changed)
+    }
+
+    /// Records between these positions need only one copy.
+    fn drop_befores(&mut self, positions: Range<Position>) {
+        let mut places = Vec::new();
+        for slot in positions.start.slot().max(self.slots.start)..self.slots.end {
+            let tag = if slot == positions.start.slot() { positions.start.tag() } else { 0 };
+            for (tag, id) in self.indexes[slot - self.slots.start].entries_from(tag) {
+                if Position(Position::of_slot(slot).0 | u64::from(tag)) >= positions.end {
+                    break;
+                }
+                if self.zigzag.drop_before(id) {
+                    places.push(id);
+                }
+            }
+            if Position::of_slot(slot + 1) >= positions.end {
+                break;
+            }
+        }
+        places.into_iter().for_each(|id| self.release_if_absent(id));
     }
 
     /// Adds a placeholder for a key that has no record.

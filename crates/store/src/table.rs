@@ -13,6 +13,7 @@ use crate::memory::MemoryStore;
 use crate::slab::Record;
 use crate::totals::{Share, Size};
 use crate::versions::Versions;
+use crate::zigzag::ZigZag;
 use crate::{RecordId, RecordStore};
 
 /// A store as a table. Content that is moved gets `version`.
@@ -37,7 +38,7 @@ impl Table for TableMut<'_> {
 
     fn clear(&mut self, db: Option<Db>) {
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
-        let MemoryStore { indexes, slab, totals, versions, .. } = &mut *self.store;
+        let MemoryStore { indexes, slab, totals, versions, zigzag, .. } = &mut *self.store;
         let epoch = self.version.epoch();
         for (slot, index) in indexes.iter_mut().enumerate() {
             let before = index.bytes();
@@ -48,9 +49,9 @@ impl Table for TableMut<'_> {
                 }
                 if let Some(size) = Size::of(record) {
                     totals.clear_one(slot, size);
-                    empty(versions, epoch, id, record);
+                    empty(versions, zigzag, epoch, id, record);
                 }
-                let stays = record.lock() != 0 || versions.release_later(id);
+                let stays = record.lock() != 0 || versions.release_later(id) || zigzag.before(id).is_some();
                 if !stays {
                     MemoryStore::free(slab, totals, id);
                 }
@@ -72,7 +73,7 @@ impl Table for TableMut<'_> {
     }
 
     fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
-        let MemoryStore { slots: owned, indexes, slab, totals, versions, .. } = &mut *self.store;
+        let MemoryStore { slots: owned, indexes, slab, totals, versions, zigzag, .. } = &mut *self.store;
         let epoch = self.version.epoch();
         let mut removed = 0;
         for slot in slots.start.max(owned.start)..slots.end.min(owned.end) {
@@ -89,8 +90,8 @@ impl Table for TableMut<'_> {
                 }
                 removed += 1;
                 totals.exchange(record, Share::of(record), None);
-                empty(versions, epoch, id, record);
-                let stays = record.lock() != 0 || versions.release_later(id);
+                empty(versions, zigzag, epoch, id, record);
+                let stays = record.lock() != 0 || versions.release_later(id) || zigzag.before(id).is_some();
                 if !stays {
                     MemoryStore::free(slab, totals, id);
                 }
@@ -103,8 +104,13 @@ impl Table for TableMut<'_> {
 }
 
 /// Takes a record's content away, to where older ones are kept if need be.
-fn empty(versions: &mut Versions, by: Epoch, id: RecordId, record: &mut Record) {
-    if versions.wants(by, id, record) {
+fn empty(versions: &mut Versions, zigzag: &mut ZigZag, by: Epoch, id: RecordId, record: &mut Record) {
+    let kept = versions.wants(by, id, record);
+    if zigzag.wants(by, id, record) {
+        let cell = if kept { record.cell.clone() } else { std::mem::take(&mut record.cell) };
+        zigzag.put(id, cell, record.version);
+    }
+    if kept {
         versions.push_content(id, record, by);
     }
     record.cell = Cell::ABSENT;
@@ -148,7 +154,7 @@ impl TableMut<'_> {
                 }
             }
             None if record.cell.value.is_none() => {}
-            None if record.lock() == 0 && store.versions.is_idle() => {
+            None if record.lock() == 0 && store.versions.is_idle() && store.zigzag.is_idle() => {
                 let (cell, _) = store.take(id, self.version);
                 store.slab.get_mut(id).rename(there);
                 store.put_back(id, cell, self.version);

@@ -105,6 +105,14 @@ enum Step {
     Cut {
         back: Option<u64>,
     },
+    /// Records are to have two copies around the end of an epoch; or not any more.
+    Point {
+        ahead: Option<u64>,
+    },
+    /// So many records are captured, if all of the point is over.
+    Capture {
+        records: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -137,6 +145,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Over),
         3 => prop::option::weighted(0.9, 0..4u64).prop_map(|back| Step::Since { back }),
         2 => prop::option::of(0..4u64).prop_map(|back| Step::Cut { back }),
+        2 => prop::option::weighted(0.8, 0..3u64).prop_map(|ahead| Step::Point { ahead }),
+        4 => (0..4usize).prop_map(|records| Step::Capture { records }),
     ]
 }
 
@@ -181,6 +191,13 @@ struct World {
     last: u64,
     transactions: u32,
     keep: Keep,
+    point: Option<Point>,
+}
+
+/// What is captured.
+struct Point {
+    epoch: u64,
+    captured: Vec<(Name, (Cell, Gsn))>,
 }
 
 impl World {
@@ -195,6 +212,7 @@ impl World {
             last: 0,
             transactions: 0,
             keep: Keep::default(),
+            point: None,
         }
     }
 
@@ -380,8 +398,41 @@ impl World {
                 self.keep.cut = back.map(|back| Epoch(self.may_be_kept(back)));
                 self.store.keep(self.keep);
             }
+            Step::Point { ahead } => {
+                let epoch = ahead.map(|ahead| self.last.max(self.now - 1) + ahead);
+                self.point = epoch.map(|epoch| Point { epoch, captured: Vec::new() });
+                self.store.point(epoch.map(Epoch));
+                self.store.keep(self.keep);
+            }
+            Step::Capture { records } => self.capture(records)?,
         }
         self.check()
+    }
+
+    /// What is captured is what there was, in order, however much has happened since.
+    fn capture(&mut self, records: usize) -> Result<(), TestCaseError> {
+        let Some(point) = self.point.as_mut().filter(|point| point.epoch < self.now) else { return Ok(()) };
+        let (mut taken, mut last) = (0, None);
+        let is_all = self.store.capture(|entry| {
+            let takes = taken < records || last == Some(entry.position);
+            if takes {
+                let name = (entry.position, entry.db, entry.key.to_vec());
+                point.captured.push((name, (entry.cell.clone(), entry.version)));
+                (taken, last) = (taken + 1, Some(entry.position));
+            }
+            takes
+        });
+        let (epoch, captured) = (point.epoch, point.captured.clone());
+        let expected = self.state(epoch).into_iter();
+        if is_all {
+            prop_assert_eq!(captured, expected.collect::<Vec<_>>());
+            if self.keep == Keep::default() {
+                prop_assert_eq!(self.store.memory().older, 0, "with the last record the last copy goes");
+            }
+        } else {
+            prop_assert!(expected.take(captured.len()).eq(captured));
+        }
+        Ok(())
     }
 
     /// An epoch whose state can still be kept: nothing has changed since, or it was kept all along.
@@ -402,7 +453,10 @@ impl World {
             self.check_state(&self.state(epoch), &self.store.as_of(Epoch(epoch)))?;
         }
         if self.keep == Keep::default() {
-            prop_assert_eq!((self.store.older(), self.store.memory().older), (0, 0));
+            prop_assert_eq!(self.store.older(), 0);
+        }
+        if self.keep == Keep::default() && self.point.is_none() {
+            prop_assert_eq!(self.store.memory().older, 0);
         }
         Ok(())
     }
@@ -465,6 +519,7 @@ proptest! {
         for key in 0..KEYS.len() {
             world.apply(Step::Change { db: 255, key, ahead: 0, content: Content::Nothing })?;
         }
+        world.apply(Step::Point { ahead: None })?;
         world.apply(Step::Since { back: None })?;
         world.apply(Step::Cut { back: None })?;
         let Memory { keys, values, older, .. } = world.store.memory();
@@ -666,5 +721,35 @@ fn a_record_that_moves_is_in_one_store_as_of_every_epoch() {
             assert_eq!(store.digest(), store.recompute_digest());
             assert_eq!(store.older(), 0);
         }
+    }
+}
+
+/// The same for a [point](RecordStore::point): where a record was at the point, there it is captured, and nowhere else.
+#[test]
+fn a_record_that_moves_after_the_point_is_captured_once() {
+    let slot = KeyHash::of(KEY).slot();
+    for moves in 0..4 {
+        let mut stores = [0, 1].map(|_| MemoryStore::new(slot..slot + 1));
+        write(&mut stores[0], gsn(1, 0), Some(b"one"));
+        stores.iter_mut().for_each(|store| store.point(Some(Epoch(1))));
+        for at in 0..moves {
+            let epoch = 3 + at as u64;
+            let id = stores[at % 2].find(Db(0), KEY, KeyHash::of(KEY)).unwrap();
+            let (cell, version) = stores[at % 2].take(id, gsn(epoch, 0));
+            stores[at % 2].release_if_absent(id);
+            let to = &mut stores[1 - at % 2];
+            let id = to.find_or_reserve(Db(0), KEY, KeyHash::of(KEY));
+            to.take_in(id, cell, version, Epoch(epoch));
+        }
+        let captured = stores.each_mut().map(|store| {
+            let mut versions = Vec::new();
+            assert!(store.capture(|entry| (versions.push(entry.version), true).1));
+            versions
+        });
+        assert_eq!(captured, [vec![gsn(1, 0)], vec![]], "{moves}");
+        let holds = stores.each_ref().map(|store| (store.digest().records, store.memory().older));
+        assert_eq!(holds[moves % 2], (1, 0));
+        assert_eq!(holds[1 - moves % 2], (0, 0));
+        assert!(stores.iter().all(|store| store.digest() == store.recompute_digest()));
     }
 }

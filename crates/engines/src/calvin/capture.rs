@@ -1,9 +1,16 @@
 //! How far a shard is with giving away the state at the end of an epoch.
 
 use ordain_checkpoint::{Kind, Piece};
-use ordain_model::{Digest, Epoch, Position, SessionId};
+use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};
 use ordain_role::Address;
 
+/// How long giving away rests after a piece while transactions come: several times what a piece takes, so that it costs
+/// them a tenth at most, and rarely holds one up.
+pub(crate) const REST: Micros = Micros::from_millis(5);
+/// So many transactions since the piece before are a load.
+const LOAD: u64 = 64;
+/// The most items of a piece: each may have to be fetched from memory.
+const ITEMS_MAX: usize = 512;
 /// How many pieces of a shard the checkpointer may have that are not written yet.
 pub(crate) const ON_THEIR_WAY: u32 = 2;
 
@@ -12,12 +19,23 @@ pub(crate) const ON_THEIR_WAY: u32 = 2;
 pub(crate) struct Capture {
     /// The checkpointer, where there is one.
     pub(crate) to: Option<Address>,
+    /// How the state is kept.
+    pub(crate) mode: CheckpointMode,
     /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.
     pub(crate) is_live: bool,
     /// The one under way.
     pub(crate) cut: Option<Cut>,
     /// Epochs whose state was not kept, because there was one under way.
     pub(crate) skipped: Vec<Epoch>,
+    /// Clients' ways lead to another replica, because this one stands still.
+    pub(crate) turned_away: bool,
+}
+
+impl Capture {
+    /// Whether nothing of this epoch may be executed until the state is written.
+    pub(crate) fn freezes(&self, epoch: Epoch) -> bool {
+        self.mode == CheckpointMode::Naive && self.cut.as_ref().is_some_and(|cut| epoch > cut.epoch)
+    }
 }
 
 /// The state at the end of an epoch, while it is kept and given away.
@@ -29,6 +47,10 @@ pub(crate) struct Cut {
     pub(crate) on_their_way: u32,
     /// What the records given away add up to.
     pub(crate) digest: Digest,
+    /// No piece is given until a timer has fired.
+    pub(crate) rests: bool,
+    /// How many transactions had ended here when the last piece was given.
+    ended: u64,
 }
 
 /// What comes next of it.
@@ -42,11 +64,19 @@ pub(crate) enum Next {
     Outcomes(SessionId),
     /// Those that have.
     Replaced(SessionId),
+    /// Nothing; only that all of it is written, where nothing goes on before.
+    Written,
 }
 
 impl Cut {
     pub(crate) fn new(epoch: Epoch) -> Cut {
-        Cut { epoch, next: Next::Map, on_their_way: 0, digest: Digest::default() }
+        Cut { epoch, next: Next::Map, on_their_way: 0, digest: Digest::default(), rests: false, ended: 0 }
+    }
+
+    /// How long it rests now that a piece was given, and so many transactions have ended here in all.
+    pub(crate) fn rest(&mut self, ended: u64) -> Micros {
+        self.rests = ended.saturating_sub(std::mem::replace(&mut self.ended, ended)) >= LOAD;
+        if self.rests { REST } else { Micros(0) }
     }
 }
 
@@ -56,6 +86,8 @@ pub(crate) struct Filling<At> {
     /// How long that is, bytes.
     enough: usize,
     pub(crate) piece: Piece,
+    /// How many items it has.
+    items: usize,
     /// The item put in last.
     last: Option<At>,
     /// Where the next piece begins, if this is not all.
@@ -64,16 +96,18 @@ pub(crate) struct Filling<At> {
 
 impl<At: Copy + PartialEq> Filling<At> {
     pub(crate) fn new(kind: Kind, enough: usize) -> Filling<At> {
-        Filling { enough, piece: Piece::new(kind), last: None, rest: None }
+        Filling { enough, piece: Piece::new(kind), items: 0, last: None, rest: None }
     }
 
     /// Whether something at this place goes in. What is at one place stays together.
     pub(crate) fn takes(&mut self, at: At) -> bool {
-        let is_full = self.piece.len() >= self.enough && self.last != Some(at);
+        let is_long = self.piece.len() >= self.enough || self.items >= ITEMS_MAX;
+        let is_full = is_long && self.last != Some(at);
         if is_full {
             self.rest = Some(at);
         }
         self.last = Some(at);
+        self.items += 1;
         !is_full
     }
 }

@@ -23,6 +23,8 @@ pub struct Places {
     pub layout: Arc<Layout>,
     /// The replica.
     pub replica: u16,
+    /// How many there are.
+    pub replicas: u16,
     /// The shards of the replica, by number. Only those of this node are sent to without the courier.
     pub shards: Vec<Address>,
     /// The sequencer of this node.

@@ -154,6 +154,7 @@ mod tests {
                     let places = Places {
                         layout,
                         replica: 0,
+                        replicas: 1,
                         shards: addresses.clone(),
                         sequencer: at(0),
                         post: None,

@@ -11,8 +11,8 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts, Micros,
-    OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn, system,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn,
+    Layouts, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
@@ -49,6 +49,8 @@ pub struct Settings {
     pub window: usize,
     /// How transactions get their turns.
     pub order: Order,
+    /// How the state of a checkpoint is kept.
+    pub checkpoints: CheckpointMode,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
     pub piece: usize,
     /// Bugs that a test has planted.
@@ -67,7 +69,13 @@ pub enum Order {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { window: 2000, order: Order::Locks, piece: 64 << 10, bugs: Bugs::NONE }
+        Settings {
+            window: 2000,
+            order: Order::Locks,
+            checkpoints: CheckpointMode::default(),
+            piece: 64 << 10,
+            bugs: Bugs::NONE,
+        }
     }
 }
 
@@ -322,7 +330,7 @@ impl<S: RecordStore> Shard<S> {
     /// Starts transactions until one has to wait at the head of the order; says whether it did any.
     fn start_next(&mut self) -> bool {
         let mut any = false;
-        while let Some(batch) = self.stream.front().cloned() {
+        while let Some(batch) = self.next_batch() {
             while let Some(placed) = batch.chunks.get(self.cursor.0) {
                 let mut is_stale = placed.chunk.map != *self.maps.now().map();
                 while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
@@ -418,7 +426,7 @@ impl<S: RecordStore> Shard<S> {
         let gsn = batch.gsn(base, txn);
         self.started = gsn;
         if txn.table && txn.call.procedure == system::CHECKPOINT {
-            self.cut(gsn.epoch());
+            self.cut(gsn.epoch(), chunk.replica);
         }
         if is_stale && self.is_turned_back(gsn, chunk, txn) {
             return None;
@@ -1077,11 +1085,12 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Start => {
-                self.capture.is_live = true;
+                self.go_live(out);
                 out.set_timer(SWEEP, SWEEP_EVERY);
             }
             Event::Stop => {}
-            Event::Timer(GO_ON | capture::GIVE) => {}
+            Event::Timer(GO_ON) => {}
+            Event::Timer(capture::GIVE) => self.rested(),
             Event::Timer(_) => {
                 self.look_for_expired(now, out);
                 self.vouch_now_and_then(out);
@@ -1115,8 +1124,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         self.has_reads = self.reader.is_ready(self.backlog.published());
         self.run();
         self.send(out);
-        self.give(out);
-        if self.read(out) || self.turn_left == 0 {
+        let thaws = self.give(out);
+        if self.read(out) || self.turn_left == 0 || thaws {
             out.set_timer(GO_ON, Micros(0));
         }
         if let Some(reason) = self.broken.take() {

@@ -46,7 +46,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// Plans the next transactions of the order; says whether there were any that may be planned.
     fn plan(&mut self) -> bool {
-        while let Some(batch) = self.stream.front().cloned() {
+        while let Some(batch) = self.next_batch() {
             while let Some(placed) = batch.chunks.get(self.cursor.0) {
                 if let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
                     return self.may_plan(txn) && self.plan_lot(&batch, placed);

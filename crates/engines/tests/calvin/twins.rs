@@ -40,6 +40,7 @@ impl Twins {
             let places = Places {
                 layout: layout.clone(),
                 replica: replica as u16,
+                replicas: 2,
                 shards: vec![at(replica, SHARD)],
                 sequencer: at(replica, SEQUENCER),
                 post: None,

@@ -217,6 +217,7 @@ impl Bench {
         let places = Places {
             layout: layout.clone(),
             replica: 0,
+            replicas: 1,
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
             post: None,

@@ -30,6 +30,7 @@ pub(super) struct Wanted {
     pub base_port: Option<u16>,
     pub durability: Option<String>,
     pub replication: Option<Replication>,
+    pub checkpoint_mode: Option<String>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -168,6 +169,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         checkpoint_log_bytes: None,
         checkpoint_store: wanted.checkpoint_store.clone(),
         checkpoint_store_keep: None,
+        checkpoint_mode: wanted.checkpoint_mode.clone(),
         password: None,
         insecure: None,
         log: None,
@@ -219,6 +221,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     // These may change from start to start.
     file.reads = wanted.reads.clone().or(file.reads);
     file.durability = wanted.durability.clone().or(file.durability);
+    file.checkpoint_mode = wanted.checkpoint_mode.clone().or(file.checkpoint_mode);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

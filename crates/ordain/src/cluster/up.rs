@@ -80,6 +80,9 @@ pub struct UpArgs {
     /// How input reaches the other replicas [default: none with one replica, else sync]
     #[arg(long)]
     replication: Option<ReplicationName>,
+    /// How the state of a checkpoint is kept: multiversion, naive or zigzag [default: multiversion, or as it was]
+    #[arg(long, value_name = "HOW")]
+    checkpoint_mode: Option<String>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -118,6 +121,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
             ReplicationName::Async => Replication::Async,
             ReplicationName::Sync => Replication::Sync,
         }),
+        checkpoint_mode: args.checkpoint_mode.clone(),
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };

@@ -8,7 +8,8 @@
 use ordain_checkpoint::{Seal, file_name, seal_name};
 use ordain_model::{Epoch, Millis};
 use ordain_role::{
-    Address, Bytes, DiskDone, DiskOp, DiskRequest, Fetched, NodeId, Outbox, PeerChange, PeerState, StartOver,
+    Address, Bytes, DiskDone, DiskOp, DiskRequest, Fetched, NodeId, Now, Outbox, PeerChange, PeerState,
+    StartOver,
 };
 
 use super::Checkpointer;
@@ -53,15 +54,25 @@ pub(super) struct Read {
 
 impl<X> Checkpointer<X> {
     /// What this node needs next is not kept any more by anybody, up to an epoch.
-    pub(super) fn fetch(&mut self, needed: Epoch, out: &mut Outbox<Message<X>>) {
+    pub(super) fn fetch(&mut self, now: Now, needed: Epoch, out: &mut Outbox<Message<X>>) {
         if self.newest().is_some_and(|(epoch, _)| epoch >= needed) {
             return self.begin_again(out);
         }
         let (topology, me) = (&self.settings.topology, self.settings.me);
         let twins = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
         let have = twins.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
-        let newest = have.filter(|(epoch, _)| *epoch >= needed.max(Epoch(1))).max();
-        let Some((epoch, from)) = newest.filter(|_| self.copying.is_none()) else { return };
+        // One that came damaged is asked for again after a while. The newest of the others will do meanwhile.
+        let is_wanted = |epoch: &Epoch| *epoch >= needed.max(Epoch(1)) && !self.refused.contains(epoch);
+        let have: Vec<(Epoch, NodeId)> = have.filter(|(epoch, _)| is_wanted(epoch)).collect();
+        let newest = have.iter().map(|(epoch, _)| *epoch).max();
+        let of: Vec<NodeId> =
+            have.iter().filter(|(e, _)| Some(*e) == newest).map(|(_, node)| *node).collect();
+        // Of those that have it another one each second: what is damaged at one need not be at the other.
+        let turn = (now.wall.to_millis().0 / 1000) as usize % of.len().max(1);
+        let Some((epoch, from)) = newest.zip(of.get(turn).copied()) else { return };
+        if self.copying.is_some() {
+            return;
+        }
         self.newest = self.newest.max(epoch);
         // An attempt before this one may have left something.
         self.leftovers.extend([file_name(epoch), seal_name(epoch)]);

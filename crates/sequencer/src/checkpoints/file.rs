@@ -6,7 +6,7 @@ use ordain_checkpoint::{Encoder, Header, Piece, Totals, file_name};
 use ordain_model::Epoch;
 use ordain_role::{Address, Bytes, DiskOp};
 
-/// So much is written at most without a sync. The disk serves the log too, whose syncs wait for this one's: the
+/// So much is written at most without a sync. The disk serves the log too, whose syncs share it with this one's: the
 /// more is left to the end, the longer every client waits then.
 const UNSYNCED: u64 = 2 << 20;
 

@@ -32,16 +32,21 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checkpoint::{Found, Header, Seal, file_name, seal_name};
-use ordain_model::{Epoch, Millis};
+use ordain_model::{Epoch, Micros, Millis};
 use ordain_role::{
     Address, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
-    Topology,
+    TimerId, Topology,
 };
 
 use crate::message::{Has, Message, Saving, Sequencing};
 
 use copy::{Copying, Read};
 use file::{Ended, File};
+
+/// What was damaged may be got from a twin again.
+const ASK_AGAIN: TimerId = TimerId(1);
+/// Whole checkpoints travel: if they come damaged again and again, that is as often as it happens.
+const ASK_AGAIN_AFTER: Micros = Micros::from_millis(10_000);
 
 /// How a checkpointer is set up.
 #[derive(Clone, Debug)]
@@ -79,12 +84,16 @@ pub struct Checkpointer<X> {
     early: BTreeMap<Epoch, Vec<(Address, Saving)>>,
     /// The last epoch that a checkpoint was begun of, or that anything has come for.
     newest: Epoch,
+    /// One whose file is whole. What came in until then is not on disk yet, so far as is known.
+    whole: Option<Epoch>,
     /// One that is saved and not complete.
     saved: Option<Epoch>,
     /// One that is being sealed.
     sealing: Option<Seal>,
     /// Complete ones, and when they became that.
     complete: BTreeMap<Epoch, Millis>,
+    /// Complete ones that turned out to be damaged at the start: they are not got from a twin before a while has passed.
+    refused: BTreeSet<Epoch>,
     /// Files that are good for nothing: they go when the next checkpoint is begun.
     leftovers: BTreeSet<String>,
     /// What the checkpointers of other nodes have.
@@ -130,9 +139,11 @@ impl<X> Checkpointer<X> {
             current: None,
             early: BTreeMap::new(),
             newest: found.last().map_or(Epoch(0), |found| found.epoch),
+            whole: None,
             saved: None,
             sealing: None,
             complete: BTreeMap::new(),
+            refused: refused.iter().copied().collect(),
             leftovers: BTreeSet::new(),
             others: BTreeMap::new(),
             copying: None,
@@ -146,6 +157,9 @@ impl<X> Checkpointer<X> {
         };
         for found in found {
             let is_good = found.is_complete() && !refused.contains(&found.epoch);
+            if found.is_complete() && !is_good {
+                checkpointer.failure = Some(format!("the checkpoint of epoch {} is damaged", found.epoch));
+            }
             match found.seal.filter(|_| is_good) {
                 Some(seal) => {
                     checkpointer.complete.insert(seal.epoch, seal.at);
@@ -194,6 +208,20 @@ impl<X> Checkpointer<X> {
         }
         if self.settings.shards.contains(&from) {
             out.send(from, Saving::Dropped(epoch));
+        }
+    }
+
+    /// A shard of this node, which has just been started, had executed all up to an epoch before. If another had not, that one
+    /// would give what nobody completes.
+    fn pass_by(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        const REASON: &str = "a shard had passed it by before the node was started";
+        self.newest = self.newest.max(epoch);
+        let later = self.early.split_off(&Epoch(epoch.0 + 1));
+        for of in std::mem::replace(&mut self.early, later).into_keys() {
+            self.drop(of, REASON, out);
+        }
+        if self.current.as_ref().is_some_and(|file| file.epoch() <= epoch) {
+            self.give_up(REASON, out);
         }
     }
 
@@ -255,10 +283,15 @@ impl<X> Checkpointer<X> {
             None => self.write(out),
             Some(Ended { bytes }) => {
                 self.counts.bytes = bytes;
+                self.current = None;
+                // Before the courier can say so, shards may have to execute more, and stand still for the next one.
+                self.leftovers.extend(self.whole.replace(epoch).map(file_name));
+                self.clean(out);
                 match self.settings.courier {
                     Some(courier) => out.send(courier, Saving::Covered(epoch)),
                     None => self.is_saved(epoch, out),
                 }
+                self.begin_next(out);
             }
         }
     }
@@ -294,14 +327,13 @@ impl<X> Checkpointer<X> {
 
     /// The file of an epoch is whole, and what came in until then will not be asked for again.
     fn is_saved(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
-        if self.current.take_if(|file| file.epoch() == epoch).is_none() {
+        if self.whole.take_if(|whole| *whole == epoch).is_none() {
             return;
         }
         // One that was saved and has not become complete is not waited for any more.
         self.leftovers.extend(self.saved.replace(epoch).map(file_name));
         self.clean(out);
         self.tell_others(out);
-        self.begin_next(out);
     }
 
     /// Seals what is saved, if all other partitions are as far.
@@ -402,6 +434,7 @@ impl<X: Send> Role for Checkpointer<X> {
         match event {
             Event::Message { from, message: Message::Saving(saving) } => match saving {
                 Saving::Piece { epoch, .. } | Saving::Last(epoch) => self.take(from, epoch, saving, out),
+                Saving::Past(epoch) => self.pass_by(epoch, out),
                 Saving::Skipped(epoch) => self.skipped(from, epoch, out),
                 Saving::Covered(epoch) => self.is_saved(epoch, out),
                 Saving::Has(has) => {
@@ -412,17 +445,19 @@ impl<X: Send> Role for Checkpointer<X> {
                     self.take_part(from.node, (epoch, at), offset, (bytes, is_last), out);
                 }
                 Saving::Gone(epoch) => self.is_gone(from.node, epoch, out),
-                Saving::Taken(_) | Saving::Dropped(_) | Saving::Begun(_) => {
+                Saving::Taken(_) | Saving::Dropped(_) | Saving::Begun(_) | Saving::StandsStill(_) => {
                     out.halt("the checkpointer was sent a message that is not for it");
                 }
             },
             Event::Message { message: Message::Sequencing(Sequencing::Behind(epoch)), .. } => {
-                self.fetch(epoch, out);
+                self.fetch(now, epoch, out);
             }
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
             Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
             Event::Disk(done) => self.disk(done, out),
-            Event::Start | Event::Timer(_) | Event::Stop => {}
+            Event::Start if !self.refused.is_empty() => out.set_timer(ASK_AGAIN, ASK_AGAIN_AFTER),
+            Event::Timer(_) => self.refused.clear(),
+            Event::Start | Event::Stop => {}
         }
         self.try_seal(now, out);
         self.trim(out);
@@ -432,6 +467,10 @@ impl<X: Send> Role for Checkpointer<X> {
         "checkpointer"
     }
 
+    fn is_background(&self) -> bool {
+        true
+    }
+
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let (epoch, at) = self.newest().unwrap_or_default();
         report("ordain_checkpoint_epoch", epoch.0 as f64);
@@ -439,7 +478,8 @@ impl<X: Send> Role for Checkpointer<X> {
         report("ordain_checkpoint_saved_epoch", self.has().saved.0 as f64);
         report("ordain_checkpoint_bytes", self.counts.bytes as f64);
         report("ordain_checkpoint_kept", self.complete.len() as f64);
-        report("ordain_checkpoint_writing", self.current.iter().len() as f64);
+        let writing = self.current.is_some() || self.whole.is_some();
+        report("ordain_checkpoint_writing", f64::from(u8::from(writing)));
         report("ordain_checkpoint_completed_total", self.counts.complete as f64);
         report("ordain_checkpoint_given_up_total", self.counts.given_up as f64);
         report("ordain_checkpoint_copying", self.copying.iter().len() as f64);

@@ -35,6 +35,8 @@ struct World {
     mail: VecDeque<(Address, Address, Message<()>)>,
     /// Nodes that have asked to begin again.
     begun_again: Vec<(u16, StartOver)>,
+    /// Couriers do not have everything on disk yet.
+    holds_covered: bool,
     now: Now,
 }
 
@@ -77,6 +79,7 @@ impl World {
             trimmed: Vec::new(),
             mail: VecDeque::new(),
             begun_again: Vec::new(),
+            holds_covered: false,
             now,
         }
     }
@@ -127,7 +130,10 @@ impl World {
             let delivered = self.deliver();
             let asked: Vec<(Address, Saving)> = self
                 .sent
-                .extract_if(.., |(_, saving)| matches!(saving, Saving::Covered(_) | Saving::Begun(_)))
+                .extract_if(.., |(_, saving)| match saving {
+                    Saving::Covered(_) => !self.holds_covered,
+                    saving => matches!(saving, Saving::Begun(_)),
+                })
                 .collect();
             if !worked && !delivered && asked.is_empty() {
                 return;
@@ -197,8 +203,13 @@ impl World {
 
     /// A node is started from what is on its disk.
     fn restart(&mut self, node: u16) {
+        self.restart_refusing(node, &[]);
+    }
+
+    /// The same, and some of that is damaged.
+    fn restart_refusing(&mut self, node: u16, refused: &[Epoch]) {
         let found = list(self.disk(node)).expect("a list");
-        let role = Checkpointer::new(settings(&self.topology, node), &found, &[]);
+        let role = Checkpointer::new(settings(&self.topology, node), &found, refused);
         let place = &mut self.nodes[usize::from(node)];
         place.role = role;
         place.requests.clear();
@@ -382,6 +393,25 @@ fn what_is_refused_at_a_start_is_not_kept() {
     world.save(0, Epoch(7));
     world.settle();
     assert_eq!((world.complete(0), world.files(0).len()), (vec![3, 7], 4));
+}
+
+#[test]
+fn one_that_a_shard_has_passed_by_is_not_waited_for() {
+    let mut world = World::new(1, 1);
+    let piece = world.piece(0, Epoch(3), 0);
+    world.tell(at(0, SHARDS[0]), Saving::Piece { epoch: Epoch(3), piece });
+    world.tell(at(0, SHARDS[0]), Saving::Last(Epoch(3)));
+    world.settle();
+    world.tell(at(0, SHARDS[0]), Saving::Last(Epoch(4)));
+    // The other had executed both before the node was started.
+    world.tell(at(0, SHARDS[1]), Saving::Past(Epoch(4)));
+    world.settle();
+    assert!(world.files(0).is_empty());
+    assert_eq!(world.gauge(0, "ordain_checkpoint_given_up_total"), 2.0);
+    world.tell(at(0, SHARDS[0]), Saving::Last(Epoch(4)));
+    world.save(0, Epoch(5));
+    world.settle();
+    assert_eq!(world.complete(0), [5]);
 }
 
 #[test]
@@ -667,6 +697,58 @@ fn wherever_the_machine_stops_there_is_all_of_it_or_none() {
         assert_eq!(world.sound(1), [9]);
     }
     assert!((1..40).contains(&whole), "{whole}");
+}
+
+#[test]
+fn a_copy_that_is_damaged_is_thrown_away_and_asked_for_again_after_a_while() {
+    let mut world = World::twins(&[9]);
+    world.behind(1, 9);
+    world.settle();
+    assert!(world.has_begun_again(1));
+    let wants = |world: &World| {
+        world.mail.iter().filter(|(.., m)| matches!(m, Message::Saving(Saving::Want { .. }))).count()
+    };
+    world.begun_again.clear();
+    world.restart_refusing(1, &[Epoch(9)]);
+    world.handle(1, Event::Start);
+    world.settle();
+    assert_eq!((world.complete(1), world.gauge(1, "ordain_checkpoint_failing")), (vec![], 1.0));
+    for _ in 0..10 {
+        world.behind(1, 9);
+        assert_eq!(wants(&world), 0, "it has just been found damaged");
+    }
+    world.handle(1, Event::Timer(ASK_AGAIN));
+    world.behind(1, 9);
+    assert_eq!(wants(&world), 1);
+    world.settle();
+    assert!(world.has_begun_again(1));
+    assert_eq!(world.sound(1), [9]);
+    // Another one is not waited for.
+    world.begun_again.clear();
+    world.restart_refusing(1, &[Epoch(9)]);
+    world.save(0, Epoch(12));
+    world.settle();
+    world.behind(1, 9);
+    world.settle();
+    assert!(world.has_begun_again(1));
+    assert_eq!(world.sound(1), [12]);
+}
+
+#[test]
+fn one_that_waits_for_the_courier_holds_up_none_after_it() {
+    let mut world = World::new(2, 1);
+    world.holds_covered = true;
+    world.save(0, Epoch(3));
+    world.settle();
+    assert_eq!(world.gauge(0, "ordain_checkpoint_saved_epoch"), 0.0);
+    world.save(0, Epoch(5));
+    world.settle();
+    // Nobody stands still for it: all of the second is written too, and the first is not waited for any more.
+    assert_eq!(world.files(0), [file_name(Epoch(5))]);
+    world.tell(at(0, COURIER), Saving::Covered(Epoch(3)));
+    assert_eq!(world.gauge(0, "ordain_checkpoint_saved_epoch"), 0.0);
+    world.tell(at(0, COURIER), Saving::Covered(Epoch(5)));
+    assert_eq!(world.gauge(0, "ordain_checkpoint_saved_epoch"), 5.0);
 }
 
 #[test]

@@ -12,9 +12,17 @@ use super::{Leader, Sequencer};
 use crate::chunks::Chunks;
 use crate::message::{Message, Saving};
 
+/// How many of its batches may be unexecuted here while this replica stands still for a checkpoint and others execute
+/// them. Its shards hold them all meanwhile.
+pub(super) const LAG_STANDING: u64 = 4096;
+
 /// What it keeps for that.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
+    /// This replica executes nothing until one is written, and others go on.
+    pub(super) stands_still: bool,
+    /// Which replica is to take the next one, where they take turns.
+    turn: u16,
     /// Everything of this epoch and before is durable.
     through: Epoch,
     /// Who waits for what is known at the end of an epoch.
@@ -93,6 +101,8 @@ impl<X> Sequencer<X> {
             self.checkpoints.logged = 0;
             self.house += 1;
             let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
+            chunk.replica = self.checkpoints.turn;
+            self.checkpoints.turn = (self.checkpoints.turn + 1) % self.settings.checkpoint_turns.max(1);
             if chunk.push(&self.registry, Call::new(system::CHECKPOINT, Db(0)), |_| {}).is_ok() {
                 self.waiting_txns += 1;
                 self.waiting.push_back(Arc::new(chunk));

@@ -1,15 +1,23 @@
 //! Checkpoints, as far as they are a shard's: keeping the state at the end of an epoch while it goes on, giving it away
 //! in pieces between its other work, and beginning from it (calvin.md, section 4.14).
 //!
-//! The sheet has a record's content of before the cut beside that of after it, in the record itself. Here the one of
-//! before goes aside when it is replaced, which the store does anyway for readers of past states; so there is nothing to
-//! prepare before the cut, nothing to fold together after it, and a record that nobody changes meanwhile costs nothing.
+//! How the state is kept is one of three modes (the Calvin paper, section 5). What is given away is the same, to the byte.
+//!
+//! - *Multiversion*: what is replaced goes aside, which the store does anyway for readers of past states.
+//! - *Zig-Zag*: a record that is changed has two copies until it is [captured](RecordStore::capture).
+//! - *Naive*: nothing of a later epoch is executed until all of the state is written, so that nothing has to be kept. One
+//!   replica does that, the one that was to answer the transaction which asks for the checkpoint; clients that it would
+//!   answer are told to turn to another, which is what they do when a node cannot be reached.
+
+use std::sync::Arc;
 
 use ordain_checkpoint::{Kind, Outcome, Piece};
-use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Map, Micros, PartitionId, Position, Table};
-use ordain_role::{Address, Bug, Outbox, TimerId};
+use ordain_model::{
+    Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, KeyHash, Map, PartitionId, Position, Table,
+};
+use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
 use ordain_sequencer::Saving;
-use ordain_store::{Keep, RecordStore, Snapshot};
+use ordain_store::{Entry, Keep, RecordStore, Snapshot};
 
 use super::super::Message;
 use super::super::capture::{Cut, Filling, Next, ON_THEIR_WAY};
@@ -28,6 +36,7 @@ impl<S: RecordStore> Shard<S> {
     #[must_use]
     pub fn with_checkpointer(mut self, checkpointer: Address) -> Shard<S> {
         self.capture.to = Some(checkpointer);
+        self.capture.mode = self.settings.checkpoints;
         self
     }
 
@@ -50,10 +59,19 @@ impl<S: RecordStore> Shard<S> {
         self.witness.begin(turn, self.store.digest());
     }
 
+    /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.
+    pub(super) fn go_live(&mut self, out: &mut Outbox<Message>) {
+        self.capture.is_live = true;
+        if let Some(to) = self.capture.to.filter(|_| self.started != Gsn::NONE) {
+            out.send(to, Saving::Past(self.started.epoch()));
+        }
+    }
+
     /// A checkpoint is cut here: from now on the state at the end of this epoch is kept. Nothing of a later one has been
-    /// started.
-    pub(crate) fn cut(&mut self, epoch: Epoch) {
-        if self.capture.to.is_none() || !self.capture.is_live {
+    /// started. Whoever asked for it was to be answered by this replica.
+    pub(crate) fn cut(&mut self, epoch: Epoch, replica: u16) {
+        let is_others = self.capture.mode == CheckpointMode::Naive && replica != self.places.replica;
+        if self.capture.to.is_none() || !self.capture.is_live || is_others {
             return;
         }
         if self.capture.cut.is_some() {
@@ -63,10 +81,39 @@ impl<S: RecordStore> Shard<S> {
         self.hold(Some(epoch));
     }
 
+    /// The batch that is next in the order, unless this shard stands still before it.
+    #[inline]
+    pub(crate) fn next_batch(&self) -> Option<Arc<Batch>> {
+        self.stream.front().filter(|batch| !self.capture.freezes(batch.epoch)).cloned()
+    }
+
     /// Keeps the state at the end of an epoch for a checkpoint, or does not any more.
     fn hold(&mut self, cut: Option<Epoch>) {
+        if self.capture.mode == CheckpointMode::ZigZag {
+            self.store.point(cut);
+        }
         self.keep_states();
         self.sessions.hold(cut);
+    }
+
+    /// Has the clients of this node turn to another replica while this one stands still, or to this one again.
+    fn turn_away(&mut self, away: bool, out: &mut Outbox<Message>) {
+        let is_first = self.number == self.partition.start;
+        if self.capture.turned_away == away || !is_first || self.places.replicas == 1 {
+            return;
+        }
+        self.capture.turned_away = away;
+        let sequencer = self.places.sequencer;
+        let state = if away { PeerState::Lost } else { PeerState::Back };
+        for gateway in self.places.gateways.values() {
+            out.send(*gateway, PeerChange { node: sequencer.node, state });
+        }
+        out.send(sequencer, Saving::StandsStill(away));
+    }
+
+    /// Giving away has rested.
+    pub(super) fn rested(&mut self) {
+        self.capture.cut.iter_mut().for_each(|cut| cut.rests = false);
     }
 
     /// The checkpointer has written a piece, or given up.
@@ -88,16 +135,25 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    /// Gives away the next piece of the state that is kept, once all of it is there.
-    pub(super) fn give(&mut self, out: &mut Outbox<Message>) {
-        let Some(to) = self.capture.to else { return };
+    /// Gives away the next piece of the state that is kept, once all of it is there. Says whether what stood still may go on.
+    pub(super) fn give(&mut self, out: &mut Outbox<Message>) -> bool {
+        let Some(to) = self.capture.to else { return false };
         for epoch in self.capture.skipped.drain(..) {
             out.send(to, Saving::Skipped(epoch));
         }
-        let Some(Cut { epoch, next, on_their_way, digest }) = self.capture.cut else { return };
-        if on_their_way >= ON_THEIR_WAY || self.backlog.published() < epoch {
-            return;
+        if self.capture.cut.is_none() {
+            // It may have been given up.
+            let stood_still = self.capture.turned_away;
+            self.turn_away(false, out);
+            return stood_still;
         }
+        let Some(Cut { epoch, next, on_their_way, digest, rests, .. }) = self.capture.cut else {
+            return false;
+        };
+        if rests || on_their_way >= ON_THEIR_WAY || self.backlog.published() < epoch {
+            return false;
+        }
+        self.turn_away(self.capture.mode == CheckpointMode::Naive, out);
         let (piece, next) = match next {
             Next::Map => {
                 let map = self.maps.as_of(epoch).map();
@@ -105,29 +161,19 @@ impl<S: RecordStore> Shard<S> {
                 (piece, Some(Next::Records(Position::default())))
             }
             Next::Records(from) => {
-                let mut filling = Filling::new(Kind::Records, self.settings.piece);
-                let state = self.store.as_of(epoch);
-                state.visit(from, |entry| {
-                    let takes = filling.takes(entry.position);
-                    if takes {
-                        filling.piece.push_record(entry.db, entry.key, entry.cell, entry.version);
-                    }
-                    takes
-                });
-                let Filling { piece, rest, .. } = filling;
-                let digest = digest.plus(piece.digest());
-                let compares = rest.is_none() && self.store.older() <= COMPARED_MAX;
-                if compares && digest != state.digest() {
-                    self.broken.get_or_insert(format!(
-                        "shard {} was to give away the state after epoch {epoch}, and what it gave is another",
-                        self.number
-                    ));
-                    return;
+                let (piece, rest) = self.records(epoch, from);
+                if rest.is_none() && !self.gave_all(epoch, digest.plus(piece.digest())) {
+                    return false;
                 }
                 (piece, Some(rest.map_or(Next::Outcomes(Default::default()), Next::Records)))
             }
+            Next::Written if on_their_way > 0 => return false,
+            Next::Written => {
+                self.end_cut(out);
+                return true;
+            }
             // A reply may be composed here although everything has been done to the records.
-            _ if self.first_under_way().is_some_and(|gsn| gsn.epoch() <= epoch) => return,
+            _ if self.first_under_way().is_some_and(|gsn| gsn.epoch() <= epoch) => return false,
             Next::Outcomes(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
                 self.sessions.visit(from, epoch, &mut filling);
@@ -148,16 +194,55 @@ impl<S: RecordStore> Shard<S> {
         if !is_empty {
             out.send(to, Saving::Piece { epoch, piece });
         }
-        match (next, &mut self.capture.cut) {
+        let is_naive = self.capture.mode == CheckpointMode::Naive;
+        if next.is_none() {
+            out.send(to, Saving::Last(epoch));
+        }
+        match (next.or(is_naive.then_some(Next::Written)), &mut self.capture.cut) {
             (Some(next), Some(cut)) => {
                 cut.next = next;
-                out.set_timer(GIVE, Micros(0));
+                out.set_timer(GIVE, cut.rest(self.counts.committed + self.counts.aborted));
             }
-            _ => {
-                out.send(to, Saving::Last(epoch));
-                self.capture.cut = None;
-                self.hold(None);
-            }
+            _ => self.end_cut(out),
         }
+        false
+    }
+
+    /// The next piece of the records as they were at the end of an epoch, and where the one after it begins.
+    fn records(&mut self, epoch: Epoch, from: Position) -> (Piece, Option<Position>) {
+        let mut filling = Filling::new(Kind::Records, self.settings.piece);
+        let fill = |entry: Entry<'_>| {
+            let takes = filling.takes(entry.position);
+            if takes {
+                filling.piece.push_record(entry.db, entry.key, entry.cell, entry.version);
+            }
+            takes
+        };
+        match self.capture.mode {
+            CheckpointMode::ZigZag => _ = self.store.capture(fill),
+            // Of a store that stands still that is what it holds.
+            CheckpointMode::Multiversion | CheckpointMode::Naive => self.store.as_of(epoch).visit(from, fill),
+        }
+        (filling.piece, filling.rest)
+    }
+
+    /// Whether all that was given is what there was, where that can be told.
+    fn gave_all(&mut self, epoch: Epoch, given: Digest) -> bool {
+        let can_tell = self.capture.mode != CheckpointMode::ZigZag && self.store.older() <= COMPARED_MAX;
+        if !can_tell || given == self.store.as_of(epoch).digest() {
+            return true;
+        }
+        self.broken.get_or_insert(format!(
+            "shard {} was to give away the state after epoch {epoch}, and what it gave is another",
+            self.number
+        ));
+        false
+    }
+
+    /// All of the state was given away.
+    fn end_cut(&mut self, out: &mut Outbox<Message>) {
+        self.capture.cut = None;
+        self.hold(None);
+        self.turn_away(false, out);
     }
 }

@@ -1,6 +1,6 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
-use ordain_model::Micros;
+use ordain_model::{CheckpointMode, Micros};
 use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
@@ -13,7 +13,8 @@ impl<S: RecordStore> Shard<S> {
     pub(super) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
         let since = self.reader.kept();
-        self.store.keep(Keep { since, cut });
+        let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
+        self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so) });
         self.maps.forget_before([since, cut].into_iter().flatten().min());
     }
 
