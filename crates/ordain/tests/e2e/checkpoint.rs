@@ -30,6 +30,8 @@ fn complete(server: &Server) -> (u64, u64) {
 
 /// Takes a checkpoint and waits until it is complete.
 pub fn save(server: &Server) {
+    let has_one = server.process().stderr().contains("begins from a checkpoint");
+    until("it says which it has begun from", || !has_one || complete(server).0 > 0);
     let (before, _) = complete(server);
     assert_eq!(server.client().run("BGSAVE").text(), "Background saving started");
     until("the checkpoint is complete", || complete(server).0 > before);
