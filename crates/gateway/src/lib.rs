@@ -166,7 +166,7 @@ struct Cluster {
     layout: Arc<Layout>,
     /// The gateway's own partition.
     partition: PartitionId,
-    /// Which replica is to send the outcomes.
+    /// Which replica is to send the outcomes, unless it is another [when a chunk leaves](Gateway::leaves).
     replica: u16,
 }
 
@@ -194,10 +194,18 @@ struct Waiter {
     ticket: Option<Ticket>,
     /// Whose node answers it.
     answers: PartitionId,
+    /// It writes, and was asked for before, in another chunk. What became of that is not known.
+    is_again: bool,
     /// Or else whoever leads where it is sequenced: it only reads, or was asked for before and is remembered there.
     may_be_led: bool,
     /// How often it was too late for the state that it was to see.
     late: u8,
+}
+
+impl Waiter {
+    const fn new((ticket, late): (Ticket, u8), answers: PartitionId, may_be_led: bool) -> Waiter {
+        Waiter { ticket: Some(ticket), answers, may_be_led, is_again: false, late }
+    }
 }
 
 /// A transaction that was planned under a map by which its slots were elsewhere.
@@ -326,13 +334,6 @@ impl Gateway {
         Gateway { reads, ..self }
     }
 
-    /// From now on this replica is to send the outcomes.
-    pub fn answer_from(&mut self, replica: u16) {
-        if let Some(cluster) = &mut self.cluster {
-            cluster.replica = replica;
-        }
-    }
-
     /// How many partitions there are.
     pub fn partitions(&self) -> u16 {
         self.cluster.as_ref().map_or(1, |cluster| cluster.layout.partitions())
@@ -440,7 +441,7 @@ impl Gateway {
             return Ok((self.await_read((ticket, late), view), Path::Snapshot));
         }
         if is_alone {
-            let waiter = Waiter { ticket: Some(ticket), answers: PartitionId(0), may_be_led: false, late };
+            let waiter = Waiter::new((ticket, late), PartitionId(0), false);
             return Ok((self.await_answer(PartitionId(0), waiter), Path::Order));
         }
         Ok((self.order((ticket, late)), Path::Order))
@@ -463,7 +464,7 @@ impl Gateway {
             }
         };
         self.building[usize::from(home.0)].take(staged);
-        self.await_answer(home, Waiter { ticket: Some(ticket), answers, may_be_led, late })
+        self.await_answer(home, Waiter::new((ticket, late), answers, may_be_led))
     }
 
     /// Notes who waits for the transaction that was put last in the chunk for a home.
@@ -501,7 +502,7 @@ impl Gateway {
             self.since = self.since.max(epoch);
         }
         let home = self.cluster.as_ref().map_or(PartitionId(0), |cluster| cluster.partition);
-        let waiter = Waiter { ticket: Some(ticket), answers: home, may_be_led: false, late };
+        let waiter = Waiter::new((ticket, late), home, false);
         let place =
             note_waiter((&mut self.submitted, self.oldest), &mut self.reading, (home, Some(view)), waiter);
         if is_alone || self.reading.txns().len() >= MAX_CHUNK || self.reading.bytes() >= MAX_CHUNK_BYTES {
@@ -534,12 +535,31 @@ impl Gateway {
         }
     }
 
-    /// Something goes to the sequencer of a node.
-    pub fn leaves(&mut self, departure: &Departure, node: u16) {
+    /// The partitions whose nodes answer what somebody waits for in a chunk that is to be sequenced.
+    pub fn answerers(&self, departure: &Departure) -> impl Iterator<Item = PartitionId> {
         let number = departure.chunk().map(|chunk| chunk.number.0);
         let at = number.and_then(|number| number.checked_sub(self.oldest.0));
-        let submitted = at.and_then(|at| self.submitted.get_mut(at as usize));
-        submitted.into_iter().for_each(|submitted| submitted.asked = Some(node));
+        let waiters = at.and_then(|at| self.submitted.get(at as usize)).map(|submitted| &submitted.tickets);
+        let waiters = waiters.into_iter().flatten();
+        waiters.filter(|waiter| waiter.ticket.is_some()).map(|waiter| waiter.answers)
+    }
+
+    /// Something goes to the sequencer of a node, and a replica is to answer. It may have been closed, or sent before, when
+    /// another was to; what is to be sent is this.
+    #[must_use]
+    pub fn leaves(&mut self, mut departure: Departure, node: u16, replica: u16) -> Departure {
+        let (Departure::Order(_, chunk) | Departure::Read(chunk, _)) = &mut departure else {
+            return departure;
+        };
+        let at = chunk.number.0.checked_sub(self.oldest.0);
+        if let Some(submitted) = at.and_then(|at| self.submitted.get_mut(at as usize)) {
+            submitted.asked = Some(node);
+            if chunk.replica != replica && submitted.chunk.take().is_some() {
+                Arc::make_mut(chunk).replica = replica;
+                submitted.chunk = Some(chunk.clone());
+            }
+        }
+        departure
     }
 
     fn close(&mut self, home: PartitionId) {
@@ -570,10 +590,7 @@ impl Gateway {
     }
 
     /// A chunk is not being built any more.
-    fn closed(&mut self, mut chunk: Chunk, is_kept: bool) -> Arc<Chunk> {
-        if let Some(cluster) = &self.cluster {
-            chunk.replica = cluster.replica;
-        }
+    fn closed(&mut self, chunk: Chunk, is_kept: bool) -> Arc<Chunk> {
         let chunk = Arc::new(chunk);
         let submitted = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize];
         submitted.is_open = false;
@@ -586,7 +603,6 @@ impl Gateway {
     /// it and has twins: twins agree on a chunk once. A request whose outcome may have been on its way is reported as
     /// [`OutcomeStatus::Unknown`] once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
-        let Some(replica) = self.cluster.as_ref().map(|cluster| cluster.replica) else { return };
         let mut lost = Vec::new();
         for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
             let Some(chunk) = submitted.chunk.clone() else { continue };
@@ -617,17 +633,17 @@ impl Gateway {
                 if !submitted.formerly.contains(&chunk.replica) {
                     submitted.formerly.push(chunk.replica);
                 }
-                let mut again = chunk;
-                if again.replica != replica {
-                    Arc::make_mut(&mut again).replica = replica;
-                }
-                submitted.chunk = Some(again.clone());
-                self.closed.push_back(Departure::Order(submitted.home, again));
+                self.closed.push_back(Departure::Order(submitted.home, chunk));
             }
         }
         for (number, index, ((ticket, late), view), again) in lost {
             let dependent = self.dependents.remove(&(number, index));
+            let is_write = again.as_ref().is_some_and(|chunk| !chunk.txns()[index as usize].read_only);
             let asked = again.and_then(|chunk| self.ask_again((ticket, late), view, &chunk, index));
+            if let Some((number, index)) = asked {
+                let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
+                submitted.tickets[index as usize].is_again = is_write;
+            }
             match (asked, dependent) {
                 (Some(at), dependent) => _ = dependent.map(|dependent| self.dependents.insert(at, dependent)),
                 (None, _) => {
@@ -764,8 +780,8 @@ impl Gateway {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
             let waiter = submitted.tickets.get_mut(outcome.index as usize);
-            let Some((ticket, was_late)) =
-                waiter.and_then(|waiter| Some((waiter.ticket.take()?, waiter.late)))
+            let Some((ticket, was_late, is_again)) =
+                waiter.and_then(|waiter| Some((waiter.ticket.take()?, waiter.late, waiter.is_again)))
             else {
                 continue;
             };
@@ -797,7 +813,7 @@ impl Gateway {
             }
             // One sequencer has turned it away, and another may have it still.
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
-            let is_elsewhere = is_turned_away && !submitted.formerly.is_empty();
+            let is_elsewhere = is_turned_away && (is_again || !submitted.formerly.is_empty());
             let status = if is_elsewhere { OutcomeStatus::Unknown } else { outcome.status };
             self.newest = self.newest.max(outcome.gsn.epoch());
             let reply = batch.reply(outcome);

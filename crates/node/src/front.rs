@@ -17,7 +17,7 @@ use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, Role, TimerId};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, ReplicaId, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 use crate::ways::Ways;
@@ -501,22 +501,22 @@ impl Door {
     /// Sends a chunk to a sequencer, or holds it until one can be reached.
     fn submit(&mut self, departure: Departure, since: Micros, out: &mut Outbox<Message>) {
         let way = match &departure {
-            Departure::Order(home, _) => self.ways.sequencer(*home),
+            Departure::Order(home, _) => self.ways.sequencer(*home, self.gateway.answerers(&departure)),
             Departure::Read(..) => self.ways.reader(),
-            Departure::Done(node, _) => Some(NodeId(*node)),
+            // Nobody answers.
+            Departure::Done(node, _) => Some((NodeId(*node), ReplicaId(0))),
         };
-        let Some(node) = way else {
+        let Some((node, replica)) = way else {
             self.held.push((departure, since));
             return self.look_for_lost(out);
         };
-        self.gateway.leaves(&departure, node.0);
+        let departure = self.gateway.leaves(departure, node.0, replica.0);
         out.send(Address { node, ..self.sequencer }, departure.into_message());
     }
 
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
     fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
         let owed = self.ways.change(self.now, change);
-        self.gateway.answer_from(self.ways.answering());
         owed.into_iter().for_each(|owed| self.give_up(owed));
         self.look_for_lost(out);
         for (departure, since) in std::mem::take(&mut self.held) {

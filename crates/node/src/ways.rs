@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_gateway::Owed;
 use ordain_model::{Micros, PartitionId};
-use ordain_role::{NodeId, PeerChange, PeerState, Topology};
+use ordain_role::{NodeId, PeerChange, PeerState, ReplicaId, Topology};
 
 /// What a front door knows of the nodes of its cluster.
 #[derive(Clone, Debug)]
@@ -34,40 +34,46 @@ impl Ways {
         self.met.contains(&node) && !self.lost.contains_key(&node)
     }
 
-    /// The node whose sequencer orders for a partition; none if there is none that anything could be sent to. Until a node
-    /// has met its peers, or knows that it cannot, nothing is sent: an outcome from a peer that it has not met would not
-    /// arrive.
-    pub fn sequencer(&self, partition: PartitionId) -> Option<NodeId> {
-        let mut answering = self.topology.replica(ordain_role::ReplicaId(self.answering()));
-        if answering.any(|node| !self.met.contains(&node) && !self.lost.contains_key(&node)) {
-            return None;
-        }
-        let own = self.topology.node(self.topology.replica_of(self.node), partition);
-        [own].into_iter().chain(self.topology.group(partition)).find(|node| self.is_there(*node))
+    /// Where a chunk goes: the node whose sequencer orders for its home, and the replica that is to answer. That is one that
+    /// is whole, or else one of which the nodes can be reached that send these answers: what another node sends before it
+    /// has been met does not arrive, and nobody could say then how a request has ended. None if there is none.
+    pub fn sequencer(
+        &self,
+        home: PartitionId,
+        answerers: impl Iterator<Item = PartitionId>,
+    ) -> Option<(NodeId, ReplicaId)> {
+        let replica = self.whole().or_else(|| {
+            let answerers: BTreeSet<PartitionId> = answerers.collect();
+            let reaches = |replica, partition| self.is_there(self.topology.node(replica, partition));
+            self.replicas().find(|replica| answerers.iter().all(|partition| reaches(*replica, *partition)))
+        })?;
+        let own = self.topology.node(self.topology.replica_of(self.node), home);
+        let node = [own].into_iter().chain(self.topology.group(home)).find(|node| self.is_there(*node))?;
+        Some((node, replica))
     }
 
     /// The node that is to say as of which epoch reads are run: this one, or the one in its place in the replica that
-    /// answers; none until every node of that has been met.
-    pub fn reader(&self) -> Option<NodeId> {
-        let answering = ordain_role::ReplicaId(self.answering());
-        let is_whole = self.topology.replica(answering).all(|node| self.is_there(node));
-        is_whole.then(|| self.topology.node(answering, self.topology.partition_of(self.node)))
+    /// answers, which is whole; none if none is.
+    pub fn reader(&self) -> Option<(NodeId, ReplicaId)> {
+        let replica = self.whole()?;
+        Some((self.topology.node(replica, self.topology.partition_of(self.node)), replica))
     }
 
-    /// The replica that is to answer: the first from the own one on of which every node can be reached.
-    pub fn answering(&self) -> u16 {
-        let own = self.topology.replica_of(self.node).0;
-        let mut replicas = (0..self.topology.replicas).map(|i| (own + i) % self.topology.replicas);
-        let is_whole = |replica: &u16| {
-            self.topology.replica(ordain_role::ReplicaId(*replica)).all(|node| self.is_there(node))
-        };
-        replicas.find(is_whole).unwrap_or(own)
+    /// The replicas, from the own one on.
+    fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
+        let (own, count) = (self.topology.replica_of(self.node).0, self.topology.replicas);
+        (0..count).map(move |i| ReplicaId((own + i) % count))
+    }
+
+    /// The first replica of which every node can be reached.
+    fn whole(&self) -> Option<ReplicaId> {
+        self.replicas().find(|replica| self.topology.replica(*replica).all(|node| self.is_there(node)))
     }
 
     /// Whether every partition has a node that can be reached.
     pub fn is_complete(&self) -> bool {
         let mut partitions = (0..self.topology.layout.partitions()).map(PartitionId);
-        partitions.all(|partition| self.sequencer(partition).is_some())
+        partitions.all(|partition| self.topology.group(partition).any(|node| self.is_there(node)))
     }
 
     /// Takes note of a change, and says what the node may owe by it.
@@ -85,7 +91,7 @@ impl Ways {
             }
             PeerState::Fresh => {
                 self.lost.remove(&node);
-                // Also at the first meeting: somebody may have been asked for what it was to answer.
+                // Also at the first meeting: it may have led where something was ordered, and have answered that.
                 self.met.insert(node);
                 Some(self.owed(node, true))
             }
@@ -131,25 +137,32 @@ mod tests {
         let p = PartitionId;
         let change =
             |ways: &mut Ways, node, state| ways.change(Micros(0), PeerChange { node: NodeId(node), state });
-        assert_eq!(
-            (ways.sequencer(p(0)), ways.sequencer(p(1)), ways.answering()),
-            (None, None, 1),
-            "its peer may be there, but has not been met"
-        );
-        assert!(!ways.is_complete());
+        // What is answered by all partitions.
+        let way = |ways: &Ways, home| {
+            let way = ways.sequencer(p(home), [p(0), p(1)].into_iter());
+            way.map(|(node, replica)| (node.0, replica.0))
+        };
+        let to = |node, replica| Some((NodeId(node), ReplicaId(replica)));
+        assert_eq!((way(&ways, 0), way(&ways, 1), ways.reader()), (None, None, None));
+        assert!(!ways.is_complete(), "its peer may be there, but has not been met");
+        assert_eq!(ways.sequencer(p(0), [p(0)].into_iter()), to(2, 1), "this node answers it");
+        // It may be that it is not to be reached, and then it is: nothing was sent that it was to answer.
+        change(&mut ways, 3, PeerState::Lost);
+        assert_eq!((way(&ways, 0), ways.sequencer(p(0), [p(1)].into_iter())), (None, None));
         for node in [0, 1] {
             assert!(change(&mut ways, node, PeerState::Fresh).is_some_and(|owed| owed.is_gone));
         }
-        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
+        assert_eq!((way(&ways, 0), way(&ways, 1)), (Some((2, 0)), Some((1, 0))));
+        assert_eq!((ways.reader(), ways.sequencer(p(0), [p(0)].into_iter())), (to(0, 0), to(2, 0)));
         change(&mut ways, 3, PeerState::Fresh);
-        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(3)), 1));
-        assert_eq!(ways.reader(), Some(NodeId(2)));
+        assert_eq!((way(&ways, 1), ways.reader()), (Some((3, 1)), to(2, 1)));
         let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
         assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
-        assert_eq!((ways.sequencer(p(1)), ways.answering()), (Some(NodeId(1)), 0));
+        assert_eq!(way(&ways, 1), Some((1, 0)));
         change(&mut ways, 1, PeerState::Lost);
-        // What is asked for now is held until one of them is back.
-        assert_eq!((ways.sequencer(p(1)), ways.is_complete()), (None, false));
+        // What is asked for now is held until one of them is back, but for what others answer.
+        assert_eq!((way(&ways, 0), way(&ways, 1), ways.is_complete()), (None, None, false));
+        assert_eq!(ways.sequencer(p(0), [p(0)].into_iter()), to(2, 1));
         let before = Micros(ways.patience().0 - 1);
         assert_eq!(ways.give_up(before), []);
         let gone = Owed { is_gone: true, ..late };

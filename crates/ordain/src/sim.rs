@@ -18,8 +18,8 @@ use ordain_node::engine::Engine;
 use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
 use ordain_role::{
-    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, Role,
-    StartOver, Topology,
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange,
+    ReplicaId, Role, StartOver, Topology,
 };
 use ordain_sequencer::{Decree, Sequencing};
 use ordain_sim::check::strict::Promise;
@@ -284,21 +284,18 @@ impl CalvinSystem {
 struct DoorWays(Ways);
 
 impl ordain_sim::Ways for DoorWays {
-    fn sequencer(&mut self, home: PartitionId) -> Option<Address> {
-        self.0.sequencer(home).map(|node| Address { node, role: places::SEQUENCER })
+    fn sequencer(&mut self, home: PartitionId, answerers: &[PartitionId]) -> Option<(Address, ReplicaId)> {
+        let way = self.0.sequencer(home, answerers.iter().copied());
+        way.map(|(node, replica)| (Address { node, role: places::SEQUENCER }, replica))
     }
 
-    fn reader(&mut self) -> Option<Address> {
-        self.0.reader().map(|node| Address { node, role: places::SEQUENCER })
+    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
+        self.0.reader().map(|(node, replica)| (Address { node, role: places::SEQUENCER }, replica))
     }
 
     fn change(&mut self, change: PeerChange) -> Option<Owed> {
         // The simulator's clients wait until everything is healed.
         self.0.change(Micros(0), change)
-    }
-
-    fn answering(&mut self) -> u16 {
-        self.0.answering()
     }
 }
 

@@ -81,7 +81,6 @@ impl Door {
     /// more.
     pub(crate) fn change(&mut self, change: PeerChange) -> Vec<Answered> {
         let owed = self.ways.change(change);
-        self.gateway.answer_from(self.ways.answering());
         let mut finished = Vec::new();
         if let Some(owed) = owed {
             self.gateway.give_up(owed, |_, answer| finished.push(Ended::of(&answer)));

@@ -2,7 +2,7 @@
 
 use ordain_gateway::Departure;
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId, View};
+use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::check::{Violation, ViolationKind};
@@ -204,16 +204,20 @@ impl<S: System> Simulator<'_, S> {
     fn depart(&mut self, number: usize, departure: Departure) {
         let door = &mut self.doors[number];
         let way = match &departure {
-            Departure::Order(home, _) => door.ways.sequencer(*home),
+            Departure::Order(home, _) => {
+                let answerers: Vec<PartitionId> = door.gateway.answerers(&departure).collect();
+                door.ways.sequencer(*home, &answerers)
+            }
             Departure::Read(..) => door.ways.reader(),
             Departure::Done(node, _) => {
-                door.ways.reader().map(|reader| Address { node: NodeId(*node), ..reader })
+                let reader = door.ways.reader();
+                reader.map(|(reader, replica)| (Address { node: NodeId(*node), ..reader }, replica))
             }
         };
         match way {
-            Some(sequencer) => {
+            Some((sequencer, replica)) => {
                 let from = door.address;
-                door.gateway.leaves(&departure, sequencer.node.0);
+                let departure = door.gateway.leaves(departure, sequencer.node.0, replica.0);
                 self.send(from, sequencer, departure.into_message().into());
             }
             None => door.held.push(departure),

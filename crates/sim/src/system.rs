@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Owed};
 use ordain_model::{Batch, Digest, Front, Gsn, Layout, PartitionId, Registry};
-use ordain_role::{Address, Directory, NodeId, PeerChange, Role, StartOver, Wire};
+use ordain_role::{Address, Directory, NodeId, PeerChange, ReplicaId, Role, StartOver, Wire};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -24,19 +24,15 @@ pub struct FrontDoor {
 
 /// What a front door knows of the nodes around it.
 pub trait Ways: Debug {
-    /// Where a chunk goes whose home is a partition; `None`: nowhere yet.
-    fn sequencer(&mut self, home: PartitionId) -> Option<Address>;
+    /// Where a chunk goes whose home is a partition and whose answers come from the nodes of some, and the replica of
+    /// those; `None`: nowhere yet.
+    fn sequencer(&mut self, home: PartitionId, answerers: &[PartitionId]) -> Option<(Address, ReplicaId)>;
 
-    /// Where reads go that are run on a snapshot; `None`: nowhere yet.
-    fn reader(&mut self) -> Option<Address>;
+    /// Where reads go that are run on a snapshot, and the replica that is to answer; `None`: nowhere yet.
+    fn reader(&mut self) -> Option<(Address, ReplicaId)>;
 
     /// Takes note of what has become of the stream to another node, and says what that node may owe by it.
     fn change(&mut self, change: PeerChange) -> Option<Owed>;
-
-    /// The replica that is to send the outcomes.
-    fn answering(&mut self) -> u16 {
-        0
-    }
 }
 
 /// The only way of a front door on a node that is alone.
@@ -47,12 +43,12 @@ pub struct Alone(
 );
 
 impl Ways for Alone {
-    fn sequencer(&mut self, _home: PartitionId) -> Option<Address> {
-        Some(self.0)
+    fn sequencer(&mut self, _home: PartitionId, _answerers: &[PartitionId]) -> Option<(Address, ReplicaId)> {
+        Some((self.0, ReplicaId(0)))
     }
 
-    fn reader(&mut self) -> Option<Address> {
-        Some(self.0)
+    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
+        Some((self.0, ReplicaId(0)))
     }
 
     fn change(&mut self, _change: PeerChange) -> Option<Owed> {

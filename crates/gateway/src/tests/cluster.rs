@@ -75,14 +75,15 @@ fn a_transaction_is_sequenced_at_its_home() {
     assert_eq!(homes, [(0, 2, vec![true]), (1, 1, vec![true, true]), (2, 0, vec![false, false])]);
 }
 
-/// What a gateway submits, sent to the node that holds its home in a replica: the tickets cannot be seen, so homes,
-/// numbers, answering replicas and how many transactions.
+/// What a gateway submits, sent to the node that holds its home in a replica, which is to answer: the tickets cannot be
+/// seen, so homes, numbers, answering replicas and how many transactions.
 fn submitted(gateway: &mut Gateway, replica: u16) -> Vec<(u16, u64, u16, usize)> {
     let chunks: Vec<_> = std::iter::from_fn(|| gateway.next_order()).collect();
     chunks
         .into_iter()
         .map(|(home, chunk)| {
-            gateway.leaves(&Departure::Order(home, chunk.clone()), replica * 3 + home.0);
+            let leaves = gateway.leaves(Departure::Order(home, chunk), replica * 3 + home.0, replica);
+            let chunk = leaves.chunk().unwrap();
             (home.0, chunk.number.0 - (1 << 40), chunk.replica, chunk.txns().len())
         })
         .collect()
@@ -129,7 +130,6 @@ fn what_only_reads_is_asked_again_and_a_write_waits_or_is_sent_again() {
     assert_eq!(submitted(&mut gateway, 0), [(1, 1, 0, 2), (2, 0, 0, 2)]);
     // Not asked for yet: it is still here.
     read(&mut gateway, 5, &[&c]);
-    gateway.answer_from(1);
     assert_eq!(given_up(&mut gateway, lost(0, 2)), []);
     // The chunk with the write goes again as it was, and is answered by another replica if it is new there. What only
     // reads is asked anew.
@@ -145,11 +145,9 @@ fn a_write_that_is_sent_again_is_answered_once() {
     let (mut gateway, _, [_, _, c]) = in_cluster();
     write(&mut gateway, 1, None, &c);
     assert_eq!(submitted(&mut gateway, 0), [(2, 0, 0, 1)]);
-    gateway.answer_from(2);
     assert_eq!(given_up(&mut gateway, lost(0, 2)), []);
     assert_eq!(submitted(&mut gateway, 2), [(2, 0, 2, 1)]);
     // The next is lost as well.
-    gateway.answer_from(1);
     assert_eq!(given_up(&mut gateway, lost(2, 2)), []);
     assert_eq!(submitted(&mut gateway, 1), [(2, 0, 1, 1)]);
     // Whoever answers, it is the only answer there is.
@@ -208,13 +206,42 @@ fn a_request_of_a_session_is_asked_again_under_its_number() {
     write(&mut gateway, 1, Some(session), &b);
     write(&mut gateway, 2, None, &b);
     let (_, first) = gateway.next_order().unwrap();
-    gateway.leaves(&Departure::Order(PartitionId(0), first.clone()), 0);
+    _ = gateway.leaves(Departure::Order(PartitionId(0), first.clone()), 0, 0);
     assert_eq!(submitted(&mut gateway, 0).len(), 1);
     // Whoever led may have remembered it and is gone; the other is answered by the collector alone.
     assert_eq!(given_up(&mut gateway, gone(2, 0)), []);
     let (home, again) = gateway.next_order().unwrap();
     assert_eq!((home, again.txns()[0].call), (PartitionId(0), first.txns()[0].call));
     assert!(gateway.next_order().is_none());
+    // If it is turned away now, that does not say that it never took effect.
+    let mut ends = Vec::new();
+    let busy = outcome(&again, OutcomeStatus::Busy, b"");
+    gateway.take_outcomes(&busy, |finished| ends.push((finished.ticket.0, finished.status)));
+    assert_eq!(ends, [(1, OutcomeStatus::Unknown)]);
+}
+
+#[test]
+fn what_was_held_is_answered_by_the_replica_that_is_there_when_it_leaves() {
+    let (mut gateway, _, [a, b, c]) = in_cluster();
+    write(&mut gateway, 1, None, &c);
+    let (home, held) = gateway.next_order().unwrap();
+    let held = Departure::Order(home, held);
+    assert_eq!(
+        (held.chunk().unwrap().replica, gateway.answerers(&held).collect()),
+        (0, vec![PartitionId(2)])
+    );
+    // Meanwhile another replica is whole. That the own one is met now takes nothing with it.
+    let left = gateway.leaves(held, 5, 1);
+    assert_eq!(left.chunk().unwrap().replica, 1);
+    assert_eq!(given_up(&mut gateway, gone(0, 2)), []);
+    assert_eq!(given_up(&mut gateway, gone(1, 2)), [1]);
+    // Who answers: where the transaction is collected, which need not be its home.
+    read(&mut gateway, 2, &[&a, &b]);
+    let (home, read) = gateway.next_order().unwrap();
+    let collector = read.collector(&read.txns()[0], &in_cluster().1);
+    let read = Departure::Order(home, read);
+    let expected = in_cluster().1.partition_of_shard(collector);
+    assert_eq!(gateway.answerers(&read).collect::<Vec<_>>(), [expected]);
 }
 
 /// The outcome of the only transaction of a chunk.

@@ -143,22 +143,23 @@ fn checkpoints_get_to_a_store_that_is_away_at_first_and_back_from_there() {
 
 /// All that a cluster has, as any of its nodes sees it.
 fn state(client: &mut Client) -> BTreeMap<String, String> {
-    let keys = client.run("KEYS *");
+    let keys = client.insist("KEYS *");
     let keys: Vec<String> = keys.items().iter().map(|key| key.text().to_owned()).collect();
-    keys.into_iter().map(|key| (key.clone(), client.run(&format!("GET {key}")).text().to_owned())).collect()
+    keys.into_iter()
+        .map(|key| (key.clone(), client.insist(&format!("GET {key}")).text().to_owned()))
+        .collect()
 }
 
 /// Writes over all partitions; answers the epoch of the last of it.
 fn write(client: &mut Client, round: usize) -> i64 {
     let pairs: Vec<String> =
         (0..20).flat_map(|key| [format!("key:{}", key + round), format!("{round}:{key}")]).collect();
-    let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
-    assert_eq!(client.call(&words), Reply::ok());
+    assert_eq!(client.insist(&format!("MSET {}", pairs.join(" "))), Reply::ok());
     for key in 0..5 {
-        client.run(&format!("INCR counted:{key}"));
+        client.insist(&format!("INCR counted:{key}"));
     }
-    client.run(&format!("DEL key:{round}"));
-    client.run("CLIENT EPOCH").int()
+    client.insist(&format!("DEL key:{round}"));
+    client.insist("CLIENT EPOCH").int()
 }
 
 fn of_node(cluster: &Cluster, node: usize, what: &str) -> Value {
@@ -169,7 +170,7 @@ fn of_node(cluster: &Cluster, node: usize, what: &str) -> Value {
 fn save_all(cluster: &Cluster) {
     let epoch = |node| of_node(cluster, node, "checkpoint")["epoch"].as_u64().unwrap();
     let before: Vec<u64> = (0..cluster.nodes().len()).map(epoch).collect();
-    cluster.client(0).run("BGSAVE");
+    cluster.client(0).insist("BGSAVE");
     until("all have one", || before.iter().enumerate().all(|(node, before)| epoch(node) > *before));
 }
 
@@ -200,7 +201,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
         assert_eq!(client.run("INCR session").int(), round as i64 + 1);
         client.run("CLIENT SESSION 0");
         let epoch = write(&mut client, round);
-        states.push((epoch, state(&mut client), client.run("DEBUG DIGEST")));
+        states.push((epoch, state(&mut client), client.insist("DEBUG DIGEST")));
         if [1, 3].contains(&round) {
             save_all(&cluster);
         }
@@ -242,7 +243,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
             assert_eq!(&state(&mut cluster.client(node)), state_then, "round {n}, node {node}");
         }
         let mut client = cluster.client(1);
-        assert_eq!(&client.run("DEBUG DIGEST"), digest);
+        assert_eq!(&client.insist("DEBUG DIGEST"), digest);
         // What a session was answered last holds, and the next is new.
         client.run("CLIENT SESSION 77");
         client.run(&format!("CLIENT REQUEST {}", n + 1));
@@ -265,7 +266,10 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let cluster = start();
     let last = &states[3];
-    assert_eq!((&state(&mut cluster.client(3)), &cluster.client(0).run("DEBUG DIGEST")), (&last.1, &last.2));
+    assert_eq!(
+        (&state(&mut cluster.client(3)), &cluster.client(0).insist("DEBUG DIGEST")),
+        (&last.1, &last.2)
+    );
     cluster.stop();
 
     // What does not fit is refused, and nothing is left behind.
@@ -297,7 +301,7 @@ fn a_replica_joins_what_was_restored(replication: &str) {
     let cluster = Cluster::start(&data, &flags);
     write(&mut cluster.client(0), 0);
     save_all(&cluster);
-    let digest = cluster.client(0).run("DEBUG DIGEST");
+    let digest = cluster.client(0).insist("DEBUG DIGEST");
     let saved = of_node(&cluster, 0, "checkpoint")["epoch"].clone();
     until("it is archived", || of_node(&cluster, 0, "checkpoint_store")["epoch"] == saved);
     write(&mut cluster.client(0), 30);
@@ -309,7 +313,7 @@ fn a_replica_joins_what_was_restored(replication: &str) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
 
     let cluster = Cluster::start(&data, &flags);
-    assert_eq!(cluster.client(2).run("DEBUG DIGEST"), digest);
+    assert_eq!(cluster.client(2).insist("DEBUG DIGEST"), digest);
     cluster.stop();
     fs::remove_dir_all(data.join("node-2")).unwrap();
     let cluster = Cluster::start(&data, &flags);

@@ -88,7 +88,7 @@ impl Writers {
         let mut lost = Vec::new();
         for written in &self.acknowledged {
             for (key, at) in &*written.lock().unwrap() {
-                if client.run(&format!("EXISTS {key}")).int() == 0 {
+                if client.insist(&format!("EXISTS {key}")).int() == 0 {
                     lost.push(*at);
                 }
             }

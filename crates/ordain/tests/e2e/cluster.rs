@@ -97,16 +97,15 @@ fn a_cluster_comes_up_stops_and_goes_on() {
         .collect();
     assert_eq!(ids, [(0, 0, 0), (1, 1, 0)]);
     // One transaction over all partitions, by one node; read by the other.
-    let pairs: Vec<String> = (0..50).flat_map(|i| [format!("key:{i}"), format!("value {i}")]).collect();
-    let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
-    assert_eq!(cluster.client(0).call(&words), Reply::ok());
-    assert_eq!(cluster.client(1).run("GET key:7").text(), "value 7");
-    assert_eq!(cluster.client(1).run("DBSIZE").int(), 50);
+    let pairs: Vec<String> = (0..50).flat_map(|i| [format!("key:{i}"), format!("value:{i}")]).collect();
+    assert_eq!(cluster.client(0).insist(&format!("MSET {}", pairs.join(" "))), Reply::ok());
+    assert_eq!(cluster.client(1).insist("GET key:7").text(), "value:7");
+    assert_eq!(cluster.client(1).insist("DBSIZE").int(), 50);
 
     let (ended, found) = status(&data);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((&found["ok"], &found["digests"]), (&true.into(), &"equal".into()), "{found}");
-    let digest = cluster.client(1).run("DEBUG DIGEST").text().to_owned();
+    let digest = cluster.client(1).insist("DEBUG DIGEST").text().to_owned();
     for (id, node) in found["nodes"].as_array().unwrap().iter().enumerate() {
         assert_eq!(
             (&node["node"], &node["partition"], &node["state"]),
@@ -134,7 +133,7 @@ fn a_cluster_comes_up_stops_and_goes_on() {
     for (now, then) in cluster.nodes().iter().zip(before) {
         assert_eq!([&now["resp"], &now["admin"]], [&then["resp"], &then["admin"]]);
     }
-    assert_eq!(cluster.client(1).run("DBSIZE").int(), 50);
+    assert_eq!(cluster.client(1).insist("DBSIZE").int(), 50);
     cluster.stop();
 }
 
@@ -159,13 +158,13 @@ fn a_node_that_dies_is_started_again_if_that_is_wanted() {
     let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--threads", "1", "--restart"]);
     let mut client = cluster.client(0);
     for i in 0..20 {
-        assert_eq!(client.run(&format!("SET key:{i} value")), Reply::ok());
+        assert_eq!(client.insist(&format!("SET key:{i} value")), Reply::ok());
     }
     cluster.kill(1);
     until("it is ready again", || cluster.process.stderr().contains("node 1 is ready again"));
     let pid = &record(dir.path())["nodes"][1]["pid"];
     assert!(pid.is_u64() && *pid != cluster.nodes()[1]["pid"], "{pid}");
-    assert_eq!(cluster.client(1).run("DBSIZE").int(), 20);
+    assert_eq!(cluster.client(1).insist("DBSIZE").int(), 20);
     cluster.stop();
 }
 
@@ -287,12 +286,12 @@ fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
     let dir = tempfile::tempdir().unwrap();
     let cluster =
         Cluster::start(dir.path(), &["--partitions", "2", "--replicas", "3", "--threads", "1", "--restart"]);
-    assert_eq!(cluster.client(5).run("MSET a 1 b 2 c 3"), Reply::ok());
+    assert_eq!(cluster.client(5).insist("MSET a 1 b 2 c 3"), Reply::ok());
     // Node 0 is as good as any: it may lead or not.
     cluster.kill(0);
     let mut client = cluster.client(3);
-    until("writes go on", || client.run("MSET a 4 b 5 c 6") == Reply::ok());
-    assert_eq!(cluster.client(4).run("GET b").text(), "5");
+    assert_eq!(client.insist("MSET a 4 b 5 c 6"), Reply::ok(), "writes go on");
+    assert_eq!(cluster.client(4).insist("GET b").text(), "5");
     until("it is ready again", || cluster.process.stderr().contains("node 0 is ready again"));
     until("all is well", || status(dir.path()).0.code == Some(0));
     let (_, found) = status(dir.path());
@@ -302,7 +301,7 @@ fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
         let leaders = nodes.filter(|node| node["partition"] == partition && node["role"] == "leader").count();
         assert_eq!(leaders, 1, "{found}");
     }
-    assert_eq!(cluster.client(0).run("GET c").text(), "6");
+    assert_eq!(cluster.client(0).insist("GET c").text(), "6");
     cluster.stop();
 }
 
@@ -313,7 +312,7 @@ fn a_cluster_with_masters_comes_up_and_shows_who_they_are() {
     let cluster = Cluster::start(dir.path(), &words);
     for node in 0..4 {
         let (words, mut client) = (format!("MSET a:{node} 1 b:{node} 2 c:{node} 3"), cluster.client(node));
-        until("a node takes writes", || client.run(&words) == Reply::ok());
+        assert_eq!(client.insist(&words), Reply::ok());
     }
     until("all is well, and every partition has its master", || {
         let (ended, found) = status(dir.path());
@@ -334,7 +333,7 @@ fn a_cluster_with_masters_comes_up_and_shows_who_they_are() {
         run(ordain(["cluster", "up", "--replication", "sync", "--data-dir", dir.path().to_str().unwrap()]));
     other.refused_with(&["--replication async, not sync"]);
     let cluster = Cluster::start(dir.path(), &[]);
-    (0..4).for_each(|node| assert_eq!(cluster.client(node).run("DBSIZE").int(), 12));
+    (0..4).for_each(|node| assert_eq!(cluster.client(node).insist("DBSIZE").int(), 12));
     cluster.stop();
 }
 
@@ -345,8 +344,7 @@ fn replace_a_node(partitions: &str, lost: usize, next: usize) {
         Cluster::start(dir.path(), &["--partitions", partitions, "--replicas", "3", "--threads", "1"]);
     let write = |client: &mut Client, round: usize| {
         let pairs: Vec<String> = (0..40).flat_map(|i| [format!("key:{i}"), format!("{round}:{i}")]).collect();
-        let words: Vec<&str> = ["MSET"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
-        client.call(&words)
+        client.insist(&format!("MSET {}", pairs.join(" ")))
     };
     let elsewhere = (0..cluster.nodes().len()).find(|node| *node != lost && *node != next).unwrap();
     let mut client = cluster.client(elsewhere);
@@ -354,7 +352,7 @@ fn replace_a_node(partitions: &str, lost: usize, next: usize) {
     cluster.kill(lost);
     until("it is gone", || TcpStream::connect(cluster.address(lost, "resp")).is_err());
     fs::remove_dir_all(dir.path().join(format!("node-{lost}"))).unwrap();
-    until("writes go on", || write(&mut client, 50) == Reply::ok());
+    assert_eq!(write(&mut client, 50), Reply::ok(), "writes go on");
 
     let config = dir.path().join("cluster.toml");
     let serve = |more: &[&str]| {
@@ -376,8 +374,8 @@ fn replace_a_node(partitions: &str, lost: usize, next: usize) {
 
     // It counts: the others would be no majority without it.
     cluster.kill(next);
-    until("writes go on", || write(&mut client, 60) == Reply::ok());
-    assert_eq!(cluster.client(lost).run("GET key:7").text(), "60:7");
+    assert_eq!(write(&mut client, 60), Reply::ok(), "writes go on");
+    assert_eq!(cluster.client(lost).insist("GET key:7").text(), "60:7");
     joined.signal(Signal::TERM);
     assert_eq!(joined.wait().code, Some(0));
     cluster.stop();

@@ -391,6 +391,19 @@ impl Client {
         self.call(&text.split_whitespace().collect::<Vec<_>>())
     }
 
+    /// Asks for what may be done twice until it is done, as a client of a cluster does: on a machine that is busy, a node
+    /// may be taken for lost although nothing has become of it.
+    #[track_caller]
+    pub fn insist(&mut self, text: &str) -> Reply {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut reply = Reply::Nil;
+        until("a cluster does what it is asked", || {
+            reply = self.call(&words);
+            !matches!(&reply, Reply::Error(text) if ["BUSY", "UNKNOWN"].iter().any(|word| text.starts_with(word)))
+        });
+        reply
+    }
+
     /// All replies until the server closes the connection.
     pub fn rest(mut self) -> Vec<Reply> {
         std::iter::from_fn(|| self.receive().ok()).collect()

@@ -15,8 +15,8 @@ use ordain_model::{
     reference, wire,
 };
 use ordain_role::{
-    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
-    TimerId, Wire,
+    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState,
+    ReplicaId, Role, TimerId, Wire,
 };
 
 use crate::ViolationKind;
@@ -316,12 +316,12 @@ struct ToMain {
 }
 
 impl Ways for ToMain {
-    fn reader(&mut self) -> Option<Address> {
+    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
         None
     }
 
-    fn sequencer(&mut self, _: PartitionId) -> Option<Address> {
-        self.has_met.then_some(Address { node: MAIN, role: ORDER })
+    fn sequencer(&mut self, _: PartitionId, _: &[PartitionId]) -> Option<(Address, ReplicaId)> {
+        self.has_met.then_some((Address { node: MAIN, role: ORDER }, ReplicaId(0)))
     }
 
     fn change(&mut self, change: PeerChange) -> Option<Owed> {
