@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
-use ordain_engines::calvin::{self, ShardMessage};
+use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
@@ -112,7 +112,7 @@ pub struct NodeSettings {
     /// How what only reads is run.
     pub reads: Reads,
     /// How transactions get their turns on the records of a shard.
-    pub order: calvin::Order,
+    pub order: shard::Order,
     /// How the state of a checkpoint is kept while transactions go on.
     pub checkpoint_mode: CheckpointMode,
     /// About how many bytes of a checkpoint a shard gives away at once.
@@ -145,7 +145,7 @@ impl Default for NodeSettings {
             piece: 1 << 20,
             window: 2000,
             reads: Reads::Ordered,
-            order: calvin::Order::default(),
+            order: shard::Order::default(),
             checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
@@ -363,12 +363,12 @@ impl NodeSettings {
         Checkpointer::new(settings, found, &refused)
     }
 
-    fn new_shards(&self, registry: &Arc<Registry>) -> Vec<calvin::Shard<MemoryStore>> {
+    fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
         let gateways: BTreeMap<GatewayId, Address> = (0..self.gateways as u16)
             .map(|i| (GatewayId::of(self.node.0, i), self.at(places::GATEWAYS + i)))
             .collect();
         let shards = self.layout().shards_of(self.partition()).map(|number| {
-            let places = calvin::Places {
+            let places = shard::Places {
                 layout: self.layout().clone(),
                 replica: self.topology.replica_of(self.node).0,
                 replicas: self.topology.replicas,
@@ -378,7 +378,7 @@ impl NodeSettings {
                 gateways: gateways.clone(),
                 doors: places::GATEWAYS,
             };
-            let settings = calvin::Settings {
+            let settings = shard::Settings {
                 window: self.window,
                 order: self.order,
                 checkpoints: self.checkpoint_mode,
@@ -391,7 +391,7 @@ impl NodeSettings {
             // is lost with it.
             let agrees = self.replication() == Replication::Sync;
             let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
-            let shard = calvin::Shard::new(number, places, settings, registry.clone(), store)
+            let shard = shard::Shard::new(number, places, settings, registry.clone(), store)
                 .with_twins(twins.map(|node| Address { node, role }).collect());
             match self.keep {
                 Keep::Nothing => shard,
@@ -407,7 +407,7 @@ pub struct Assembly {
     /// The sequencer.
     pub sequencer: Sequencer<ShardMessage>,
     /// The input log.
-    pub log: Box<dyn Role<Message = calvin::Message>>,
+    pub log: Box<dyn Role<Message = shard::Message>>,
     /// The courier, where there are other partitions.
     pub courier: Option<Courier<ShardMessage>>,
     /// Its part of the council, where input is replicated asynchronously.
@@ -417,7 +417,7 @@ pub struct Assembly {
     /// The checkpointer, on nodes that keep anything.
     pub checkpointer: Option<Checkpointer<ShardMessage>>,
     /// The shards, in order.
-    pub shards: Vec<calvin::Shard<MemoryStore>>,
+    pub shards: Vec<shard::Shard<MemoryStore>>,
     /// The checkpoint that the node begins from.
     pub checkpoint: Option<Begun>,
     /// Checkpoints that it could not begin from.
@@ -526,7 +526,7 @@ impl Assembly {
         let mut last = begun;
         let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
         let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
-        let mut replay = calvin::Replay::new(shards, courier);
+        let mut replay = shard::Replay::new(shards, courier);
         let mut again = |entry: &[u8]| {
             if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
                 return Ok(());
@@ -538,7 +538,7 @@ impl Assembly {
             orders.replay(&batch);
             replay.batch(batch)
         };
-        let log: Box<dyn Role<Message = calvin::Message>>;
+        let log: Box<dyn Role<Message = shard::Message>>;
         let recovered;
         if replication == Replication::Sync {
             let (registry, ends) = (registry.clone(), (sequencer, settings.group_sinks()));
@@ -752,8 +752,8 @@ impl Assembly {
     }
 
     /// The roles with their numbers: for a driver that runs all of them in one place.
-    pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> {
-        let mut roles: Vec<(u16, Box<dyn Role<Message = calvin::Message>>)> =
+    pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
+        let mut roles: Vec<(u16, Box<dyn Role<Message = shard::Message>>)> =
             vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
         if let Some(courier) = self.courier {
             roles.push((places::COURIER, Box::new(courier)));
@@ -837,7 +837,7 @@ impl Inbox {
     fn replay_before(
         &mut self,
         epoch: Epoch,
-        replay: &mut calvin::Replay<'_, MemoryStore>,
+        replay: &mut shard::Replay<'_, MemoryStore>,
     ) -> Result<(), String> {
         while let Some(next) = self.entrances.as_slice().first() {
             if next.opens() >= epoch {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ordain_engines::calvin::Order;
+use ordain_engines::shard::Order;
 use ordain_model::Reads;
 
 /// An engine that is built.

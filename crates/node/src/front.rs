@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
-use ordain_engines::calvin::Message;
+use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
 use ordain_resp::{

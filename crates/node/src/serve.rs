@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
 use ordain_checkpoint::Header;
-use ordain_engines::calvin;
+use ordain_engines::shard;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
@@ -458,7 +458,7 @@ fn open_network(
     listener: TcpListener,
     settings: &NodeSettings,
     procedures: &Arc<Registry>,
-) -> Result<Network<calvin::Message>, ServeError> {
+) -> Result<Network<shard::Message>, ServeError> {
     let cluster = &place.cluster;
     let mut hears: Vec<u16> = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i).collect();
     hears.extend(settings.hears_of_peers());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_checkpoint::{Found, file_name, list};
-use ordain_engines::calvin;
+use ordain_engines::shard;
 use ordain_gateway::Owed;
 use ordain_model::{
     Batch, CheckpointMode, Epoch, Gsn, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
@@ -138,19 +138,19 @@ type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, Epoch), Batch>>>;
 
 /// A log that is watched.
 struct Watched {
-    log: Box<dyn Role<Message = calvin::Message>>,
+    log: Box<dyn Role<Message = shard::Message>>,
     registry: Arc<Registry>,
     dispatched: Dispatched,
 }
 
 impl Role for Watched {
-    type Message = calvin::Message;
+    type Message = shard::Message;
 
-    fn handle(&mut self, now: Now, event: Event<calvin::Message>, out: &mut Outbox<calvin::Message>) {
+    fn handle(&mut self, now: Now, event: Event<shard::Message>, out: &mut Outbox<shard::Message>) {
         self.log.handle(now, event, out);
         let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, message) in &out.sends {
-            if let calvin::Message::Sequencing(Sequencing::Sealed(batch)) = message
+            if let shard::Message::Sequencing(Sequencing::Sealed(batch)) = message
                 && batch.is_logged()
                 && let Ok(logged) = Batch::decode(&self.registry, &batch.encode())
             {
@@ -300,7 +300,7 @@ impl ordain_sim::Ways for DoorWays {
 }
 
 impl System for CalvinSystem {
-    type Message = calvin::Message;
+    type Message = shard::Message;
 
     fn registry(&self) -> Arc<Registry> {
         self.registry.clone()
@@ -311,7 +311,7 @@ impl System for CalvinSystem {
         node: NodeId,
         incarnation: u32,
         disk: &mut dyn Directory,
-    ) -> Result<Roles<calvin::Message>, String> {
+    ) -> Result<Roles<shard::Message>, String> {
         let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
         let (_, pending) = &mut self.started_over[usize::from(node.0)];
         if let Some(how) = *pending {
@@ -326,11 +326,11 @@ impl System for CalvinSystem {
             let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
             dispatched.extend(kept.into_iter().map(|batch| ((batch.partition, batch.epoch), batch)));
         }
-        let watch = |(number, role): (u16, Box<dyn Role<Message = calvin::Message>>)| match number {
+        let watch = |(number, role): (u16, Box<dyn Role<Message = shard::Message>>)| match number {
             places::LOG => {
                 let (registry, dispatched) = (self.registry.clone(), self.dispatched.clone());
                 let watched = Watched { log: role, registry, dispatched };
-                (number, Box::new(watched) as Box<dyn Role<Message = calvin::Message>>)
+                (number, Box::new(watched) as Box<dyn Role<Message = shard::Message>>)
             }
             _ => (number, role),
         };
@@ -357,9 +357,9 @@ impl System for CalvinSystem {
         Some((*self.settings.topology.layout).clone())
     }
 
-    fn way(&self, message: &calvin::Message) -> Option<PeerChange> {
+    fn way(&self, message: &shard::Message) -> Option<PeerChange> {
         match message {
-            calvin::Message::Peer(change) => Some(*change),
+            shard::Message::Peer(change) => Some(*change),
             _ => None,
         }
     }

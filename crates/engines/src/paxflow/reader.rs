@@ -15,13 +15,13 @@ use ordain_role::Outbox;
 use ordain_sequencer::{Part, Parts, Reading};
 use ordain_store::{RecordStore, Snapshot};
 
-use crate::calvin::Message;
-use crate::calvin::mail::Places;
-use crate::calvin::maps::Maps;
-use crate::calvin::members::Members;
-use crate::calvin::reply::{outcomes_of, write_reply};
-use crate::calvin::rules::{AHEAD, guarded};
-use crate::calvin::state::{Active, Routes, ShardSet, SlotTable, Tables};
+use crate::shard::Message;
+use crate::shard::core::{AHEAD, guarded};
+use crate::shard::mail::Places;
+use crate::shard::maps::Maps;
+use crate::shard::members::Members;
+use crate::shard::reply::{outcomes_of, write_reply};
+use crate::shard::state::{Active, Routes, ShardSet, SlotTable, Tables};
 
 /// A chunk of reads, by who waits for it.
 type ChunkId = (GatewayId, ChunkNo);

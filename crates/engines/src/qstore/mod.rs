@@ -40,4 +40,4 @@
 mod executor;
 mod queues;
 
-pub(crate) use queues::{Queues, RANGES};
+pub(crate) use queues::Queues;

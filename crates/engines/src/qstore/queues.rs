@@ -12,7 +12,7 @@ use ordain_model::procedure::Slots;
 use ordain_model::serial::key_of;
 use ordain_model::{Access, Args, Chunk, Db, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn};
 
-use crate::calvin::state::{Active, Known, SlotTable};
+use crate::shard::state::{Active, Known, SlotTable};
 
 /// Into how many ranges a shard divides its records (qstore.md, section 6, `K`). More of them keep less waiting when a
 /// transaction waits; fewer are longer, and run longer at a time.
@@ -303,11 +303,11 @@ pub(crate) struct Queues {
     pub(crate) bare: Box<Active>,
 }
 
-impl Queues {
-    /// Empty queues of so many ranges.
-    pub(crate) fn new(ranges: usize) -> Queues {
+impl Default for Queues {
+    /// Empty ones.
+    fn default() -> Queues {
         Queues {
-            queues: (0..ranges).map(|_| Queue::default()).collect(),
+            queues: (0..RANGES).map(|_| Queue::default()).collect(),
             due: VecDeque::new(),
             lots: VecDeque::new(),
             first: 0,
@@ -316,7 +316,9 @@ impl Queues {
             bare: Box::default(),
         }
     }
+}
 
+impl Queues {
     /// The range of a slot: whichever slots a shard has, they are spread evenly.
     #[inline]
     pub(crate) fn range_of(&self, slot: usize) -> u16 {
@@ -346,7 +348,7 @@ impl Queues {
     }
 
     /// The group in front of a queue is done.
-    pub(crate) fn release(&mut self, range: u16) {
+    pub(crate) fn release_range(&mut self, range: u16) {
         let queue = &mut self.queues[range as usize];
         queue.is_held = false;
         queue.next += 1;
@@ -388,8 +390,8 @@ impl Queues {
         }
     }
 
-    /// The first transaction of which something is still to be done or answered here.
-    pub(crate) fn first_under_way(&self) -> Option<Gsn> {
+    /// The first transaction that was taken apart of which something is still to be done or answered here.
+    pub(crate) fn first_apart(&self) -> Option<Gsn> {
         let is_done = |lot: &&Lot| lot.is_done() && lot.replies == 0;
         self.lots.iter().find(|lot| !is_done(lot)).map(Lot::begins_at)
     }

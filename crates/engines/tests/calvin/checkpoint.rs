@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
-use ordain_engines::calvin::{self, Message, Places, Shard};
+use ordain_engines::shard::{self, Message, Places, Shard};
 use ordain_model::args::encode;
 use ordain_model::{
     Args, Batch, Call, CheckpointMode, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, Layout, Micros, Millis,
@@ -43,7 +43,7 @@ impl World {
             doors: GATEWAY,
         };
         // A piece is a record or two.
-        let settings = calvin::Settings { piece: 30, checkpoints, ..calvin::Settings::default() };
+        let settings = shard::Settings { piece: 30, checkpoints, ..shard::Settings::default() };
         let store = MemoryStore::new(layout.slots_of_shard(0));
         let shard = Shard::new(0, places, settings, registry.clone(), store).with_checkpointer(CHECKPOINTER);
         let mut world = World { registry, shard, told: Vec::new(), epoch: 0 };

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ordain_engines::calvin::{Item, ShardMessage};
+use ordain_engines::shard::{Item, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
     Abort, ArgsBuilder, Call, CheckpointMode, Db, Epoch, Gsn, Millis, OutcomeStatus, ProcedureId, RequestNo,

@@ -14,7 +14,7 @@
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
 //! | 4-7, 10, 13, 14, 16, 17, 19 | absent: speculation, ranges that move, read committed | |
 
-use ordain_engines::calvin::Order;
+use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{Abort, Call, Db, OutcomeStatus};

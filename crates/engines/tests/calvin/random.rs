@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ordain_commands::{Action, lookup};
-use ordain_engines::calvin::Order;
+use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{

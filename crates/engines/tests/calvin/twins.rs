@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
+use ordain_engines::shard::{self, Message, Places, Shard, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
     Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Placed,
@@ -47,7 +47,7 @@ impl Twins {
                 gateways: [(GatewayId::of(replica as u16, 0), at(replica, GATEWAY))].into(),
                 doors: GATEWAY,
             };
-            let settings = calvin::Settings { bugs, ..calvin::Settings::default() };
+            let settings = shard::Settings { bugs, ..shard::Settings::default() };
             let twins = (0..REPLICAS).filter(|twin| *twin != replica).map(|twin| at(twin, SHARD));
             let store = MemoryStore::new(layout.slots_of_shard(0));
             Shard::new(0, places, settings, registry.clone(), store).with_twins(twins.collect())

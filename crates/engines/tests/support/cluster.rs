@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::calvin::{self, Message, Places, Shard, ShardMessage};
+use ordain_engines::shard::{self, Message, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
     Batch, Call, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Layouts,
@@ -219,7 +219,7 @@ impl Cluster {
             doors: GATEWAY,
         };
         let Shape { window, checkpoint_piece: piece, checkpoints, .. } = self.shape;
-        let mut settings = calvin::Settings { window, checkpoints, ..calvin::Settings::default() };
+        let mut settings = shard::Settings { window, checkpoints, ..shard::Settings::default() };
         if piece > 0 {
             settings.piece = piece;
         }

@@ -17,7 +17,7 @@ pub mod script;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::calvin::{self, Message, Order, Places, Shard, ShardMessage};
+use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_gateway::{Gateway, Ticket};
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::args::Args;
@@ -228,7 +228,7 @@ impl Bench {
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
                 let order = self.options.order;
-                let settings = calvin::Settings { window, order, bugs, ..calvin::Settings::default() };
+                let settings = shard::Settings { window, order, bugs, ..shard::Settings::default() };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();
@@ -243,7 +243,7 @@ impl Bench {
                 let batch = Arc::new(batch);
                 sequencer.replay(&batch);
                 recovered.push(batch.clone());
-                calvin::Replay::new(shards, None).batch(batch)
+                shard::Replay::new(shards, None).batch(batch)
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
@@ -509,7 +509,11 @@ impl Bench {
         self.verify_answers(true);
         self.verify_state();
         for shard in &self.shards {
-            assert_eq!(gauge(shard, "ordain_shard_locked_records"), 0.0);
+            let turns = match self.options.order {
+                Order::Locks => "ordain_shard_locked_records",
+                Order::Queues => "ordain_shard_queued_fragments",
+            };
+            assert_eq!(gauge(shard, turns), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ordain_engines::calvin::{Item, ShardMessage};
+use ordain_engines::shard::{Item, ShardMessage};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{Call, Db, Epoch, Gsn, KeyHash, Micros, PartitionId, RequestNo, SessionId};

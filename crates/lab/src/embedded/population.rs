@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use ordain_engines::calvin::Message;
+use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Gateway, Ticket};
 use ordain_model::{
     Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View,

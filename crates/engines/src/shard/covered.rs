@@ -10,8 +10,8 @@ use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
 use ordain_store::{RecordId, RecordStore};
 
+use super::core::guarded;
 use super::records::touch;
-use super::rules::guarded;
 
 /// The transaction that the fragment belongs to.
 pub(super) struct Turn<'a> {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use ordain_checkpoint::{Kind, Outcome, Piece};
+use ordain_checkpoint::{Kind, Piece};
 use ordain_model::{
     Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, KeyHash, Map, PartitionId, Position, Table,
 };
@@ -19,40 +19,32 @@ use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
 use ordain_sequencer::Saving;
 use ordain_store::{Entry, Keep, RecordStore, Snapshot};
 
-use super::super::Message;
-use super::super::capture::{Cut, Filling, Next, ON_THEIR_WAY};
-use super::Shard;
+use super::Core;
+use crate::shard::capture::{Cut, Filling, Next, ON_THEIR_WAY};
+use crate::shard::messages::Message;
 
 /// Goes on giving away.
-pub(super) const GIVE: TimerId = TimerId(3);
+pub(in crate::shard) const GIVE: TimerId = TimerId(3);
 
 /// What was given is compared with the digest of the state if no more older contents are kept than this. That digest takes
 /// a look at each of them, 0.15 µs, so this is a pause of some 2 ms at most. More are kept only of a large store under much
 /// load; there this guard against a mistake of ours would hold everybody up.
 const COMPARED_MAX: u64 = 16 << 10;
 
-impl<S: RecordStore> Shard<S> {
-    /// The same, on a node with a checkpointer.
-    #[must_use]
-    pub fn with_checkpointer(mut self, checkpointer: Address) -> Shard<S> {
+impl<S: RecordStore> Core<S> {
+    pub(in crate::shard) fn set_checkpointer(&mut self, checkpointer: Address) {
         self.capture.to = Some(checkpointer);
         self.capture.mode = self.settings.checkpoints;
-        self
     }
 
     /// Takes a record from a checkpoint.
-    pub fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
+    pub(in crate::shard) fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
         let record = self.store.find_or_reserve(db, key, KeyHash::of_record(db, key));
         self.store.put_back(record, cell, version);
     }
 
-    /// Takes an outcome from a checkpoint.
-    pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
-        self.sessions.put(outcome);
-    }
-
     /// All of a checkpoint of this epoch has been taken: the order goes on after it.
-    pub fn begin_after(&mut self, epoch: Epoch) {
+    pub(in crate::shard) fn begin_after(&mut self, epoch: Epoch) {
         let turn = (epoch, PartitionId(self.places.layout.partitions() - 1));
         self.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
         self.backlog.begin_after(turn);
@@ -60,7 +52,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.
-    pub(super) fn go_live(&mut self, out: &mut Outbox<Message>) {
+    pub(in crate::shard) fn go_live(&mut self, out: &mut Outbox<Message>) {
         self.capture.is_live = true;
         if let Some(to) = self.capture.to.filter(|_| self.started != Gsn::NONE) {
             out.send(to, Saving::Past(self.started.epoch()));
@@ -112,12 +104,12 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Giving away has rested.
-    pub(super) fn rested(&mut self) {
+    pub(in crate::shard) fn rested(&mut self) {
         self.capture.cut.iter_mut().for_each(|cut| cut.rests = false);
     }
 
     /// The checkpointer has written a piece, or given up.
-    pub(super) fn take_saving(&mut self, saving: &Saving) {
+    pub(in crate::shard) fn take_saving(&mut self, saving: &Saving) {
         let Some(cut) = &mut self.capture.cut else { return };
         match saving {
             Saving::Taken(epoch) if *epoch == cut.epoch => {
@@ -136,7 +128,9 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Gives away the next piece of the state that is kept, once all of it is there. Says whether what stood still may go on.
-    pub(super) fn give(&mut self, out: &mut Outbox<Message>) -> bool {
+    ///
+    /// `planned` is the first transaction that is under way and not known by number.
+    pub(in crate::shard) fn give(&mut self, planned: Option<Gsn>, out: &mut Outbox<Message>) -> bool {
         let Some(to) = self.capture.to else { return false };
         for epoch in self.capture.skipped.drain(..) {
             out.send(to, Saving::Skipped(epoch));
@@ -173,7 +167,7 @@ impl<S: RecordStore> Shard<S> {
                 return true;
             }
             // A reply may be composed here although everything has been done to the records.
-            _ if self.first_under_way().is_some_and(|gsn| gsn.epoch() <= epoch) => return false,
+            _ if self.is_answering(epoch, planned) => return false,
             Next::Outcomes(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
                 self.sessions.visit(from, epoch, &mut filling);
@@ -237,6 +231,12 @@ impl<S: RecordStore> Shard<S> {
             self.number
         ));
         false
+    }
+
+    /// Whether a reply of an epoch, or of one before it, is still to be composed here.
+    fn is_answering(&self, epoch: Epoch, planned: Option<Gsn>) -> bool {
+        let parked = self.by_gsn.first_key_value().map(|(gsn, _)| *gsn);
+        parked.into_iter().chain(planned).any(|gsn| gsn.epoch() <= epoch)
     }
 
     /// All of the state was given away.

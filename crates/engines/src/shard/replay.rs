@@ -10,7 +10,8 @@ use ordain_role::{Address, Event, Now, Outbox, Role};
 use ordain_sequencer::{Courier, Entrance, Sequencing};
 use ordain_store::RecordStore;
 
-use super::{Message, Shard, ShardMessage};
+use super::messages::{Message, ShardMessage};
+use super::role::Shard;
 
 /// The roles of a node that execute, while they do again what they did before.
 ///
@@ -113,7 +114,9 @@ mod tests {
     use ordain_role::NodeId;
     use ordain_store::MemoryStore;
 
-    use super::super::{Order, Places, Settings};
+    use super::super::core::Settings;
+    use super::super::mail::Places;
+    use super::super::turns::Order;
     use super::*;
 
     /// Far more than a shard does in one turn, on shards that wait for each other.

@@ -12,8 +12,7 @@ use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
 use ordain_sequencer::{Post, door};
 
-use super::Message;
-use super::messages::{Item, ShardMessage};
+use super::messages::{Item, Message, ShardMessage};
 use super::state::ShardSet;
 
 /// Where a shard's peers are.

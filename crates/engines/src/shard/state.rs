@@ -275,8 +275,8 @@ pub(crate) struct Active {
     pub(crate) locks: Vec<RecordId>,
     /// The ranges of the shard in whose queues it has its turns, where there are queues instead of locks.
     pub(crate) ranges: Vec<u16>,
-    /// How many of its locks, or turns, it does not have yet.
-    pub(crate) locks_left: usize,
+    /// How many of its locks, or places in front, it does not have yet.
+    pub(crate) turns_left: usize,
     /// Its fragments here are done and its locks released; only the reply is missing.
     pub(crate) done_here: bool,
 }
@@ -305,7 +305,7 @@ impl Active {
         self.own_failure = None;
         self.locks.clear();
         self.ranges.clear();
-        self.locks_left = 0;
+        self.turns_left = 0;
         self.done_here = false;
     }
 

@@ -5,12 +5,12 @@ use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
-use super::super::Message;
-use super::{Desk, IDLE_TURN, READ_TURN, Shard};
+use super::{Core, Desk, IDLE_TURN, READ_TURN};
+use crate::shard::messages::Message;
 
-impl<S: RecordStore> Shard<S> {
+impl<S: RecordStore> Core<S> {
     /// Has the store keep what somebody may want to see.
-    pub(super) fn keep_states(&mut self) {
+    pub(in crate::shard) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
         let since = self.reader.kept();
         let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
@@ -18,7 +18,7 @@ impl<S: RecordStore> Shard<S> {
         self.maps.forget_before([since, cut].into_iter().flatten().min());
     }
 
-    pub(super) fn take_reading(
+    pub(in crate::shard) fn take_reading(
         &mut self,
         since: Micros,
         from: Address,
@@ -32,7 +32,7 @@ impl<S: RecordStore> Shard<S> {
                 self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
-                let Shard { reader, store, places, maps, layouts, registry, locals, .. } = self;
+                let Core { reader, store, places, maps, layouts, registry, locals, .. } = self;
                 reader.take_parts(&mut Desk { store, places, maps, layouts, registry, locals }, parts);
             }
             Reading::Floor { partition, epoch } => {
@@ -60,11 +60,11 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Reads for a turn; says whether there is more to read.
-    pub(super) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
+    pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
         let published = self.backlog.published();
         let is_idle = self.stream.is_empty() && self.ready.is_empty();
         let turn = if is_idle { IDLE_TURN } else { READ_TURN };
-        let Shard { reader, store, places, maps, layouts, registry, locals, .. } = self;
+        let Core { reader, store, places, maps, layouts, registry, locals, .. } = self;
         let mut desk = Desk { store, places, maps, layouts, registry, locals };
         let more = reader.run(&mut desk, published, turn, out);
         reader.send(places, out);

@@ -4,14 +4,15 @@ use ordain_model::serial::key_of;
 use ordain_model::{Cell, SlotNo};
 use ordain_store::RecordStore;
 
-use super::super::mail::EarlyItem;
-use super::super::members::Held;
-use super::super::messages::{Item, ShardMessage};
-use super::super::state::{Active, Known, Lent, Loan, ShardSet};
-use super::{Shard, turn_of};
+use super::{Core, turn_of};
+use crate::shard::mail::EarlyItem;
+use crate::shard::members::Held;
+use crate::shard::messages::{Item, ShardMessage};
+use crate::shard::state::{Active, Known, Lent, Loan, ShardSet};
+use crate::shard::turns::Turns;
 
-impl<S: RecordStore> Shard<S> {
-    pub(super) fn take_letter(&mut self, letter: ShardMessage) {
+impl<S: RecordStore> Core<S> {
+    pub(in crate::shard) fn take_letter(&mut self, turns: &mut dyn Turns<S>, letter: ShardMessage) {
         let ShardMessage { from, items, bytes } = letter;
         if from >= self.shards() {
             self.broken.get_or_insert(format!("shard {} was sent a letter by a shard {from}", self.number));
@@ -26,7 +27,7 @@ impl<S: RecordStore> Shard<S> {
                     self.ready.push_back(number);
                 }
                 None if gsn > self.started => self.early.keep(gsn, from, item, &bytes, may_repeat),
-                None if self.take_answer(gsn, &item, &bytes) => {}
+                None if turns.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 None => {
                     self.broken.get_or_insert(format!(
@@ -127,7 +128,13 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// A record that was lent for writing has come back.
-    pub(super) fn take_back(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
+    pub(in crate::shard) fn take_back(
+        &mut self,
+        active: &mut Active,
+        slot: SlotNo,
+        cell: Cell,
+        changed: bool,
+    ) {
         let Some(Loan::Out(Lent { version, before })) = active.loans.insert(slot, Loan::Back) else { return };
         active.lent_out -= 1;
         let chunk = active.chunk.clone();

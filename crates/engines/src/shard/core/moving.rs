@@ -14,29 +14,24 @@ use ordain_model::{Chunk, Gsn, KeyHash, Map, OutcomeStatus, Position, Txn, syste
 use ordain_role::Bug;
 use ordain_store::RecordStore;
 
-use super::super::maps::Moving;
-use super::super::messages::{Item, MovedRecord};
-use super::super::state::Known;
-use super::{Shard, conclude};
+use super::{Core, conclude};
+use crate::shard::maps::{Maps, Moving};
+use crate::shard::messages::{Item, MovedRecord};
+use crate::shard::state::Known;
 
 /// How many pieces are sent ahead of what is taken.
 const AHEAD: u32 = 4;
 
-impl<S: RecordStore> Shard<S> {
+impl<S: RecordStore> Core<S> {
     /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
-    pub fn begin_under(&mut self, map: &Map) {
+    pub(in crate::shard) fn begin_under(&mut self, map: &Map) {
         let layout = self.places.layout.under(map);
         layout.owned_by(self.number).for_each(|slot| self.store.own(slot..slot + 1));
-        self.maps = super::Maps::new(Arc::new(layout));
-    }
-
-    /// The map in force.
-    pub fn map(&self) -> &Map {
-        self.maps.now().map()
+        self.maps = Maps::new(Arc::new(layout));
     }
 
     /// A move's turn has come.
-    pub(super) fn begin_move(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
+    pub(in crate::shard) fn begin_move(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
         let before = self.maps.now().clone();
         let moved = system::move_of(chunk.args(txn)).and_then(|(slots, to)| before.moved(&slots, to));
         let Some(after) = moved else { return };
@@ -49,7 +44,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
-    pub(super) fn go_on_moving(&mut self) -> bool {
+    pub(in crate::shard) fn go_on_moving(&mut self) -> bool {
         let Some(moving) = &mut self.moving else { return true };
         let gsn = moving.gsn;
         for giving in &mut moving.gives {
@@ -98,7 +93,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Takes note of what another shard says of a move.
-    pub(super) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
+    pub(in crate::shard) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
         // What is said of one that is done here is said again.
         let Some(moving) = self.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
             return Known::Same;

@@ -5,6 +5,9 @@ use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::Letter;
 
+/// The messages of a node whose engine executes an order.
+pub type Message = ordain_sequencer::Message<ShardMessage>;
+
 /// Everything that one shard has for another, gathered while it handled one event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardMessage {

@@ -1,4 +1,4 @@
-//! The shard: order, locks, execution (calvin.md, sections 4.2 to 4.6).
+//! What a shard has, and how a transaction is executed whose turn has come (calvin.md, sections 4.2 to 4.6).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -6,36 +6,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ordain_model::cell::CellMut;
-use ordain_model::key::KeyHash;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Digest, Epoch, Fragment, FragmentContext, Front, Gsn,
-    Layouts, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn, system,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Fragment, FragmentContext, Front, Gsn, Layouts,
+    OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Outbox};
 use ordain_sequencer::Sequencing;
-use ordain_store::{RecordId, RecordStore};
+use ordain_store::RecordStore;
 
-use super::Message;
 use super::backlog::{Backlog, Turn};
 use super::capture::Capture;
 use super::covered;
-use super::locks::Locks;
 use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
-use super::messages::Item;
+use super::messages::{Item, Message};
 use super::records::{PINNED, drop_expired, read_record, touch, write_record};
 use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
+use super::turns::{Order, Turns};
 use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
-use crate::qstore::{Queues, RANGES};
 
-mod capture;
+pub(super) mod capture;
 mod expiry;
 mod letters;
 mod moving;
@@ -57,16 +54,6 @@ pub struct Settings {
     pub bugs: Bugs,
 }
 
-/// How transactions get their turns on the records of a shard, in the order that is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// By locks, granted first come, first served ([`calvin`](super)).
-    #[default]
-    Locks,
-    /// In queues of fragments, one a range of records ([`qstore`](crate::qstore)).
-    Queues,
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -79,9 +66,9 @@ impl Default for Settings {
     }
 }
 
-/// One core's share of a replica: its part of the order, its locks, its records.
+/// Everything of a shard but what gives turns.
 #[derive(Debug)]
-pub struct Shard<S> {
+pub(crate) struct Core<S> {
     /// Its number among the shards of the replica.
     pub(crate) number: usize,
     /// The shards of its partition.
@@ -97,15 +84,9 @@ pub struct Shard<S> {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: S,
     pub(crate) locals: Locals,
-    pub(crate) locks: Locks,
-    /// In the place of locks, where transactions are executed in queues.
-    pub(crate) queues: Option<Queues>,
     /// Batches not yet started to the end, and where in the first of them the order stands.
     pub(crate) stream: VecDeque<Arc<Batch>>,
     pub(crate) cursor: (usize, usize),
-    /// Up to where in its first batch records have been fetched ahead.
-    pub(crate) warmed: (usize, usize),
-    pub(crate) warming: Vec<KeyHash>,
     /// Batches not yet applied.
     pub(crate) backlog: Backlog,
     /// The transaction started last.
@@ -148,7 +129,6 @@ pub(crate) struct Counts {
     committed: u64,
     aborted: u64,
     parked: u64,
-    waited_for_lock: u64,
     /// What other nodes have told again.
     pub(crate) repeated: u64,
     /// Transactions that were planned under another map.
@@ -164,17 +144,16 @@ pub(crate) enum Progress {
     Blocked,
 }
 
-impl<S: RecordStore> Shard<S> {
-    /// Shard `number` of a replica, with the records of `store`.
-    pub fn new(
+impl<S: RecordStore> Core<S> {
+    pub(super) fn new(
         number: usize,
         places: Places,
         settings: Settings,
         registry: Arc<Registry>,
         store: S,
-    ) -> Shard<S> {
+    ) -> Core<S> {
         let layout = &places.layout;
-        Shard {
+        Core {
             number,
             maps: Maps::new(layout.clone()),
             layouts: Layouts::new(layout.clone()),
@@ -185,12 +164,8 @@ impl<S: RecordStore> Shard<S> {
             registry,
             store,
             locals: Locals::default(),
-            locks: Locks::default(),
-            queues: (settings.order == Order::Queues).then(|| Queues::new(RANGES)),
             stream: VecDeque::new(),
             cursor: (0, 0),
-            warmed: (0, 0),
-            warming: Vec::new(),
             backlog: Backlog::default(),
             started: Gsn::NONE,
             active: Vec::new(),
@@ -216,51 +191,8 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    /// The same, on a node with twins: they compare their digests as batches are executed.
-    #[must_use]
-    pub fn with_twins(self, twins: Vec<Address>) -> Shard<S> {
-        Shard { witness: Witness::new(self.address().node, twins), ..self }
-    }
-
-    /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
-    pub fn resume_after(&mut self, epoch: Epoch) {
-        let partition = self.places.layout.partition_of_shard(self.number);
-        self.backlog.skip((epoch, partition));
-    }
-
-    /// The digest of the shard's state.
-    pub fn digest(&self) -> Digest {
-        self.store.digest()
-    }
-
-    /// Where its peers are.
-    pub fn places(&self) -> &Places {
-        &self.places
-    }
-
-    /// Where it is.
-    pub fn address(&self) -> Address {
-        self.places.shards[self.number]
-    }
-
-    /// Its number among the shards of the replica.
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
-    /// The records.
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
-    /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
-    pub fn applied(&self) -> (Epoch, PartitionId) {
-        self.backlog.applied()
-    }
-
-    /// The largest epoch of which, and of all before it, everything has been done to this shard's records.
-    pub fn published(&mut self) -> Epoch {
-        self.backlog.published()
+    pub(super) fn set_twins(&mut self, twins: Vec<Address>) {
+        self.witness = Witness::new(self.places.sequencer.node, twins);
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -284,7 +216,7 @@ impl<S: RecordStore> Shard<S> {
 
     // ---- the order -------------------------------------------------------------------------------------
 
-    fn take_batch(&mut self, batch: Arc<Batch>) {
+    pub(super) fn take_batch(&mut self, batch: Arc<Batch>) {
         let (epoch, partition) = (batch.epoch, batch.partition);
         if self.backlog.is_past((epoch, partition)) {
             return;
@@ -314,104 +246,9 @@ impl<S: RecordStore> Shard<S> {
         self.keep_states();
     }
 
-    /// Starts transactions in order for as long as nothing forbids it, and goes on with those that can.
-    fn run(&mut self) {
-        loop {
-            while let Some(txn) = self.ready.pop_front() {
-                self.resume(txn);
-            }
-            let any = if self.queues.is_some() { self.run_queues() } else { self.start_next() };
-            if !any && self.ready.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Starts transactions until one has to wait at the head of the order; says whether it did any.
-    fn start_next(&mut self) -> bool {
-        let mut any = false;
-        while let Some(batch) = self.next_batch() {
-            while let Some(placed) = batch.chunks.get(self.cursor.0) {
-                let mut is_stale = placed.chunk.map != *self.maps.now().map();
-                while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
-                    if !placed.is_skipped(txn.index) {
-                        let full = self.by_gsn.len() >= self.settings.window;
-                        let waits = self.barrier.is_some() || full || (txn.table && self.unfinished > 0);
-                        if waits || self.turn_left == 0 {
-                            return any;
-                        }
-                        if self.is_awaited() {
-                            self.turn_left =
-                                self.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
-                        }
-                        if self.cursor >= self.warmed {
-                            self.warm(&placed.chunk);
-                        }
-                        self.start(&batch, placed.base, (&placed.chunk, is_stale), self.cursor.1);
-                        any = true;
-                        if txn.table {
-                            is_stale = placed.chunk.map != *self.maps.now().map();
-                        }
-                    }
-                    self.cursor.1 += 1;
-                    if !self.ready.is_empty() {
-                        return true;
-                    }
-                }
-                self.cursor = (self.cursor.0 + 1, 0);
-            }
-            self.cursor = (0, 0);
-            self.warmed = (0, 0);
-            self.stream.pop_front();
-            self.backlog.started((batch.epoch, batch.partition));
-        }
-        any
-    }
-
     /// Whether something is to leave for a peer, or is waited for from one, or reads wait for their turn.
-    fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.has_reads || self.shards() > 1 && (!self.by_gsn.is_empty() || !self.letters.is_empty())
-    }
-
-    /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
-    fn warm(&mut self, chunk: &Chunk) {
-        let mut hashes = std::mem::take(&mut self.warming);
-        hashes.clear();
-        self.warmed = self.cursor;
-        for txn in chunk.txns().get(self.cursor.1..).unwrap_or_default() {
-            if hashes.len() >= AHEAD {
-                break;
-            }
-            let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && self.owns(f));
-            hashes.extend(keyed.take(4 * AHEAD).map(|f| f.hash));
-            self.warmed.1 += 1;
-        }
-        self.store.prefetch(hashes.iter().copied());
-        self.warming = hashes;
-    }
-
-    /// A transaction's turn has come: it asks for its locks, and runs if it has them (calvin.md, 4.2).
-    fn start(&mut self, batch: &Batch, base: u32, (chunk, is_stale): (&Arc<Chunk>, bool), at: usize) {
-        self.witness.credit((batch.epoch, batch.partition), || self.store.digest());
-        let Some(mut active) = self.begin(batch, base, (chunk, is_stale), at) else { return };
-        let gsn = active.gsn;
-        if self.locks.len() > 0 && !self.locks_are_free(&active) {
-            self.counts.waited_for_lock += 1;
-            let number = self.park(active);
-            self.take_early(number);
-            return;
-        }
-        if !self.early.holds(gsn) {
-            if self.advance(&mut active) == Progress::Done && self.finish_here(&mut active) {
-                self.scratch = Some(active);
-                return;
-            }
-            self.park(active);
-        } else {
-            let number = self.park(active);
-            self.take_early(number);
-            self.ready.push_back(number);
-        }
     }
 
     /// A transaction's turn in the order has come: who takes part in it. `None` if this shard does not.
@@ -466,29 +303,6 @@ impl<S: RecordStore> Shard<S> {
         !txn.table && chunk.collector(txn, layout) == self.number && chunk.fragments(txn).iter().all(owns)
     }
 
-    fn locks_are_free(&self, active: &Active) -> bool {
-        let chunk = &active.chunk;
-        let txn = &chunk.txns()[active.at];
-        let args = chunk.args(txn);
-        chunk.fragments(txn).iter().filter(|f| f.is_keyed() && self.owns(f)).all(|fragment| {
-            let key = key_of(args, fragment).bytes;
-            self.store.find(fragment.db, key, fragment.hash).is_none_or(|record| {
-                self.locks.is_free(&self.store, record, fragment.access == Access::Write)
-            })
-        })
-    }
-
-    /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
-    fn park(&mut self, mut active: Box<Active>) -> u32 {
-        let number = self.number_of(&active);
-        if !active.done_here {
-            let (chunk, at) = (active.chunk.clone(), active.at);
-            self.request_locks(number, &mut active, &chunk.txns()[at]);
-        }
-        self.active[number as usize] = Some(active);
-        number
-    }
-
     /// A transaction that has to wait is under way, by the number that this answers.
     pub(crate) fn number_of(&mut self, active: &Active) -> u32 {
         self.counts.parked += 1;
@@ -510,41 +324,12 @@ impl<S: RecordStore> Shard<S> {
         number
     }
 
-    fn request_locks(&mut self, number: u32, active: &mut Active, txn: &Txn) {
-        let chunk = active.chunk.clone();
-        let args = chunk.args(txn);
-        let mut wanted: Vec<(RecordId, bool)> = Vec::new();
-        for fragment in chunk.fragments(txn) {
-            if fragment.is_keyed() && self.owns(fragment) {
-                let key = key_of(args, fragment).bytes;
-                let record = self.store.find_or_reserve(fragment.db, key, fragment.hash);
-                // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
-                if self.store.lock(record) == PINNED {
-                    self.store.set_lock(record, 0);
-                }
-                wanted.push((record, fragment.access == Access::Write));
-            }
-        }
-        // One request a key, exclusive if any of its fragments writes.
-        wanted.sort_unstable();
-        for (i, (record, exclusive)) in wanted.iter().enumerate() {
-            if wanted.get(i + 1).is_some_and(|next| next.0 == *record) {
-                continue;
-            }
-            let early = self.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
-            active.locks.push(*record);
-            if !self.locks.request(&mut self.store, *record, number, *exclusive, early) {
-                active.locks_left += 1;
-            }
-        }
-    }
-
-    /// Goes on with a parked transaction that has its locks.
-    fn resume(&mut self, number: u32) {
+    /// Goes on with a transaction that had to wait, if it has its turns.
+    pub(super) fn resume(&mut self, turns: &mut dyn Turns<S>, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
         self.witness.credit(turn_of(active.gsn), || self.store.digest());
         let mut over = active.done_here && self.finish_here(&mut active);
-        if !active.done_here && active.locks_left == 0 && self.advance(&mut active) == Progress::Done {
+        if !active.done_here && active.turns_left == 0 && self.advance(&mut active) == Progress::Done {
             self.unfinished -= 1;
             self.backlog.count_unsettled(turn_of(active.gsn), -1);
             if !self.has_peers() {
@@ -553,8 +338,7 @@ impl<S: RecordStore> Shard<S> {
             if self.barrier == Some(number) {
                 self.barrier = None;
             }
-            self.release_locks(number, &mut active);
-            self.release_ranges(&mut active);
+            turns.release(self, number, &mut active);
             over = self.finish_here(&mut active);
         }
         if over {
@@ -569,31 +353,11 @@ impl<S: RecordStore> Shard<S> {
         }
     }
 
-    /// The first transaction of which something is still to be done or answered here.
-    pub(crate) fn first_under_way(&self) -> Option<Gsn> {
-        let parked = self.by_gsn.first_key_value().map(|(gsn, _)| *gsn);
-        let planned = self.queues.as_ref().and_then(Queues::first_under_way);
-        parked.into_iter().chain(planned).min()
-    }
-
-    fn release_ranges(&mut self, active: &mut Active) {
-        if let Some(queues) = &mut self.queues {
-            active.ranges.drain(..).for_each(|range| queues.release(range));
-        }
-    }
-
-    fn release_locks(&mut self, number: u32, active: &mut Active) {
-        let Shard { locks, store, active: others, ready, .. } = self;
-        for record in active.locks.drain(..) {
-            locks.release(store, record, number, |granted| {
-                if let Some(other) = &mut others[granted as usize] {
-                    other.locks_left -= 1;
-                    if other.locks_left == 0 {
-                        ready.push_back(granted);
-                    }
-                }
-            });
-        }
+    /// All of the batch in front has been started: the next one's turn has come.
+    pub(crate) fn end_batch(&mut self, batch: &Batch) {
+        self.cursor = (0, 0);
+        self.stream.pop_front();
+        self.backlog.started((batch.epoch, batch.partition));
     }
 
     // ---- execution -------------------------------------------------------------------------------------
@@ -1001,7 +765,7 @@ impl<S: RecordStore> Shard<S> {
 
     // ---- the end of a step -------------------------------------------------------------------------------
 
-    fn send(&mut self, out: &mut Outbox<Message>) {
+    pub(super) fn send(&mut self, out: &mut Outbox<Message>) {
         self.letters.send(&self.places, out);
         // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
         let goes_on = self.turn_left == 0;
@@ -1018,14 +782,47 @@ impl<S: RecordStore> Shard<S> {
         }
         self.vouch(out);
     }
+
+    // ---- what can be seen of it --------------------------------------------------------------------------
+
+    /// What must hold between two events.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let held = self.active.iter().flatten().filter(|active| !active.done_here).count();
+        if held != self.unfinished {
+            return Err(format!("{} unfinished transactions, {held} counted", self.unfinished));
+        }
+        if let Some(gsn) = self.early.first().filter(|gsn| *gsn <= self.started) {
+            return Err(format!("something was never consumed, of {gsn}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_committed_total", self.counts.committed as f64);
+        report("ordain_shard_aborted_total", self.counts.aborted as f64);
+        report("ordain_shard_parked_total", self.counts.parked as f64);
+        report("ordain_shard_repeated_total", self.counts.repeated as f64);
+        report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
+        report("ordain_shard_map_version", f64::from(self.maps.now().map().version()));
+        report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
+        report("ordain_shard_doubts_total", self.witness.doubts() as f64);
+        report("ordain_shard_in_flight", self.by_gsn.len() as f64);
+        report("ordain_shard_early_messages", self.early.len() as f64);
+        report("ordain_shard_snapshot_reads_total", self.reader.counts.read as f64);
+        report("ordain_shard_snapshot_waits_total", self.reader.counts.waited as f64);
+        report("ordain_shard_snapshot_too_old_total", self.reader.counts.too_old as f64);
+        report("ordain_shard_snapshot_chunks", self.reader.waiting() as f64);
+        report("ordain_shard_snapshot_gathering", self.reader.gathering() as f64);
+        report("ordain_shard_applied_epoch", self.backlog.applied().0.0 as f64);
+        let memory = self.store.memory();
+        report("ordain_store_memory_bytes", memory.total() as f64);
+        report("ordain_store_records", f64::from(self.store.digest().records));
+        report("ordain_store_older_records", self.store.older() as f64);
+    }
 }
 
 /// How many records are fetched ahead together: enough for their misses to overlap.
 pub(crate) const AHEAD: usize = 24;
-/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then letters leave, and come
-/// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
-/// a lock of that transaction with it.
-const TURN: usize = 256;
 /// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
 /// neither starves (paxflow.md, section 6, `ro_min_share`).
 const READ_TURN: usize = 256;
@@ -1033,11 +830,6 @@ const READ_TURN: usize = 256;
 const IDLE_TURN: usize = 2048;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH_ANSWERS: usize = 1024;
-const GO_ON: TimerId = TimerId(1);
-/// How often a shard looks for records that have outlived their time: all slots within about three seconds.
-const SWEEP_EVERY: Micros = Micros::from_millis(100);
-const SWEEP: TimerId = TimerId(2);
-
 /// A transaction whose reply is composed here has ended.
 fn conclude(
     (places, outcomes, sessions): (&Places, &mut Vec<OutcomeBatch>, &mut Sessions),
@@ -1077,108 +869,4 @@ pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) 
 
 pub(crate) const fn turn_of(gsn: Gsn) -> Turn {
     (gsn.epoch(), gsn.partition())
-}
-
-impl<S: RecordStore + Send> Role for Shard<S> {
-    type Message = Message;
-
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        match event {
-            Event::Start => {
-                self.go_live(out);
-                out.set_timer(SWEEP, SWEEP_EVERY);
-            }
-            Event::Stop => {}
-            Event::Timer(GO_ON) => {}
-            Event::Timer(capture::GIVE) => self.rested(),
-            Event::Timer(_) => {
-                self.look_for_expired(now, out);
-                self.vouch_now_and_then(out);
-                self.keep_states();
-                self.reader.forget_late(now.elapsed);
-                out.set_timer(SWEEP, SWEEP_EVERY);
-                return;
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
-                self.take_batch(batch)
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
-                self.backlog.pass(epoch);
-            }
-            Event::Message { message: Message::Saving(saving), .. } => self.take_saving(&saving),
-            Event::Message { from, message: Message::Reading(reading) } => {
-                self.take_reading(now.elapsed, from, reading, out);
-            }
-            Event::Message { from, message: Message::Engine(letter) } => {
-                if self.witness.twins().contains(&from) {
-                    self.take_vouches(from.node, &letter);
-                } else {
-                    self.take_letter(letter);
-                }
-            }
-            Event::Message { .. } | Event::Disk(_) => {
-                out.halt(format!("shard {} was sent a message that is not for it", self.number));
-            }
-        }
-        self.turn_left = TURN;
-        self.has_reads = self.reader.is_ready(self.backlog.published());
-        self.run();
-        self.send(out);
-        let thaws = self.give(out);
-        if self.read(out) || self.turn_left == 0 || thaws {
-            out.set_timer(GO_ON, Micros(0));
-        }
-        if let Some(reason) = self.broken.take() {
-            out.halt(reason);
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        "shard"
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let held = self.active.iter().flatten().filter(|active| !active.done_here).count();
-        if held != self.unfinished {
-            return Err(format!(
-                "shard {}: {} unfinished transactions, {held} counted",
-                self.number, self.unfinished
-            ));
-        }
-        if self.unfinished == 0 && self.locks.len() != 0 {
-            return Err(format!("shard {}: idle with {} records locked", self.number, self.locks.len()));
-        }
-        if self.unfinished == 0 && self.queues.as_ref().is_some_and(|queues| !queues.is_empty_if_idle()) {
-            return Err(format!("shard {}: idle with something in its queues", self.number));
-        }
-        if let Some(gsn) = self.early.first().filter(|gsn| *gsn <= self.started) {
-            return Err(format!("shard {}: something was never consumed, of {gsn}", self.number));
-        }
-        Ok(())
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_shard_committed_total", self.counts.committed as f64);
-        report("ordain_shard_aborted_total", self.counts.aborted as f64);
-        report("ordain_shard_parked_total", self.counts.parked as f64);
-        report("ordain_shard_waited_for_lock_total", self.counts.waited_for_lock as f64);
-        report("ordain_shard_repeated_total", self.counts.repeated as f64);
-        report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
-        report("ordain_shard_map_version", f64::from(self.map().version()));
-        report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
-        report("ordain_shard_doubts_total", self.witness.doubts() as f64);
-        report("ordain_shard_in_flight", self.by_gsn.len() as f64);
-        report("ordain_shard_locked_records", self.locks.len() as f64);
-        report("ordain_shard_early_messages", self.early.len() as f64);
-        report("ordain_shard_snapshot_reads_total", self.reader.counts.read as f64);
-        report("ordain_shard_snapshot_waits_total", self.reader.counts.waited as f64);
-        report("ordain_shard_snapshot_too_old_total", self.reader.counts.too_old as f64);
-        report("ordain_shard_snapshot_chunks", self.reader.waiting() as f64);
-        report("ordain_shard_snapshot_gathering", self.reader.gathering() as f64);
-        report("ordain_shard_applied_epoch", self.applied().0.0 as f64);
-        let memory = self.store.memory();
-        report("ordain_store_memory_bytes", memory.total() as f64);
-        report("ordain_store_records", f64::from(self.store.digest().records));
-        report("ordain_store_older_records", self.store.older() as f64);
-    }
 }

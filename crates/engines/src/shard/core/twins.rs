@@ -5,15 +5,15 @@ use ordain_model::{Chunk, Gsn, Txn, Value};
 use ordain_role::{NodeId, Outbox};
 use ordain_store::RecordStore;
 
-use super::super::Message;
-use super::super::backlog::Turn;
-use super::super::messages::{Item, ShardMessage};
-use super::super::witness::Vouch;
-use super::{Shard, turn_of};
+use super::{Core, turn_of};
+use crate::shard::backlog::Turn;
+use crate::shard::messages::Message;
+use crate::shard::messages::{Item, ShardMessage};
+use crate::shard::witness::Vouch;
 
-impl<S: RecordStore> Shard<S> {
+impl<S: RecordStore> Core<S> {
     /// Everything up to a batch is executed: what twins have said of it is compared with what came of it here.
-    pub(super) fn compare(&mut self, turn: Turn) {
+    pub(in crate::shard) fn compare(&mut self, turn: Turn) {
         match self.witness.applied(turn, || self.store.digest()) {
             Ok(vouches) => self.vouches.extend(vouches),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
@@ -21,7 +21,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// A twin has said what its digests were.
-    pub(super) fn take_vouches(&mut self, twin: NodeId, letter: &ShardMessage) {
+    pub(in crate::shard) fn take_vouches(&mut self, twin: NodeId, letter: &ShardMessage) {
         for (gsn, item) in &letter.items {
             let Item::Vouch { digest, doubted } = *item else {
                 self.broken.get_or_insert(format!("shard {} was told by a twin: {item:?}", self.number));
@@ -35,7 +35,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Tells twins what this shard's digests were.
-    pub(super) fn vouch(&mut self, out: &mut Outbox<Message>) {
+    pub(in crate::shard) fn vouch(&mut self, out: &mut Outbox<Message>) {
         if self.vouches.is_empty() {
             return;
         }
@@ -51,7 +51,7 @@ impl<S: RecordStore> Shard<S> {
     }
 
     /// Tells them the last one.
-    pub(super) fn vouch_now_and_then(&mut self, out: &mut Outbox<Message>) {
+    pub(in crate::shard) fn vouch_now_and_then(&mut self, out: &mut Outbox<Message>) {
         self.vouches.extend(self.witness.news());
         self.vouch(out);
     }

@@ -1,0 +1,206 @@
+//! Turns by locks: a transaction asks for all of them when the order comes to it (calvin.md, section 4.2).
+
+use std::sync::Arc;
+
+use ordain_model::key::KeyHash;
+use ordain_model::serial::key_of;
+use ordain_model::{Access, Batch, Chunk, Gsn, Txn};
+use ordain_role::Bug;
+use ordain_store::{RecordId, RecordStore};
+
+use super::locks::Locks;
+use crate::shard::core::{AHEAD, Core, Progress};
+use crate::shard::messages::Item;
+use crate::shard::records::PINNED;
+use crate::shard::state::Active;
+use crate::shard::turns::Turns;
+
+/// The locks of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Locking {
+    locks: Locks,
+    /// Up to where in the first batch records have been fetched ahead.
+    warmed: (usize, usize),
+    warming: Vec<KeyHash>,
+    /// How many transactions did not get all their locks at once.
+    waited: u64,
+}
+
+impl<S: RecordStore> Turns<S> for Locking {
+    /// Starts transactions until one has to wait at the head of the order.
+    fn run(&mut self, core: &mut Core<S>) -> bool {
+        let mut any = false;
+        while let Some(batch) = core.next_batch() {
+            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+                let mut is_stale = placed.chunk.map != *core.maps.now().map();
+                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                    if !placed.is_skipped(txn.index) {
+                        let full = core.by_gsn.len() >= core.settings.window;
+                        let waits = core.barrier.is_some() || full || (txn.table && core.unfinished > 0);
+                        if waits || core.turn_left == 0 {
+                            return any;
+                        }
+                        if core.is_awaited() {
+                            core.turn_left =
+                                core.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
+                        }
+                        if core.cursor >= self.warmed {
+                            self.warm(core, &placed.chunk);
+                        }
+                        self.start(core, &batch, placed.base, (&placed.chunk, is_stale));
+                        any = true;
+                        if txn.table {
+                            is_stale = placed.chunk.map != *core.maps.now().map();
+                        }
+                    }
+                    core.cursor.1 += 1;
+                    if !core.ready.is_empty() {
+                        return true;
+                    }
+                }
+                core.cursor = (core.cursor.0 + 1, 0);
+            }
+            self.warmed = (0, 0);
+            core.end_batch(&batch);
+        }
+        any
+    }
+
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        let Core { store, active: others, ready, .. } = core;
+        for record in active.locks.drain(..) {
+            self.locks.release(store, record, number, |granted| {
+                if let Some(other) = &mut others[granted as usize] {
+                    other.turns_left -= 1;
+                    if other.turns_left == 0 {
+                        ready.push_back(granted);
+                    }
+                }
+            });
+        }
+    }
+
+    fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
+        false
+    }
+
+    fn first_under_way(&self) -> Option<Gsn> {
+        None
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.locks.len() {
+            0 => Ok(()),
+            locked => Err(format!("idle with {locked} records locked")),
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_waited_for_lock_total", self.waited as f64);
+        report("ordain_shard_locked_records", self.locks.len() as f64);
+    }
+}
+
+impl Locking {
+    /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
+    fn warm<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk) {
+        self.warming.clear();
+        self.warmed = core.cursor;
+        for txn in chunk.txns().get(core.cursor.1..).unwrap_or_default() {
+            if self.warming.len() >= AHEAD {
+                break;
+            }
+            let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
+            self.warming.extend(keyed.take(4 * AHEAD).map(|f| f.hash));
+            self.warmed.1 += 1;
+        }
+        core.store.prefetch(self.warming.iter().copied());
+    }
+
+    /// The turn of the transaction at the cursor has come: it asks for its locks, and runs if it has them.
+    fn start<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        batch: &Batch,
+        base: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+    ) {
+        core.witness.credit((batch.epoch, batch.partition), || core.store.digest());
+        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
+        let gsn = active.gsn;
+        if self.locks.len() > 0 && !self.are_free(core, &active) {
+            self.waited += 1;
+            let number = self.park(core, active);
+            core.take_early(number);
+            return;
+        }
+        if !core.early.holds(gsn) {
+            if core.advance(&mut active) == Progress::Done && core.finish_here(&mut active) {
+                core.scratch = Some(active);
+                return;
+            }
+            self.park(core, active);
+        } else {
+            let number = self.park(core, active);
+            core.take_early(number);
+            core.ready.push_back(number);
+        }
+    }
+
+    fn are_free<S: RecordStore>(&self, core: &Core<S>, active: &Active) -> bool {
+        let chunk = &active.chunk;
+        let txn = &chunk.txns()[active.at];
+        let args = chunk.args(txn);
+        chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f)).all(|fragment| {
+            let key = key_of(args, fragment).bytes;
+            core.store.find(fragment.db, key, fragment.hash).is_none_or(|record| {
+                self.locks.is_free(&core.store, record, fragment.access == Access::Write)
+            })
+        })
+    }
+
+    /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
+    fn park<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) -> u32 {
+        let number = core.number_of(&active);
+        if !active.done_here {
+            let (chunk, at) = (active.chunk.clone(), active.at);
+            self.request(core, number, &mut active, (&chunk, &chunk.txns()[at]));
+        }
+        core.active[number as usize] = Some(active);
+        number
+    }
+
+    fn request<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        number: u32,
+        active: &mut Active,
+        (chunk, txn): (&Chunk, &Txn),
+    ) {
+        let args = chunk.args(txn);
+        let mut wanted: Vec<(RecordId, bool)> = Vec::new();
+        for fragment in chunk.fragments(txn) {
+            if fragment.is_keyed() && core.owns(fragment) {
+                let key = key_of(args, fragment).bytes;
+                let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
+                // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
+                if core.store.lock(record) == PINNED {
+                    core.store.set_lock(record, 0);
+                }
+                wanted.push((record, fragment.access == Access::Write));
+            }
+        }
+        // One request a key, exclusive if any of its fragments writes.
+        wanted.sort_unstable();
+        for (i, (record, exclusive)) in wanted.iter().enumerate() {
+            if wanted.get(i + 1).is_some_and(|next| next.0 == *record) {
+                continue;
+            }
+            let early = core.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
+            active.locks.push(*record);
+            if !self.locks.request(&mut core.store, *record, number, *exclusive, early) {
+                active.turns_left += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How the transactions of an order get their turns on the records of a shard: all in which the engines that share it
+//! differ.
+
+use std::fmt::Debug;
+
+use ordain_model::Gsn;
+use ordain_store::RecordStore;
+
+use super::core::Core;
+use super::messages::Item;
+use super::state::Active;
+use crate::calvin::Locking;
+use crate::qstore::Queues;
+
+/// How transactions get their turns on the records of a shard, in the order that is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// By locks, granted first come, first served ([`calvin`](crate::calvin)).
+    #[default]
+    Locks,
+    /// In queues of fragments, one a range of records ([`qstore`](crate::qstore)).
+    Queues,
+}
+
+impl Order {
+    pub(crate) fn turns<S: RecordStore>(self) -> Box<dyn Turns<S>> {
+        match self {
+            Order::Locks => Box::<Locking>::default(),
+            Order::Queues => Box::<Queues>::default(),
+        }
+    }
+}
+
+/// What gives transactions their turns. One whose turn has come is executed by the [`Core`].
+pub(crate) trait Turns<S: RecordStore>: Debug + Send {
+    /// Takes up the next transactions of the order, as far as nothing forbids it; says whether it did anything.
+    fn run(&mut self, core: &mut Core<S>) -> bool;
+
+    /// Everything of a transaction that has had to wait is done here: whoever waits for its records may have a turn.
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active);
+
+    /// Takes what another shard says of a transaction that is not known by number; says no if it is not known at all.
+    fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool;
+
+    /// The first transaction, of those that are not known by number, of which something is still to be done or answered.
+    fn first_under_way(&self) -> Option<Gsn>;
+
+    /// What nobody may hold while no transaction is unfinished.
+    ///
+    /// # Errors
+    /// Somebody holds it, and what it is.
+    fn check(&self) -> Result<(), String>;
+
+    /// Reports what it measures.
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64));
+}
