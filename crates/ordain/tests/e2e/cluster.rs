@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Client, DEADLINE, Ended, Process, Reply, http, ordain, run, serve_dir, until};
+use crate::support::{Client, DEADLINE, Ended, Process, Reply, http, ordain, ports, run, serve_dir, until};
 
 /// A cluster that runs.
 pub struct Cluster {
@@ -17,7 +17,10 @@ pub struct Cluster {
 }
 
 fn up(dir: &Path, args: &[&str]) -> Process {
-    let mut command = ordain(["cluster", "up", "--base-port", "0", "--data-dir", dir.to_str().unwrap()]);
+    // One that was there before stays where it was.
+    let port = if dir.join("cluster.toml").exists() { 0 } else { ports(32) };
+    let words = ["cluster", "up", "--base-port", &port.to_string(), "--data-dir", dir.to_str().unwrap()];
+    let mut command = ordain(words);
     command.args(args);
     Process::spawn(command)
 }
@@ -182,30 +185,18 @@ fn no_node_outlives_the_command_that_started_it() {
 #[test]
 fn a_node_that_cannot_start_ends_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    let (port, _taken) = row_of_ports(3);
+    let port = ports(3);
+    let _taken = TcpListener::bind(("127.0.0.1", port)).unwrap();
     let words = ["cluster", "up", "--partitions", "1", "--base-port", &port.to_string(), "--data-dir"];
     let mut command = ordain(words);
     command.arg(dir.path());
     run(command).refused_with(&["node 0 did not start", "cannot listen on", "--listen", "node-0.log"]);
 }
 
-/// The first of some ports in a row that can be had, of which the first is taken.
-fn row_of_ports(count: u16) -> (u16, TcpListener) {
-    let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    loop {
-        let first = TcpListener::bind(local(0)).unwrap();
-        let port = first.local_addr().unwrap().port();
-        let is_free = |port: u16| TcpListener::bind(local(port)).is_ok();
-        if port < u16::MAX - count && (port + 1..port + count).all(is_free) {
-            return (port, first);
-        }
-    }
-}
-
 /// A file of a cluster of one node, and where that node is.
 fn lone_file(dir: &Path) -> (std::path::PathBuf, String) {
-    let held: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let at: Vec<String> = held.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
+    let port = ports(3);
+    let at: Vec<String> = (port..port + 3).map(|port| format!("127.0.0.1:{port}")).collect();
     let data = dir.join("data");
     let text = format!(
         "cluster = \"c\"\npartitions = 1\nreplicas = 1\nthreads = 1\n\n[[node]]\nid = 0\ncluster = {:?}\nresp = {:?}\n\

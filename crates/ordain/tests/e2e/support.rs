@@ -4,9 +4,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +45,23 @@ pub fn serve_dir<A: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = A>)
     let mut command = serve([OsStr::new("--data-dir"), dir.as_os_str()]);
     command.args(args);
     command
+}
+
+/// The first of some ports in a row for processes that are told where to listen. They are below those that systems commonly
+/// give to whoever asks for any: between now and then, and while a node is down, nobody else gets them.
+pub fn ports(count: u16) -> u16 {
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        // Other processes that run these tests begin elsewhere.
+        let next =
+            std::process::id().wrapping_mul(997) % 20_000 + NEXT.fetch_add(count.into(), Ordering::Relaxed);
+        let first = (PORTS.start + next % (PORTS.end - PORTS.start - u32::from(count))) as u16;
+        if (first..first + count).all(is_free) {
+            return first;
+        }
+    }
 }
 
 /// A process, its lines on stdout as they come, and its stderr. Killed when dropped.

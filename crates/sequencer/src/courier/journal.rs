@@ -175,8 +175,9 @@ impl Journal {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.number <= self.writer.durable()) {
             self.durable = self.durable.max(mark.progress);
             self.index.grow(mark.bytes, mark.largest);
-            self.index.reach(self.writer.durable().next(), self.writer.place());
         }
+        // Behind all of them.
+        self.index.reach(self.writer.durable().next(), self.writer.place());
     }
 
     // ---- read again, for a twin --------------------------------------------------------------------------

@@ -160,6 +160,16 @@ impl Desk {
     fn time_passes(&mut self) -> Vec<(u16, Post<Note>)> {
         self.event(Event::Timer(TimerId(1)))
     }
+
+    /// Takes what others have for an epoch and executes it. All of that is an entry of the journal.
+    fn live_through(&mut self, epoch: u64, slice: Post<Note>) {
+        self.hear(1, slice);
+        self.hear(2, empty_slot(2, epoch));
+        self.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
+        self.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
+        self.execute();
+        self.time_passes();
+    }
 }
 
 /// A key of a partition of three.
@@ -474,12 +484,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
 fn desk_after(epochs: u64) -> Desk {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     for epoch in 1..=epochs {
-        desk.hear(1, slot(1, epoch - 1, epoch));
-        desk.hear(2, empty_slot(2, epoch));
-        desk.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
-        desk.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
-        desk.execute();
-        desk.time_passes();
+        desk.live_through(epoch, slot(1, epoch - 1, epoch));
         desk.disk_is_done();
     }
     desk
@@ -540,6 +545,24 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     desk.time_passes();
     desk.disk_is_done();
     assert_eq!(letters_in(&desk.directory).last(), Some(&41));
+}
+
+/// A disk that was full or slow takes many entries at once: the place behind them is behind the last of them, not the first.
+#[test]
+fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers() {
+    for covered in 1..40 {
+        let mut desk = Desk::new(Some(MemoryDirectory::new()));
+        for epoch in 1..=41 {
+            desk.live_through(epoch, empty_slot(1, epoch));
+            if epoch >= 40 {
+                desk.disk_is_done();
+            }
+        }
+        desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(covered)));
+        desk.disk_is_done();
+        let letters = letters_in(&desk.directory);
+        assert!(letters.iter().copied().eq(letters[0]..=41) && letters[0] <= covered + 1, "{letters:?}");
+    }
 }
 
 #[test]

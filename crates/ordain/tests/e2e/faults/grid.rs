@@ -1,7 +1,7 @@
 //! The nodes of a cluster as processes that can be killed, frozen and started again, and the network between them.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use ordain_model::{KeyHash, Layout};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, try_http, until};
+use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, ports, try_http, until};
 
 /// A cluster of processes.
 pub struct Grid {
@@ -31,12 +31,10 @@ struct Node {
 impl Grid {
     /// A cluster on loopback; `settings` are more lines of its file.
     pub fn start(partitions: usize, replicas: usize, settings: &str) -> Grid {
-        let nodes = partitions * replicas;
-        // All held at once, so that all are different.
-        let held: Vec<TcpListener> =
-            (0..3 * nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<SocketAddr> = held.iter().map(|held| held.local_addr().unwrap()).collect();
-        drop(held);
+        let count = (3 * partitions * replicas) as u16;
+        let first = ports(count);
+        let addresses: Vec<SocketAddr> =
+            (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         Grid::with((partitions, replicas), settings, &addresses, None)
     }
 
