@@ -645,7 +645,8 @@ mod tests {
         }
         // A candidate whose own courier was slow expelled itself; a node that had started over was not told that its log
         // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a twin had not on
-        // its disk.
+        // its disk; a master that had been given up was told what was made of its successor's batches.
+        demand_sound_of(&grid("2", "2"), 553..554);
         demand_sound_of(&grid("2", "2"), 225..226);
         demand_sound_of(&grid("2", "2"), 141..142);
         demand_sound_of(&grid("2", "3"), 136..137);

@@ -409,6 +409,9 @@ pub enum Post<X> {
     Trimmed(Epoch),
     /// How often the sender has started over: the first that it says in a stream, where nodes may have to.
     Incarnation(u64),
+    /// How many terms the sender has heard of, begun or decided ([`Seats::terms`]). What it says from here on may be of the last
+    /// of them: it is for whoever has heard of as many.
+    Terms(u64),
     /// Some of the journal of the sender.
     Fetched {
         /// What was asked for.
@@ -645,6 +648,7 @@ impl<X: Wire> Wire for Post<X> {
             }
             Post::Incarnation(number) => epoch(11, &Epoch(*number)),
             Post::Trimmed(at) => epoch(12, at),
+            Post::Terms(number) => epoch(13, &Epoch(*number)),
         }
     }
 
@@ -675,6 +679,7 @@ impl<X: Wire> Wire for Post<X> {
             }
             11 => Post::Incarnation(bytes.u64()?),
             12 => Post::Trimmed(Epoch(bytes.u64()?)),
+            13 => Post::Terms(bytes.u64()?),
             _ => return None,
         };
         bytes.end(post)

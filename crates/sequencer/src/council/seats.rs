@@ -95,6 +95,11 @@ impl Seats {
         self.seats.iter().any(|seat| seat.fence.is_some())
     }
 
+    /// A number that grows with every term that begins to be prepared, and with every one that is decided.
+    pub fn terms(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.latest() + seat.term).sum()
+    }
+
     /// Why a node in this incarnation has to start over, if it has to.
     pub fn expulsion(&self, node: NodeId, incarnation: u64) -> Option<Expulsion> {
         self.expelled.get(&node).copied().filter(|expulsion| incarnation <= expulsion.incarnation)

@@ -2,7 +2,9 @@
 //!
 //! While a term is being prepared, what comes in is *held back*, from everybody: some of it may stem from batches that
 //! will not be decided. When it is decided, what comes from nodes that have to start over is dropped, and the rest is
-//! taken in its order. So is what a node that has just started gets before it has heard how things are.
+//! taken in its order. So is what a node that has just started gets before it has heard how things are; and what comes from
+//! a node that has heard of a term of which this one has not ([`Post::Terms`]): a master that was given up, and does not know
+//! it, must not take what others have made of its successor's batches for something about its own.
 //!
 //! The slices of the other partitions' last batches are remembered for their next masters, until those who may be it
 //! have the batches themselves.
@@ -21,15 +23,23 @@ use crate::message::{Held, Post, Ship};
 pub(super) struct Gate<X> {
     /// As was heard last; nothing at first.
     seats: Option<Arc<Seats>>,
-    /// What was held back, in order, with the incarnation of its sender.
-    held: VecDeque<(NodeId, u64, Post<X>)>,
+    /// What was held back, in order, and as whom its sender had introduced itself.
+    held: VecDeque<(NodeId, Introduced, Post<X>)>,
     /// As whom each node has introduced itself.
-    incarnations: BTreeMap<NodeId, u64>,
+    introduced: BTreeMap<NodeId, Introduced>,
     /// By partition.
     recent: Vec<VecDeque<Held>>,
     /// The last transaction of which anything was heard that only who executes it can say.
     evidence: Gsn,
     bugs: Bugs,
+}
+
+/// What a node has said of itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Introduced {
+    incarnation: u64,
+    /// Of how many terms it has heard.
+    terms: u64,
 }
 
 impl<X> Gate<X> {
@@ -38,7 +48,7 @@ impl<X> Gate<X> {
             bugs,
             seats: None,
             held: VecDeque::new(),
-            incarnations: BTreeMap::new(),
+            introduced: BTreeMap::new(),
             recent: (0..partitions).map(|_| VecDeque::new()).collect(),
             evidence: Gsn::NONE,
         }
@@ -46,21 +56,27 @@ impl<X> Gate<X> {
 
     /// What may be taken at once of what a node sends.
     pub fn admit(&mut self, from: NodeId, post: Post<X>) -> Option<Post<X>> {
-        if let Post::Incarnation(incarnation) = post {
-            self.incarnations.insert(from, incarnation);
+        let introduced = self.introduced.entry(from).or_default();
+        match post {
+            Post::Incarnation(incarnation) => *introduced = Introduced { incarnation, terms: 0 },
+            Post::Terms(terms) => introduced.terms = terms,
+            _ => {}
+        }
+        if matches!(post, Post::Incarnation(_) | Post::Terms(_)) {
             return None;
         }
+        let introduced = *introduced;
         if self.bugs.has(Bug::IgnoreFence) {
             return Some(post);
         }
-        let is_open = self.held.is_empty() && self.seats.as_ref().is_some_and(|seats| !seats.is_fenced());
-        let incarnation = self.incarnations.get(&from).copied().unwrap_or_default();
-        if self.is_out(from, incarnation) {
+        let is_open = self.seats.as_ref().is_some_and(|seats| !seats.is_fenced());
+        let is_open = is_open && self.held.is_empty() && introduced.terms <= self.terms();
+        if self.is_out(from, introduced.incarnation) {
             None
         } else if is_open {
             Some(post)
         } else {
-            self.held.push_back((from, incarnation, post));
+            self.held.push_back((from, introduced, post));
             None
         }
     }
@@ -74,13 +90,18 @@ impl<X> Gate<X> {
     pub fn told(&mut self, seats: Arc<Seats>) -> Vec<(NodeId, Post<X>)> {
         let is_fenced = seats.is_fenced();
         self.seats = Some(seats);
+        let terms = self.terms();
         let mut held = std::mem::take(&mut self.held);
-        held.retain(|(from, incarnation, _)| !self.is_out(*from, *incarnation));
-        if is_fenced {
-            self.held = held;
-            return Vec::new();
-        }
+        held.retain(|(from, introduced, _)| !self.is_out(*from, introduced.incarnation));
+        let is_ahead = |held: &(NodeId, Introduced, Post<X>)| is_fenced || held.1.terms > terms;
+        let ready = held.iter().position(is_ahead).unwrap_or(held.len());
+        self.held = held.split_off(ready);
         held.into_iter().map(|(from, _, post)| (from, post)).collect()
+    }
+
+    /// Of how many terms it has heard.
+    pub fn terms(&self) -> u64 {
+        self.seats.as_ref().map_or(0, |seats| seats.terms())
     }
 
     /// How much is held back.
@@ -128,5 +149,63 @@ impl<X> Gate<X> {
         }
         let is_all = rest.peek().is_none();
         Some(Ship::Collected { partition, term, through, evidence, held, is_all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::Layout;
+    use ordain_role::Topology;
+
+    use super::*;
+    use crate::council::Fence;
+
+    type Post = crate::message::Post<()>;
+
+    fn seats(version: u64, term: u64, fence: Option<u64>) -> Arc<Seats> {
+        let topology = Topology { layout: Arc::new(Layout::even(2, 1).unwrap()), replicas: 2 };
+        let mut seats = Seats { version, ..Seats::new(&topology) };
+        seats.seats[1].term = term;
+        seats.seats[1].fence = fence.map(|term| Fence { term, candidate: NodeId(3) });
+        Arc::new(seats)
+    }
+
+    fn opened(gate: &mut Gate<()>, from: u16, epoch: u64) -> bool {
+        gate.admit(NodeId(from), Post::Opened(Epoch(epoch))).is_some()
+    }
+
+    /// The epochs of what is taken once the council has spoken.
+    fn told(gate: &mut Gate<()>, seats: Arc<Seats>) -> Vec<u64> {
+        let epoch = |post| match post {
+            Post::Opened(epoch) => epoch.0,
+            other => panic!("{other:?} was not held back"),
+        };
+        gate.told(seats).into_iter().map(|(_, post)| epoch(post)).collect()
+    }
+
+    #[test]
+    fn what_may_be_of_a_term_that_was_not_heard_of_is_held_back() {
+        let mut gate = Gate::new(2, Bugs::default());
+        assert!(!opened(&mut gate, 2, 1), "it has heard of nothing yet");
+        assert_eq!(told(&mut gate, seats(1, 1, None)), [1]);
+        assert!(opened(&mut gate, 2, 2));
+        // Node 2 has heard that a term is being prepared, then that it is decided; node 3 has not.
+        assert!(gate.admit(NodeId(2), Post::Terms(seats(2, 1, Some(2)).terms())).is_none());
+        assert!(opened(&mut gate, 3, 3));
+        assert!(!opened(&mut gate, 2, 4) && !opened(&mut gate, 3, 5), "everything keeps its order");
+        gate.admit(NodeId(2), Post::Terms(seats(3, 2, None).terms()));
+        assert!(!opened(&mut gate, 2, 6));
+        assert_eq!(told(&mut gate, seats(2, 1, Some(2))), [0; 0]);
+        assert_eq!((told(&mut gate, seats(3, 2, None)), gate.held()), (vec![4, 5, 6], 0));
+        // Another term, of which only some of it may be.
+        assert!(opened(&mut gate, 3, 7));
+        let next = seats(5, 3, None);
+        gate.admit(NodeId(3), Post::Terms(next.terms()));
+        assert!(!opened(&mut gate, 3, 8));
+        assert_eq!((told(&mut gate, seats(4, 2, None)), gate.held()), (vec![], 1));
+        // One that starts again says anew what it knows.
+        gate.admit(NodeId(3), Post::Incarnation(1));
+        assert!(!opened(&mut gate, 3, 9));
+        assert_eq!(told(&mut gate, next), [8, 9]);
     }
 }

@@ -31,6 +31,7 @@ use ordain_role::{
     Wire,
 };
 
+use crate::council::Seats;
 use crate::interleave::{Interleave, Put};
 use crate::message::{Held, Letter, Message, Post, Saving, Sequencing, Ship};
 
@@ -383,7 +384,7 @@ impl<X: Letter> Courier<X> {
                 self.lack.note(from, epoch);
                 self.fill_lack(out);
             }
-            Post::Incarnation(_) => {}
+            Post::Incarnation(_) | Post::Terms(_) => {}
             Post::Pause => self.owe(from, Post::Continue, out),
             Post::Continue => self.go_on(from, out),
             Post::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
@@ -700,6 +701,21 @@ impl<X: Letter> Courier<X> {
         }
     }
 
+    /// The council has spoken. What was held back and is to be taken now.
+    fn told(&mut self, seats: Arc<Seats>, out: &mut Outbox<Message<X>>) -> Vec<(NodeId, Post<X>)> {
+        let Some(gate) = &mut self.gate else { return Vec::new() };
+        let before = gate.terms();
+        let released = gate.told(seats);
+        let terms = gate.terms();
+        if terms != before {
+            // Ahead of all that may be made of it.
+            let nodes = (0..self.settings.topology.nodes()).map(NodeId);
+            let others = nodes.filter(|node| *node != self.settings.me.node);
+            others.for_each(|node| out.send(self.at(node), Post::Terms(terms)));
+        }
+        released
+    }
+
     /// A candidate asks what is left of a partition's batches.
     fn collect(
         &self,
@@ -729,8 +745,9 @@ impl<X: Letter> Courier<X> {
             self.lost.remove(&node);
         }
         if state == PeerState::Fresh {
-            if let Some(incarnation) = self.settings.incarnation {
+            if let Some((incarnation, gate)) = self.settings.incarnation.zip(self.gate.as_ref()) {
                 out.send(self.at(node), Post::Incarnation(incarnation));
+                out.send(self.at(node), Post::Terms(gate.terms()));
             }
             // What was asked may not have arrived, nor the answer.
             self.lack.drop(node);
@@ -834,7 +851,7 @@ impl<X: Letter> Role for Courier<X> {
                 Message::Post(post) => self.admit(from.node, post, out),
                 Message::Sequencing(Sequencing::Seats { seats, .. }) => {
                     out.send(from, Sequencing::Lacks(self.lack.up_to()));
-                    let released = self.gate.as_mut().map(|gate| gate.told(seats)).unwrap_or_default();
+                    let released = self.told(seats, out);
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
                 Message::Sequencing(Sequencing::Safe(epochs)) => {
