@@ -647,6 +647,8 @@ mod tests {
         // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a twin had not on
         // its disk; a master that had been given up was told what was made of its successor's batches.
         demand_sound_of(&grid("2", "2"), 553..554);
+        // What a node had said before it crashed arrived when it ran again, and was held against its later life.
+        demand_sound_of(&grid("2", "2"), 932..933);
         demand_sound_of(&grid("2", "2"), 225..226);
         demand_sound_of(&grid("2", "2"), 141..142);
         demand_sound_of(&grid("2", "3"), 136..137);

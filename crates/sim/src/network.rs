@@ -31,6 +31,8 @@ const HEAD: usize = 16;
 pub(crate) struct Parcel {
     from: u16,
     to: u16,
+    /// In which of its lives the sender has said it. It may arrive in another.
+    life: u32,
     bytes: Arc<[u8]>,
 }
 
@@ -210,7 +212,8 @@ impl<S: System> Simulator<'_, S> {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         let size = bytes.len() + HEAD;
-        let parcel = Parcel { from: from.role, to: to.role, bytes: bytes.into() };
+        let life = self.nodes[here].incarnation;
+        let parcel = Parcel { from: from.role, to: to.role, life, bytes: bytes.into() };
         let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
         if end.unheard.contains_key(&from.role) || !end.link.send(parcel, size) {
             self.trace.note(self.now, format_args!("no stream that {from:?} knows of to {to:?}: lost"));
@@ -312,7 +315,7 @@ impl<S: System> Simulator<'_, S> {
         let address = |node: usize, role| Address { node: NodeId(node as u16), role };
         let (from, to) = (address(from, parcel.from), address(to, parcel.to));
         match S::Message::decode(&self.registry, &parcel.bytes) {
-            Some(message) => self.deliver(from, to, message),
+            Some(message) => self.deliver((from, parcel.life), to, message),
             None => {
                 let text = format!("a message from {from:?} to {to:?} is not what it was when it is decoded");
                 self.fail(Violation::new(ViolationKind::Invariant, text));

@@ -326,7 +326,7 @@ impl<'a, S: System> Simulator<'a, S> {
         }
         match happening {
             Happening::Deliver { life, from, to, message } if self.lives(to.node.0 as usize, life) => {
-                self.deliver(from, to, message);
+                self.deliver((from, life), to, message);
             }
             Happening::Arrive { from, to, packet } => self.arrive(from, to, packet),
             Happening::Connect { here, there, life } if self.lives(here, life) => self.connect(here, there),
@@ -687,15 +687,15 @@ impl<'a, S: System> Simulator<'a, S> {
         self.at(at, Happening::Deliver { life, from, to, message });
     }
 
-    pub(crate) fn deliver(&mut self, from: Address, to: Address, message: S::Message) {
+    /// A message has arrived that was said in a life of its sender.
+    pub(crate) fn deliver(&mut self, (from, life): (Address, u32), to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
             if let Some(change) = self.system.way(&message) {
                 return self.tell_door(door, change);
             }
             return match message.try_into() {
                 Ok(Front::Outcomes(batch)) => {
-                    let answerer = (from.node, self.nodes[usize::from(from.node.0)].incarnation);
-                    self.take_outcomes(door, answerer, &batch);
+                    self.take_outcomes(door, (from.node, life), &batch);
                 }
                 _ => {
                     let text = format!("front door {to:?} was sent something that is not for it");
