@@ -103,6 +103,17 @@ impl OutcomeBatch {
         self.outcomes.push(Outcome { chunk, index, status, gsn, at: at as u32, len: len as u32 });
     }
 
+    /// Takes some out.
+    pub fn take_out(&mut self, mut is_meant: impl FnMut(&Outcome) -> bool) -> OutcomeBatch {
+        let mut taken = OutcomeBatch::new(self.gateway);
+        let OutcomeBatch { outcomes, replies, .. } = self;
+        for Outcome { chunk, index, status, gsn, at, len } in outcomes.extract_if(.., |each| is_meant(each)) {
+            let reply = &replies[at as usize..(at + len) as usize];
+            taken.push(chunk, index, gsn, status, |out| out.extend_from_slice(reply));
+        }
+        taken
+    }
+
     /// The reply of an outcome.
     #[inline]
     pub fn reply(&self, outcome: &Outcome) -> &[u8] {

@@ -383,6 +383,7 @@ impl NodeSettings {
                 order: self.order,
                 checkpoints: self.checkpoint_mode,
                 piece: self.checkpoint_piece,
+                may_be_lost: self.replication() == Replication::Async,
                 bugs: self.bugs,
             };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));

@@ -101,6 +101,8 @@ pub enum Sequencing {
     },
     /// Council to courier: up to which epoch nobody will ask for slices, by partition.
     Safe(Vec<Epoch>),
+    /// Courier to its shards: nothing that was sealed up to this epoch, by whatever partition, can be lost with a master.
+    Certain(Epoch),
     /// Courier to council, the answer to `Seats`: up to which epoch there is something that it needs and that nobody
     /// keeps any more whom it has asked; 0 if there is nothing.
     Lacks(Epoch),

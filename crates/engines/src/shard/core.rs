@@ -10,7 +10,7 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Fragment, FragmentContext, Front, Gsn, Layouts,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts,
     OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Outbox};
@@ -29,6 +29,7 @@ use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::turns::{Order, Turns};
+use super::withheld::Withheld;
 use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
 
@@ -50,6 +51,8 @@ pub struct Settings {
     pub checkpoints: CheckpointMode,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
     pub piece: usize,
+    /// What was executed may be lost with a master: then its gateways go on only by what is certain.
+    pub may_be_lost: bool,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -61,6 +64,7 @@ impl Default for Settings {
             order: Order::Locks,
             checkpoints: CheckpointMode::default(),
             piece: 64 << 10,
+            may_be_lost: false,
             bugs: Bugs::NONE,
         }
     }
@@ -108,6 +112,8 @@ pub(crate) struct Core<S> {
     /// What twins are to be told.
     pub(crate) vouches: Vec<Vouch>,
     pub(crate) outcomes: Vec<OutcomeBatch>,
+    /// Those that are not certain yet, once this runs.
+    pub(super) withheld: Option<Withheld>,
     pub(crate) letters: Letters,
     /// Why this node must stop, once something has shown it.
     pub(crate) broken: Option<String>,
@@ -179,6 +185,7 @@ impl<S: RecordStore> Core<S> {
             witness: Witness::new(places.sequencer.node, Vec::new()),
             vouches: Vec::new(),
             outcomes: Vec::new(),
+            withheld: None,
             broken: None,
             scratch: None,
             swept: 0,
@@ -763,11 +770,25 @@ impl<S: RecordStore> Core<S> {
         conclude(ends, (gsn, chunk, txn), status, write);
     }
 
+    /// What it did before it was stopped has been done again: from now on others hear of what it does.
+    pub(super) fn begin_to_withhold(&mut self) {
+        self.withheld = self.settings.may_be_lost.then(Withheld::default);
+    }
+
+    /// Nothing of an epoch or before can be lost any more.
+    pub(super) fn note_certain(&mut self, epoch: Epoch) {
+        let released = self.withheld.as_mut().map(|withheld| withheld.certain(epoch));
+        self.outcomes.extend(released.into_iter().flatten());
+    }
+
     // ---- the end of a step -------------------------------------------------------------------------------
 
     pub(super) fn send(&mut self, out: &mut Outbox<Message>) {
         self.letters.send(&self.places, out);
         // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
+        if let Some(withheld) = &mut self.withheld {
+            withheld.sift(&mut self.outcomes);
+        }
         let goes_on = self.turn_left == 0;
         let ready = |outcomes: &mut OutcomeBatch| !goes_on || outcomes.outcomes.len() >= ENOUGH_ANSWERS;
         for outcomes in self.outcomes.extract_if(.., ready) {

@@ -55,6 +55,7 @@ mod role;
 mod sessions;
 pub(crate) mod state;
 pub(crate) mod turns;
+mod withheld;
 mod witness;
 
 pub use core::Settings;

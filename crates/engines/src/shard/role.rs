@@ -147,6 +147,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         match event {
             Event::Start => {
                 core.go_live(out);
+                core.begin_to_withhold();
                 out.set_timer(SWEEP, SWEEP_EVERY);
             }
             Event::Stop => {}
@@ -165,6 +166,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             }
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
                 core.backlog.pass(epoch);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
+                core.note_certain(epoch);
             }
             Event::Message { message: Message::Saving(saving), .. } => core.take_saving(&saving),
             Event::Message { from, message: Message::Reading(reading) } => {

@@ -427,6 +427,14 @@ impl<X: Letter> Courier<X> {
             out.halt(format!("node {} sent a batch of partition {sequencer}", from.0));
             return false;
         }
+        if let Some(gate) = &mut self.gate
+            && self.is_rehearsing
+            && through <= self.begun
+            && logged > 0
+        {
+            // A checkpoint covers it, so it is not executed again. The partition's next master may have to know it still.
+            gate.note_slot(sequencer, Held { epoch: through, logged, content: content.clone() });
+        }
         // What is known or has a gap before it need not be looked into.
         let known = self.order.through(sequencer);
         if through <= known || after > known {
@@ -856,6 +864,11 @@ impl<X: Letter> Role for Courier<X> {
                 }
                 Message::Sequencing(Sequencing::Safe(epochs)) => {
                     self.gate.iter_mut().for_each(|gate| gate.forget(&epochs));
+                    let certain = epochs.into_iter().min().unwrap_or_default();
+                    self.settings
+                        .shards
+                        .iter()
+                        .for_each(|shard| out.send(*shard, Sequencing::Certain(certain)));
                 }
                 Message::Sequencing(Sequencing::Trim(epoch)) => {
                     self.covered = self.covered.max(epoch);

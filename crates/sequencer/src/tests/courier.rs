@@ -5,6 +5,8 @@ use ordain_model::{KeyHash, Layout, Layouts};
 use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
+use crate::council::{Fence, Seats};
+use crate::message::Ship;
 use crate::{Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,10 +54,17 @@ struct Desk {
     shard: Vec<Message<Note>>,
     /// What the checkpointer is told: up to where it is behind.
     behind: Vec<u64>,
+    /// What candidates are told.
+    shipped: Vec<Ship>,
 }
 
 impl Desk {
     fn new(directory: Option<MemoryDirectory>) -> Desk {
+        Desk::after(Epoch(0), directory, None)
+    }
+
+    /// One that begins with a checkpoint of an epoch, where masters may change if it has an incarnation.
+    fn after(epoch: Epoch, directory: Option<MemoryDirectory>, incarnation: Option<u64>) -> Desk {
         let layout = Arc::new(Layout::even(3, 1).unwrap());
         let settings = CourierSettings {
             topology: Topology { layout, replicas: 2 },
@@ -65,7 +74,7 @@ impl Desk {
             shards: vec![SHARD],
             kept_max: 1 << 20,
             piece: PIECE,
-            incarnation: None,
+            incarnation,
             bugs: Default::default(),
         };
         let mut desk = Desk {
@@ -75,7 +84,9 @@ impl Desk {
             sequencer: Vec::new(),
             shard: Vec::new(),
             behind: Vec::new(),
+            shipped: Vec::new(),
         };
+        desk.courier.begin_after(epoch);
         let mut out = Out::default();
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
@@ -104,6 +115,7 @@ impl Desk {
         for (to, message) in out.sends {
             match message {
                 Message::Post(post) => away.push((to.node.0, post)),
+                Message::Ship(ship) => self.shipped.push(ship),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
                 Message::Sequencing(Sequencing::Behind(epoch)) if to == CHECKPOINTER => {
                     self.behind.push(epoch.0);
@@ -697,4 +709,32 @@ fn an_entry_of_the_journal_that_is_cut_is_refused() {
         let read: Option<Vec<Entrance<Note>>> = Courier::entrances(&registry(), &entries[0][..cut]);
         assert!(read.is_none_or(|read| read.len() == 1), "cut at {cut}");
     }
+}
+
+/// What a checkpoint covers is not executed again, but the next master of another partition may have to put it together.
+#[test]
+fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
+    let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
+    let seats = |version, fence| {
+        let mut seats = Seats { version, ..Seats::new(&topology) };
+        seats.seats[1].fence = fence;
+        Sequencing::Seats { seats: Arc::new(seats), in_touch: true }
+    };
+    let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
+    desk.tell(at(0), seats(1, None));
+    for epoch in 1..=4 {
+        let Post::Slot { sequencer, after, through, content, .. } = slot(1, epoch - 1, epoch) else {
+            panic!("a slot")
+        };
+        desk.hear(1, Post::Slot { sequencer, after, through, logged: 1, content });
+    }
+    desk.time_passes();
+    desk.disk_is_done();
+    let mut again = Desk::after(Epoch(3), Some(desk.directory.clone()), Some(0));
+    again.tell(at(0), seats(2, Some(Fence { term: 2, candidate: NodeId(4) })));
+    let collect = Ship::Collect { partition: PartitionId(1), term: 2, after: Epoch(1) };
+    again.tell(Address { node: NodeId(4), role: 4 }, collect);
+    let [Ship::Collected { held, through, .. }] = &again.shipped[..] else { panic!("{:?}", again.shipped) };
+    assert_eq!(held.iter().map(|held| held.epoch.0).collect::<Vec<u64>>(), [2, 3, 4]);
+    assert_eq!(*through, Epoch(4));
 }

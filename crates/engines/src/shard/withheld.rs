@@ -1,0 +1,90 @@
+//! Answers that have a gateway go on with a request, held back until they are certain.
+//!
+//! Where a master's batches may be lost with it, so may what was executed of them. A client has to live with an answer that
+//! does not hold then. A gateway does not: told that a transaction had to start over, or that its slots had moved, it submits
+//! the next attempt. If the one before takes effect after all, executed again without what is lost, the request takes
+//! effect twice. So such an answer leaves only when nothing that it may be made of can be lost any more, and from a node that
+//! has to start over it never does.
+
+use ordain_model::outcome::Outcome;
+use ordain_model::{Abort, Epoch, OutcomeBatch, OutcomeStatus};
+
+/// What is held back.
+#[derive(Debug, Default)]
+pub(crate) struct Withheld {
+    /// Nothing of this epoch or before can be lost.
+    certain: Epoch,
+    batches: Vec<OutcomeBatch>,
+}
+
+impl Withheld {
+    /// Takes out of these what must not leave yet.
+    pub(crate) fn sift(&mut self, outcomes: &mut Vec<OutcomeBatch>) {
+        let certain = self.certain;
+        for batch in outcomes.iter_mut() {
+            if batch.outcomes.iter().any(|outcome| is_uncertain(outcome, certain)) {
+                self.batches.push(batch.take_out(|outcome| is_uncertain(outcome, certain)));
+            }
+        }
+        outcomes.retain(|batch| !batch.is_empty());
+    }
+
+    /// Nothing of an epoch or before can be lost any more: what may leave now.
+    pub(crate) fn certain(&mut self, epoch: Epoch) -> Vec<OutcomeBatch> {
+        self.certain = self.certain.max(epoch);
+        let mut all = std::mem::take(&mut self.batches);
+        self.sift(&mut all);
+        all
+    }
+}
+
+/// Whether a gateway goes on with the request by this, and it may turn out not to be so.
+fn is_uncertain(outcome: &Outcome, certain: Epoch) -> bool {
+    let goes_on = matches!(outcome.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);
+    goes_on && outcome.gsn.epoch() > certain
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{ChunkNo, GatewayId, Gsn, PartitionId};
+
+    use super::*;
+
+    fn indices(batches: &[OutcomeBatch]) -> Vec<Vec<u32>> {
+        let of = |batch: &OutcomeBatch| {
+            let with_reply = |outcome: &Outcome| {
+                assert_eq!(batch.reply(outcome), outcome.index.to_le_bytes());
+                outcome.index
+            };
+            batch.outcomes.iter().map(with_reply).collect()
+        };
+        batches.iter().map(of).collect()
+    }
+
+    #[test]
+    fn what_has_a_gateway_go_on_leaves_when_nothing_of_it_can_be_lost() {
+        let restart = OutcomeStatus::Aborted(Abort::Restart);
+        let outcomes = |gateway, statuses: &[(u64, OutcomeStatus)]| {
+            let mut batch = OutcomeBatch::new(GatewayId(gateway));
+            for (index, (epoch, status)) in (0u32..).zip(statuses) {
+                let gsn = Gsn::new(Epoch(*epoch), PartitionId(1), index);
+                batch.push(ChunkNo(1), index, gsn, *status, |out| out.extend(index.to_le_bytes()));
+            }
+            batch
+        };
+        let logic = OutcomeStatus::Aborted(Abort::Logic);
+        let mixed = [(7, OutcomeStatus::Committed), (7, restart), (8, OutcomeStatus::Moved), (8, logic)];
+        let mut leaving = vec![outcomes(1, &mixed), outcomes(2, &[(6, restart)])];
+        let mut withheld = Withheld::default();
+        withheld.sift(&mut leaving);
+        assert_eq!(indices(&leaving), [vec![0, 3]]);
+        assert_eq!(indices(&withheld.certain(Epoch(5))), [[0; 0]; 0]);
+        assert_eq!(indices(&withheld.certain(Epoch(7))), [vec![1], vec![0]]);
+        assert_eq!(indices(&withheld.certain(Epoch(6))), [[0; 0]; 0]);
+        assert_eq!(indices(&withheld.certain(Epoch(8))), [vec![2]]);
+        // What is certain does not wait.
+        let mut leaving = vec![outcomes(1, &[(8, restart)])];
+        withheld.sift(&mut leaving);
+        assert_eq!(indices(&leaving), [vec![0]]);
+    }
+}
