@@ -265,6 +265,8 @@ pub enum Ship {
         partition: PartitionId,
         /// The term that is being prepared.
         term: u64,
+        /// Of what is up to this epoch nothing is known here, whether or not there was something.
+        since: Epoch,
         /// The largest epoch of the partition that is known to be sealed here.
         through: Epoch,
         /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
@@ -706,8 +708,8 @@ impl Ship {
                 numbers(4, &[*term, after.0]);
                 wire::u16(out, partition.0);
             }
-            Ship::Collected { partition, term, through, evidence, held, is_all } => {
-                numbers(5, &[*term, through.0, evidence.0]);
+            Ship::Collected { partition, term, since, through, evidence, held, is_all } => {
+                numbers(5, &[*term, since.0, through.0, evidence.0]);
                 wire::u16(out, partition.0);
                 wire::u8(out, u8::from(*is_all));
                 wire::u32(out, held.len() as u32);
@@ -739,7 +741,7 @@ impl Ship {
                 Ship::Collect { partition: PartitionId(bytes.u16()?), term, after }
             }
             5 => {
-                let (through, evidence) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                let [since, through, evidence] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(Epoch);
                 let partition = PartitionId(bytes.u16()?);
                 let is_all = wire::flag(bytes)?;
                 let held = |bytes: &mut Reader<'_>| {
@@ -747,7 +749,7 @@ impl Ship {
                     Some(Held { epoch, logged, content: read_optional(bytes)? })
                 };
                 let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
-                Ship::Collected { partition, term, through, evidence, held, is_all }
+                Ship::Collected { partition, term, since, through, evidence, held, is_all }
             }
             6 => Ship::Trimmed { term, through: Epoch(bytes.u64()?) },
             _ => return None,

@@ -45,7 +45,7 @@ use crate::message::{Counsel, Message, Sequencing, Ship};
 pub use decree::{Decree, registry};
 pub use seats::{Arrival, Expulsion, Fence, Seat, Seats};
 
-use succession::Succession;
+use succession::{Knowledge, Succession};
 
 /// How a node's part of the council is set up.
 #[derive(Clone, Debug)]
@@ -315,7 +315,7 @@ impl<X> Council<X> {
         &mut self,
         (now, from): (Micros, Address),
         (partition, term): (PartitionId, u64),
-        through: (Epoch, Epoch),
+        far: Knowledge,
         (held, is_all): (Vec<crate::Held>, bool),
         out: &mut Outbox<Message<X>>,
     ) {
@@ -326,13 +326,13 @@ impl<X> Council<X> {
         let is_log = from.role == self.settings.log;
         if is_log && from.node == self.settings.me.node {
             if succession.own().is_none() {
-                succession.begin(through.0);
+                succession.begin(far.through);
                 succession.heard = now;
                 self.ask(out);
             }
             return;
         }
-        if succession.hear((from, is_log, now), through, held, is_all) {
+        if succession.hear((from, is_log, now), far, held, is_all) {
             let next = succession.questions().into_iter().find(|(at, _)| *at == from);
             if let Some((at, after)) = next {
                 out.send(at, Ship::Collect { partition, term, after });
@@ -574,8 +574,16 @@ impl<X: Send> Role for Council<X> {
                     self.kept = Kept { through, in_sync };
                 }
                 Message::Sequencing(Sequencing::Lacks(epoch)) => self.lacks = epoch > Epoch(0),
-                Message::Ship(Ship::Collected { partition, term, through, evidence, held, is_all }) => {
-                    let (about, far) = ((partition, term), (through, evidence));
+                Message::Ship(Ship::Collected {
+                    partition,
+                    term,
+                    since,
+                    through,
+                    evidence,
+                    held,
+                    is_all,
+                }) => {
+                    let (about, far) = ((partition, term), Knowledge { since, through, evidence });
                     self.gather((at, from), about, far, (held, is_all), out);
                 }
                 Message::Sequencing(Sequencing::Sealed(batch)) => match self.decided(at, &batch) {

@@ -38,8 +38,18 @@ struct Witness {
     /// Up to where it has told what it has.
     told: Epoch,
     is_done: bool,
-    through: Epoch,
-    evidence: Epoch,
+    knows: Knowledge,
+}
+
+/// How far somebody knows the partition's epochs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Knowledge {
+    /// Nothing of what is up to here.
+    pub since: Epoch,
+    /// What is up to here is sealed.
+    pub through: Epoch,
+    /// Somebody in its replica has executed something of this epoch.
+    pub evidence: Epoch,
 }
 
 /// What is there of a batch.
@@ -104,7 +114,7 @@ impl Succession {
     pub fn hear(
         &mut self,
         (from, is_log, now): (Address, bool, Micros),
-        (through, evidence): (Epoch, Epoch),
+        knows: Knowledge,
         held: Vec<Held>,
         is_all: bool,
     ) -> bool {
@@ -113,7 +123,7 @@ impl Succession {
             return false;
         };
         self.heard = now;
-        (witness.is_done, witness.through, witness.evidence) = (is_all, through, evidence);
+        (witness.is_done, witness.knows) = (is_all, knows);
         witness.told = witness.told.max(held.last().map_or(Epoch(0), |held| held.epoch));
         for Held { epoch, logged, content } in held.into_iter().filter(|held| held.epoch > own) {
             let remains = self.remains.entry(epoch).or_default();
@@ -139,12 +149,21 @@ impl Succession {
     /// Decides by what was heard.
     pub fn conclude(&mut self, topology: &Topology, registry: &Registry) -> Option<&Conclusion> {
         let own = self.own?;
-        let answered = || self.others.iter().filter(|(_, witness)| witness.is_done);
-        let known = answered().map(|(_, witness)| witness.through).fold(own, Epoch::max);
-        let seen = answered().map(|(_, witness)| witness.evidence).fold(known, Epoch::max);
+        let answered = || {
+            self.others.iter().filter(|(_, witness)| witness.is_done).map(|(at, witness)| (at, witness.knows))
+        };
+        let known = answered().map(|(_, knows)| knows.through).fold(own, Epoch::max);
+        let seen = answered().map(|(_, knows)| knows.evidence).fold(known, Epoch::max);
+        // Up to where it is known of every epoch whether there was something in it.
+        let mut reach = own;
+        while let Some((_, further)) =
+            answered().find(|(_, knows)| knows.since <= reach && knows.through > reach)
+        {
+            reach = further.through;
+        }
         let absent = self.others.iter().filter(|(_, witness)| !witness.is_done).map(|(at, _)| at.node);
         let (mut batches, mut end, mut lost) = (Vec::new(), own, None);
-        for (epoch, remains) in &self.remains {
+        for (epoch, remains) in self.remains.range(..=reach) {
             match remains.restore(registry) {
                 Some(batch) => {
                     batches.push(batch);
@@ -156,12 +175,13 @@ impl Succession {
                 }
             }
         }
+        let lost = lost.or((known > reach).then(|| reach.next()));
         // Whoever has heard that the epoch of a lost batch is sealed may have gone beyond it. Evidence beyond what any
         // of those who answer knows means that somebody has, who does not answer.
-        let is_stained = |witness: &Witness| {
-            lost.is_some_and(|lost| witness.through.max(witness.evidence) >= lost) || witness.evidence > known
+        let is_stained = |knows: &Knowledge| {
+            lost.is_some_and(|lost| knows.through.max(knows.evidence) >= lost) || knows.evidence > known
         };
-        let stained = answered().filter(|(_, witness)| is_stained(witness));
+        let stained = answered().filter(|(_, knows)| is_stained(knows));
         let stained = stained.map(|(at, _)| topology.replica_of(at.node)).collect();
         let conclusion = Conclusion { batches, end, first: seen.next(), absent: absent.collect(), stained };
         self.remains.clear();

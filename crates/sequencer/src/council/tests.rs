@@ -5,7 +5,7 @@ use ordain_model::{
 };
 use proptest::prelude::*;
 
-use super::succession::Conclusion;
+use super::succession::{Conclusion, Knowledge};
 use super::*;
 use crate::message::Held;
 
@@ -88,8 +88,14 @@ fn succession() -> Succession {
 }
 
 fn hear(succession: &mut Succession, node: u16, through: u64, evidence: u64, held: Vec<Held>) {
+    hear_since(succession, node, [0, through, evidence], held);
+}
+
+/// The same of one that does not know of everything.
+fn hear_since(succession: &mut Succession, node: u16, knows: [u64; 3], held: Vec<Held>) {
+    let [since, through, evidence] = knows.map(Epoch);
     let from = (at(node, COURIER), false, Micros(5));
-    assert!(!succession.hear(from, (Epoch(through), Epoch(evidence)), held, true));
+    assert!(!succession.hear(from, Knowledge { since, through, evidence }, held, true));
 }
 
 fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
@@ -135,15 +141,33 @@ fn what_only_the_dead_node_knew_ends_what_is_decided() {
     assert_eq!(nodes(conclusion), (vec![0], vec![0]), "node 1 may have executed what is lost");
 }
 
+/// Who began with a checkpoint and has lost what came in before cannot tell an epoch that was empty from one that was not.
+#[test]
+fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
+    let (six, eight) = (batch(6, &[&[0, 1], &[0, 2]]), batch(8, &[&[0, 1]]));
+    // Node 2 knows of nothing up to epoch 7. Node 1 knows all, or nothing up to epoch 5, which is beyond what is decided.
+    for (since, end, batches, stained) in [(0, 8, 2, vec![]), (5, 4, 0, vec![0])] {
+        let mut succession = succession();
+        hear_since(&mut succession, 2, [7, 9, 0], vec![slice(&eight, 2)]);
+        hear_since(&mut succession, 1, [since, 9, 0], vec![slice(&six, 1), slice(&eight, 1)]);
+        [4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
+        hear(&mut succession, 3, 4, 0, vec![slice(&six, 2)]);
+        let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+        assert_eq!((conclusion.end, conclusion.batches.len()), (Epoch(end), batches));
+        assert_eq!((nodes(conclusion).1, conclusion.first), (stained, Epoch(10)));
+    }
+}
+
 #[test]
 fn a_twin_that_has_a_batch_whole_makes_slices_needless() {
     let mut succession = succession();
     let six = batch(6, &[&[0, 1], &[0]]);
     hear(&mut succession, 1, 6, 0, vec![slice(&six, 1)]);
     let from = (at(0, LOG), true, Micros(5));
-    assert!(succession.hear(from, (Epoch(6), Epoch(0)), vec![whole(&six)], false), "it has more to say");
+    let knows = Knowledge { through: Epoch(6), ..Knowledge::default() };
+    assert!(succession.hear(from, knows, vec![whole(&six)], false), "it has more to say");
     assert_eq!(succession.questions()[0], (at(0, LOG), Epoch(6)));
-    assert!(!succession.hear(from, (Epoch(6), Epoch(0)), Vec::new(), true));
+    assert!(!succession.hear(from, knows, Vec::new(), true));
     [0, 2, 3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
     assert!(succession.is_heard_out());
     let conclusion = succession.conclude(&topology(), &procedures()).unwrap();

@@ -29,9 +29,18 @@ pub(super) struct Gate<X> {
     introduced: BTreeMap<NodeId, Introduced>,
     /// By partition.
     recent: Vec<VecDeque<Held>>,
+    /// By partition, of which epochs it is known here whether there was something in them.
+    heard: Vec<Heard>,
     /// The last transaction of which anything was heard that only who executes it can say.
     evidence: Gsn,
     bugs: Bugs,
+}
+
+/// Epochs of a partition, after one and through another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    since: Epoch,
+    through: Epoch,
 }
 
 /// What a node has said of itself.
@@ -50,6 +59,7 @@ impl<X> Gate<X> {
             held: VecDeque::new(),
             introduced: BTreeMap::new(),
             recent: (0..partitions).map(|_| VecDeque::new()).collect(),
+            heard: vec![Heard::default(); usize::from(partitions)],
             evidence: Gsn::NONE,
         }
     }
@@ -109,9 +119,24 @@ impl<X> Gate<X> {
         self.held.len()
     }
 
-    /// A batch of another partition.
-    pub fn note_slot(&mut self, partition: PartitionId, held: Held) {
-        self.recent[usize::from(partition.0)].push_back(held);
+    /// Another partition has sealed its epochs through one; after `after` they are empty, but perhaps the last.
+    pub fn note_slot(&mut self, partition: PartitionId, after: Epoch, held: Held) {
+        let heard = &mut self.heard[usize::from(partition.0)];
+        if after > heard.through {
+            heard.since = after;
+        }
+        heard.through = heard.through.max(held.epoch);
+        if held.logged > 0 {
+            self.recent[usize::from(partition.0)].push_back(held);
+        }
+    }
+
+    /// All that the node has written down has been noted again. It begins after this epoch, and will not be told of what is
+    /// before.
+    pub fn begin_after(&mut self, epoch: Epoch) {
+        for heard in self.heard.iter_mut().filter(|heard| heard.through < epoch) {
+            *heard = Heard { since: epoch, through: epoch };
+        }
     }
 
     /// Somebody has executed something of this transaction.
@@ -148,7 +173,8 @@ impl<X> Gate<X> {
             held.push(next.clone());
         }
         let is_all = rest.peek().is_none();
-        Some(Ship::Collected { partition, term, through, evidence, held, is_all })
+        let since = self.heard[usize::from(partition.0)].since;
+        Some(Ship::Collected { partition, term, since, through, evidence, held, is_all })
     }
 }
 

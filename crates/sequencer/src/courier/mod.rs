@@ -214,6 +214,7 @@ impl<X: Letter> Courier<X> {
     /// batch of this partition up to `sealed` is still to come.
     pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch) {
         self.is_rehearsing = false;
+        self.gate.iter_mut().for_each(|gate| gate.begin_after(self.begun));
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
         self.journal = journal.map(|opened| Journal::new(opened, self.progress));
@@ -427,13 +428,9 @@ impl<X: Letter> Courier<X> {
             out.halt(format!("node {} sent a batch of partition {sequencer}", from.0));
             return false;
         }
-        if let Some(gate) = &mut self.gate
-            && self.is_rehearsing
-            && through <= self.begun
-            && logged > 0
-        {
+        if let Some(gate) = self.gate.as_mut().filter(|_| self.is_rehearsing && through <= self.begun) {
             // A checkpoint covers it, so it is not executed again. The partition's next master may have to know it still.
-            gate.note_slot(sequencer, Held { epoch: through, logged, content: content.clone() });
+            gate.note_slot(sequencer, after, Held { epoch: through, logged, content: content.clone() });
         }
         // What is known or has a gap before it need not be looked into.
         let known = self.order.through(sequencer);
@@ -466,8 +463,8 @@ impl<X: Letter> Courier<X> {
         }
         if self.order.put(sequencer, after, through, batch) == Put::New {
             self.counts.slices_in += 1;
-            if let Some(gate) = self.gate.as_mut().filter(|_| logged > 0) {
-                gate.note_slot(sequencer, Held { epoch: through, logged, content: content.clone() });
+            if let Some(gate) = &mut self.gate {
+                gate.note_slot(sequencer, after, Held { epoch: through, logged, content: content.clone() });
             }
             if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
                 journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, logged, content });

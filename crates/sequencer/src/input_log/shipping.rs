@@ -654,8 +654,8 @@ impl Shipping {
             }
         }
         let (partition, term) = (self.settings.partition, fence.term);
-        let (through, evidence) = (view.last(), view.dispatched);
-        out.send(who, Ship::Collected { partition, term, through, evidence, held, is_all });
+        let (since, through, evidence) = (Epoch(0), view.last(), view.dispatched);
+        out.send(who, Ship::Collected { partition, term, since, through, evidence, held, is_all });
     }
 }
 

@@ -734,7 +734,18 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     again.tell(at(0), seats(2, Some(Fence { term: 2, candidate: NodeId(4) })));
     let collect = Ship::Collect { partition: PartitionId(1), term: 2, after: Epoch(1) };
     again.tell(Address { node: NodeId(4), role: 4 }, collect);
-    let [Ship::Collected { held, through, .. }] = &again.shipped[..] else { panic!("{:?}", again.shipped) };
+    let [Ship::Collected { held, since, through, .. }] = &again.shipped[..] else {
+        panic!("{:?}", again.shipped)
+    };
     assert_eq!(held.iter().map(|held| held.epoch.0).collect::<Vec<u64>>(), [2, 3, 4]);
-    assert_eq!(*through, Epoch(4));
+    assert_eq!((*since, *through), (Epoch(0), Epoch(4)));
+    // Without what came in before, it does not know what there was.
+    let mut without = Desk::after(Epoch(3), Some(MemoryDirectory::new()), Some(0));
+    without.tell(at(0), seats(2, Some(Fence { term: 2, candidate: NodeId(4) })));
+    let collect = Ship::Collect { partition: PartitionId(1), term: 2, after: Epoch(1) };
+    without.tell(Address { node: NodeId(4), role: 4 }, collect);
+    let [Ship::Collected { held, since, through, .. }] = &without.shipped[..] else {
+        panic!("{:?}", without.shipped)
+    };
+    assert_eq!((held.len(), *since, *through), (0, Epoch(3), Epoch(3)));
 }
