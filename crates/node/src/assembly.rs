@@ -383,7 +383,8 @@ impl NodeSettings {
                 order: self.order,
                 checkpoints: self.checkpoint_mode,
                 piece: self.checkpoint_piece,
-                may_be_lost: self.replication() == Replication::Async,
+                // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
+                may_be_lost: self.replication() == Replication::Async && self.has_peers(),
                 bugs: self.bugs,
             };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));

@@ -643,6 +643,8 @@ mod tests {
         {
             demand_sound_of(&grid(partitions, replicas), seeds);
         }
+        // With one partition there is no courier to say what is certain.
+        demand_sound_of(&grid("1", "3"), 19..20);
         // A candidate whose own courier was slow expelled itself; a node that had started over was not told that its log
         // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a twin had not on
         // its disk; a master that had been given up was told what was made of its successor's batches.
