@@ -1,13 +1,15 @@
 //! Where processor time goes: a role, wrapped so that the time of its thread that it uses is added up.
 //!
 //! The clock is the thread's own, so a core that is taken away in the middle of an event does not count. Reading it
-//! costs a system call; roles handle batches, so there are few events for many transactions.
+//! costs a system call. Roles handle batches, so there are few events for many transactions; where there are many
+//! nevertheless, as between nodes, only some of them are timed, drawn at random, and each counts for as many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ordain_role::{Event, Now, Outbox, Role};
+use ordain_workload::random::mix;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Processor time of the calling thread.
@@ -29,16 +31,30 @@ fn read(clock: ClockId) -> Duration {
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     nanoseconds: Arc<AtomicU64>,
+    /// How often something was done.
+    done: Arc<AtomicU64>,
 }
 
+/// So often at first, everything is timed.
+const TIMED_ALL: u64 = 256;
+/// After that, one in so many.
+const TIMED_ONE_IN: u64 = 8;
+
 impl Meter {
-    /// Does some work and adds the time that it took.
+    /// Does some work and adds the time that it took, or an estimate of it.
     #[inline]
     pub fn time<R>(&self, work: impl FnOnce() -> R) -> R {
+        let done = self.done.load(Ordering::Relaxed);
+        self.done.store(done + 1, Ordering::Relaxed);
+        let weight = match done {
+            ..TIMED_ALL => 1,
+            _ if mix(done).is_multiple_of(TIMED_ONE_IN) => TIMED_ONE_IN,
+            _ => return work(),
+        };
         let before = thread_cpu();
         let result = work();
         let spent = thread_cpu().saturating_sub(before);
-        self.nanoseconds.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(weight * spent.as_nanos() as u64, Ordering::Relaxed);
         result
     }
 
@@ -106,6 +122,21 @@ mod tests {
         fn name(&self) -> &'static str {
             "works"
         }
+    }
+
+    #[test]
+    fn what_is_timed_now_and_then_counts_for_all() {
+        let weights = |from: u64, to: u64| -> u64 {
+            let timed = (from..to).filter(|done| mix(*done).is_multiple_of(TIMED_ONE_IN));
+            timed.count() as u64 * TIMED_ONE_IN
+        };
+        for (from, to) in [(TIMED_ALL, 10_000), (50_000, 60_000)] {
+            let share = weights(from, to) as f64 / (to - from) as f64;
+            assert!((0.9..1.1).contains(&share), "{share}");
+        }
+        let meter = Meter::default();
+        let answers: u64 = (0..1000).map(|n| meter.time(|| n)).sum();
+        assert_eq!(answers, 499_500);
     }
 
     #[test]

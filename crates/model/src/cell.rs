@@ -81,14 +81,26 @@ impl Cell {
 #[derive(Debug, Default)]
 pub struct Journal {
     changes: Vec<(u32, Inverse)>,
+    /// What short strings were before they were written over, in the order of the changes.
+    strings: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Inverse {
     Cell(Cell),
+    /// A string was written over where it lies. What it was is among the journal's.
+    String {
+        at: usize,
+        len: usize,
+        expires_at: Millis,
+    },
     Expiry(Millis),
     Field(Box<[u8]>, Option<Box<[u8]>>),
 }
+
+/// Up to so long, a string that is written over is copied into the journal; a longer one is moved there, and another
+/// takes its place. To free and to allocate costs two cache misses among a million records.
+const COPIED_MAX: usize = 512;
 
 impl Journal {
     /// How many changes are noted: a mark to roll back to.
@@ -99,11 +111,19 @@ impl Journal {
     /// Forgets everything: the transaction commits.
     pub fn clear(&mut self) {
         self.changes.clear();
+        self.strings.clear();
     }
 
     /// Adds the changes noted in another, which it empties, as the newest.
     pub fn append(&mut self, other: &mut Journal) {
-        self.changes.append(&mut other.changes);
+        let moved = self.strings.len();
+        self.changes.extend(other.changes.drain(..).map(|(tag, mut inverse)| {
+            if let Inverse::String { at, .. } = &mut inverse {
+                *at += moved;
+            }
+            (tag, inverse)
+        }));
+        self.strings.append(&mut other.strings);
     }
 
     /// Forgets the newest change: a mistake that a test plants.
@@ -116,9 +136,21 @@ impl Journal {
     pub fn roll_back(&mut self, mark: usize, mut apply: impl FnMut(u32, &mut dyn FnMut(&mut Cell))) {
         while self.changes.len() > mark {
             let Some((tag, inverse)) = self.changes.pop() else { return };
-            let mut inverse = Some(inverse);
+            let begin = if let Inverse::String { at, .. } = &inverse { *at } else { self.strings.len() };
+            let (mut inverse, strings) = (Some(inverse), &self.strings);
             apply(tag, &mut |cell| match inverse.take() {
                 Some(Inverse::Cell(old)) => *cell = old,
+                Some(Inverse::String { at, len, expires_at }) => {
+                    let old = &strings[at..at + len];
+                    match &mut cell.value {
+                        Some(Value::String(bytes)) => {
+                            bytes.clear();
+                            bytes.extend_from_slice(old);
+                        }
+                        other => *other = Some(Value::String(old.to_vec())),
+                    }
+                    cell.expires_at = expires_at;
+                }
                 Some(Inverse::Expiry(old)) => cell.expires_at = old,
                 Some(Inverse::Field(field, old)) => {
                     let hash = hash_mut(cell);
@@ -129,6 +161,7 @@ impl Journal {
                 }
                 None => {}
             });
+            self.strings.truncate(begin);
         }
     }
 }
@@ -182,22 +215,36 @@ impl<'a> CellMut<'a> {
         self.replace(Cell { value: Some(value), expires_at: Millis(0) });
     }
 
-    /// Sets the value to a string and clears the expiry. Without a journal it is written where the old one
-    /// lies, if it fits well: at a million records, to free and allocate costs more than all the rest.
+    /// Sets the value to a string and clears the expiry. It is written where the old one lies, if it fits well: at a
+    /// million records, to free and allocate costs more than all the rest.
     pub fn put_string(&mut self, new: &[u8]) {
-        match &mut self.cell.value {
-            Some(Value::String(old))
-                if self.journal.is_none()
-                    && old.capacity() >= new.len()
-                    && old.capacity() - new.len() <= 16 + new.len() / 4 =>
-            {
+        let fits =
+            |old: &Vec<u8>| old.capacity() >= new.len() && old.capacity() - new.len() <= 16 + new.len() / 4;
+        match self.string_in_place(fits) {
+            Some(old) => {
                 old.clear();
                 old.extend_from_slice(new);
                 self.cell.expires_at = Millis(0);
-                *self.changed = true;
             }
-            _ => self.put(Value::String(new.to_vec())),
+            None => self.put(Value::String(new.to_vec())),
         }
+    }
+
+    /// The string, to be changed where it lies, with what it was noted; none if it is not to be changed there.
+    fn string_in_place(&mut self, may: impl FnOnce(&Vec<u8>) -> bool) -> Option<&mut Vec<u8>> {
+        let CellMut { cell, changed, journal } = self;
+        let expires_at = cell.expires_at;
+        let Some(Value::String(old)) = &mut cell.value else { return None };
+        if !may(old) || journal.is_some() && old.len() > COPIED_MAX {
+            return None;
+        }
+        if let Some((journal, tag)) = journal {
+            let (at, len) = (journal.strings.len(), old.len());
+            journal.strings.extend_from_slice(old);
+            journal.changes.push((*tag, Inverse::String { at, len, expires_at }));
+        }
+        **changed = true;
+        Some(old)
     }
 
     /// Sets the value and keeps the expiry.
@@ -219,14 +266,12 @@ impl<'a> CellMut<'a> {
 
     /// Changes a string in place, creating it if the record is absent. The record must not hold another type.
     pub fn change_string(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
-        if self.journal.is_some() || self.cell.value.is_none() {
-            let mut bytes = self.cell.string().unwrap_or_default().to_vec();
-            change(&mut bytes);
-            self.put_keep_expiry(Value::String(bytes));
-        } else if let Some(Value::String(bytes)) = &mut self.cell.value {
-            change(bytes);
-            *self.changed = true;
+        if let Some(bytes) = self.string_in_place(|_| true) {
+            return change(bytes);
         }
+        let mut bytes = self.cell.string().unwrap_or_default().to_vec();
+        change(&mut bytes);
+        self.put_keep_expiry(Value::String(bytes));
     }
 
     /// Sets a field of a hash, creating the hash if the record is absent; returns what the field held. The
@@ -309,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_put_in_place_only_where_it_fits_and_nothing_may_undo_it() {
+    fn a_string_is_put_in_place_where_it_fits_and_can_be_undone() {
         let start = || Cell { value: Some(Value::String(vec![1; 100])), expires_at: Millis(9) };
         for (len, in_place) in [(100, true), (90, true), (101, false), (10, false)] {
             let (mut cell, mut changed) = (start(), false);
@@ -319,10 +364,43 @@ mod tests {
             assert_eq!(cell.string().map(<[u8]>::as_ptr) == place, in_place);
             assert!(changed);
         }
-        let (mut cell, mut changed, mut journal) = (start(), false, Journal::default());
-        CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0))).put_string(&[2; 100]);
-        journal.roll_back(0, |_, undo| undo(&mut cell));
-        assert_eq!(cell, start());
+        let place = |cell: &Cell| cell.string().map(<[u8]>::as_ptr);
+        for (len, in_place) in [(100, true), (COPIED_MAX, true), (COPIED_MAX + 1, false)] {
+            let start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(9) };
+            let (mut cell, mut changed, mut journal) = (start.clone(), false, Journal::default());
+            let lies = place(&cell);
+            let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0)));
+            m.put_string(&vec![2; len]);
+            assert_eq!(place(&m) == lies, in_place);
+            let (mark, middle) = (1, m.clone());
+            m.change_string(|bytes| bytes.push(3));
+            m.put_string(b"another that does not fit");
+            journal.roll_back(mark, |_, undo| undo(&mut cell));
+            assert_eq!(cell, middle);
+            journal.roll_back(0, |_, undo| undo(&mut cell));
+            assert_eq!((cell, journal.strings.len()), (start, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_appended_to_a_journal_is_undone_first() {
+        let start = Cell { value: Some(Value::String(vec![0; 8])), expires_at: Millis(0) };
+        let (mut cell, mut changed) = (start.clone(), false);
+        let (mut one, mut other) = (Journal::default(), Journal::default());
+        let mut put = |journal: &mut Journal, byte: u8| {
+            CellMut::new(&mut cell, &mut changed, Some((journal, 0))).put_string(&[byte; 8]);
+        };
+        put(&mut one, 1);
+        put(&mut other, 2);
+        put(&mut other, 3);
+        one.append(&mut other);
+        let mut seen = Vec::new();
+        one.roll_back(0, |_, undo| {
+            undo(&mut cell);
+            seen.push(cell.string().map(|bytes| bytes[0]));
+        });
+        assert_eq!((seen, cell), (vec![Some(2), Some(1), Some(0)], start));
+        assert!(one.strings.is_empty() && other.strings.is_empty());
     }
 
     #[test]

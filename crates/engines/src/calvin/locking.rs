@@ -136,7 +136,7 @@ impl Locking {
         }
         if !core.early.holds(gsn) {
             if core.advance(&mut active) == Progress::Done && core.finish_here(&mut active) {
-                core.scratch = Some(active);
+                core.give_back(active);
                 return;
             }
             self.park(core, active);

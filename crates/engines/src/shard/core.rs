@@ -117,8 +117,10 @@ pub(crate) struct Core<S> {
     pub(crate) letters: Letters,
     /// Why this node must stop, once something has shown it.
     pub(crate) broken: Option<String>,
-    /// The state of a transaction that has not had to wait.
-    pub(crate) scratch: Option<Box<Active>>,
+    /// States of transactions that have ended, for their memory.
+    spare: Vec<Box<Active>>,
+    /// What those have in the place of a chunk that nobody should keep for them.
+    no_chunk: Arc<Chunk>,
     pub(crate) swept: usize,
     pub(crate) capture: Capture,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
@@ -187,7 +189,8 @@ impl<S: RecordStore> Core<S> {
             outcomes: Vec::new(),
             withheld: None,
             broken: None,
-            scratch: None,
+            spare: Vec::new(),
+            no_chunk: Arc::default(),
             swept: 0,
             capture: Capture::default(),
             turn_left: 0,
@@ -284,13 +287,13 @@ impl<S: RecordStore> Core<S> {
         if self.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
             self.flip(chunk, txn);
         }
-        let mut active = self.scratch.take().unwrap_or_default();
+        let mut active = self.spare.pop().unwrap_or_default();
         active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
         if !active.alone {
             active.routes.analyse(chunk, txn, self.maps.now());
             let me = self.me();
             if (active.routes.participants | 1 << active.routes.collector) & me == 0 {
-                self.scratch = Some(active);
+                self.give_back(active);
                 return None;
             }
             active.reset(gsn, batch.now, chunk, at);
@@ -308,6 +311,13 @@ impl<S: RecordStore> Core<S> {
         let layout = self.maps.now();
         let owns = |fragment: &Fragment| layout.shard_of(fragment.hash.slot()) == self.number;
         !txn.table && chunk.collector(txn, layout) == self.number && chunk.fragments(txn).iter().all(owns)
+    }
+
+    /// A transaction has ended, or does not concern this shard.
+    pub(crate) fn give_back(&mut self, active: Box<Active>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(active);
+        }
     }
 
     /// A transaction that has to wait is under way, by the number that this answers.
@@ -354,7 +364,9 @@ impl<S: RecordStore> Core<S> {
             }
             self.by_gsn.remove(&active.gsn);
             self.vacant.push(number);
-            self.scratch = Some(active);
+            // Of one that did not wait the next one's chunk is mostly the same.
+            active.chunk.clone_from(&self.no_chunk);
+            self.give_back(active);
         } else {
             self.active[number as usize] = Some(active);
         }
@@ -842,6 +854,8 @@ impl<S: RecordStore> Core<S> {
     }
 }
 
+/// How many states of transactions are kept for their memory.
+const SPARE: usize = 64;
 /// How many records are fetched ahead together: enough for their misses to overlap.
 pub(crate) const AHEAD: usize = 24;
 /// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
