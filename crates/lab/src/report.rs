@@ -206,6 +206,9 @@ pub struct Run {
     /// Commits over time while measuring: the end of a tick in seconds, and how many there were in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, u64)>,
+    /// When a checkpoint was asked for while measuring, in seconds, and when it was complete, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<(f64, Option<f64>)>,
     /// What a failed check found, and what else went wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
@@ -255,6 +258,7 @@ impl Run {
             offered_txn_per_s: None,
             behind: None,
             timeline: Vec::new(),
+            checkpoint: None,
             wrong: Vec::new(),
         }
     }

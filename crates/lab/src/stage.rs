@@ -1,6 +1,6 @@
 //! Where a run is: the stages that all populations of clients go through together, led by one thread.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Where a run is. It only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,12 +24,24 @@ pub struct Stages {
     stage: AtomicU8,
     /// Commits so far, for the progress line.
     pub answered: AtomicU64,
+    /// Somebody is to ask for a checkpoint.
+    wants_checkpoint: AtomicBool,
 }
 
 impl Stages {
     /// Goes on to a stage.
     pub fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// Has whoever is to do so ask for a checkpoint.
+    pub fn ask_for_checkpoint(&self) {
+        self.wants_checkpoint.store(true, Ordering::Release);
+    }
+
+    /// Whether a checkpoint is to be asked for now; then it is not any more.
+    pub fn takes_checkpoint(&self) -> bool {
+        self.wants_checkpoint.load(Ordering::Relaxed) && self.wants_checkpoint.swap(false, Ordering::Acquire)
     }
 
     /// Where the run is.
@@ -61,6 +73,14 @@ mod tests {
             stages.enter(stage);
             assert_eq!(stages.stage(), stage);
         }
+    }
+
+    #[test]
+    fn a_checkpoint_is_asked_for_once() {
+        let stages = Stages::default();
+        assert!(!stages.takes_checkpoint());
+        stages.ask_for_checkpoint();
+        assert!(stages.takes_checkpoint() && !stages.takes_checkpoint());
     }
 
     #[test]

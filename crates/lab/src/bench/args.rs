@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Micros, Reads};
+use ordain_model::{CheckpointMode, Micros, Reads};
 use ordain_node::cluster::Replication;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
@@ -226,6 +226,10 @@ pub struct Terms {
     /// share of the data each
     #[arg(long, value_enum)]
     pub(super) against: Option<Against>,
+    /// Take a checkpoint when a quarter of the time has been measured, and keep its state like this while it is taken:
+    /// multiversion, naive or zigzag; several are compared. For engines in this process that keep a log
+    #[arg(long, value_delimiter = ',', conflicts_with = "txns")]
+    pub(super) checkpoint_mode: Vec<CheckpointMode>,
     /// Do not measure the ceiling beside every run
     #[arg(long)]
     pub(super) no_ceiling: bool,
@@ -276,6 +280,22 @@ pub fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
 }
 
 impl Terms {
+    /// The checkpoints that are taken in the middle of runs of a system, one a run; or none.
+    ///
+    /// # Errors
+    /// It cannot take any.
+    pub(super) fn checkpoints(&self, system: &System) -> anyhow::Result<Vec<Option<CheckpointMode>>> {
+        if self.checkpoint_mode.is_empty() {
+            return Ok(vec![None]);
+        }
+        if !system.can_take_checkpoints() {
+            bail!(
+                "--checkpoint-mode: {system} cannot be told to take a checkpoint, or keeps none: leave it out"
+            );
+        }
+        Ok(self.checkpoint_mode.iter().copied().map(Some).collect())
+    }
+
     /// Refuses what makes no sense or is not there, by name.
     pub(super) fn check(&self) -> anyhow::Result<Length> {
         /// Beyond this many the node would answer BUSY.

@@ -147,6 +147,9 @@ impl Bench {
         if let Some(rate) = point.rate {
             say("rate", rate.into());
         }
+        if let Some(mode) = point.checkpoint {
+            say("checkpoint_mode", mode.to_string().into());
+        }
         match &point.system {
             System::Embedded { engine, reads, durability, grid } => {
                 say("via", "embedded".into());
@@ -212,6 +215,7 @@ impl Bench {
                 keep: durability.keep(),
                 reads,
                 order: engine.order(),
+                checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
                 ..NodeSettings::default()
@@ -224,6 +228,7 @@ impl Bench {
             seed,
             length: self.length,
             audits: vec![system::DIGEST],
+            checkpoint: point.checkpoint.is_some(),
             patience: if self.bugs == Bugs::NONE { embedded::PATIENCE } else { Duration::from_millis(100) },
         };
         let measured = embedded::run(&setup, &self.registry, &*point.workload, progress)?;

@@ -77,7 +77,7 @@ fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
         for threads in args.common.thread_counts(grid.all().into()) {
             grid.check(threads)?;
             let partitions = partitions_of(args, &grid, threads)?;
-            let mut add = |grid: &Grid, workload: &Arc<dyn Workload>| {
+            let mut add = |grid: &Grid, workload: &Arc<dyn Workload>| -> anyhow::Result<()> {
                 for &rate in &rates {
                     for (system, clients) in args.terms.systems(grid) {
                         let threads = match system {
@@ -86,15 +86,19 @@ fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
                             System::Remote { .. } => 0,
                             _ => threads,
                         };
-                        points.push(Point { system, threads, clients, rate, workload: workload.clone() });
+                        for checkpoint in args.terms.checkpoints(&system)? {
+                            let (system, workload) = (system.clone(), workload.clone());
+                            points.push(Point { system, threads, clients, rate, workload, checkpoint });
+                        }
                     }
                 }
+                Ok(())
             };
             let workloads = args.knobs.workloads(partitions)?;
-            workloads.iter().for_each(|workload| add(&grid, workload));
+            workloads.iter().try_for_each(|workload| add(&grid, workload))?;
             if let Some(apart) = args.terms.apart_from(&grid) {
                 let workloads = args.knobs.alone(grid.nodes.into()).workloads(1)?;
-                workloads.iter().for_each(|workload| add(&apart, workload));
+                workloads.iter().try_for_each(|workload| add(&apart, workload))?;
             }
             is_first = false;
         }

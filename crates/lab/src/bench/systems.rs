@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::Reads;
+use ordain_model::{CheckpointMode, Reads};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -69,6 +69,13 @@ impl fmt::Display for System {
     }
 }
 
+impl System {
+    /// Whether it is in this process, so that it can be told to, and has a disk.
+    pub(super) fn can_take_checkpoints(&self) -> bool {
+        matches!(self, System::Embedded { durability, .. } if *durability != Durability::Ephemeral)
+    }
+}
+
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
@@ -117,6 +124,8 @@ pub struct Point {
     pub rate: Option<f64>,
     /// What they ask for.
     pub workload: Arc<dyn Workload>,
+    /// How the state of a checkpoint is kept that is taken while measuring, if one is: in this process, with a log.
+    pub checkpoint: Option<CheckpointMode>,
 }
 
 impl Point {

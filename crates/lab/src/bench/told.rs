@@ -98,6 +98,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
         unanswered: measured.unanswered,
     };
     told.put(workload, point.rate, &mut run);
+    run.checkpoint = measured.checkpoint;
     run.peak_rss_bytes = measured.peak_rss_bytes;
     run.cpu_us_per_txn = embedded_cpu(measured, run.committed);
     run.cpu_us_per_txn_by_node = cpu_by_node(measured, run.committed);

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use ordain_node::assembly::places;
 use ordain_runtime::Handle;
 
-/// What the log of a node and its part of the council report.
+/// What the log of a node, its part of the council and its checkpointer report.
 pub(super) fn gauges(node: &Handle) -> BTreeMap<&'static str, f64> {
     let mut gauges = BTreeMap::new();
     node.inspect(|snapshot| {
-        let of_them = |role: u16| role == places::LOG || role == places::COUNCIL;
+        let of_them = |role: u16| [places::LOG, places::COUNCIL, places::CHECKPOINTER].contains(&role);
         let roles = snapshot.roles.iter().filter(|role| of_them(role.role));
         gauges.extend(roles.flat_map(|role| role.gauges.iter().copied()));
     });

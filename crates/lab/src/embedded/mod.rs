@@ -78,6 +78,8 @@ pub struct Setup {
     pub audits: Vec<ProcedureId>,
     /// How long the clients of a loop wait when none of them is answered, before they give up.
     pub patience: Duration,
+    /// A checkpoint is taken when a quarter of the time has been measured.
+    pub checkpoint: bool,
 }
 
 /// A [`Setup::patience`] that no disk that works should try.
@@ -90,6 +92,8 @@ pub struct Measured {
     pub seconds: f64,
     /// How long loading took.
     pub load_seconds: f64,
+    /// When a checkpoint was asked for while measuring, and when it was complete, if it was; to a tenth of a second.
+    pub checkpoint: Option<(f64, Option<f64>)>,
     /// What was answered.
     pub book: Book,
     /// What the workload's checks are told: of each node if they are apart, otherwise of all together.
@@ -223,7 +227,7 @@ impl Crowd<'_> {
 
     /// What the clients of a loop ask for, and how: nothing, but in the first replica.
     fn clients(&self, place: Place, i: usize) -> (Box<dyn Source>, Asking) {
-        let Setup { grid, loops, clients, rate, seed, length, patience, .. } = self.setup;
+        let Setup { grid, loops, clients, rate, seed, length, patience, checkpoint, .. } = self.setup;
         let patience = Micros(patience.as_micros() as u64);
         if place.replica > 0 {
             return (
@@ -234,6 +238,7 @@ impl Crowd<'_> {
                     budget: matches!(length, Length::Txns(_)).then_some(0),
                     seed: (0, 0),
                     patience,
+                    checkpoint: false,
                 },
             );
         }
@@ -257,6 +262,7 @@ impl Crowd<'_> {
             },
             seed: (*seed, number as u64),
             patience,
+            checkpoint: *checkpoint && number == 0,
         };
         (source, asking)
     }
@@ -315,13 +321,18 @@ impl Lead<'_> {
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         self.await_twins(&setup.grid, setup.patience)?;
+        let mut checkpoint = None;
         let cpu = match setup.length {
             Length::Time { warmup, measure } => {
                 self.stages.enter(Stage::WarmUp);
                 self.let_run("warming up", Duration::ZERO, warmup)?;
                 self.stages.enter(Stage::Measure);
                 let cpu = process_cpu();
-                self.let_run("measuring", warmup, measure)?;
+                if setup.checkpoint {
+                    checkpoint = Some(self.take_checkpoint(warmup, measure)?);
+                } else {
+                    self.let_run("measuring", warmup, measure)?;
+                }
                 let cpu = process_cpu() - cpu;
                 self.stages.enter(Stage::Drain);
                 cpu
@@ -341,6 +352,7 @@ impl Lead<'_> {
         let mut measured = Measured {
             seconds: 0.0,
             load_seconds,
+            checkpoint,
             book: Book::new(kinds)?,
             seen: vec![nothing; data],
             audits: vec![Vec::new(); data * copies],
@@ -380,6 +392,28 @@ impl Lead<'_> {
         self.running.iter().for_each(|node| node.handle().stop());
         self.running.drain(..).try_for_each(Running::wait)?;
         Ok(measured)
+    }
+
+    /// Has a checkpoint taken while measuring. Says when it was asked for, and when it was complete.
+    fn take_checkpoint(&mut self, before: Duration, measure: Duration) -> anyhow::Result<(f64, Option<f64>)> {
+        /// What a loop shows of itself is not newer than this.
+        const LOOK_AGAIN: Duration = Duration::from_millis(50);
+        let begun = Instant::now();
+        self.let_run("measuring", before, measure / 4)?;
+        self.stages.ask_for_checkpoint();
+        let (asked, mut complete) = (begun.elapsed().as_secs_f64(), None);
+        while let Some(left) = measure.checked_sub(begun.elapsed()) {
+            let gone = before + begun.elapsed();
+            if complete.is_some() {
+                self.let_run("measuring", gone, left)?;
+                continue;
+            }
+            self.let_run("measuring while a checkpoint is taken", gone, left.min(LOOK_AGAIN))?;
+            let taken = |node: &Running| masters::gauges(&node.handle()).get(COMPLETED).copied();
+            let is_complete = self.running.iter().filter_map(taken).any(|count| count > 0.0);
+            complete = is_complete.then(|| begun.elapsed().as_secs_f64());
+        }
+        Ok((asked, complete))
     }
 
     /// Waits until all twins have what is loaded and are shipped everything at once: before that, what a transaction costs
@@ -458,6 +492,9 @@ impl Lead<'_> {
         }
     }
 }
+
+/// How many checkpoints have become complete on a node.
+const COMPLETED: &str = "ordain_checkpoint_completed_total";
 
 /// Processor time by role or part of the driver, of some loops together, and of the runtime itself.
 pub fn parts_of<'a>(loops: impl IntoIterator<Item = &'a LoopUse>) -> BTreeMap<&'static str, Duration> {

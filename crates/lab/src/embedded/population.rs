@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Gateway, Ticket};
 use ordain_model::{
-    Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View,
+    Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View, system,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
@@ -92,6 +92,8 @@ pub(super) struct Asking {
     pub seed: (u64, u64),
     /// How long they wait when none is answered.
     pub patience: Micros,
+    /// If a checkpoint is wanted while measuring, it is they who ask for it.
+    pub checkpoint: bool,
 }
 
 /// Whom a population turns to.
@@ -173,6 +175,8 @@ const LOOK_WAITING: Micros = Micros::from_millis(50);
 const LOOK_AT_OTHERS: Micros = Micros::from_millis(20);
 /// The ticket of the first audit; the next have smaller ones. Clients number from 0.
 const AUDIT_TICKET: u64 = u64::MAX;
+/// The ticket of a checkpoint, which nobody waits for.
+const CHECKPOINT_TICKET: u64 = 1 << 63;
 
 impl Population {
     #[expect(clippy::too_many_arguments, reason = "each is a group of its own already")]
@@ -307,6 +311,11 @@ impl Population {
     }
 
     fn submit(&mut self, now: Micros) -> Result<(), String> {
+        if self.asking.checkpoint && self.stage == Stage::Measure && self.told.stages.takes_checkpoint() {
+            let call = Call::new(system::CHECKPOINT, Db(0));
+            let refused = self.gateway.submit_to(Ticket(CHECKPOINT_TICKET), call, View::Ordered, |_| {});
+            refused.map_err(|refusal| format!("a checkpoint was refused: {refusal}"))?;
+        }
         match self.stage {
             Stage::Load | Stage::Audit if self.done => return Ok(()),
             Stage::Load | Stage::WarmUp | Stage::Measure if self.free.is_empty() => return Ok(()),
@@ -435,6 +444,9 @@ impl Population {
                 if let Some(answer) = self.answers.get_mut((AUDIT_TICKET - finished.ticket.0) as usize) {
                     *answer = finished.reply.to_vec();
                 }
+                return;
+            }
+            if finished.ticket.0 == CHECKPOINT_TICKET {
                 return;
             }
             let client = finished.ticket.0 as u32;

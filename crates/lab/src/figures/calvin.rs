@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ordain_model::CheckpointMode;
 use ordain_workload::micro::{Calvin, Micro};
 
 use super::told::{at, middle};
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, scale, thread_counts};
 use crate::demand;
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
+use crate::report::Run;
 
 /// What the paper's one machine did: 8 virtual cores of 2012.
 const ONE_MACHINE: f64 = 27_000.0;
@@ -20,38 +22,82 @@ fn micro(size: Size, contention_index: f64) -> anyhow::Result<Arc<Micro>> {
     Ok(Arc::new(Micro::calvin(Calvin { records_per_partition, contention_index, ..Calvin::default() })?))
 }
 
-/// Figure 3: throughput over time. The checkpoint is not there yet, so this is the line that it will be held against.
+/// Figure 3: throughput over time while a checkpoint is captured, in each of the three modes.
 #[derive(Debug)]
 pub struct Figure3;
 
-/// How long a point of the line is: long enough for many batches.
-const TICK: f64 = 0.25;
+/// How long a point of the line is.
+const TICK: f64 = 0.1;
+/// The line of the run without a checkpoint.
+const WITHOUT: &str = "no checkpoint";
+/// The least that is done in a tick while a checkpoint is captured, by the median of the others, where nothing stalls.
+const STALL: f64 = 0.2;
+/// The least that is done while it is captured, on average, for the dip to be moderate.
+const MODERATE: f64 = 0.6;
+
+/// Throughput of a run around its checkpoint.
+struct Dip {
+    /// The median of the ticks before it was asked for and after it was complete.
+    outside: f64,
+    /// The mean while it was captured.
+    mean: f64,
+    /// The least while it was captured.
+    least: f64,
+    /// How long that took, seconds.
+    took: f64,
+}
+
+impl Dip {
+    /// None if no checkpoint was completed.
+    fn of(run: &Run) -> Option<Dip> {
+        let (from, to) = run.checkpoint.and_then(|(from, to)| Some((from, to?)))?;
+        let line = Figure3::timeline(&run.timeline);
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            line.into_iter().partition(|(at, _)| (from..=to).contains(at));
+        let rates = || inside.iter().map(|(_, rate)| *rate);
+        (!inside.is_empty() && !outside.is_empty()).then(|| Dip {
+            outside: middle(&Series::measured("", outside)),
+            mean: rates().sum::<f64>() / inside.len() as f64,
+            least: rates().fold(f64::MAX, f64::min),
+            took: to - from,
+        })
+    }
+
+    fn told(&self) -> String {
+        let Dip { outside, mean, least, took } = self;
+        format!(
+            "{} txn/s on average for {took:.1} s, at least {}, of {} without: {:.2}",
+            si(*mean),
+            si(*least),
+            si(*outside),
+            mean / outside
+        )
+    }
+}
 
 impl Figure3 {
     /// Commits in ticks of the same length, as a rate.
     fn timeline(ticks: &[(f64, u64)]) -> Vec<(f64, f64)> {
-        let mut sums: Vec<(u64, f64, f64)> = Vec::new();
         let mut before = 0.0;
-        for (end, commits) in ticks {
-            // A tick belongs where its middle is.
-            let number = ((before + end) / 2.0 / TICK) as usize;
-            if sums.len() <= number {
-                sums.resize(number + 1, (0, before, *end));
-            }
-            if let Some((sum, _, until)) = sums.get_mut(number) {
-                *sum += commits;
-                *until = *end;
-            }
-            before = *end;
-        }
-        let whole = sums.into_iter().filter(|(_, from, until)| until - from > TICK * 0.75);
-        whole.map(|(sum, from, until)| ((from + until) / 2.0, sum as f64 / (until - from))).collect()
+        let rate = |(end, commits): &(f64, u64)| {
+            let from = std::mem::replace(&mut before, *end);
+            let is_whole = end - from > TICK * 0.75;
+            is_whole.then(|| ((from + end) / 2.0, *commits as f64 / (end - from)))
+        };
+        ticks.iter().filter_map(rate).collect()
     }
 }
 
 impl Experiment for Figure3 {
     fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        Ok(vec![FigurePoint::calvin("no checkpoint", 0.0, cores, micro(size, 0.0001)?)])
+        let workload = micro(size, 0.0001)?;
+        let mut points = vec![FigurePoint::calvin(WITHOUT, 0.0, cores, workload.clone())];
+        for (i, (name, mode)) in CheckpointMode::ALL.into_iter().enumerate() {
+            let mut point = FigurePoint::calvin(name, (i + 1) as f64, cores, workload.clone());
+            point.point.checkpoint = Some(mode);
+            points.push(point);
+        }
+        Ok(points)
     }
 
     fn measure(&self, size: Size) -> Duration {
@@ -63,39 +109,80 @@ impl Experiment for Figure3 {
     }
 
     fn tell(&self, measured: &Measured) -> Told {
-        let runs = measured.runs.iter().filter(|(_, _, run)| run.passed());
+        let runs: Vec<_> = measured.runs.iter().filter(|(_, _, run)| run.passed()).collect();
+        let line = |run: &Run| Figure3::timeline(&run.timeline);
         let series: Vec<Series> =
-            runs.map(|(line, _, run)| Series::measured(line, Figure3::timeline(&run.timeline))).collect();
-        let no_stall = "no stall: no quarter of a second under half of the median";
-        let shape = match series.first().filter(|series| !series.points.is_empty()) {
-            None => Shape::unknown(no_stall, "not measured"),
-            Some(series) => {
-                let (median, low) =
-                    (middle(series), series.points.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min));
-                Shape::new(no_stall, low >= median / 2.0, format!("least {}, median {}", si(low), si(median)))
-            }
+            runs.iter().map(|(name, _, run)| Series::measured(name, line(run))).collect();
+        let dip = |mode: CheckpointMode| {
+            let name = mode.to_string();
+            runs.iter().find(|(line, _, _)| *line == name).and_then(|(_, _, run)| Dip::of(run))
         };
-        let ours =
-            series.first().map_or_else(|| "not measured".to_owned(), |s| format!("{} txn/s", si(middle(s))));
+        let shape = |what: String, dip: Option<Dip>, holds: fn(&Dip) -> bool| match dip {
+            None => Shape::unknown(what, "no checkpoint was completed while measuring"),
+            Some(dip) => Shape::new(what, holds(&dip), dip.told()),
+        };
+        let mut shapes = Vec::new();
+        for mode in [CheckpointMode::ZigZag, CheckpointMode::Multiversion] {
+            shapes.push(shape(
+                format!("{mode}: no stall: no tenth of a second under {STALL} of the median without"),
+                dip(mode),
+                |dip| dip.least >= STALL * dip.outside,
+            ));
+            shapes.push(shape(
+                format!("{mode}: a moderate dip while the checkpoint is captured: at least {MODERATE}"),
+                dip(mode),
+                |dip| dip.mean >= MODERATE * dip.outside,
+            ));
+        }
+        shapes.push(shape(
+            format!("{}: one replica alone stands still", CheckpointMode::Naive),
+            dip(CheckpointMode::Naive),
+            |dip| dip.least < STALL * dip.outside,
+        ));
+        let known = |dip: Option<Dip>| dip.map_or_else(|| "not measured".to_owned(), |dip| dip.told());
+        let without = series.iter().find(|series| series.name == WITHOUT);
+        let asked = runs.iter().filter_map(|(name, _, run)| {
+            let (from, to) = run.checkpoint?;
+            let to = to.map_or_else(
+                || "not complete in the end".to_owned(),
+                |to| format!("complete after {to:.1} s"),
+            );
+            Some(format!("{name}: asked for after {from:.1} s, {to}"))
+        });
         Told {
+            beside: vec![
+                Beside::new(
+                    "throughput on one machine, low contention",
+                    "27 K txn/s (section 6.3)",
+                    without.map_or_else(|| "not measured".to_owned(), |s| format!("{} txn/s", si(middle(s)))),
+                ),
+                Beside::new(
+                    "while a checkpoint is captured, Zig-Zag variant",
+                    "a moderate dip (the image is lost)",
+                    known(dip(CheckpointMode::ZigZag)),
+                ),
+                Beside::new(
+                    "the same, from the multiversion store",
+                    "not shown",
+                    known(dip(CheckpointMode::Multiversion)),
+                ),
+                Beside::new(
+                    "the same, naive, with one replica",
+                    "execution stops for the duration",
+                    known(dip(CheckpointMode::Naive)),
+                ),
+            ],
             plots: vec![Plot {
-                title: "Throughput over time, without a checkpoint".to_owned(),
-                subtitle: "microbenchmark, contention index 0.0001, one node".to_owned(),
+                title: "Throughput over time while a checkpoint is captured".to_owned(),
+                subtitle: "microbenchmark, contention index 0.0001, one node, a checkpoint a quarter of the way".to_owned(),
                 x: Axis::new("time", "s", Scale::Linear),
                 y: Axis::throughput(),
                 kind: Kind::Lines,
                 series,
-                notes: Vec::new(),
+                notes: asked.collect(),
             }],
-            beside: vec![
-                Beside::new("throughput on one machine, low contention", "27 K txn/s (section 6.3)", ours),
-                Beside::new("while a checkpoint is captured", "a moderate dip (the image is lost)", "needs checkpoints"),
-            ],
-            shapes: vec![shape, Shape::unknown("a moderate dip while the checkpoint is captured", "needs checkpoints")],
-            notes: vec![
-                "This is the line that the checkpoint's will be held against: this version takes no checkpoints."
-                    .to_owned(),
-            ],
+            shapes,
+            notes: vec!["A node gives a checkpoint away slowly while transactions come, so that the dip is long and shallow.".to_owned()],
             tables: Vec::new(),
         }
     }
@@ -237,13 +324,27 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::testing;
 
     #[test]
     fn ticks_become_rates_and_a_rest_is_left_out() {
-        let ticks: Vec<(f64, u64)> = (1..=11).map(|i| (f64::from(i) * 0.1, 100)).collect();
+        let ticks = [(0.1, 100), (0.2, 100), (0.22, 100)];
         let line = Figure3::timeline(&ticks);
-        assert_eq!(line.len(), 4, "{line:?}");
+        assert_eq!(line.len(), 2, "{line:?}");
         assert!(line.iter().all(|(_, rate)| (rate - 1000.0).abs() < 1.0), "{line:?}");
         assert!(Figure3::timeline(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_dip_is_what_is_less_while_a_checkpoint_is_captured() {
+        let commits = |i: u32| if (20..30).contains(&i) { 50 + u64::from(i) } else { 100 };
+        let timeline = (0..60).map(|i| (f64::from(i + 1) * 0.1, commits(i))).collect();
+        let mut run =
+            Run { timeline, checkpoint: Some((2.0, Some(3.0))), ..testing::run("calvin", 0, 1.0, true) };
+        let dip = Dip::of(&run).unwrap();
+        assert!((dip.outside - 1000.0).abs() < 1.0 && (dip.least - 700.0).abs() < 1.0, "{}", dip.told());
+        assert!((dip.mean - 745.0).abs() < 1.0 && (dip.took - 1.0).abs() < 0.01);
+        run.checkpoint = Some((2.0, None));
+        assert!(Dip::of(&run).is_none(), "it was not complete in the end");
     }
 }

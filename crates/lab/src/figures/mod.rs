@@ -210,6 +210,7 @@ impl FigurePoint {
             clients: CLIENTS,
             rate: None,
             workload,
+            checkpoint: None,
         };
         FigurePoint { line: line.to_owned(), x, point }
     }
@@ -231,7 +232,7 @@ impl FigurePoint {
             durability: Durability::Ephemeral,
             grid,
         };
-        let point = Point { system, threads: 1, clients, rate: None, workload };
+        let point = Point { system, threads: 1, clients, rate: None, workload, checkpoint: None };
         FigurePoint { line: line.to_owned(), x, point }
     }
 }
