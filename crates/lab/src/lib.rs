@@ -6,7 +6,8 @@
 //! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
 //! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
 //! ours ([`server`]) or another's. They have in common the [stages](stage) of a run, the [`schedule`] of an open loop,
-//! and the [`tally`] of what was answered. [`meter`] tells apart where processor time goes, [`host`] is the machine,
+//! and the [`tally`] of what was answered ([`stretches`] of it while a
+//! checkpoint was captured), and [`staleness`] of what was read. [`meter`] tells apart where processor time goes, [`host`] is the machine,
 //! [`demand`] is what service demands say about machines with more cores, [`scale_out`] about clusters with more nodes.
 //!
 //! [`report`] is the JSON of the outer contract and the tables that people read, [`plot`] and [`html`] are the pictures
@@ -33,6 +34,8 @@ pub mod scale_out;
 pub mod schedule;
 pub mod server;
 pub mod stage;
+pub mod staleness;
+pub mod stretches;
 pub mod tally;
 pub mod workloads;
 

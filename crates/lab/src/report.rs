@@ -206,9 +206,12 @@ pub struct Run {
     /// Commits over time while measuring: the end of a tick in seconds, and how many there were in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, u64)>,
-    /// When a checkpoint was asked for while measuring, in seconds, and when it was complete, if it was.
+    /// The checkpoint that was taken while measuring.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<(f64, Option<f64>)>,
+    pub checkpoint: Option<CheckpointOfRun>,
+    /// What reads on snapshots saw and what was kept for them, where that was watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<SnapshotsOfRun>,
     /// What a failed check found, and what else went wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
@@ -225,6 +228,76 @@ pub struct KindOfRun {
     pub restarts: u64,
     /// From submission to answer.
     pub latency_us: Latency,
+}
+
+/// A checkpoint that was taken while measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CheckpointOfRun {
+    /// When it was asked for, in seconds.
+    pub asked_s: f64,
+    /// When it was complete, if it was.
+    pub complete_s: Option<f64>,
+    /// What was answered while it was captured.
+    pub during: StretchOfRun,
+    /// What was answered before it and after it.
+    pub beside: StretchOfRun,
+}
+
+/// What was answered in a part of the time measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StretchOfRun {
+    /// How long it was.
+    pub seconds: f64,
+    /// Committed transactions a second.
+    pub txn_per_s: f64,
+    /// From submission to answer.
+    pub latency_us: Latency,
+    /// The longest time in which no client of a loop was answered.
+    pub pause_us: u64,
+}
+
+/// What reads on snapshots saw while measuring, and what was kept for them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SnapshotsOfRun {
+    /// How many transactions were read on snapshots.
+    pub reads: u64,
+    /// The share of them that missed nothing that anybody had been answered with when they were asked.
+    pub fresh: f64,
+    /// For how long there had been an answer that they missed: microseconds, 0 for those that are fresh.
+    pub staleness_us: Latency,
+    /// Of so many microseconds at most, by what share of them.
+    pub staleness_cdf: Vec<(u64, f64)>,
+    /// What was kept of a record, beside what it held then.
+    pub kept: KeptOfRun,
+}
+
+/// How many older contents were kept, by a look at every shard each tenth of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct KeptOfRun {
+    /// How often a shard was looked at.
+    pub looks: u64,
+    /// For each record, on average.
+    pub per_record: f64,
+    /// For each record that had been changed since the oldest state that was kept, on average.
+    pub per_changed_record: f64,
+    /// 99 in a hundred of these had no more, at any time.
+    pub p99: f64,
+    /// No record had more, at any time.
+    pub max: f64,
+    /// The states that were kept went back no more epochs than this, at any time.
+    pub epochs: f64,
+}
+
+impl CheckpointOfRun {
+    /// How long it took, seconds, if it was complete in the end.
+    pub fn took(&self) -> Option<f64> {
+        self.complete_s.map(|complete| complete - self.asked_s)
+    }
+
+    /// Throughput while it was captured as a share of that beside it.
+    pub fn share(&self) -> f64 {
+        self.during.txn_per_s / self.beside.txn_per_s.max(f64::MIN_POSITIVE)
+    }
 }
 
 impl Run {
@@ -259,6 +332,7 @@ impl Run {
             behind: None,
             timeline: Vec::new(),
             checkpoint: None,
+            snapshots: None,
             wrong: Vec::new(),
         }
     }
@@ -495,6 +569,90 @@ pub fn kinds_table(runs: &[Run]) -> Option<Table> {
                 of(|run| run.latency_us.max),
             ]);
         }
+    }
+    (!groups.is_empty()).then_some(table)
+}
+
+/// One row for each setting in which checkpoints were taken: medians of what was answered while they were captured, and of
+/// what was beside them.
+pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
+    let groups: Vec<Vec<&Run>> =
+        by_setting(runs).into_iter().filter(|group| group[0].checkpoint.is_some()).collect();
+    let knobs = varying(&groups);
+    let header = [
+        "while a checkpoint is captured",
+        "checks",
+        "took s",
+        "txn/s",
+        "beside it",
+        "share",
+        "p99 us",
+        "beside it",
+        "pause us",
+        "beside it",
+    ];
+    let mut table = table(&header, 2);
+    for group in &groups {
+        let all: Vec<CheckpointOfRun> = group.iter().filter_map(|run| run.checkpoint).collect();
+        let failed = group.iter().find(|run| !run.passed());
+        let of = |value: fn(&CheckpointOfRun) -> f64| median(all.iter().map(value));
+        let took: Vec<f64> = all.iter().filter_map(CheckpointOfRun::took).collect();
+        let is_complete = took.len() == all.len();
+        table.add_row([
+            name_of(group[0], &knobs),
+            failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
+            if is_complete { format!("{:.1}", median(took)) } else { "not complete".to_owned() },
+            format!("{:.0}", of(|all| all.during.txn_per_s)),
+            format!("{:.0}", of(|all| all.beside.txn_per_s)),
+            // No ratio from runs whose checks failed.
+            failed.map_or_else(|| format!("{:.2}", of(CheckpointOfRun::share)), |_| String::new()),
+            format!("{:.0}", of(|all| all.during.latency_us.p99 as f64)),
+            format!("{:.0}", of(|all| all.beside.latency_us.p99 as f64)),
+            format!("{:.0}", of(|all| all.during.pause_us as f64)),
+            format!("{:.0}", of(|all| all.beside.pause_us as f64)),
+        ]);
+    }
+    (!groups.is_empty()).then_some(table)
+}
+
+/// One row for each setting whose reads on snapshots were watched.
+pub fn snapshots_table(runs: &[Run]) -> Option<Table> {
+    let groups: Vec<Vec<&Run>> =
+        by_setting(runs).into_iter().filter(|group| group[0].snapshots.is_some()).collect();
+    let knobs = varying(&groups);
+    let header = [
+        "read on snapshots",
+        "checks",
+        "reads",
+        "fresh",
+        "stale p50 us",
+        "p99 us",
+        "max us",
+        "kept a record",
+        "a changed one",
+        "p99",
+        "max",
+        "epochs",
+    ];
+    let mut table = table(&header, 2);
+    for group in &groups {
+        let all: Vec<&SnapshotsOfRun> = group.iter().filter_map(|run| run.snapshots.as_ref()).collect();
+        let of = |value: fn(&SnapshotsOfRun) -> f64| median(all.iter().map(|all| value(all)));
+        let failed = group.iter().find(|run| !run.passed());
+        table.add_row([
+            name_of(group[0], &knobs),
+            failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
+            format!("{:.0}", of(|all| all.reads as f64)),
+            format!("{:.1}%", of(|all| all.fresh) * 100.0),
+            format!("{:.0}", of(|all| all.staleness_us.p50 as f64)),
+            format!("{:.0}", of(|all| all.staleness_us.p99 as f64)),
+            format!("{:.0}", of(|all| all.staleness_us.max as f64)),
+            format!("{:.3}", of(|all| all.kept.per_record)),
+            format!("{:.2}", of(|all| all.kept.per_changed_record)),
+            format!("{:.0}", of(|all| all.kept.p99)),
+            format!("{:.0}", of(|all| all.kept.max)),
+            format!("{:.0}", of(|all| all.kept.epochs)),
+        ]);
     }
     (!groups.is_empty()).then_some(table)
 }

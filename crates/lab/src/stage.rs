@@ -26,6 +26,8 @@ pub struct Stages {
     pub answered: AtomicU64,
     /// Somebody is to ask for a checkpoint.
     wants_checkpoint: AtomicBool,
+    /// It is being captured, as far as is known.
+    is_capturing: AtomicBool,
 }
 
 impl Stages {
@@ -36,7 +38,18 @@ impl Stages {
 
     /// Has whoever is to do so ask for a checkpoint.
     pub fn ask_for_checkpoint(&self) {
+        self.is_capturing.store(true, Ordering::Release);
         self.wants_checkpoint.store(true, Ordering::Release);
+    }
+
+    /// The checkpoint is complete.
+    pub fn end_checkpoint(&self) {
+        self.is_capturing.store(false, Ordering::Release);
+    }
+
+    /// Whether a checkpoint was asked for that is not complete.
+    pub fn is_capturing(&self) -> bool {
+        self.is_capturing.load(Ordering::Relaxed)
     }
 
     /// Whether a checkpoint is to be asked for now; then it is not any more.
@@ -80,7 +93,9 @@ mod tests {
         let stages = Stages::default();
         assert!(!stages.takes_checkpoint());
         stages.ask_for_checkpoint();
-        assert!(stages.takes_checkpoint() && !stages.takes_checkpoint());
+        assert!(stages.takes_checkpoint() && !stages.takes_checkpoint() && stages.is_capturing());
+        stages.end_checkpoint();
+        assert!(!stages.is_capturing());
     }
 
     #[test]

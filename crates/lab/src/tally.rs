@@ -14,6 +14,7 @@ use ordain_model::{Micros, OutcomeStatus};
 use ordain_workload::Counts;
 
 use crate::schedule::Schedule;
+use crate::stretches::Stretches;
 
 /// The resolution of [`Book::timeline`].
 pub const TICK: Duration = Duration::from_millis(100);
@@ -74,6 +75,8 @@ pub struct Book {
     pub whole_run: Vec<Counts>,
     /// Commits of each [`TICK`] of the time measured.
     pub timeline: Vec<u64>,
+    /// What of it was answered while a checkpoint was captured, if one was wanted.
+    pub stretches: Option<Stretches>,
     /// How many requests of an open loop were due and not made when measuring ended.
     pub behind: u64,
     /// How late an open loop's requests were that were not answered by then: see above.
@@ -93,6 +96,7 @@ impl Book {
             kinds: (0..kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?,
             whole_run: vec![Counts::default(); kinds],
             timeline: Vec::new(),
+            stretches: None,
             behind: 0,
             late_us: Tally::new()?.latency_us,
             is_open: false,
@@ -104,6 +108,23 @@ impl Book {
     /// Measuring begins.
     pub fn begin(&mut self, now: Micros) {
         self.from.get_or_insert(now);
+    }
+
+    /// A checkpoint is to be captured while measuring, which begins.
+    ///
+    /// # Errors
+    /// As [`Tally::new`].
+    pub fn expect_checkpoint(&mut self, now: Micros) -> anyhow::Result<()> {
+        self.stretches = Some(Stretches::new(now, Tally::new()?.latency_us));
+        Ok(())
+    }
+
+    /// There are answers; a checkpoint is being captured, or none is.
+    pub fn hear(&mut self, now: Micros, is_capturing: bool) {
+        if let Some(stretches) = self.stretches.as_mut().filter(|_| self.from.is_some() && self.to.is_none())
+        {
+            stretches.hear(now, is_capturing);
+        }
     }
 
     /// Measuring ends: at once, if it never began. Of what the schedule has due, so much at most would have been asked.
@@ -149,6 +170,7 @@ impl Book {
                         self.timeline.resize(tick + 1, 0);
                     }
                     self.timeline[tick] += 1;
+                    self.stretches.iter_mut().for_each(|stretches| stretches.note(Micros(took)));
                 }
             }
             (_, Some(to)) if self.is_open && committed && asked <= to => self.late_us.saturating_record(took),
@@ -169,6 +191,11 @@ impl Book {
         }
         self.timeline.resize(self.timeline.len().max(other.timeline.len()), 0);
         self.timeline.iter_mut().zip(&other.timeline).for_each(|(sum, commits)| *sum += commits);
+        match (&mut self.stretches, &other.stretches) {
+            (Some(sum), Some(stretches)) => sum.add(stretches)?,
+            (sum @ None, Some(stretches)) => *sum = Some(stretches.clone()),
+            (_, None) => {}
+        }
         self.behind += other.behind;
         self.late_us.add(&other.late_us).context("adding up latencies")
     }

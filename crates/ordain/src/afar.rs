@@ -1,10 +1,12 @@
 //! What there is in a checkpoint store: clusters, their partitions, and the checkpoints of each.
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use ordain_archive::afar::{Afar, Kept, kept};
 use ordain_archive::{Blocking, Environment, Location};
-use ordain_checkpoint::{Totals, verify};
+use ordain_checkpoint::verify;
 use serde_json::{Value, json};
+
+use crate::looked::{self, Looked, Row};
 
 /// A cluster in a store.
 pub struct Shelf {
@@ -59,32 +61,17 @@ impl Shelf {
         reads: bool,
         json: Option<&std::path::Path>,
     ) -> anyhow::Result<bool> {
-        let mut rows = Vec::new();
-        for shelved in &self.partitions {
-            for kept in shelved.kept.iter().filter(|kept| only.is_none_or(|epoch| kept.epoch.0 == epoch)) {
-                let row = self.row(shelved, kept, reads);
-                println!("{row}");
-                rows.push(row);
-            }
+        let is_wanted = |kept: &&Kept| only.is_none_or(|epoch| kept.epoch.0 == epoch);
+        let all =
+            self.partitions.iter().flat_map(|shelved| shelved.kept.iter().map(move |kept| (shelved, kept)));
+        let mut wanted = all.filter(|(_, kept)| is_wanted(kept)).peekable();
+        if let Some(epoch) = only {
+            ensure!(wanted.peek().is_some(), "there is no checkpoint of epoch {epoch}");
         }
-        ensure!(only.is_none() || !rows.is_empty(), "there is no checkpoint of that epoch");
-        let complete = rows.iter().filter(|row| row.is_sealed).count();
-        let sound = rows.iter().all(|row| row.reason.is_none() || !row.is_sealed);
-        println!(
-            "{} checkpoints, {complete} complete{}",
-            rows.len(),
-            if sound { "" } else { ", some damaged" }
-        );
-        if let Some(path) = json {
-            let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-            let text = serde_json::to_string_pretty(&json!({ "checkpoints": rows, "sound": sound }))?;
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(sound)
+        looked::show(wanted.map(|(shelved, kept)| self.row(shelved, kept, reads)), json)
     }
 
-    fn row(&self, shelved: &Shelved, kept: &Kept, reads: bool) -> Row {
-        let is_sealed = kept.sealed.is_some();
+    fn row(&self, shelved: &Shelved, kept: &Kept, reads: bool) -> Shown {
         let (mut reason, mut totals) = (kept.sound().err(), None);
         if reads && reason.is_none() {
             let afar = Afar::new(&self.archive, &shelved.place, std::iter::once(kept));
@@ -94,7 +81,8 @@ impl Shelf {
             }
         }
         let (cluster, partition) = (self.cluster.clone(), shelved.partition);
-        Row { cluster, partition, kept: kept.clone(), is_sealed, totals, reason }
+        let looked = Looked { is_complete: kept.sealed.is_some(), totals, reason };
+        Shown { cluster, partition, kept: kept.clone(), looked }
     }
 }
 
@@ -103,24 +91,16 @@ fn names(all: &[String]) -> String {
 }
 
 /// What is known of one.
-struct Row {
+struct Shown {
     cluster: String,
     partition: u16,
     kept: Kept,
-    is_sealed: bool,
-    /// If it was read and is sound.
-    totals: Option<Totals>,
-    /// Why it cannot be used.
-    reason: Option<String>,
+    looked: Looked,
 }
 
-impl Row {
-    fn standing(&self) -> &'static str {
-        match (&self.reason, self.is_sealed) {
-            (Some(_), true) => "damaged",
-            (None, true) => "complete",
-            (_, false) => "unfinished",
-        }
+impl Row for Shown {
+    fn looked(&self) -> &Looked {
+        &self.looked
     }
 
     fn json(&self) -> Value {
@@ -130,29 +110,20 @@ impl Row {
             "partition": self.partition,
             "node": self.kept.node.0,
             "epoch": self.kept.epoch.0,
-            "standing": self.standing(),
             "bytes": self.kept.bytes,
             "completed_ms": sealed.map(|sealed| sealed.completed_ms),
             "engine": sealed.map(|sealed| &sealed.owner.engine),
-            "records": self.totals.map(|totals| totals.records),
-            "outcomes": self.totals.map(|totals| totals.outcomes),
-            "digest": self.totals.map(|totals| totals.digest.to_string()),
-            "reason": self.reason,
         })
     }
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Row { cluster, partition, kept, .. } = self;
-        write!(f, "{cluster}/{partition}  epoch {}  {}", kept.epoch, self.standing())?;
+        let Shown { cluster, partition, kept, looked } = self;
+        write!(f, "{cluster}/{partition}  epoch {}  {}", kept.epoch, looked.standing())?;
         if let Some(bytes) = kept.bytes {
             write!(f, "  {bytes} bytes")?;
         }
-        write!(f, "  of node {}", kept.node.0)?;
-        if let Some(Totals { records, outcomes, digest }) = &self.totals {
-            write!(f, "  {records} records, {outcomes} outcomes, digest {digest}")?;
-        }
-        self.reason.iter().try_for_each(|reason| write!(f, "  {reason}"))
+        write!(f, "  of node {}{looked}", kept.node.0)
     }
 }

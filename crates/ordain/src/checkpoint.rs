@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use ordain_checkpoint::{Found, Header, Totals, list, read_header, verify};
+use ordain_checkpoint::{Found, Header, list, read_header, verify};
 use ordain_model::Epoch;
 use ordain_role::Directory;
 use ordain_runtime::FsDirectory;
 use serde_json::{Value, json};
 
 use crate::afar::Shelf;
+use crate::looked::{self, Looked, Row};
 use crate::restore::{self, RestoreArgs};
 
 /// What to do with checkpoints.
@@ -77,79 +77,59 @@ fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool>
         found.retain(|found| found.epoch == epoch);
         anyhow::ensure!(!found.is_empty(), "there is no checkpoint of epoch {epoch}");
     }
-    let rows: Vec<Row> = found.into_iter().map(|found| Row::new(&directory, found, reads)).collect();
-    rows.iter().for_each(|row| println!("{row}"));
-    let sound = rows.iter().all(|row| row.reason.is_none() || !row.found.is_complete());
-    let complete = rows.iter().filter(|row| row.found.is_complete()).count();
-    println!("{} checkpoints, {complete} complete{}", rows.len(), if sound { "" } else { ", some damaged" });
-    if let Some(path) = &which.json {
-        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-        let text = serde_json::to_string_pretty(&json!({ "checkpoints": rows, "sound": sound }))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(sound)
+    looked::show(found.into_iter().map(|found| Shown::new(&directory, found, reads)), which.json.as_deref())
 }
 
 /// What is known of one.
-struct Row {
+struct Shown {
     found: Found,
     header: Option<Header>,
-    /// If it was read and is sound.
-    totals: Option<Totals>,
-    /// Why it cannot be used.
-    reason: Option<String>,
+    looked: Looked,
 }
 
-impl Row {
-    fn new(directory: &dyn Directory, found: Found, reads: bool) -> Row {
+impl Shown {
+    fn new(directory: &dyn Directory, found: Found, reads: bool) -> Shown {
         let looked = if reads {
             verify(directory, found.epoch).map(|(header, totals)| (header, Some(totals)))
         } else {
             read_header(directory, found.epoch).map(|header| (header, None))
         };
-        match looked {
-            Ok((header, totals)) => Row { found, header: Some(header), totals, reason: None },
-            Err(reason) => Row { found, header: None, totals: None, reason: Some(reason.to_string()) },
-        }
+        let (header, totals, reason) = match looked {
+            Ok((header, totals)) => (Some(header), totals, None),
+            Err(reason) => (None, None, Some(reason.to_string())),
+        };
+        let looked = Looked { is_complete: found.is_complete(), totals, reason };
+        Shown { found, header, looked }
     }
+}
 
-    fn standing(&self) -> &'static str {
-        match (&self.reason, self.found.is_complete()) {
-            (Some(_), true) => "damaged",
-            (None, true) => "complete",
-            (_, false) => "unfinished",
-        }
+impl Row for Shown {
+    fn looked(&self) -> &Looked {
+        &self.looked
     }
 
     fn json(&self) -> Value {
         json!({
             "epoch": self.found.epoch.0,
-            "standing": self.standing(),
             "bytes": self.found.bytes,
             "completed_ms": self.found.seal.map(|seal| seal.at.0),
             "partition": self.header.as_ref().map(|header| header.partition.0),
             "partitions": self.header.as_ref().map(|header| header.partitions),
             "layout": self.header.as_ref().map(|header| header.layout),
-            "records": self.totals.map(|totals| totals.records),
-            "outcomes": self.totals.map(|totals| totals.outcomes),
-            "digest": self.totals.map(|totals| totals.digest.to_string()),
-            "reason": self.reason,
         })
     }
 }
 
-impl std::fmt::Display for Row {
+impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "epoch {}  {}", self.found.epoch, self.standing())?;
-        if let Some(bytes) = self.found.bytes {
+        let Shown { found, header, looked } = self;
+        write!(f, "epoch {}  {}", found.epoch, looked.standing())?;
+        if let Some(bytes) = found.bytes {
             write!(f, "  {bytes} bytes")?;
         }
-        if let Some(header) = &self.header {
+        if let Some(header) = header {
             write!(f, "  partition {} of {}", header.partition, header.partitions)?;
         }
-        if let Some(Totals { records, outcomes, digest }) = &self.totals {
-            write!(f, "  {records} records, {outcomes} outcomes, digest {digest}")?;
-        }
-        self.reason.iter().try_for_each(|reason| write!(f, "  {reason}"))
+        write!(f, "{looked}")
     }
 }

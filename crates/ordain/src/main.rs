@@ -6,6 +6,7 @@ mod afar;
 mod checkpoint;
 mod cluster;
 mod log;
+mod looked;
 mod rebuild;
 mod restore;
 mod serve;

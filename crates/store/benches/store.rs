@@ -206,7 +206,7 @@ fn versions(c: &mut Criterion) {
                     batches += 1;
                     let epoch = Epoch(batches / BATCHES);
                     if kept && batches.is_multiple_of(BATCHES) {
-                        store.keep(Keep { since: Some(Epoch(epoch.0 - BEHIND)), cut: None });
+                        store.keep(Keep { since: Some(Epoch(epoch.0 - BEHIND)), ..Keep::default() });
                     }
                     let version = Gsn::new(epoch, PartitionId(0), 0);
                     for keys in keys.chunks(16) {

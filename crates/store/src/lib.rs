@@ -49,6 +49,8 @@ pub struct Keep {
     pub since: Option<Epoch>,
     /// That at the end of this epoch, for a checkpoint: of a record at most one older content is kept for it.
     pub cut: Option<Epoch>,
+    /// What stands before this position need not be kept for the checkpoint: it has been given away.
+    pub given: Position,
 }
 
 /// What is asked for of a record ahead of its use. Each is found by the one before.
@@ -152,6 +154,9 @@ pub trait RecordStore {
     /// How many older contents are kept.
     fn older(&self) -> u64;
 
+    /// How they are divided among records. If there are many this looks at some only, so it never takes long.
+    fn spread(&self) -> Spread;
+
     /// From now on a record that is changed by an epoch after this one has two copies, that of before and that of after it,
     /// until the one of before is [captured](RecordStore::capture); with `None` no more are made, and those that there are go
     /// by and by, with calls of [`RecordStore::keep`]. Nothing of a later epoch may have changed anything yet.
@@ -170,6 +175,17 @@ pub trait RecordStore {
 
     /// The memory held.
     fn memory(&self) -> Memory;
+}
+
+/// How the older contents that are kept are divided among records, about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// How many records have some.
+    pub records: u64,
+    /// How many 99 in a hundred of these have at most.
+    pub p99: u64,
+    /// How many the one has that has most.
+    pub max: u64,
 }
 
 /// Bytes of memory that a store holds, by use; what the allocator adds is not in it.

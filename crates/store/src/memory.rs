@@ -12,7 +12,7 @@ use crate::table::TableMut;
 use crate::totals::{Share, Totals};
 use crate::versions::Versions;
 use crate::zigzag::ZigZag;
-use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot};
+use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot, Spread};
 
 /// Records in memory: a slab of cache lines, and an index a slot.
 #[derive(Debug)]
@@ -306,6 +306,10 @@ impl RecordStore for MemoryStore {
 
     fn older(&self) -> u64 {
         self.versions.len() as u64
+    }
+
+    fn spread(&self) -> Spread {
+        self.versions.spread()
     }
 
     fn point(&mut self, point: Option<Epoch>) {

@@ -20,12 +20,16 @@ use ordain_model::{Cell, Epoch, Gsn, Value};
 use crate::buckets::Buckets;
 use crate::queue::{Older, Queue};
 use crate::slab::Record;
-use crate::{Keep, RecordId};
+use crate::{Keep, RecordId, Spread};
 
 /// No change is of a later epoch.
 const NEVER: Epoch = Epoch(u64::MAX);
 /// So many entries are freed at once, more only if more come.
 const FREED: u64 = 4096;
+/// So many entries are looked at to tell how they are divided among records.
+const LOOKS: usize = 512;
+/// So many steps along chains are made for it.
+const STEPS: usize = 8192;
 /// There are at most so many buckets for each entry that there was of late.
 const BUCKETS_MAX: usize = 4;
 
@@ -83,9 +87,9 @@ impl Versions {
     /// or restored, and before epoch `by`.
     fn needs(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
         let written = record.version.epoch();
-        let Keep { since, cut } = self.keep;
-        let (since, cut) =
-            (since.is_some_and(|since| since < by), cut.filter(|cut| (written..by).contains(cut)));
+        let Keep { since, cut, given } = self.keep;
+        let is_in_cut = |cut: &Epoch| (written..by).contains(cut) && record.hash().position() >= given;
+        let (since, cut) = (since.is_some_and(|since| since < by), cut.filter(is_in_cut));
         // Of an epoch only the first change counts: it may have been undone, or have deleted the record. To restore
         // that is no change either; `by` is an earlier epoch then, of which the mark says nothing.
         let newest = || self.newest(id).map_or(Epoch(0), |number| self.queue.get(number).until);
@@ -206,6 +210,41 @@ impl Versions {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// How they are divided among records, by some that are spread evenly over the queue. A record is met as often as it
+    /// has entries, so each time it counts for so much less.
+    pub(crate) fn spread(&self) -> Spread {
+        /// The golden ratio: multiples of it, less the whole, lie evenly however many there are.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let (len, first) = (self.len(), self.queue.numbers().start);
+        let (mut counts, mut steps) = (Vec::with_capacity(len.min(LOOKS)), STEPS);
+        for look in 0..len.min(LOOKS) as u64 {
+            let place = match len <= LOOKS {
+                true => look,
+                false => (u128::from(look.wrapping_mul(GOLDEN)) * len as u128 >> 64) as u64,
+            };
+            let record = self.queue.get(first + place).record;
+            let count = self.of_record(self.buckets.find(record), record).take(steps).count();
+            steps -= count;
+            counts.push(count as u64);
+            if steps == 0 {
+                break;
+            }
+        }
+        let weight = |count: u64| 1.0 / count as f64;
+        let all: f64 = counts.iter().copied().map(weight).sum();
+        counts.sort_unstable();
+        let mut above = 0.0;
+        let p99 = counts.iter().rev().find(|count| {
+            above += weight(**count);
+            above * 100.0 > all
+        });
+        Spread {
+            records: (all * len as f64 / counts.len().max(1) as f64).round() as u64,
+            p99: p99.copied().unwrap_or(0),
+            max: counts.last().copied().unwrap_or(0),
+        }
     }
 
     /// Bytes of memory held.
@@ -345,7 +384,7 @@ mod tests {
             let (mut slab, mut versions, mut expected) = (Slab::default(), Versions::default(), Vec::new());
             let ids: Vec<RecordId> = (0..RECORDS).map(|i| slab.add(Db(0), &i.to_le_bytes())).collect();
             let mut epoch = Epoch(10);
-            versions.keep(Keep { since: Some(Epoch(0)), cut: None });
+            versions.keep(Keep { since: Some(Epoch(0)), ..Keep::default() });
             for step in steps {
                 match step {
                     Step::Change { first, count, size, takes } => {
@@ -377,7 +416,7 @@ mod tests {
                     }
                     Step::Since { epochs } => {
                         let since = Epoch(epoch.0 - epochs.min(epoch.0));
-                        let mut most = versions.keep(Keep { since: Some(since), cut: None });
+                        let mut most = versions.keep(Keep { since: Some(since), ..Keep::default() });
                         let gone = expected.iter().take_while(|older| older.until <= since).count();
                         let released = expected.drain(..gone).filter(|older| older.release);
                         let released: Vec<RecordId> = released.map(|older| older.record).collect();
@@ -411,12 +450,34 @@ mod tests {
         slab.get_mut(id).cell.value = Some(Value::String(vec![7; 100]));
         let mut bytes = Vec::new();
         for epoch in 1..400 {
-            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), cut: None });
+            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), ..Keep::default() });
             let at_rest = (versions.bytes(), versions.buckets.len());
             (0..1000).for_each(|_| versions.push_copy(id, slab.get_mut(id), Epoch(epoch)));
             bytes.push((at_rest, (versions.bytes(), versions.buckets.len())));
         }
         assert!(bytes[10..].iter().all(|(at_rest, full)| at_rest == full), "{bytes:?}");
+    }
+
+    #[test]
+    fn how_entries_are_divided_among_records_is_told() {
+        let (mut slab, mut versions) = (Slab::default(), Versions::default());
+        assert_eq!(versions.spread(), Spread::default());
+        let ids: Vec<RecordId> = (0..10_000u32).map(|i| slab.add(Db(0), &i.to_le_bytes())).collect();
+        keep(&mut versions, Keep { since: Some(Epoch(0)), ..Keep::default() });
+        let mut change = |ids: &[RecordId], epoch| {
+            ids.iter().for_each(|id| versions.push_copy(*id, slab.get_mut(*id), Epoch(epoch)));
+            versions.spread()
+        };
+        // Few are all looked at: 100 records have one, one of them 3, another 21.
+        change(&ids[..100], 1);
+        (2..4).for_each(|epoch| _ = change(&ids[..1], epoch));
+        let few = (4..24).map(|epoch| change(&ids[5..6], epoch)).last();
+        assert_eq!(few, Some(Spread { records: 100, p99: 3, max: 21 }));
+        // Of many some are: the hottest is among them, and the others are told apart by how many they have.
+        change(&ids, 30);
+        let many = (31..131).map(|epoch| change(&ids[5..6], epoch)).last().unwrap();
+        assert!((9_500..10_200).contains(&many.records), "{many:?}");
+        assert!((1..=2).contains(&many.p99) && many.max == 122, "{many:?}");
     }
 
     #[test]
@@ -427,15 +488,15 @@ mod tests {
             slab.get_mut(id).cell.value = Some(Value::String(vec![7; 100]));
             versions.push_copy(id, slab.get_mut(id), Epoch(epoch));
         };
-        keep(&mut versions, Keep { since: Some(Epoch(1)), cut: None });
+        keep(&mut versions, Keep { since: Some(Epoch(1)), ..Keep::default() });
         ids.iter().for_each(|id| push(&mut versions, &mut slab, *id, 2));
         assert!(ids.iter().all(|id| versions.as_of(Epoch(1), *id).is_some()));
         let full = versions.bytes();
         // Readers have moved on, and writers go on.
         let mut left = vec![versions.len()];
-        keep(&mut versions, Keep { since: Some(Epoch(1)), cut: None });
+        keep(&mut versions, Keep { since: Some(Epoch(1)), ..Keep::default() });
         for epoch in 3..=200 {
-            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), cut: None });
+            keep(&mut versions, Keep { since: Some(Epoch(epoch - 1)), ..Keep::default() });
             left.push(versions.len());
             for (n, id) in ids.iter().enumerate().take(100) {
                 push(&mut versions, &mut slab, *id, epoch);

@@ -105,6 +105,10 @@ enum Step {
     Cut {
         back: Option<u64>,
     },
+    /// What stands before this record need not be kept for the cut any more.
+    Given {
+        key: usize,
+    },
     /// Records are to have two copies around the end of an epoch; or not any more.
     Point {
         ahead: Option<u64>,
@@ -145,6 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Over),
         3 => prop::option::weighted(0.9, 0..4u64).prop_map(|back| Step::Since { back }),
         2 => prop::option::of(0..4u64).prop_map(|back| Step::Cut { back }),
+        1 => key().prop_map(|key| Step::Given { key }),
         2 => prop::option::weighted(0.8, 0..3u64).prop_map(|ahead| Step::Point { ahead }),
         4 => (0..4usize).prop_map(|records| Step::Capture { records }),
     ]
@@ -396,7 +401,15 @@ impl World {
             }
             Step::Cut { back } => {
                 self.keep.cut = back.map(|back| Epoch(self.may_be_kept(back)));
+                self.keep.given = Position::default();
                 self.store.keep(self.keep);
+            }
+            Step::Given { key } => {
+                // As of an epoch that is not over nothing is given away.
+                if self.keep.cut.is_some_and(|cut| cut.0 < self.now) {
+                    self.keep.given = self.keep.given.max(name(0, key).0);
+                    self.store.keep(self.keep);
+                }
             }
             Step::Point { ahead } => {
                 let epoch = ahead.map(|ahead| self.last.max(self.now - 1) + ahead);
@@ -446,11 +459,22 @@ impl World {
         if self.open.is_empty() {
             self.check_state(&self.state(u64::MAX), &self.store.as_of(Epoch(u64::MAX)))?;
         }
-        let Keep { since, cut } = self.keep;
+        let Keep { since, cut, given } = self.keep;
         let over = |epoch: &u64| *epoch < self.now;
         let readable = since.map_or(u64::MAX, |since| since.0)..self.now;
-        for epoch in readable.chain(cut.map(|cut| cut.0).filter(over)) {
+        let cut = cut.map(|cut| cut.0).filter(over).filter(|cut| !readable.contains(cut));
+        let (whole, partly): (Vec<u64>, Vec<u64>) =
+            readable.chain(cut).partition(|epoch| Some(*epoch) != cut || given == Position::default());
+        for epoch in whole {
             self.check_state(&self.state(epoch), &self.store.as_of(Epoch(epoch)))?;
+        }
+        for epoch in partly {
+            let mut expected = self.state(epoch);
+            expected.retain(|(position, ..), _| *position >= given);
+            prop_assert_eq!(
+                visited(&self.store.as_of(Epoch(epoch)), given),
+                expected.into_iter().collect::<Vec<_>>()
+            );
         }
         if self.keep == Keep::default() {
             prop_assert_eq!(self.store.older(), 0);
@@ -466,12 +490,7 @@ impl World {
         state: &BTreeMap<Name, (Cell, Gsn)>,
         past: &impl Snapshot,
     ) -> Result<(), TestCaseError> {
-        let mut seen = Vec::new();
-        past.visit(Position(0), |entry| {
-            let name = (entry.position, entry.db, entry.key.to_vec());
-            seen.push((name, (entry.cell.clone(), entry.version)));
-            true
-        });
+        let seen = visited(past, Position(0));
         let expected: Vec<_> = state.iter().map(|(name, content)| (name.clone(), content.clone())).collect();
         prop_assert_eq!(seen, expected);
         let mut digest = Digest::default();
@@ -501,6 +520,17 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// What there was from a position on.
+fn visited(past: &impl Snapshot, from: Position) -> Vec<(Name, (Cell, Gsn))> {
+    let mut seen = Vec::new();
+    past.visit(from, |entry| {
+        let name = (entry.position, entry.db, entry.key.to_vec());
+        seen.push((name, (entry.cell.clone(), entry.version)));
+        true
+    });
+    seen
 }
 
 proptest! {
@@ -556,7 +586,7 @@ fn read(store: &MemoryStore, epoch: u64) -> Option<Vec<u8>> {
 }
 
 fn since(epoch: u64) -> Keep {
-    Keep { since: Some(Epoch(epoch)), cut: None }
+    Keep { since: Some(Epoch(epoch)), ..Keep::default() }
 }
 
 #[test]
@@ -612,7 +642,7 @@ fn what_was_deleted_leaves_the_index_with_the_last_state_that_has_it() {
 
 #[test]
 fn a_reader_far_behind_costs_one_content_an_epoch_and_a_cut_one_in_all() {
-    for (keep, expected) in [(since(1), 99), (Keep { since: None, cut: Some(Epoch(1)) }, 1)] {
+    for (keep, expected) in [(since(1), 99), (Keep { cut: Some(Epoch(1)), ..Keep::default() }, 1)] {
         let mut store = MemoryStore::new(0..SLOTS);
         write(&mut store, gsn(1, 0), Some(b"one"));
         store.keep(keep);
@@ -625,6 +655,22 @@ fn a_reader_far_behind_costs_one_content_an_epoch_and_a_cut_one_in_all() {
         assert!(store.memory().older >= 64 * expected);
         store.keep(Keep::default());
         assert_eq!((store.older(), store.memory().older), (0, 0));
+    }
+}
+
+#[test]
+fn what_a_checkpoint_was_given_is_not_kept_for_it() {
+    let position = KeyHash::of(KEY).position();
+    for (given, expected) in [(position, 1), (position.next(), 0)] {
+        let mut store = MemoryStore::new(0..SLOTS);
+        write(&mut store, gsn(1, 0), Some(b"one"));
+        store.keep(Keep { cut: Some(Epoch(1)), given, ..Keep::default() });
+        write(&mut store, gsn(2, 0), Some(b"two"));
+        assert_eq!(store.older(), expected);
+        // A reader may want it all the same.
+        store.keep(Keep { since: Some(Epoch(2)), cut: Some(Epoch(1)), given });
+        write(&mut store, gsn(3, 0), Some(b"three"));
+        assert_eq!((store.older(), read(&store, 2)), (expected + 1, Some(b"two".to_vec())));
     }
 }
 
@@ -681,7 +727,7 @@ fn a_past_state_cannot_be_changed() {
 #[test]
 fn a_record_that_moves_is_in_one_store_as_of_every_epoch() {
     let slot = KeyHash::of(KEY).slot();
-    for keep in [since(1), Keep { since: None, cut: Some(Epoch(1)) }] {
+    for keep in [since(1), Keep { cut: Some(Epoch(1)), ..Keep::default() }] {
         let (mut here, mut there) = (MemoryStore::new(slot..slot + 1), MemoryStore::new(0..0));
         there.own(slot + 7..slot + 8);
         there.own(slot - 3..slot + 2);

@@ -4,9 +4,9 @@ use ordain_checkpoint::{Kind, Piece};
 use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};
 use ordain_role::Address;
 
-/// How long giving away rests after a piece while transactions come: several times what a piece takes, so that it costs
-/// them a tenth at most, and rarely holds one up.
-pub(crate) const REST: Micros = Micros::from_millis(5);
+/// How long giving away rests after a piece while transactions come: some thirty times what a piece takes, so that with
+/// what it costs them to keep what they replace it is a tenth at most, and rarely holds one up.
+pub(crate) const REST: Micros = Micros::from_millis(10);
 /// So many transactions since the piece before are a load.
 const LOAD: u64 = 64;
 /// The most items of a piece: each may have to be fetched from memory.
@@ -45,6 +45,8 @@ pub(crate) struct Cut {
     pub(crate) next: Next,
     /// How many pieces are not written yet.
     pub(crate) on_their_way: u32,
+    /// So much is kept for it that what was given away need not be kept any more: then it is not compared in the end.
+    pub(crate) is_large: bool,
     /// What the records given away add up to.
     pub(crate) digest: Digest,
     /// No piece is given until a timer has fired.
@@ -70,7 +72,24 @@ pub(crate) enum Next {
 
 impl Cut {
     pub(crate) fn new(epoch: Epoch) -> Cut {
-        Cut { epoch, next: Next::Map, on_their_way: 0, digest: Digest::default(), rests: false, ended: 0 }
+        Cut {
+            epoch,
+            next: Next::Map,
+            on_their_way: 0,
+            is_large: false,
+            digest: Digest::default(),
+            rests: false,
+            ended: 0,
+        }
+    }
+
+    /// What stands before this position need not be kept any more.
+    pub(crate) fn given(&self) -> Position {
+        match self.next {
+            Next::Records(from) if self.is_large => from,
+            Next::Outcomes(_) | Next::Replaced(_) | Next::Written if self.is_large => Position::END,
+            _ => Position::default(),
+        }
     }
 
     /// How long it rests now that a piece was given, and so many transactions have ended here in all.

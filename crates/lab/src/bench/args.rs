@@ -230,6 +230,10 @@ pub struct Terms {
     /// multiversion, naive or zigzag; several are compared. For engines in this process that keep a log
     #[arg(long, value_delimiter = ',', conflicts_with = "txns")]
     pub(super) checkpoint_mode: Vec<CheckpointMode>,
+    /// Tell how stale what was read on snapshots was, and how many older contents were kept for it. It costs a little. For
+    /// engines in this process
+    #[arg(long, conflicts_with_all = ["txns", "checkpoint_mode"])]
+    pub(super) watch_reads: bool,
     /// Do not measure the ceiling beside every run
     #[arg(long)]
     pub(super) no_ceiling: bool,
@@ -316,6 +320,12 @@ impl Terms {
         }
         if !self.reads.is_empty() && self.systems_of_ours().is_empty() {
             bail!("--reads is for engines of ours: a server that is there reads as it does");
+        }
+        let on_snapshots = |(_, reads): &(Engine, Reads)| *reads != Reads::Ordered;
+        if self.watch_reads && !(self.is_embedded() && self.systems_of_ours().iter().any(on_snapshots)) {
+            bail!(
+                "--watch-reads is for engines --via embedded that read on snapshots: say --engine paxflow, or --reads"
+            );
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");

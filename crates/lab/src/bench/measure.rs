@@ -228,6 +228,7 @@ impl Bench {
             seed,
             length: self.length,
             audits: vec![system::DIGEST],
+            watch: point.watch,
             checkpoint: point.checkpoint.is_some(),
             patience: if self.bugs == Bugs::NONE { embedded::PATIENCE } else { Duration::from_millis(100) },
         };

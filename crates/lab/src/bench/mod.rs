@@ -22,7 +22,7 @@ use anyhow::{Context, bail};
 
 use crate::embedded::{Grid, Length};
 use crate::progress::Progress;
-use crate::report::{Report, cpu_table, kinds_table, throughput_table};
+use crate::report::{Report, checkpoints_table, cpu_table, kinds_table, snapshots_table, throughput_table};
 use crate::workloads::Knobs;
 use crate::{ceiling, interrupt};
 use ordain_workload::Workload;
@@ -47,6 +47,8 @@ pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
     if !report.runs.is_empty() {
         println!("{}", throughput_table(&report.runs));
         let more = [
+            checkpoints_table(&report.runs),
+            snapshots_table(&report.runs),
             kinds_table(&report.runs),
             cpu_table(&report.runs),
             ratios::table_of(&ratios::ratios(&report.runs)),
@@ -87,8 +89,15 @@ fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
                             _ => threads,
                         };
                         for checkpoint in args.terms.checkpoints(&system)? {
-                            let (system, workload) = (system.clone(), workload.clone());
-                            points.push(Point { system, threads, clients, rate, workload, checkpoint });
+                            points.push(Point {
+                                system: system.clone(),
+                                threads,
+                                clients,
+                                rate,
+                                workload: workload.clone(),
+                                watch: args.terms.watch_reads && system.reads_on_snapshots(),
+                                checkpoint,
+                            });
                         }
                     }
                 }

@@ -70,6 +70,11 @@ impl fmt::Display for System {
 }
 
 impl System {
+    /// Whether it is in this process, and what only reads is run on snapshots.
+    pub fn reads_on_snapshots(&self) -> bool {
+        matches!(self, System::Embedded { reads, .. } if *reads != Reads::Ordered)
+    }
+
     /// Whether it is in this process, so that it can be told to, and has a disk.
     pub(super) fn can_take_checkpoints(&self) -> bool {
         matches!(self, System::Embedded { durability, .. } if *durability != Durability::Ephemeral)
@@ -124,6 +129,8 @@ pub struct Point {
     pub rate: Option<f64>,
     /// What they ask for.
     pub workload: Arc<dyn Workload>,
+    /// Whether it is watched what reads on snapshots see and what is kept for them: in this process.
+    pub watch: bool,
     /// How the state of a checkpoint is kept that is taken while measuring, if one is: in this process, with a log.
     pub checkpoint: Option<CheckpointMode>,
 }

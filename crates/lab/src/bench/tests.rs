@@ -4,7 +4,7 @@ use clap::Parser;
 use ordain_role::{Bug, Bugs};
 
 use super::*;
-use crate::report::Run;
+use crate::report::{KeptOfRun, Run};
 use crate::workloads::append::AppendKnobs;
 use crate::workloads::bank::BankKnobs;
 use crate::workloads::micro::MicroKnobs;
@@ -58,6 +58,63 @@ fn a_timed_run_warms_up_measures_and_ends() {
     for run in &report.runs {
         assert!(run.seconds >= 0.2, "{run:?}");
         assert!(run.timeline.len() >= 2 && run.timeline.iter().all(|(_, commits)| *commits > 0), "{run:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_taken_in_the_middle_in_every_mode() {
+    let line = "x --records 2000 --ops-per-txn 4 --clients 20 --threads 2 --durability none --warmup 0.01 --duration 2 \
+                --no-ceiling --checkpoint-mode multiversion,naive,zigzag --replay";
+    let report = measured(&ycsb(line));
+    assert!(report.passed() && report.runs.len() == 3, "{:?}", report.runs);
+    for run in &report.runs {
+        let checkpoint = run.checkpoint.unwrap();
+        assert!(
+            checkpoint.took().is_some_and(|took| took > 0.0) && checkpoint.asked_s >= 0.5,
+            "{checkpoint:?}"
+        );
+        let (during, beside) = (checkpoint.during, checkpoint.beside);
+        assert!(during.seconds > 0.0 && beside.txn_per_s > 0.0, "{checkpoint:?}");
+        let all = during.seconds * during.txn_per_s + beside.seconds * beside.txn_per_s;
+        assert!((all / run.committed as f64 - 1.0).abs() < 0.05, "{all} of {}", run.committed);
+    }
+    let table = checkpoints_table(&report.runs).unwrap().to_string();
+    assert!(table.contains("zigzag") && table.contains("naive") && table.contains("pass"), "{table}");
+    for (line, said) in [
+        ("x --durability ephemeral --checkpoint-mode naive", "cannot be told to take a checkpoint"),
+        ("x --via resp --checkpoint-mode naive", "cannot be told to take a checkpoint"),
+    ] {
+        let refusal = run(&ycsb(line)).unwrap_err().to_string();
+        assert!(refusal.contains(said), "{line}: {refusal}");
+    }
+    let both = Line::<YcsbKnobs>::try_parse_from(["x", "--txns", "5", "--checkpoint-mode", "naive"]);
+    assert!(both.err().unwrap().to_string().contains("--txns"));
+}
+
+#[test]
+fn what_snapshots_miss_and_what_is_kept_for_them_is_told() {
+    let line = "x --engine paxflow --reads ordered,previous,session,strict --records 2000 --ops-per-txn 4 --read-only 0.3 \
+                --read-only-ops 500 --clients 40 --threads 2 --durability none --warmup 0.05 --duration 0.5 --no-ceiling \
+                --watch-reads";
+    let report = measured(&ycsb(line));
+    assert!(report.passed(), "{:?}", report.runs.iter().map(|run| &run.wrong).collect::<Vec<_>>());
+    let watched = |reads: &str| {
+        let run = report.runs.iter().find(|run| run.param("reads") == reads).unwrap();
+        (run.snapshots.clone(), run.checks.contains_key("strict_is_fresh"))
+    };
+    assert_eq!(watched("ordered"), (None, false));
+    for (reads, is_checked) in [("previous", false), ("session", false), ("strict", true)] {
+        let (snapshots, checked) = watched(reads);
+        let snapshots = snapshots.unwrap();
+        assert!(snapshots.reads > 0 && checked == is_checked, "{reads}: {snapshots:?}");
+        assert_eq!(snapshots.staleness_cdf.last().map(|(_, share)| *share), Some(1.0), "{snapshots:?}");
+        let KeptOfRun { looks, per_record, max, epochs, .. } = snapshots.kept;
+        assert!(looks >= 4 && per_record > 0.0 && max >= 1.0 && epochs >= 1.0, "{snapshots:?}");
+    }
+    assert!(snapshots_table(&report.runs).unwrap().to_string().contains("strict"));
+    for line in ["x --watch-reads", "x --engine paxflow --via resp --watch-reads"] {
+        let refusal = run(&ycsb(line)).unwrap_err().to_string();
+        assert!(refusal.contains("--watch-reads is for"), "{line}: {refusal}");
     }
 }
 

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ordain_model::Datum;
+use ordain_model::{Datum, Reads};
 use ordain_node::cluster::Replication;
 use ordain_workload::{Counts, Finding, Workload};
 
 use super::{Point, System};
-use crate::embedded::{self, Grid, parts_of};
-use crate::report::{Check, KindOfRun, Latency, Run};
+use crate::embedded::{self, Grid, Kept, Taken, parts_of};
+use crate::report::{
+    Check, CheckpointOfRun, KeptOfRun, KindOfRun, Latency, Run, SnapshotsOfRun, StretchOfRun,
+};
 use crate::resp::RespMeasured;
+use crate::staleness::Staleness;
+use crate::stretches::{Stretch, Stretches};
 use crate::tally::{Book, TICK, Tally};
 
 /// The check of a run that has ended before its time: only such a run has it.
@@ -89,6 +93,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
     let mut findings: Vec<Finding> = measured.seen.iter().flat_map(|seen| workload.check(seen)).collect();
     findings.extend(replicas_agree(point, &measured.audits));
     findings.extend(same_masters(point, measured.deposed.as_deref()));
+    findings.extend(strict_is_fresh(point, measured.staleness.as_ref()));
     let told = Told {
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
@@ -98,11 +103,66 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
         unanswered: measured.unanswered,
     };
     told.put(workload, point.rate, &mut run);
-    run.checkpoint = measured.checkpoint;
+    run.checkpoint = measured.checkpoint.zip(measured.book.stretches.as_ref()).map(checkpoint_of);
+    run.snapshots = measured.staleness.as_ref().map(|staleness| snapshots_of(staleness, &measured.kept));
     run.peak_rss_bytes = measured.peak_rss_bytes;
     run.cpu_us_per_txn = embedded_cpu(measured, run.committed);
     run.cpu_us_per_txn_by_node = cpu_by_node(measured, run.committed);
     run
+}
+
+/// What reads on snapshots saw, and what was kept for them.
+fn snapshots_of(staleness: &Staleness, kept: &[Kept]) -> SnapshotsOfRun {
+    let us = &staleness.us;
+    let share = |count: u64| count as f64 / us.len().max(1) as f64;
+    let mut sum = staleness.fresh();
+    let mut cdf = vec![(0, share(sum))];
+    for step in us.iter_log(1, 2.0).skip(1) {
+        sum += step.count_since_last_iteration();
+        cdf.push((step.value_iterated_to(), share(sum)));
+    }
+    let mean = |of: fn(&Kept) -> f64| kept.iter().map(of).sum::<f64>() / kept.len().max(1) as f64;
+    let most = |of: fn(&Kept) -> f64| kept.iter().map(of).fold(0.0, f64::max);
+    SnapshotsOfRun {
+        reads: us.len(),
+        fresh: share(staleness.fresh()),
+        staleness_us: Latency::from(us),
+        staleness_cdf: cdf,
+        kept: KeptOfRun {
+            looks: kept.len() as u64,
+            per_record: mean(|kept| kept.older / kept.records.max(1.0)),
+            per_changed_record: mean(|kept| kept.older / kept.changed.max(1.0)),
+            p99: most(|kept| kept.p99),
+            max: most(|kept| kept.max),
+            epochs: most(|kept| kept.epochs),
+        },
+    }
+}
+
+/// Whoever reads strictly misses nothing that anybody had been answered with before.
+fn strict_is_fresh(point: &Point, staleness: Option<&Staleness>) -> Option<Finding> {
+    let System::Embedded { reads: Reads::Strict, .. } = &point.system else { return None };
+    let staleness = staleness?;
+    let stale = staleness.us.len() - staleness.fresh();
+    Some(Finding::new("strict_is_fresh", stale == 0, || {
+        format!("{stale} strict reads missed an answer, by {} us at most", staleness.us.max())
+    }))
+}
+
+/// What a checkpoint was beside.
+fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
+    let told = |stretch: &Stretch| {
+        let (seconds, committed) = (stretch.length.0 as f64 / 1e6, stretch.latency_us.len());
+        StretchOfRun {
+            seconds,
+            txn_per_s: committed as f64 / seconds.max(f64::MIN_POSITIVE),
+            latency_us: Latency::from(&stretch.latency_us),
+            pause_us: stretch.pause.0,
+        }
+    };
+    let Taken { asked, complete } = taken;
+    let (during, beside) = (told(&stretches.during), told(&stretches.beside));
+    CheckpointOfRun { asked_s: asked, complete_s: complete, during, beside }
 }
 
 /// A run over sockets.

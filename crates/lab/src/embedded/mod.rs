@@ -13,6 +13,7 @@
 mod masters;
 mod population;
 mod remote;
+mod shards;
 mod sites;
 
 use std::collections::BTreeMap;
@@ -35,9 +36,11 @@ use crate::interrupt;
 use crate::meter::{Meter, process_cpu};
 use crate::progress::Progress;
 use crate::stage::{Stage, Stages, share};
+use crate::staleness::{Answered, Staleness};
 use crate::tally::Book;
 
 use population::{Asking, Meters, Nobody, Place, Population, Reach, Told, Word};
+pub use shards::Kept;
 use sites::Site;
 pub use sites::{Delay, Grid};
 
@@ -78,6 +81,8 @@ pub struct Setup {
     pub audits: Vec<ProcedureId>,
     /// How long the clients of a loop wait when none of them is answered, before they give up.
     pub patience: Duration,
+    /// How stale what is read on snapshots is, and how many older contents are kept for it, is told. It costs a little.
+    pub watch: bool,
     /// A checkpoint is taken when a quarter of the time has been measured.
     pub checkpoint: bool,
 }
@@ -92,8 +97,12 @@ pub struct Measured {
     pub seconds: f64,
     /// How long loading took.
     pub load_seconds: f64,
-    /// When a checkpoint was asked for while measuring, and when it was complete, if it was; to a tenth of a second.
-    pub checkpoint: Option<(f64, Option<f64>)>,
+    /// The checkpoint, if one was wanted.
+    pub checkpoint: Option<Taken>,
+    /// How stale what was read on snapshots was, if that was to be told.
+    pub staleness: Option<Staleness>,
+    /// What was kept for it, each time that somebody looked.
+    pub kept: Vec<Kept>,
     /// What was answered.
     pub book: Book,
     /// What the workload's checks are told: of each node if they are apart, otherwise of all together.
@@ -111,6 +120,15 @@ pub struct Measured {
     pub process_cpu: Duration,
     /// The peak of resident memory, loading included.
     pub peak_rss_bytes: u64,
+}
+
+/// A checkpoint that was taken while measuring, in seconds since it began; to a tenth of a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// When it was asked for.
+    pub asked: f64,
+    /// When it was complete, if it was in the end.
+    pub complete: Option<f64>,
 }
 
 /// Processor time of one loop while measuring, and what it was used for.
@@ -147,12 +165,12 @@ pub fn run(
     progress: &Progress,
 ) -> anyhow::Result<Measured> {
     host::reset_peak_rss();
-    let stages = Arc::new(Stages::default());
+    let (stages, answered) = (Arc::new(Stages::default()), Arc::new(Answered::default()));
     let (words, heard) = channel();
     let own_audits = workload.audits();
     let sites = sites::build(&setup.grid, setup.loops, &setup.node, setup.directory.as_ref(), registry)?;
-    let mut crowd = Crowd { setup, workload, registry, stages: stages.clone(), words, auditors: 0 };
-    let mut lead = Lead { running: Vec::new(), heard, stages, progress };
+    let mut crowd = Crowd { setup, workload, registry, stages: stages.clone(), answered, words, auditors: 0 };
+    let mut lead = Lead { running: Vec::new(), heard, stages, kept: Vec::new(), progress };
     for site in sites {
         lead.running.push(crowd.start(site, &own_audits)?);
     }
@@ -167,6 +185,7 @@ struct Crowd<'a> {
     workload: &'a dyn Workload,
     registry: &'a Arc<Registry>,
     stages: Arc<Stages>,
+    answered: Arc<Answered>,
     words: Sender<Word>,
     /// How many populations will be asked to audit.
     auditors: usize,
@@ -206,7 +225,11 @@ impl Crowd<'_> {
                     unmet: peers.iter().copied().collect(),
                 },
                 audits,
-                Told { stages: self.stages.clone(), words: self.words.clone() },
+                Told {
+                    stages: self.stages.clone(),
+                    answered: self.answered.clone(),
+                    words: self.words.clone(),
+                },
                 Book::new(self.workload.kinds().len())?,
                 Meters { parts: meters, generating, planning, answering },
             );
@@ -227,7 +250,7 @@ impl Crowd<'_> {
 
     /// What the clients of a loop ask for, and how: nothing, but in the first replica.
     fn clients(&self, place: Place, i: usize) -> (Box<dyn Source>, Asking) {
-        let Setup { grid, loops, clients, rate, seed, length, patience, checkpoint, .. } = self.setup;
+        let Setup { grid, loops, clients, rate, seed, length, patience, watch, checkpoint, .. } = self.setup;
         let patience = Micros(patience.as_micros() as u64);
         if place.replica > 0 {
             return (
@@ -238,7 +261,8 @@ impl Crowd<'_> {
                     budget: matches!(length, Length::Txns(_)).then_some(0),
                     seed: (0, 0),
                     patience,
-                    checkpoint: false,
+                    watch: false,
+                    checkpoint: None,
                 },
             );
         }
@@ -262,7 +286,8 @@ impl Crowd<'_> {
             },
             seed: (*seed, number as u64),
             patience,
-            checkpoint: *checkpoint && number == 0,
+            watch: *watch,
+            checkpoint: checkpoint.then_some(number == 0),
         };
         (source, asking)
     }
@@ -304,6 +329,8 @@ struct Lead<'a> {
     running: Vec<Running>,
     heard: Receiver<Word>,
     stages: Arc<Stages>,
+    /// What shards kept for reads on snapshots when they were looked at.
+    kept: Vec<Kept>,
     progress: &'a Progress,
 }
 
@@ -330,6 +357,8 @@ impl Lead<'_> {
                 let cpu = process_cpu();
                 if setup.checkpoint {
                     checkpoint = Some(self.take_checkpoint(warmup, measure)?);
+                } else if setup.watch {
+                    self.watch(warmup, measure)?;
                 } else {
                     self.let_run("measuring", warmup, measure)?;
                 }
@@ -353,6 +382,8 @@ impl Lead<'_> {
             seconds: 0.0,
             load_seconds,
             checkpoint,
+            staleness: None,
+            kept: std::mem::take(&mut self.kept),
             book: Book::new(kinds)?,
             seen: vec![nothing; data],
             audits: vec![Vec::new(); data * copies],
@@ -366,6 +397,11 @@ impl Lead<'_> {
             let Word::Drained(report) = self.hear("finishing")? else { continue };
             measured.book.add(&report.book)?;
             measured.unanswered += report.unanswered;
+            match (&mut measured.staleness, report.staleness) {
+                (Some(all), Some(staleness)) => all.add(&staleness)?,
+                (all @ None, staleness) => *all = staleness,
+                (Some(_), None) => {}
+            }
             if report.place.replica == 0 {
                 let seen = &mut measured.seen[report.place.data];
                 seen.testimonies.push(report.testimony);
@@ -394,26 +430,41 @@ impl Lead<'_> {
         Ok(measured)
     }
 
-    /// Has a checkpoint taken while measuring. Says when it was asked for, and when it was complete.
-    fn take_checkpoint(&mut self, before: Duration, measure: Duration) -> anyhow::Result<(f64, Option<f64>)> {
+    /// Measures, and looks again and again at what shards keep for reads on snapshots.
+    fn watch(&mut self, before: Duration, measure: Duration) -> anyhow::Result<()> {
+        /// A loop does not show more of itself.
+        const LOOK_AGAIN: Duration = Duration::from_millis(100);
+        let begun = Instant::now();
+        while let Some(left) = measure.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            self.let_run("measuring", before + begun.elapsed(), left.min(LOOK_AGAIN))?;
+            self.running.iter().for_each(|node| self.kept.extend(shards::kept(&node.handle())));
+        }
+        Ok(())
+    }
+
+    /// Has a checkpoint taken while measuring.
+    fn take_checkpoint(&mut self, before: Duration, measure: Duration) -> anyhow::Result<Taken> {
         /// What a loop shows of itself is not newer than this.
         const LOOK_AGAIN: Duration = Duration::from_millis(50);
         let begun = Instant::now();
         self.let_run("measuring", before, measure / 4)?;
         self.stages.ask_for_checkpoint();
-        let (asked, mut complete) = (begun.elapsed().as_secs_f64(), None);
+        let mut checkpoint = Taken { asked: begun.elapsed().as_secs_f64(), complete: None };
         while let Some(left) = measure.checked_sub(begun.elapsed()) {
             let gone = before + begun.elapsed();
-            if complete.is_some() {
+            if checkpoint.complete.is_some() {
                 self.let_run("measuring", gone, left)?;
                 continue;
             }
             self.let_run("measuring while a checkpoint is taken", gone, left.min(LOOK_AGAIN))?;
             let taken = |node: &Running| masters::gauges(&node.handle()).get(COMPLETED).copied();
             let is_complete = self.running.iter().filter_map(taken).any(|count| count > 0.0);
-            complete = is_complete.then(|| begun.elapsed().as_secs_f64());
+            if is_complete {
+                self.stages.end_checkpoint();
+                checkpoint.complete = Some(begun.elapsed().as_secs_f64());
+            }
         }
-        Ok((asked, complete))
+        Ok(checkpoint)
     }
 
     /// Waits until all twins have what is loaded and are shipped everything at once: before that, what a transaction costs

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use ordain_engines::shard::Message;
-use ordain_gateway::{Departure, Gateway, Ticket};
+use ordain_gateway::{Departure, Gateway, Path, Ticket};
 use ordain_model::{
     Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View, system,
 };
@@ -21,6 +21,7 @@ use super::LoopUse;
 use crate::meter::{Meter, thread_cpu};
 use crate::schedule::Schedule;
 use crate::stage::{Stage, Stages};
+use crate::staleness::{Answered, Staleness};
 use crate::tally::{Answer, Book};
 
 /// What a population tells.
@@ -54,6 +55,7 @@ pub(super) struct Report {
     pub book: Book,
     pub testimony: Vec<u8>,
     pub unanswered: u64,
+    pub staleness: Option<Staleness>,
     pub used: LoopUse,
 }
 
@@ -92,8 +94,10 @@ pub(super) struct Asking {
     pub seed: (u64, u64),
     /// How long they wait when none is answered.
     pub patience: Micros,
-    /// If a checkpoint is wanted while measuring, it is they who ask for it.
-    pub checkpoint: bool,
+    /// How stale what they read on snapshots is, is told.
+    pub watch: bool,
+    /// A checkpoint is wanted while measuring; and if so, whether it is they who ask for it.
+    pub checkpoint: Option<bool>,
 }
 
 /// Whom a population turns to.
@@ -109,6 +113,7 @@ pub(super) struct Reach {
 /// What leads a population, and hears from it.
 pub(super) struct Told {
     pub stages: Arc<Stages>,
+    pub answered: Arc<Answered>,
     pub words: Sender<Word>,
 }
 
@@ -158,6 +163,9 @@ pub(super) struct Population {
     submitted: Vec<(Micros, u8)>,
     /// The last epoch that each client has seen: what it reads next is not older.
     seen: Vec<Epoch>,
+    /// When each client's transaction was handed to the gateway, if staleness is told.
+    handed: Vec<Instant>,
+    staleness: Option<Staleness>,
     book: Book,
     requests: Requests,
     begun: Option<Reading>,
@@ -208,6 +216,8 @@ impl Population {
             free: (0..LOAD_WINDOW as u32).collect(),
             submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
             seen: vec![Epoch(0); asking.clients.max(LOAD_WINDOW)],
+            handed: vec![Instant::now(); if asking.watch { asking.clients.max(LOAD_WINDOW) } else { 0 }],
+            staleness: None,
             asking,
             book,
             requests: Requests::default(),
@@ -285,7 +295,9 @@ impl Population {
         }
         if stage >= Stage::Measure && self.begun.is_none() {
             self.begun = Some(self.read_watch());
-            self.book.begin(now);
+            if let Err(error) = self.begin_measuring(now) {
+                self.say(Word::Failed(error.to_string()));
+            }
         }
         if self.stage == Stage::Measure {
             self.end_measuring(now);
@@ -293,6 +305,17 @@ impl Population {
         self.stage = stage;
         // A budget that was spent has been reported while measuring: there is nothing left to drain.
         self.done = self.done && stage == Stage::Drain;
+    }
+
+    fn begin_measuring(&mut self, now: Micros) -> anyhow::Result<()> {
+        self.book.begin(now);
+        if self.asking.checkpoint.is_some() {
+            self.book.expect_checkpoint(now)?;
+        }
+        if self.asking.watch {
+            self.staleness = Some(Staleness::new()?);
+        }
+        Ok(())
     }
 
     fn read_watch(&self) -> Reading {
@@ -306,12 +329,16 @@ impl Population {
     fn end_measuring(&mut self, now: Micros) {
         if self.ended.is_none() {
             self.ended = Some(self.read_watch());
+            self.book.hear(now, self.told.stages.is_capturing());
             self.book.end(now, self.schedule.as_ref(), self.budget.unwrap_or(u64::MAX));
         }
     }
 
     fn submit(&mut self, now: Micros) -> Result<(), String> {
-        if self.asking.checkpoint && self.stage == Stage::Measure && self.told.stages.takes_checkpoint() {
+        if self.asking.checkpoint == Some(true)
+            && self.stage == Stage::Measure
+            && self.told.stages.takes_checkpoint()
+        {
             let call = Call::new(system::CHECKPOINT, Db(0));
             let refused = self.gateway.submit_to(Ticket(CHECKPOINT_TICKET), call, View::Ordered, |_| {});
             refused.map_err(|refusal| format!("a checkpoint was refused: {refusal}"))?;
@@ -374,7 +401,11 @@ impl Population {
     /// The front door's work: plans what was made up.
     fn ask(&mut self) -> Result<(), String> {
         let Requests { list, args } = &mut self.requests;
+        let now = self.asking.watch.then(Instant::now);
         for (client, procedure, at) in list.drain(..) {
+            if let Some((handed, now)) = self.handed.get_mut(client as usize).zip(now) {
+                *handed = now;
+            }
             let call = Call::new(procedure, Db(0));
             let args = Args::parse(&args[at]).ok_or("a workload wrote damaged arguments")?;
             let view = View::Since(self.seen[client as usize]);
@@ -425,6 +456,7 @@ impl Population {
             book: self.book.clone(),
             testimony,
             unanswered: self.gateway.outstanding() as u64,
+            staleness: self.staleness.clone(),
             used,
         };
         self.say(Word::Drained(Box::new(report)));
@@ -438,6 +470,8 @@ impl Population {
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
         self.heard_at = now;
         let Population { gateway, source, stage, free, submitted, seen, book, .. } = self;
+        book.hear(now, self.told.stages.is_capturing());
+        let watched = self.asking.watch.then(Instant::now);
         let (mut committed, mut lost) = (0, 0);
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
@@ -459,6 +493,17 @@ impl Population {
             if *stage == Stage::Load {
                 lost += u64::from(!is_committed);
                 return;
+            }
+            if let Some(answered_at) = watched {
+                match finished.path {
+                    Path::Order => self.told.answered.note(finished.gsn.epoch(), answered_at),
+                    Path::Snapshot if *stage == Stage::Measure => {
+                        let handed = self.handed[client as usize];
+                        let staleness = self.told.answered.staleness(finished.gsn.epoch(), handed);
+                        self.staleness.iter_mut().for_each(|all| all.note(staleness));
+                    }
+                    Path::Snapshot => {}
+                }
             }
             source.heard(kind, finished.status, finished.reply);
             let (status, restarts) = (finished.status, finished.restarts.into());

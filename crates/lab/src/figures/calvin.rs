@@ -10,7 +10,7 @@ use super::told::{at, middle};
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, scale, thread_counts};
 use crate::demand;
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
-use crate::report::Run;
+use crate::report::{CheckpointOfRun, Run};
 
 /// What the paper's one machine did: 8 virtual cores of 2012.
 const ONE_MACHINE: f64 = 27_000.0;
@@ -32,41 +32,47 @@ const TICK: f64 = 0.1;
 const WITHOUT: &str = "no checkpoint";
 /// The least that is done in a tick while a checkpoint is captured, by the median of the others, where nothing stalls.
 const STALL: f64 = 0.2;
+/// So many times as long as any other is a pause in which execution stands still.
+const STANDSTILL: f64 = 2.0;
 /// The least that is done while it is captured, on average, for the dip to be moderate.
 const MODERATE: f64 = 0.6;
 
 /// Throughput of a run around its checkpoint.
 struct Dip {
-    /// The median of the ticks before it was asked for and after it was complete.
+    /// Before it was asked for and after it was complete.
     outside: f64,
-    /// The mean while it was captured.
+    /// While it was captured.
     mean: f64,
-    /// The least while it was captured.
+    /// The least of a tick in that time.
     least: f64,
-    /// How long that took, seconds.
+    /// The longest time without an answer, then and otherwise, milliseconds.
+    pauses: [f64; 2],
+    /// How long it was captured, seconds.
     took: f64,
 }
 
 impl Dip {
     /// None if no checkpoint was completed.
     fn of(run: &Run) -> Option<Dip> {
-        let (from, to) = run.checkpoint.and_then(|(from, to)| Some((from, to?)))?;
-        let line = Figure3::timeline(&run.timeline);
-        let (inside, outside): (Vec<_>, Vec<_>) =
-            line.into_iter().partition(|(at, _)| (from..=to).contains(at));
-        let rates = || inside.iter().map(|(_, rate)| *rate);
-        (!inside.is_empty() && !outside.is_empty()).then(|| Dip {
-            outside: middle(&Series::measured("", outside)),
-            mean: rates().sum::<f64>() / inside.len() as f64,
-            least: rates().fold(f64::MAX, f64::min),
-            took: to - from,
+        let CheckpointOfRun { asked_s, complete_s, during, beside } = run.checkpoint?;
+        let complete_s = complete_s?;
+        let line = Figure3::timeline(&run.timeline).into_iter();
+        // A tick that it began or ended in is partly in it.
+        let inside = line.filter(|(at, _)| (asked_s - TICK..=complete_s + TICK).contains(at));
+        let least = inside.map(|(_, rate)| rate).reduce(f64::min)?;
+        Some(Dip {
+            outside: beside.txn_per_s,
+            mean: during.txn_per_s,
+            least,
+            pauses: [during, beside].map(|stretch| stretch.pause_us as f64 / 1e3),
+            took: complete_s - asked_s,
         })
     }
 
     fn told(&self) -> String {
-        let Dip { outside, mean, least, took } = self;
+        let Dip { outside, mean, least, pauses: [during, beside], took } = self;
         format!(
-            "{} txn/s on average for {took:.1} s, at least {}, of {} without: {:.2}",
+            "{} txn/s for {took:.1} s, at least {}, beside {}: {:.2}; longest pause {during:.1} ms, beside {beside:.1} ms",
             si(*mean),
             si(*least),
             si(*outside),
@@ -137,17 +143,17 @@ impl Experiment for Figure3 {
         shapes.push(shape(
             format!("{}: one replica alone stands still", CheckpointMode::Naive),
             dip(CheckpointMode::Naive),
-            |dip| dip.least < STALL * dip.outside,
+            |dip| dip.pauses[0] >= STANDSTILL * dip.pauses[1],
         ));
         let known = |dip: Option<Dip>| dip.map_or_else(|| "not measured".to_owned(), |dip| dip.told());
         let without = series.iter().find(|series| series.name == WITHOUT);
         let asked = runs.iter().filter_map(|(name, _, run)| {
-            let (from, to) = run.checkpoint?;
-            let to = to.map_or_else(
+            let CheckpointOfRun { asked_s, complete_s, .. } = run.checkpoint?;
+            let complete = complete_s.map_or_else(
                 || "not complete in the end".to_owned(),
-                |to| format!("complete after {to:.1} s"),
+                |complete_s| format!("complete after {complete_s:.1} s"),
             );
-            Some(format!("{name}: asked for after {from:.1} s, {to}"))
+            Some(format!("{name}: asked for after {asked_s:.1} s, {complete}"))
         });
         Told {
             beside: vec![
@@ -325,6 +331,7 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
 mod tests {
     use super::*;
     use crate::plot::testing;
+    use crate::report::StretchOfRun;
 
     #[test]
     fn ticks_become_rates_and_a_rest_is_left_out() {
@@ -339,12 +346,17 @@ mod tests {
     fn a_dip_is_what_is_less_while_a_checkpoint_is_captured() {
         let commits = |i: u32| if (20..30).contains(&i) { 50 + u64::from(i) } else { 100 };
         let timeline = (0..60).map(|i| (f64::from(i + 1) * 0.1, commits(i))).collect();
-        let mut run =
-            Run { timeline, checkpoint: Some((2.0, Some(3.0))), ..testing::run("calvin", 0, 1.0, true) };
-        let dip = Dip::of(&run).unwrap();
-        assert!((dip.outside - 1000.0).abs() < 1.0 && (dip.least - 700.0).abs() < 1.0, "{}", dip.told());
-        assert!((dip.mean - 745.0).abs() < 1.0 && (dip.took - 1.0).abs() < 0.01);
-        run.checkpoint = Some((2.0, None));
+        let stretch = |txn_per_s, pause_us| StretchOfRun { txn_per_s, pause_us, ..StretchOfRun::default() };
+        let (during, beside) = (stretch(745.0, 19_000), stretch(1000.0, 8_000));
+        let mut checkpoint = CheckpointOfRun { asked_s: 2.0, complete_s: Some(3.0), during, beside };
+        let mut run = Run { timeline, checkpoint: Some(checkpoint), ..testing::run("calvin", 0, 1.0, true) };
+        let told = Dip::of(&run).unwrap().told();
+        assert_eq!(
+            told,
+            "745 txn/s for 1.0 s, at least 700, beside 1 K: 0.74; longest pause 19.0 ms, beside 8.0 ms"
+        );
+        checkpoint.complete_s = None;
+        run.checkpoint = Some(checkpoint);
         assert!(Dip::of(&run).is_none(), "it was not complete in the end");
     }
 }

@@ -210,15 +210,22 @@ impl FigurePoint {
             clients: CLIENTS,
             rate: None,
             workload,
+            watch: false,
             checkpoint: None,
         };
         FigurePoint { line: line.to_owned(), x, point }
     }
 
-    /// The same, and what only reads is run as this says: on snapshots, if not in the order.
-    fn reading(line: &str, x: f64, threads: usize, reads: Reads, workload: Arc<dyn Workload>) -> FigurePoint {
+    /// The same on the nodes of a grid, each with so many threads, and what only reads is run as this says: on snapshots, if
+    /// not in the order.
+    fn reading(
+        line: &str,
+        x: f64,
+        (threads, grid): (usize, Grid),
+        reads: Reads,
+        workload: Arc<dyn Workload>,
+    ) -> FigurePoint {
         let mut point = FigurePoint::calvin(line, x, threads, workload);
-        let grid = Grid::ALONE;
         let engine = if reads == Reads::Ordered { Engine::Calvin } else { Engine::Paxflow };
         point.point.system = System::Embedded { engine, reads, durability: Durability::None, grid };
         point
@@ -232,7 +239,8 @@ impl FigurePoint {
             durability: Durability::Ephemeral,
             grid,
         };
-        let point = Point { system, threads: 1, clients, rate: None, workload, checkpoint: None };
+        let point =
+            Point { system, threads: 1, clients, rate: None, workload, watch: false, checkpoint: None };
         FigurePoint { line: line.to_owned(), x, point }
     }
 }

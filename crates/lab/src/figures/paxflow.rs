@@ -15,6 +15,8 @@ use ordain_workload::ycsb::{Parameters, Ycsb};
 use super::calvin::model;
 use super::told::at;
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, thread_counts};
+use crate::embedded::Grid;
+use crate::html::{Cell, Table};
 use crate::plot::Series;
 
 /// What the paper measured of Calvin and of PaxFlow, on 72 logical cores.
@@ -43,6 +45,29 @@ pub struct Figure2;
 pub(super) const ORDERED: &str = "Calvin, locked reads";
 pub(super) const SNAPSHOT: &str = "PaxFlow, snapshot reads";
 
+/// Table 1: the paper's settings, and those of the runs.
+fn table_1(measured: &Measured) -> Table {
+    let mut table = Table::new("Table 1: the settings")
+        .text_column("parameter")
+        .number_column("paper")
+        .number_column("these runs");
+    let Some((_, _, run)) = measured.runs.first() else { return table };
+    let percent = |share: String| share.parse().map_or(share, |share: f64| format!("{:.0}%", share * 100.0));
+    for (name, paper, ours) in [
+        ("Transactions per batch", "2,000", format!("at most {}", run.clients)),
+        ("RO transactions", "100%", percent(run.param("read_only"))),
+        ("Operations per transaction", "100", run.param("ops_per_txn")),
+        ("Hot records", "10", run.param("hot_records")),
+        ("Hot records of a transaction", "1 (the public code)", run.param("hot_ops")),
+        ("Skew", "0.99", run.param("theta")),
+        ("Bytes of a record", "128 (the public code)", run.param("record_bytes")),
+        ("Total records in database", "1,000,000", run.param("records")),
+    ] {
+        table.row(vec![Cell::text(name), Cell::number(paper), Cell::number(ours)]);
+    }
+    table
+}
+
 /// Why the paper's baseline is not here.
 const NO_LOCK_THREAD: &str = "none here: locked reads that wait for nobody take no lock";
 
@@ -51,7 +76,7 @@ impl Experiment for Figure2 {
         let workload = Arc::new(Ycsb::new(parameters(size))?);
         let of = |threads: usize| {
             [(ORDERED, Reads::Ordered), (SNAPSHOT, Reads::Previous)].map(|(line, reads)| {
-                FigurePoint::reading(line, threads as f64, threads, reads, workload.clone())
+                FigurePoint::reading(line, threads as f64, (threads, Grid::ALONE), reads, workload.clone())
             })
         };
         Ok(thread_counts(cores).into_iter().flat_map(of).collect())
@@ -103,6 +128,7 @@ impl Experiment for Figure2 {
             Shape::at_least("reads on snapshots do no less than our own locked reads", wall, 1.0),
             Shape::at_least("reads on snapshots do at least 0.6 of plain accesses", share, 0.6),
         ];
+        told.tables.push(table_1(measured));
         told.notes.push(
             "The paper's Calvin has one lock thread, about 320 K locks and releases a second, through which every read goes. \
              Ours has none: a core owns its records and their locks, and a transaction that finds all of them free runs in \

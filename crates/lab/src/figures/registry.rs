@@ -130,10 +130,16 @@ pub static FIGURES: [Figure; 55] = [
         "paxflow-table-1",
         "Table 1",
         "The settings of Figure 2",
-        &[Nothing("a list of settings, which paxflow-2 runs with")],
+        &[Nothing("a list of settings, which paxflow-2 runs with and shows beside its own")],
     ),
-    figure(PaxFlow, "paxflow-2", "Figure 2", "Read-only YCSB: Calvin and PaxFlow", &[Engine("paxflow")])
-        .by(&paxflow::Figure2, "both, service demands and X(c); one lock thread as a model"),
+    figure(
+        PaxFlow,
+        "paxflow-2",
+        "Figure 2",
+        "Read-only YCSB: Calvin and PaxFlow",
+        &[Engine("paxflow"), Part("a Calvin with one lock thread")],
+    )
+    .by(&paxflow::Figure2, "both, with locks divided among the shards; service demands and X(c)"),
     figure(
         PaxFlow,
         "paxflow-e1",
@@ -149,7 +155,7 @@ pub static FIGURES: [Figure; 55] = [
         "Read-only latency while the hot records are written",
         &[Engine("paxflow")],
     )
-    .by(&reads::E2, "both engines, p99"),
+    .by(&reads::E2, "both engines, p99, on one node and on two"),
     figure(
         PaxFlow,
         "paxflow-e3",
@@ -157,7 +163,7 @@ pub static FIGURES: [Figure; 55] = [
         "Latency and staleness of the freshness modes",
         &[Engine("paxflow")],
     )
-    .by(&reads::E3, "latency of each mode"),
+    .by(&reads::E3, "latency and staleness of each mode"),
     figure(
         PaxFlow,
         "paxflow-e4",
@@ -165,7 +171,7 @@ pub static FIGURES: [Figure; 55] = [
         "Long read-only transactions beside writers",
         &[Engine("paxflow")],
     )
-    .by(&reads::E4, "writers' p99"),
+    .by(&reads::E4, "both engines, writers' p99, and versions of a record"),
     figure(PaxFlow, "paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", &[Engine("paxflow")])
         .by(&reads::E5, "both engines"),
     figure(QStore, "qstore-1", "Figure 1", "How transactions go through Calvin and Q-Store", &[DRAWING]),
@@ -356,6 +362,8 @@ mod tests {
         assert_eq!(state("calvin-1"), "nothing to measure: a drawing");
         assert_eq!(state("qstore-a"), "needs speculative execution");
         assert!(state("calvin-3").starts_with("runs: all three modes"));
+        assert!(state("paxflow-2").ends_with("; the rest needs a Calvin with one lock thread"));
+        assert!(state("paxflow-e3").starts_with("runs: latency and staleness"));
         assert_eq!(state("ours-ceiling"), "runs: Calvin on one node");
         assert!(Need::Engine("calvin").is_met() && Need::Nodes(100).is_met());
         assert!(!Need::Nodes(129).is_met() && Need::Replicas(3).is_met() && !Need::Replicas(10).is_met());

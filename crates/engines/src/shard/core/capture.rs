@@ -155,6 +155,7 @@ impl<S: RecordStore> Core<S> {
                 (piece, Some(Next::Records(Position::default())))
             }
             Next::Records(from) => {
+                self.note_size();
                 let (piece, rest) = self.records(epoch, from);
                 if rest.is_none() && !self.gave_all(epoch, digest.plus(piece.digest())) {
                     return false;
@@ -220,9 +221,18 @@ impl<S: RecordStore> Core<S> {
         (filling.piece, filling.rest)
     }
 
+    /// Where much is kept it is not compared in the end, and so no more of it need be kept than what is still to be given.
+    fn note_size(&mut self) {
+        if let Some(cut) = &mut self.capture.cut {
+            cut.is_large |= self.store.older() > COMPARED_MAX;
+        }
+    }
+
     /// Whether all that was given is what there was, where that can be told.
     fn gave_all(&mut self, epoch: Epoch, given: Digest) -> bool {
-        let can_tell = self.capture.mode != CheckpointMode::ZigZag && self.store.older() <= COMPARED_MAX;
+        self.note_size();
+        let is_large = self.capture.cut.as_ref().is_some_and(|cut| cut.is_large);
+        let can_tell = self.capture.mode != CheckpointMode::ZigZag && !is_large;
         if !can_tell || given == self.store.as_of(epoch).digest() {
             return true;
         }

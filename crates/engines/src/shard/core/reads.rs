@@ -1,20 +1,22 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
-use ordain_model::{CheckpointMode, Micros};
+use ordain_model::{CheckpointMode, Micros, Position};
 use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
 use super::{Core, Desk, IDLE_TURN, READ_TURN};
+use crate::shard::capture::Cut;
 use crate::shard::messages::Message;
 
 impl<S: RecordStore> Core<S> {
     /// Has the store keep what somebody may want to see.
     pub(in crate::shard) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
+        let given = self.capture.cut.as_ref().map_or(Position::default(), Cut::given);
         let since = self.reader.kept();
         let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
-        self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so) });
+        self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so), given });
         self.maps.forget_before([since, cut].into_iter().flatten().min());
     }
 
