@@ -43,6 +43,9 @@ pub struct Entry<'a> {
     pub version: Gsn,
 }
 
+/// So many records ahead of the one that is shown are fetched, and the values of half as many.
+const AHEAD: usize = 16;
+
 impl MemoryStore {
     /// An empty store that owns these slots.
     pub fn new(slots: Range<usize>) -> MemoryStore {
@@ -69,8 +72,15 @@ impl MemoryStore {
         let first = from.slot().max(self.slots.start);
         for slot in first..self.slots.end {
             let tag = if slot == from.slot() { from.tag() } else { 0 };
-            let mut entries = self.indexes[slot - self.slots.start].entries_from(tag).peekable();
+            let index = &self.indexes[slot - self.slots.start];
+            let mut entries = index.entries_from(tag).peekable();
+            // Records that follow each other in this order lie anywhere: their misses overlap.
+            let (mut records, mut values) = (index.entries_from(tag), index.entries_from(tag));
+            records.by_ref().take(AHEAD).for_each(|(_, id)| self.fetch_record(id));
+            values.by_ref().take(AHEAD / 2).for_each(|(_, id)| self.slab.get(id).fetch_heap());
             while let Some((tag, id)) = entries.next() {
+                records.next().into_iter().for_each(|(_, id)| self.fetch_record(id));
+                values.next().into_iter().for_each(|(_, id)| self.slab.get(id).fetch_heap());
                 equals.push((id, self.slab.get(id)));
                 if entries.peek().is_some_and(|(next, _)| *next == tag) {
                     continue;
@@ -86,6 +96,13 @@ impl MemoryStore {
                 }
             }
         }
+    }
+
+    /// Has a record on its way to the cache, and the way to what it held before.
+    #[inline]
+    fn fetch_record(&self, id: RecordId) {
+        fetch(self.slab.get(id));
+        self.versions.fetch(id);
     }
 
     /// The digest computed from the records themselves, to check the one that is kept.
@@ -165,8 +182,7 @@ impl RecordStore for MemoryStore {
             Fetch::Index => index.fetch(hash.tag()),
             Fetch::Record => {
                 if let Some(id) = candidate() {
-                    fetch(self.slab.get(id));
-                    self.versions.fetch(id);
+                    self.fetch_record(id);
                 }
             }
             Fetch::Value => {

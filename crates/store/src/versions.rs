@@ -88,7 +88,8 @@ impl Versions {
     fn needs(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
         let written = record.version.epoch();
         let Keep { since, cut, given } = self.keep;
-        let is_in_cut = |cut: &Epoch| (written..by).contains(cut) && record.hash().position() >= given;
+        let is_in_cut =
+            |cut: &Epoch| (written..by).contains(cut) && (given.0 == 0 || record.hash().position() >= given);
         let (since, cut) = (since.is_some_and(|since| since < by), cut.filter(is_in_cut));
         // Of an epoch only the first change counts: it may have been undone, or have deleted the record. To restore
         // that is no change either; `by` is an earlier epoch then, of which the mark says nothing.

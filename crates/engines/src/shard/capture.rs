@@ -4,9 +4,9 @@ use ordain_checkpoint::{Kind, Piece};
 use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};
 use ordain_role::Address;
 
-/// How long giving away rests after a piece while transactions come: some thirty times what a piece takes, so that with
+/// How long giving away rests after a piece while transactions come: some fifty times what a piece takes, so that with
 /// what it costs them to keep what they replace it is a tenth at most, and rarely holds one up.
-pub(crate) const REST: Micros = Micros::from_millis(10);
+pub(crate) const REST: Micros = Micros::from_millis(15);
 /// So many transactions since the piece before are a load.
 const LOAD: u64 = 64;
 /// The most items of a piece: each may have to be fetched from memory.

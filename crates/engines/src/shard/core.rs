@@ -856,8 +856,8 @@ impl<S: RecordStore> Core<S> {
         report("ordain_store_older_of_a_record_p99", spread.p99 as f64);
         report("ordain_store_older_of_a_record_max", spread.max as f64);
         // Of a record no more contents are needed than this: one an epoch.
-        let kept = |kept: Epoch| self.started.epoch().0.saturating_sub(kept.0);
-        report("ordain_shard_snapshot_kept_epochs", self.reader.kept().map_or(0, kept) as f64);
+        let kept = self.reader.kept().map_or(0, |kept| self.started.epoch().0.saturating_sub(kept.0));
+        report("ordain_shard_snapshot_kept_epochs", kept as f64);
     }
 }
 

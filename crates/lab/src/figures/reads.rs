@@ -36,7 +36,7 @@ pub struct Sweep {
     y: (&'static str, &'static str, fn(&Run) -> f64),
     shape: fn(&Swept) -> Vec<Shape>,
     /// What is told of reads on snapshots besides, if they are watched.
-    watch: Option<fn(&Watched, &mut Told)>,
+    watch: Option<fn(&Watched<'_>, &mut Told)>,
     notes: &'static [&'static str],
 }
 
@@ -321,6 +321,7 @@ pub static E3: Sweep = Sweep {
         "paxflow.md has previous before session. Ours is the other way about: a session's reads take the last state that is \
          executed on the node and wait for nothing, those of the previous epoch the last one that was closed, which the \
          shards may still have to execute (decision 16).",
+        "On one node the last epoch that was closed holds all that anybody has been answered, so reads of it are fresh.",
         "A read is stale by as long as somebody, when it was asked, had been answered with a change that it does not hold. \
          Ordered reads miss nothing, by their place in the order.",
     ],
@@ -415,12 +416,11 @@ fn tell_kept(watched: &Watched<'_>, told: &mut Told) {
         watched.all.iter().flat_map(|(_, _, runs)| runs.iter().map(|run| &run.kept)).collect();
     let must =
         "of a record no more contents are kept than epochs that readers look back, and the one that it holds";
-    let least_room = kept.iter().max_by(|a, b| (a.max - a.epochs).total_cmp(&(b.max - b.epochs)));
-    told.shapes.push(match least_room {
-        Some(kept) => Shape::new(
+    told.shapes.push(match kept.iter().max_by(|a, b| a.max.total_cmp(&b.max)) {
+        Some(most) => Shape::new(
             must,
-            kept.max <= kept.epochs,
-            format!("at most {} and that one, for {} epochs", si(kept.max), si(kept.epochs)),
+            kept.iter().all(|kept| kept.max <= kept.epochs),
+            format!("at most {} and that one, for {} epochs", si(most.max), si(most.epochs)),
         ),
         None => Shape::unknown(must, "not measured"),
     });
