@@ -125,6 +125,8 @@ enum Work {
     Zero(u64),
     /// Remove the oldest segment.
     Trim,
+    /// Make that durable.
+    Trimmed,
 }
 
 /// The writing end of a log.
@@ -154,6 +156,10 @@ pub struct LogWriter {
     older: VecDeque<Epoch>,
     trim_before: Epoch,
     trim_blocked: bool,
+    /// The oldest segment is removed, which is not durable yet.
+    is_removed: bool,
+    /// The last that was done was a part of that.
+    has_trimmed: bool,
 }
 
 impl LogWriter {
@@ -184,6 +190,8 @@ impl LogWriter {
             older,
             trim_before: Epoch(0),
             trim_blocked: false,
+            is_removed: false,
+            has_trimmed: false,
         }
     }
 
@@ -266,12 +274,18 @@ impl LogWriter {
 
     fn choose(&mut self) -> Option<(Work, Vec<DiskOp>)> {
         let next_first = self.older.get(1).copied().unwrap_or(self.current.header.first_epoch);
+        // Each takes as long as many groups, and there may be many segments: entries have their turns between them. A
+        // full disk needs the space first.
+        let gives_way = self.has_trimmed && !self.full && !self.queue.is_empty();
         if !self.trim_blocked
+            && !gives_way
             && next_first <= self.trim_before
             && let Some(oldest) = self.older.front()
         {
-            let ops = vec![DiskOp::Remove { file: file_name(*oldest) }, DiskOp::SyncDirectory];
-            return Some((Work::Trim, ops));
+            return Some(match self.is_removed {
+                false => (Work::Trim, vec![DiskOp::Remove { file: file_name(*oldest) }]),
+                true => (Work::Trimmed, vec![DiskOp::SyncDirectory]),
+            });
         }
         if self.full {
             return None;
@@ -351,7 +365,7 @@ impl LogWriter {
         let file = self.current.file();
         match work {
             // Both are made where they are chosen.
-            Work::Group { .. } | Work::Trim => Vec::new(),
+            Work::Group { .. } | Work::Trim | Work::Trimmed => Vec::new(),
             Work::Create(next) => {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
             }
@@ -412,7 +426,7 @@ impl LogWriter {
             // Whether the file was there is what we do not know. If it still is, creating it will fail.
             (Err(DiskError::Io { .. }), Work::Clear(_)) => Progress::Durable(self.durable),
             // Old segments do no harm; whether this one is gone is unknown, so no further one is touched.
-            (Err(DiskError::Full { .. }), Work::Trim) => {
+            (Err(DiskError::Full { .. }), Work::Trim | Work::Trimmed) => {
                 self.trim_blocked = true;
                 Progress::Durable(self.durable)
             }
@@ -437,6 +451,7 @@ impl LogWriter {
     }
 
     fn succeed(&mut self, work: Work) {
+        self.has_trimmed = matches!(work, Work::Trim | Work::Trimmed);
         match work {
             Work::Group { count, end, chain, last, has_data } => {
                 let bytes: u64 = self
@@ -464,7 +479,9 @@ impl LogWriter {
             }
             Work::Grow(header) => self.current.header = header,
             Work::Zero(_) => self.dirty = self.current.position,
-            Work::Trim => {
+            Work::Trim => self.is_removed = true,
+            Work::Trimmed => {
+                self.is_removed = false;
                 self.older.pop_front();
             }
         }

@@ -223,7 +223,7 @@ impl Versions {
         for look in 0..len.min(LOOKS) as u64 {
             let place = match len <= LOOKS {
                 true => look,
-                false => (u128::from(look.wrapping_mul(GOLDEN)) * len as u128 >> 64) as u64,
+                false => ((u128::from(look.wrapping_mul(GOLDEN)) * len as u128) >> 64) as u64,
             };
             let record = self.queue.get(first + place).record;
             let count = self.of_record(self.buckets.find(record), record).take(steps).count();

@@ -57,6 +57,9 @@ struct Watched<'a> {
     all: Vec<(&'a str, f64, Vec<&'a SnapshotsOfRun>)>,
 }
 
+/// A column of a table of them: its name, and what is in it.
+type Column = (&'static str, fn(&SnapshotsOfRun) -> f64);
+
 impl<'a> Watched<'a> {
     fn of(sweep: &'a Sweep, measured: &'a Measured) -> Watched<'a> {
         let mut all: Vec<(&str, f64, Vec<&SnapshotsOfRun>)> = Vec::new();
@@ -71,7 +74,7 @@ impl<'a> Watched<'a> {
     }
 
     /// A row for each line and place, with medians.
-    fn table(&self, caption: &str, columns: &[(&str, fn(&SnapshotsOfRun) -> f64)]) -> Table {
+    fn table(&self, caption: &str, columns: &[Column]) -> Table {
         let mut table = Table::new(caption).text_column("reads").number_column(self.sweep.x.0);
         for (name, _) in columns {
             table = table.number_column(name);
@@ -373,7 +376,7 @@ fn tell_staleness(watched: &Watched<'_>, told: &mut Told) {
         series: watched.all.iter().filter(|(_, x, _)| *x == most).map(cdf).collect(),
         notes: vec!["What is fresh stands at 1 us.".to_owned()],
     });
-    let columns: [(&str, fn(&SnapshotsOfRun) -> f64); 6] = [
+    let columns: [Column; 6] = [
         ("reads", |run| run.reads as f64),
         ("fresh %", |run| run.fresh * 100.0),
         ("stale p50 us", |run| run.staleness_us.p50 as f64),
@@ -424,7 +427,7 @@ fn tell_kept(watched: &Watched<'_>, told: &mut Told) {
         ),
         None => Shape::unknown(must, "not measured"),
     });
-    let columns: [(&str, fn(&SnapshotsOfRun) -> f64); 6] = [
+    let columns: [Column; 6] = [
         ("looks", |run| run.kept.looks as f64),
         ("of a record, mean", |run| 1.0 + run.kept.per_record),
         ("of a changed one, mean", |run| 1.0 + run.kept.per_changed_record),
