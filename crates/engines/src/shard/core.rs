@@ -118,6 +118,10 @@ pub(crate) struct Core<S> {
     /// Why this node must stop, once something has shown it.
     pub(crate) broken: Option<String>,
     /// States of transactions that have ended, for their memory.
+    #[expect(
+        clippy::vec_box,
+        reason = "they come and go by their boxes; half a kilobyte each is not to be moved"
+    )]
     spare: Vec<Box<Active>>,
     /// What those have in the place of a chunk that nobody should keep for them.
     no_chunk: Arc<Chunk>,
