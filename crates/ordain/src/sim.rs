@@ -131,6 +131,8 @@ struct CalvinSystem {
     dispatched: Dispatched,
     /// Where it is drawn from which checkpoints are damaged, if disks have faults.
     damages: Option<u64>,
+    /// Of each node, the one that was damaged last.
+    damaged: Vec<Epoch>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
@@ -251,16 +253,21 @@ impl CalvinSystem {
             cuts: Vec::new(),
             dispatched: Dispatched::default(),
             damages: args.faults.has(Fault::Disk).then_some(seed),
+            damaged: vec![Epoch(0); nodes],
         })
     }
 
-    /// While a node was down, the newest of its checkpoints may have been damaged, if it has an older one to fall back on.
-    fn damage(&self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
-        let Some(seed) = self.damages else { return Ok(()) };
+    /// While a node was down, the newest of its checkpoints may have been damaged, if it keeps an older one to fall back
+    /// on, and has made another since that happened last: logs are trimmed behind as many as are kept. What is on the disk
+    /// besides may be one that was removed, and whose removal was lost.
+    fn damage(&mut self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
+        let Some(seed) = self.damages.filter(|_| self.settings.checkpoints_kept > 1) else { return Ok(()) };
         let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
         let [.., _, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
+        let last = &mut self.damaged[usize::from(node.0)];
         let drawn = KeyHash::of(format!("{seed} {} {incarnation}", node.0).as_bytes()).0;
-        if drawn.is_multiple_of(2) {
+        if drawn.is_multiple_of(2) && *epoch > *last {
+            *last = *epoch;
             // Not the version of the format: a file of another one is refused, not done without.
             let (file, offset) = (file_name(*epoch), 12 + (drawn >> 1) % (len - 12));
             let byte = disk.read(&file, offset, 1)?.first().map_or(0, |byte| byte ^ 1 << (drawn % 7));

@@ -528,13 +528,14 @@ impl Chair {
         Decree::Seat { partition, term, end, first, expelled: expelled.collect() }
     }
 
-    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it.
+    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A twin counts
+    /// from its master's word on: until that is decreed, more of what it has not must not be forgotten.
     fn safe(&self, topology: &Topology, partition: PartitionId) -> Epoch {
         let seat = self.seats.of(partition);
-        let heirs = topology.group(partition).filter(|node| seat.heirs().any(|heir| heir == *node));
-        let through =
-            heirs.map(|node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through));
-        through.min().unwrap_or_default()
+        let reported = self.reports.get(&seat.master).map_or(&[][..], |report| &report.kept.in_sync);
+        let counts = |node: &NodeId| seat.heirs().chain(reported.iter().copied()).any(|heir| heir == *node);
+        let through = |node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through);
+        topology.group(partition).filter(counts).map(through).min().unwrap_or_default()
     }
 }
 

@@ -188,6 +188,40 @@ fn evidence_of_what_nobody_knows_makes_a_replica_start_over() {
 }
 
 #[test]
+fn a_twin_counts_for_what_is_safe_from_its_masters_word_on() {
+    let report = |through, in_sync: &[u16]| {
+        let in_sync = in_sync.iter().map(|node| NodeId(*node)).collect();
+        let kept = Kept { through: Epoch(through), in_sync };
+        Report {
+            at: Micros(0),
+            arrival: Arrival { incarnation: 0, life: 1 },
+            version: 0,
+            kept,
+            lacks: None,
+            conclusion: None,
+        }
+    };
+    let mut seats = Seats::new(&topology());
+    let partition = PartitionId(0);
+    // Of nodes 0 and 3, 0 is master; 3 was taken off the list.
+    seats.apply(&Decree::Sync { partition, term: 1, in_sync: vec![] });
+    for (of_master, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
+        let chair = Chair {
+            registry: registry(),
+            pace: Micros(1),
+            seats: seats.clone(),
+            leads: true,
+            last: Epoch(0),
+            is_open: false,
+            since: Micros(0),
+            reports: [(NodeId(0), of_master), (NodeId(3), report(4, &[]))].into(),
+            fenced: BTreeMap::new(),
+        };
+        assert_eq!(chair.safe(&topology(), partition), Epoch(safe));
+    }
+}
+
+#[test]
 fn decrees_make_seats_in_their_order() {
     let mut seats = Seats::new(&topology());
     let partition = PartitionId(0);

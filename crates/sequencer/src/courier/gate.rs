@@ -144,10 +144,13 @@ impl<X> Gate<X> {
         self.evidence = self.evidence.max(gsn);
     }
 
-    /// Nobody will ask for slices up to these epochs.
+    /// All who may be masters have what is up to these epochs. Should one who has not be made master nevertheless, then
+    /// nobody here knows of it any more.
     pub fn forget(&mut self, safe: &[Epoch]) {
-        for (recent, safe) in self.recent.iter_mut().zip(safe) {
-            while recent.pop_front_if(|held| held.epoch <= *safe).is_some() {}
+        for ((recent, heard), safe) in self.recent.iter_mut().zip(&mut self.heard).zip(safe) {
+            while let Some(held) = recent.pop_front_if(|held| held.epoch <= *safe) {
+                heard.since = heard.since.max(held.epoch);
+            }
         }
     }
 
@@ -233,5 +236,21 @@ mod tests {
         gate.admit(NodeId(3), Post::Incarnation(1));
         assert!(!opened(&mut gate, 3, 9));
         assert_eq!(told(&mut gate, next), [8, 9]);
+    }
+
+    #[test]
+    fn of_what_it_has_forgotten_it_says_that_it_knows_nothing() {
+        let mut gate = Gate::<()>::new(2, Bugs::default());
+        gate.told(seats(1, 1, Some(2)));
+        let held = |epoch| Held { epoch: Epoch(epoch), logged: 1, content: None };
+        (3..6).for_each(|epoch| gate.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
+        let known = |gate: &Gate<()>| {
+            let collected = gate.collect((PartitionId(1), 2), Epoch(0), Epoch(5), usize::MAX);
+            let Some(Ship::Collected { since, held, .. }) = collected else { panic!("{collected:?}") };
+            (since.0, held.iter().map(|held| held.epoch.0).collect::<Vec<_>>())
+        };
+        assert_eq!(known(&gate), (2, vec![3, 4, 5]));
+        gate.forget(&[Epoch(9), Epoch(4)]);
+        assert_eq!(known(&gate), (4, vec![5]));
     }
 }
