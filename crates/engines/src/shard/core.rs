@@ -101,7 +101,7 @@ pub(crate) struct Core<S> {
     pub(crate) by_gsn: BTreeMap<Gsn, u32>,
     /// How many of them are unfinished here; the others wait for a reply slot only.
     pub(crate) unfinished: usize,
-    /// Transactions that hold all their locks and may go on.
+    /// Transactions that have all their turns, or were told something, and may go on.
     pub(crate) ready: VecDeque<u32>,
     /// The whole-table transaction under way: nothing else starts before it is done here.
     pub(crate) barrier: Option<u32>,

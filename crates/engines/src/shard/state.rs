@@ -277,7 +277,7 @@ pub(crate) struct Active {
     pub(crate) ranges: Vec<u16>,
     /// How many of its locks, or places in front, it does not have yet.
     pub(crate) turns_left: usize,
-    /// Its fragments here are done and its locks released; only the reply is missing.
+    /// Its fragments here are done and its turns given up; only the reply is missing.
     pub(crate) done_here: bool,
 }
 
