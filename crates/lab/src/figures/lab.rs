@@ -581,8 +581,8 @@ mod tests {
         assert!(
             refusal("nope").contains("there is no figure 'nope'") && refusal("nope").contains("calvin-5")
         );
-        let missing = refusal("qstore-11");
-        assert!(missing.contains("engines no-wait, wait-die"), "{missing}");
+        let missing = refusal("fwkv-5");
+        assert!(missing.contains("engines fwkv, walter"), "{missing}");
         assert!(refusal("calvin-1").contains("nothing to measure"));
         let all = chosen(&["all".to_owned()]).unwrap();
         assert!(all.len() > 3 && all.iter().all(|(figure, _)| figure.experiment.is_some()));

@@ -10,6 +10,7 @@
 
 mod calvin;
 mod cluster;
+mod contest;
 mod lab;
 mod ours;
 mod paxflow;
@@ -242,6 +243,14 @@ impl FigurePoint {
         let point =
             Point { system, threads: 1, clients, rate: None, workload, watch: false, checkpoint: None };
         FigurePoint { line: line.to_owned(), x, point }
+    }
+
+    /// The same by another engine.
+    fn of_engine(mut self, by: Engine) -> FigurePoint {
+        if let System::Embedded { engine, .. } = &mut self.point.system {
+            *engine = by;
+        }
+        self
     }
 }
 

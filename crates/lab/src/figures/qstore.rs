@@ -1,17 +1,16 @@
-//! The Q-Store paper's figures (qstore.md, section 7): Calvin's line, with all 16 partitions on one node.
+//! The Q-Store paper's figures of YCSB (qstore.md, section 7), on four nodes with 16 partitions instead of 16 servers.
 //!
 //! Partitions are runs of hash slots, so the workload is the paper's: which records a transaction uses and in how many
-//! partitions does not depend on where these are. What is not there is the network between them.
+//! partitions does not depend on where these are. A node has four of them.
 
 use std::sync::Arc;
 
-use ordain_workload::Workload;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};
-use crate::plot::{Axis, Kind, Plot, Scale, Series};
-use crate::report::Run;
+use super::contest::{CALVIN, CLIENTS, NODES, Number, OP, QSTORE, Setting, Sweep, TWO_PHASE, TXN};
+use super::{Shape, Size};
+use crate::plot::Scale;
 
 /// How many partitions the paper has, each on a server.
 const PARTITIONS: usize = 16;
@@ -19,12 +18,13 @@ const PARTITIONS: usize = 16;
 const PER_TXN: usize = 8;
 const OPS: usize = 16;
 
-const LINE: &str = "Calvin, one node";
+const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
+                        writes, theta 0, where not swept";
 
-/// The paper's defaults (Table 1), with 16 million records a server where there is room for them.
+/// The paper's defaults (Table 1), with the records that qstore.md has for four nodes of one machine.
 fn defaults(size: Size) -> Parameters {
     Parameters {
-        records: size.records(16_000_000),
+        records: size.records(1_000_000),
         record_bytes: 100,
         distribution: Distribution::UNIFORM,
         ops_per_txn: OPS,
@@ -36,147 +36,212 @@ fn defaults(size: Size) -> Parameters {
     }
 }
 
-/// A figure that sweeps one parameter.
-#[derive(Debug)]
-pub struct Sweep {
-    title: &'static str,
-    x: (&'static str, &'static str),
-    values: &'static [f64],
-    /// Sets the parameter.
-    set: fn(&mut Parameters, f64),
-    y: (&'static str, &'static str, fn(&Run) -> f64),
-    /// What the paper says in numbers.
-    paper: &'static [(&'static str, &'static str)],
-    /// What its line of Calvin looks like.
-    shape: fn(&Series) -> Shape,
-    notes: &'static [&'static str],
+fn ycsb(parameters: Parameters) -> anyhow::Result<Setting> {
+    Ok(Setting::of(Arc::new(Ycsb::new(parameters)?)))
 }
 
-impl Experiment for Sweep {
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        let point = |&x: &f64| {
-            let mut parameters = defaults(size);
-            (self.set)(&mut parameters, x);
-            let workload: Arc<dyn Workload> = Arc::new(Ycsb::new(parameters)?);
-            Ok(FigurePoint::calvin(LINE, x, cores, workload))
-        };
-        self.values.iter().map(point).collect()
-    }
-
-    fn tell(&self, measured: &Measured) -> Told {
-        let series = measured.series(LINE, self.y.2);
-        Told {
-            shapes: vec![(self.shape)(&series)],
-            beside: self.paper.iter().map(|(what, paper)| Beside::new(what, paper, "needs a line of Q-Store in the lab")).collect(),
-            plots: vec![Plot {
-                title: self.title.to_owned(),
-                subtitle: "YCSB, 16 partitions on one node, half of the transactions on several, half of the operations \
-                           writes, theta 0, where not swept"
-                    .to_owned(),
-                x: Axis::new(self.x.0, self.x.1, Scale::Linear),
-                y: Axis::new(self.y.0, self.y.1, Scale::Linear),
-                kind: Kind::Lines,
-                series: vec![series],
-                notes: Vec::new(),
-            }],
-            notes: self.notes.iter().map(|note| (*note).to_owned()).collect(),
-            tables: Vec::new(),
-        }
-    }
-}
-
-const TXN: (&str, &str, fn(&Run) -> f64) = ("throughput", "txn/s", |run| run.txn_per_s);
-const OP: (&str, &str, fn(&Run) -> f64) = ("throughput", "op/s", |run| run.op_per_s);
-const NO_NETWORK: &str = "All partitions are on one node: nothing here goes over a network, which is most of what the paper's figure is about.";
+/// Figure 5: batches.
+pub static FIGURE_5: Sweep = Sweep {
+    title: "Transactions in a batch",
+    subtitle: SUBTITLE,
+    x: ("transactions under way, which is the most that a batch can have", "", Scale::Linear),
+    values: &[2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0],
+    setting: |size, clients| Ok(Setting { clients: clients as usize, ..ycsb(defaults(size))? }),
+    y: TXN,
+    paper: &[
+        ("Q-Store over Calvin with 40 K", "22.1 x", Number::Lead(Some(40_000.0))),
+        ("Q-Store over Calvin, best", "22.1 x", Number::Lead(None)),
+    ],
+    shapes: |contest| {
+        vec![
+            Shape::changes(
+                "Q-Store rises with the batch, or is as high at once",
+                &contest.clock(QSTORE),
+                0.9,
+                f64::INFINITY,
+            ),
+            contest.is_ahead("Calvin is low: Q-Store is above it throughout"),
+        ]
+    },
+    notes: &[
+        "The paper's batches have a fixed size, which is that of all servers together, and as many transactions under way. \
+         Ours close as soon as the pipeline can take them, so that what is swept is what is under way: a bound of the \
+         batch.",
+    ],
+};
 
 /// Figure 6: skew.
 pub static FIGURE_6: Sweep = Sweep {
     title: "Skew",
-    x: ("theta", ""),
+    subtitle: SUBTITLE,
+    x: ("theta", "", Scale::Linear),
     values: &[0.0, 0.4, 0.8, 0.9, 0.99],
-    set: |parameters, theta| parameters.distribution = Distribution::Zipfian { theta },
+    setting: |size, theta| {
+        ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..defaults(size) })
+    },
     y: TXN,
     paper: &[
-        ("Q-Store over Calvin, best", "6 x"),
-        ("Q-Store over two-phase commit at high skew", "about 100 x"),
+        ("Q-Store over Calvin, best", "6 x", Number::Lead(None)),
+        ("Q-Store over two-phase commit at high skew", "about 100 x", TWO_PHASE),
     ],
-    shape: |line| Shape::flat("Calvin is flat: within 30%", line, 0.3),
+    shapes: |contest| {
+        vec![
+            Shape::flat("Calvin is flat: within 30%", &contest.clock(CALVIN), 0.3),
+            Shape::flat("Q-Store is flat, then drops a little: within 20%", &contest.clock(QSTORE), 0.2),
+        ]
+    },
     notes: &[
-        NO_NETWORK,
-        "The paper's Calvin is flat because its single sequencer and scheduler threads are busy before any lock is; \
-         ours divides that work, so contention for hot records and their warmth in the caches show.",
+        "The paper's Calvin is flat because its single sequencer and scheduler threads are busy before any lock is; our \
+         own divides that work, so contention for hot records and their warmth in the caches show.",
     ],
 };
 
 /// Figure 7: multi-partition transactions.
 pub static FIGURE_7: Sweep = Sweep {
     title: "Multi-partition transactions",
-    x: ("multi-partition transactions", "%"),
-    values: &[0.0, 1.0, 5.0, 10.0, 20.0, 50.0, 80.0, 100.0],
-    set: |parameters, percent| parameters.multi_partition = percent / 100.0,
+    subtitle: SUBTITLE,
+    x: ("multi-partition transactions", "%", Scale::Linear),
+    values: &[0.0, 10.0, 20.0, 50.0, 80.0, 100.0],
+    setting: |size, percent| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults(size) }),
     y: TXN,
-    paper: &[("Q-Store over Calvin, best", "10.6 x")],
-    shape: |line| {
-        Shape::changes("Calvin falls with the share of multi-partition transactions", line, 0.0, 0.9)
+    paper: &[("Q-Store over Calvin, best", "10.6 x", Number::Lead(None))],
+    shapes: |contest| {
+        vec![
+            Shape::flat("Q-Store is flat by processor time: within 15%", &contest.cpu(QSTORE), 0.15),
+            Shape::changes(
+                "Calvin falls with the share of multi-partition transactions",
+                &contest.clock(CALVIN),
+                0.0,
+                0.9,
+            ),
+        ]
     },
     notes: &[
-        NO_NETWORK,
-        "What falls here is what it costs that the shards of one node tell one another what they have read; a \
-         transaction of one partition is done by one shard alone.",
+        "A multi-partition transaction uses 8 of 16 partitions, which lie on 4 nodes: nearly all of them, on average.",
+        "A batch's messages do not depend on the share, but what is in them does: here every node is told what it \
+         has to do of a transaction, and the one that replies is told the answers.",
     ],
 };
 
 /// Figure 8: updates.
 pub static FIGURE_8: Sweep = Sweep {
     title: "Updates",
-    x: ("update operations", "%"),
+    subtitle: SUBTITLE,
+    x: ("update operations", "%", Scale::Linear),
     values: &[0.0, 5.0, 20.0, 50.0, 80.0, 95.0],
-    set: |parameters, percent| parameters.writes_per_txn = (percent / 100.0 * OPS as f64).round() as usize,
+    setting: |size, percent| {
+        let writes_per_txn = (percent / 100.0 * OPS as f64).round() as usize;
+        ycsb(Parameters { writes_per_txn, ..defaults(size) })
+    },
     y: TXN,
     paper: &[
-        ("Q-Store over Calvin, best", "5.9 x"),
-        ("Q-Store over MVCC, best", "17.1 x"),
-        ("aborts of NO-WAIT, MaaT, TIMESTAMP, MVCC at 95%", "41, 19, 7, 6%"),
+        ("Q-Store over Calvin, best", "5.9 x", Number::Lead(None)),
+        ("Q-Store over MVCC, best", "17.1 x", TWO_PHASE),
+        ("aborts of NO-WAIT, MaaT, TIMESTAMP, MVCC at 95%", "41, 19, 7, 6%", TWO_PHASE),
     ],
-    shape: |line| Shape::flat("Calvin is flat: within 30%", line, 0.3),
-    notes: &[NO_NETWORK, "Writes of a transaction are whole operations of 16: 5% is 1, 95% is 15."],
+    shapes: |contest| {
+        vec![
+            Shape::flat("Calvin is flat: within 30%", &contest.clock(CALVIN), 0.3),
+            Shape::flat("Q-Store is flat: within 10%", &contest.clock(QSTORE), 0.1),
+        ]
+    },
+    notes: &["Writes of a transaction are whole operations of 16: 5% is 1, 95% is 15."],
 };
 
 /// Figure 9: operations, each in a partition of its own.
 pub static FIGURE_9: Sweep = Sweep {
     title: "Operations per transaction",
-    x: ("operations per transaction, each on its own partition", ""),
+    subtitle: SUBTITLE,
+    x: ("operations per transaction, each on its own partition", "", Scale::Linear),
     values: &[2.0, 4.0, 8.0, 12.0, 16.0],
-    set: |parameters, ops| {
-        parameters.ops_per_txn = ops as usize;
-        parameters.writes_per_txn = ops as usize / 2;
-        parameters.partitions_per_txn = ops as usize;
+    setting: |size, ops| {
+        let ops = ops as usize;
+        ycsb(Parameters {
+            ops_per_txn: ops,
+            writes_per_txn: ops / 2,
+            partitions_per_txn: ops,
+            ..defaults(size)
+        })
     },
     y: OP,
     paper: &[
-        ("Q-Store, 16 operations", "nearly 16 M op/s"),
-        ("Q-Store over Calvin at 16", "12 x"),
-        ("Q-Store over NO-WAIT at 16", "20 x"),
+        ("Q-Store, 16 operations", "nearly 16 M op/s", Number::Own(16.0)),
+        ("Q-Store over Calvin at 16", "12 x", Number::Lead(Some(16.0))),
+        ("Q-Store over NO-WAIT at 16", "20 x", TWO_PHASE),
     ],
-    shape: |line| {
-        Shape::changes(
-            "Calvin does not scale with larger transactions: op/s at 16 less than 3 x those at 2",
-            line,
-            0.0,
-            3.0,
-        )
+    shapes: |contest| {
+        vec![
+            Shape::changes(
+                "Q-Store does more operations in larger transactions: op/s at 16 at least 1.5 x those at 2",
+                &contest.clock(QSTORE),
+                1.5,
+                f64::INFINITY,
+            ),
+            Shape::changes(
+                "Calvin does not scale with larger transactions: op/s at 16 less than 3 x those at 2",
+                &contest.clock(CALVIN),
+                0.0,
+                3.0,
+            ),
+        ]
     },
-    notes: &[NO_NETWORK],
+    notes: &[],
 };
 
 /// Figure 10: partitions.
 pub static FIGURE_10: Sweep = Sweep {
     title: "Partitions per transaction",
-    x: ("partitions per transaction of 16 operations", ""),
+    subtitle: SUBTITLE,
+    x: ("partitions per transaction of 16 operations", "", Scale::Linear),
     values: &[2.0, 4.0, 8.0, 12.0, 16.0],
-    set: |parameters, partitions| parameters.partitions_per_txn = partitions as usize,
+    setting: |size, partitions| {
+        ycsb(Parameters { partitions_per_txn: partitions as usize, ..defaults(size) })
+    },
     y: TXN,
-    paper: &[("Q-Store, flat", "about 1 M txn/s")],
-    shape: |line| Shape::changes("Calvin falls with the number of partitions", line, 0.0, 0.95),
-    notes: &[NO_NETWORK],
+    paper: &[("Q-Store, flat", "about 1 M txn/s", Number::Own(8.0))],
+    shapes: |contest| {
+        vec![
+            Shape::flat("Q-Store is flat: within 15%", &contest.clock(QSTORE), 0.15),
+            Shape::changes("Calvin falls with the number of partitions", &contest.clock(CALVIN), 0.0, 0.95),
+        ]
+    },
+    notes: &["Beyond four partitions a transaction is on all four nodes, mostly."],
+};
+
+/// Figure 11: servers.
+pub static FIGURE_11: Sweep = Sweep {
+    title: "Servers",
+    subtitle: "YCSB, a partition on each node, half of the transactions on all of them, 16 operations of which half are writes",
+    x: ("nodes", "", Scale::Linear),
+    values: &[2.0, 4.0, 8.0, 16.0],
+    setting: |size, nodes| {
+        let parameters =
+            Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults(size) };
+        let clients = CLIENTS * nodes as usize / usize::from(NODES);
+        Ok(Setting { nodes: nodes as u16, clients, ..ycsb(parameters)? })
+    },
+    y: TXN,
+    paper: &[
+        ("Q-Store, 16 servers", "more than 1 M txn/s", Number::Own(16.0)),
+        ("Q-Store over Calvin at 16", "only in the image", Number::Lead(Some(16.0))),
+    ],
+    shapes: |contest| {
+        vec![
+            Shape::changes(
+                "Q-Store grows with the servers, by X(8): at 16 at least 4 x what 2 do",
+                &contest.model(QSTORE),
+                4.0,
+                f64::INFINITY,
+            ),
+            Shape::changes(
+                "Calvin hardly grows, by X(8): at 16 less than 3 x what 2 do",
+                &contest.model(CALVIN),
+                0.0,
+                3.0,
+            ),
+        ]
+    },
+    notes: &[
+        "By the clock more nodes cannot do more here: all of them share one machine. The model is what grows.",
+    ],
 };

@@ -81,16 +81,9 @@ const FRESH: [Need; 3] = [Engine("fwkv"), Engine("walter"), Nodes(20)];
 const REGIONS: [Need; 3] = [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
 const REGIONS_APART: [Need; 4] =
     [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
-const DENEVA: [Need; 7] = [
-    Part("a line of Q-Store in the lab"),
-    Engine("no-wait"),
-    Engine("wait-die"),
-    Engine("timestamp"),
-    Engine("mvcc"),
-    Engine("maat"),
-    Nodes(16),
-];
-const CALVINS_LINE: &str = "Calvin's line on one node";
+const DENEVA: [Need; 6] =
+    [Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
+const LINES: &str = "Q-Store's and Calvin's lines on four nodes";
 
 /// Every figure and table.
 pub static FIGURES: [Figure; 55] = [
@@ -190,22 +183,24 @@ pub static FIGURES: [Figure; 55] = [
         "qstore-5",
         "Figure 5",
         "Throughput and latency by batch size",
-        &[Engine("qstore"), Nodes(16), Part("a batch size in the lab")],
-    ),
-    figure(QStore, "qstore-6", "Figure 6", "Throughput by skew", &DENEVA).by(&qstore::FIGURE_6, CALVINS_LINE),
+        &[Engine("qstore"), Nodes(16)],
+    )
+    .by(&qstore::FIGURE_5, "both engines on four nodes, by what is under way"),
+    figure(QStore, "qstore-6", "Figure 6", "Throughput by skew", &DENEVA).by(&qstore::FIGURE_6, LINES),
     figure(QStore, "qstore-7", "Figure 7", "Throughput by share of multi-partition transactions", &DENEVA)
-        .by(&qstore::FIGURE_7, CALVINS_LINE),
+        .by(&qstore::FIGURE_7, LINES),
     figure(QStore, "qstore-8", "Figure 8", "Throughput by share of updates", &DENEVA)
-        .by(&qstore::FIGURE_8, CALVINS_LINE),
+        .by(&qstore::FIGURE_8, LINES),
     figure(QStore, "qstore-9", "Figure 9", "Throughput by operations per transaction", &DENEVA)
-        .by(&qstore::FIGURE_9, CALVINS_LINE),
+        .by(&qstore::FIGURE_9, LINES),
     figure(QStore, "qstore-10", "Figure 10", "Throughput by partitions per transaction", &DENEVA)
-        .by(&qstore::FIGURE_10, CALVINS_LINE),
-    figure(QStore, "qstore-11", "Figure 11", "Throughput, 2 to 16 servers", &DENEVA),
+        .by(&qstore::FIGURE_10, LINES),
+    figure(QStore, "qstore-11", "Figure 11", "Throughput, 2 to 16 servers", &DENEVA)
+        .by(&qstore::FIGURE_11, "Q-Store's and Calvin's lines, X(8) as a model"),
     figure(QStore, "qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", &DENEVA)
-        .by(&tpcc::QSTORE_12, CALVINS_LINE),
+        .by(&tpcc::QSTORE_12, LINES),
     figure(QStore, "qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", &DENEVA)
-        .by(&tpcc::QSTORE_13, CALVINS_LINE),
+        .by(&tpcc::QSTORE_13, LINES),
     figure(
         QStore,
         "qstore-a",

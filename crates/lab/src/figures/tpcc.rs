@@ -1,4 +1,4 @@
-//! The papers' figures of TPC-C on one node: Calvin's Figure 4, and Calvin's line of Q-Store's Figures 12 and 13.
+//! The papers' figures of TPC-C: Calvin's Figure 4, and Q-Store's Figures 12 and 13.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use ordain_workload::Workload;
 use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale, Tpcc};
 
 use super::calvin::model;
+use super::contest::{CALVIN, NODES, Number, QSTORE, Setting, Sweep, TWO_PHASE, TXN};
 use super::told::at;
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, scale, thread_counts};
-use crate::plot::{Axis, Kind, Plot, Series, si};
+use crate::plot::Scale::Linear;
 
 /// The specification's rows in each warehouse, or a tenth of them.
 fn scale_of(size: Size) -> Scale {
@@ -76,85 +77,64 @@ impl Experiment for Calvin4 {
     }
 }
 
-/// Q-Store's figures of TPC-C, swept over one number in percent.
-#[derive(Debug)]
-pub struct Sweep {
-    title: &'static str,
-    x: &'static str,
-    values: &'static [f64],
-    mix: fn(f64) -> Mix,
-    remote: fn(f64) -> f64,
-    paper: &'static [(&'static str, &'static str)],
-    /// What the paper says of the shape, with what is to be judged of it.
-    shape: fn(&Series) -> Shape,
+/// The paper's warehouses of one server, or half of them.
+fn warehouses(size: Size) -> u32 {
+    u32::from(NODES) * if size == Size::Quick { 2 } else { 4 }
 }
 
-/// The paper's warehouses of one server.
-const WAREHOUSES: u32 = 4;
-const LINE: &str = "Calvin, one node";
-
-impl Experiment for Sweep {
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        let point = |&x: &f64| {
-            let workload = workload(size, WAREHOUSES, (self.mix)(x), (self.remote)(x))?;
-            Ok(FigurePoint::calvin(LINE, x, cores, workload))
-        };
-        self.values.iter().map(point).collect()
-    }
-
-    fn tell(&self, measured: &Measured) -> Told {
-        let series = measured.series(LINE, |run| run.txn_per_s);
-        let mut beside: Vec<Beside> = self
-            .paper
-            .iter()
-            .map(|(what, paper)| Beside::new(what, paper, "needs a line of Q-Store in the lab"))
-            .collect();
-        let ours = series.points.iter().map(|(x, rate)| format!("{} at {x}%", si(*rate))).collect::<Vec<_>>();
-        beside.push(Beside::new("Calvin", "only in the image", ours.join(", ")));
-        Told {
-            shapes: vec![(self.shape)(&series)],
-            beside,
-            plots: vec![Plot {
-                title: self.title.to_owned(),
-                subtitle: "4 warehouses, the paper's for one server, each in a partition of its own"
-                    .to_owned(),
-                x: Axis::new(self.x, "%", crate::plot::Scale::Linear),
-                y: Axis::throughput(),
-                kind: Kind::Lines,
-                series: vec![series],
-                notes: Vec::new(),
-            }],
-            notes: vec!["All warehouses are on one node: nothing here goes over a network.".to_owned()],
-            tables: Vec::new(),
-        }
-    }
+fn setting(size: Size, mix: Mix, remote: f64) -> anyhow::Result<Setting> {
+    // A second warehouse is on another node.
+    let (scale, partitions, remote) = (scale_of(size), usize::from(NODES), Remote::Share(remote));
+    let warehouses = warehouses(size);
+    Ok(Setting::of(Arc::new(Tpcc::new(Parameters { warehouses, scale, partitions, mix, remote })?)))
 }
 
-/// Figure 12: the mixes.
+/// Q-Store's Figure 12: the mixes.
 pub static QSTORE_12: Sweep = Sweep {
     title: "TPC-C: from NewOrder to Payment",
-    x: "Payment transactions, the others NewOrder",
+    subtitle: "4 nodes, 15% with a second warehouse on another node",
+    x: ("Payment transactions, the others NewOrder", "%", Linear),
     values: &[0.0, 50.0, 100.0],
-    mix: |percent| match percent {
-        0.0 => Mix::NEW_ORDER,
-        100.0 => Mix::PAYMENT,
-        _ => Mix::HALVES,
+    setting: |size, percent| {
+        let mix = match percent {
+            0.0 => Mix::NEW_ORDER,
+            100.0 => Mix::PAYMENT,
+            _ => Mix::HALVES,
+        };
+        setting(size, mix, 0.15)
     },
-    remote: |_| 0.15,
-    paper: &[("Q-Store over Calvin, best", "1.8 x"), ("Q-Store over NO-WAIT, best", "55.2 x")],
-    shape: |line| {
+    y: TXN,
+    paper: &[
+        ("Q-Store over Calvin, best", "1.8 x", Number::Lead(None)),
+        ("Q-Store over NO-WAIT, best", "55.2 x", TWO_PHASE),
+    ],
+    shapes: |contest| {
         // Payment has 4 records where NewOrder has some 25.
-        Shape::changes("Payment, which is smaller, is no slower than NewOrder", line, 1.0, f64::INFINITY)
+        let smaller = "Payment, which is smaller, is no slower than NewOrder";
+        vec![
+            Shape::changes(smaller, &contest.clock(QSTORE), 1.0, f64::INFINITY),
+            contest.is_ahead("Q-Store is above Calvin throughout"),
+        ]
     },
+    notes: &[],
 };
 
-/// Figure 13: the share of multi-partition transactions.
+/// Q-Store's Figure 13: the share of multi-partition transactions.
 pub static QSTORE_13: Sweep = Sweep {
     title: "TPC-C: NewOrder and Payment, by share with a second warehouse",
-    x: "transactions with a second warehouse",
+    subtitle: "4 nodes, half NewOrder and half Payment, the second warehouse on another node",
+    x: ("transactions with a second warehouse", "%", Linear),
     values: &[0.0, 20.0, 50.0, 80.0, 100.0],
-    mix: |_| Mix::HALVES,
-    remote: |percent| percent / 100.0,
-    paper: &[("Q-Store over Calvin", "above 1 throughout")],
-    shape: |line| Shape::changes("Calvin falls with the share, or stays", line, 0.0, 1.1),
+    setting: |size, percent| setting(size, Mix::HALVES, percent / 100.0),
+    y: TXN,
+    paper: &[("Q-Store over Calvin", "above 1 throughout", Number::Lead(None))],
+    shapes: |contest| {
+        vec![
+            contest.is_ahead("Q-Store is above Calvin throughout"),
+            Shape::changes("Calvin falls with the share, or stays", &contest.clock(CALVIN), 0.0, 1.1),
+        ]
+    },
+    notes: &[
+        "The paper's gap is small here: what a warehouse has to do is done one after the other, however it is ordered.",
+    ],
 };
