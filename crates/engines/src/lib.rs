@@ -4,6 +4,7 @@
 //! execute an order have in common is [`shard`]; what all engines share is a crate below this one.
 
 pub mod calvin;
+pub mod calvin_paper;
 pub mod paxflow;
 pub mod qstore;
 pub mod shard;

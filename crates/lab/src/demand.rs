@@ -8,7 +8,7 @@
 //! X(c) = min(1 / max demand of a single thread, c / sum of the demands)
 //! ```
 //!
-//! A role that is one thread (the sequencer, the input log, the disk) bounds X by its own demand whatever the number of
+//! A role that is one thread (the sequencer, a lock manager, the input log, the disk) bounds X by its own demand whatever the number of
 //! cores; the others (shards, gateways) are divided among as many threads as there are cores. The model knows no
 //! waiting, no cache and no memory bandwidth: it is an upper bound, and a plot shows it as a model.
 
@@ -37,7 +37,7 @@ pub enum Threads {
 pub fn threads_of(part: &str) -> Threads {
     const CLIENT: [&str; 3] = ["driver", "client", "generate"];
     // What is told of a server is told by its threads, each of which is one.
-    const SINGLE: [&str; 4] = ["sequencer", "input-log", "disk", "server: "];
+    const SINGLE: [&str; 5] = ["sequencer", "scheduler", "input-log", "disk", "server: "];
     if CLIENT.iter().any(|name| part.starts_with(name)) {
         Threads::Client
     } else if SINGLE.iter().any(|name| part.starts_with(name)) {
@@ -197,8 +197,9 @@ mod tests {
 
     #[test]
     fn the_roles_of_a_node_are_known_by_their_names() {
-        let single = ["sequencer", "input-log", "disk thread", "server: redis-server"].map(threads_of);
-        assert_eq!(single, [Threads::One; 4]);
+        let single =
+            ["sequencer", "scheduler", "input-log", "disk thread", "server: redis-server"].map(threads_of);
+        assert_eq!(single, [Threads::One; 5]);
         assert_eq!(
             ["calvin", "gateway: plan", "gateway: answer", "runtime"].map(threads_of),
             [Threads::Many; 4]

@@ -1,10 +1,10 @@
 //! Builds the roles of a node from what its directory holds. The runtime and the simulator start from here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
+use ordain_engines::calvin_paper::Scheduler;
 use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
@@ -38,6 +38,8 @@ pub mod places {
     pub const COUNCIL_LOG: u16 = 5;
     /// The checkpointer, on nodes that keep anything.
     pub const CHECKPOINTER: u16 = 6;
+    /// The lock manager, with an engine that has one.
+    pub const SCHEDULER: u16 = 7;
     /// The first shard.
     pub const SHARDS: u16 = 16;
     /// The first gateway.
@@ -363,37 +365,49 @@ impl NodeSettings {
         Checkpointer::new(settings, found, &refused)
     }
 
-    fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
-        let gateways: BTreeMap<GatewayId, Address> = (0..self.gateways as u16)
+    fn shard_places(&self) -> shard::Places {
+        let gateways = (0..self.gateways as u16)
             .map(|i| (GatewayId::of(self.node.0, i), self.at(places::GATEWAYS + i)))
             .collect();
+        shard::Places {
+            layout: self.layout().clone(),
+            replica: self.topology.replica_of(self.node).0,
+            replicas: self.topology.replicas,
+            shards: self.shards(),
+            sequencer: self.at(places::SEQUENCER),
+            scheduler: self.order.is_handed().then(|| self.at(places::SCHEDULER)),
+            post: self.has_peers().then(|| self.at(places::COURIER)),
+            gateways,
+            doors: places::GATEWAYS,
+        }
+    }
+
+    fn shard_settings(&self) -> shard::Settings {
+        shard::Settings {
+            window: self.window,
+            order: self.order,
+            checkpoints: self.checkpoint_mode,
+            piece: self.checkpoint_piece,
+            // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
+            may_be_lost: self.replication() == Replication::Async && self.has_peers(),
+            bugs: self.bugs,
+        }
+    }
+
+    fn new_scheduler(&self) -> Option<Scheduler> {
+        self.order.is_handed().then(|| Scheduler::new(&self.shard_places(), self.shard_settings()))
+    }
+
+    fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
+        let (places, settings) = (self.shard_places(), self.shard_settings());
         let shards = self.layout().shards_of(self.partition()).map(|number| {
-            let places = shard::Places {
-                layout: self.layout().clone(),
-                replica: self.topology.replica_of(self.node).0,
-                replicas: self.topology.replicas,
-                shards: self.shards(),
-                sequencer: self.at(places::SEQUENCER),
-                post: self.has_peers().then(|| self.at(places::COURIER)),
-                gateways: gateways.clone(),
-                doors: places::GATEWAYS,
-            };
-            let settings = shard::Settings {
-                window: self.window,
-                order: self.order,
-                checkpoints: self.checkpoint_mode,
-                piece: self.checkpoint_piece,
-                // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
-                may_be_lost: self.replication() == Replication::Async && self.has_peers(),
-                bugs: self.bugs,
-            };
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
             // Twins that agree on every batch before they execute it execute the same; a master may have executed what
             // is lost with it.
             let agrees = self.replication() == Replication::Sync;
             let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
-            let shard = shard::Shard::new(number, places, settings, registry.clone(), store)
+            let shard = shard::Shard::new(number, places.clone(), settings, registry.clone(), store)
                 .with_twins(twins.map(|node| Address { node, role }).collect());
             match self.keep {
                 Keep::Nothing => shard,
@@ -418,6 +432,8 @@ pub struct Assembly {
     pub council_log: Option<GroupLog<ShardMessage>>,
     /// The checkpointer, on nodes that keep anything.
     pub checkpointer: Option<Checkpointer<ShardMessage>>,
+    /// What gives the shards their turns, with an engine that has such a thing.
+    pub scheduler: Option<Scheduler>,
     /// The shards, in order.
     pub shards: Vec<shard::Shard<MemoryStore>>,
     /// The checkpoint that the node begins from.
@@ -502,6 +518,7 @@ impl Assembly {
             council: settings.new_council(registry),
             council_log: None,
             checkpointer: None,
+            scheduler: settings.new_scheduler(),
             shards: settings.new_shards(registry),
             checkpoint: None,
             refused: Vec::new(),
@@ -526,9 +543,10 @@ impl Assembly {
         let begun = assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch);
         let mut inbox = Inbox::open(directory, settings, registry, begun)?;
         let mut last = begun;
-        let Assembly { sequencer: orders, courier, shards, replayed, .. } = &mut assembly;
+        let Assembly { sequencer: orders, courier, scheduler, shards, replayed, .. } = &mut assembly;
+        let scheduler = scheduler.as_mut().map(|scheduler| (settings.at(places::SCHEDULER), scheduler));
         let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
-        let mut replay = shard::Replay::new(shards, courier);
+        let mut replay = shard::Replay::new(shards, scheduler, courier);
         let mut again = |entry: &[u8]| {
             if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
                 return Ok(());
@@ -622,6 +640,7 @@ impl Assembly {
                 Err(reason) => {
                     self.refused.push(Refused { epoch, reason });
                     self.sequencer = settings.new_sequencer(registry);
+                    self.scheduler = settings.new_scheduler();
                     self.shards = settings.new_shards(registry);
                 }
             }
@@ -640,11 +659,12 @@ impl Assembly {
         let (mut layout, partition) = (settings.layout().clone(), settings.partition());
         let expected = Header::new(&settings.identity, &layout, partition, epoch);
         let first = layout.shards_of(partition).start;
-        let Assembly { sequencer, shards, .. } = self;
+        let Assembly { sequencer, scheduler, shards, .. } = self;
         ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Map(map) => {
                     layout = Arc::new(layout.under(&map));
+                    scheduler.iter_mut().for_each(|scheduler| scheduler.begin_under(&map));
                     shards.iter_mut().for_each(|shard| shard.begin_under(&map));
                 }
                 Item::Record { db, key, cell, version } => {
@@ -768,6 +788,9 @@ impl Assembly {
         }
         if let Some(checkpointer) = self.checkpointer {
             roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
+        }
+        if let Some(scheduler) = self.scheduler {
+            roles.push((places::SCHEDULER, Box::new(scheduler)));
         }
         for (i, shard) in self.shards.into_iter().enumerate() {
             roles.push((places::SHARDS + i as u16, Box::new(shard)));

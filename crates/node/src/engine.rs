@@ -12,7 +12,9 @@ pub enum Engine {
     /// Sequenced input log, deterministic locks.
     #[default]
     Calvin,
-    /// The same, and what only reads is run on snapshots.
+    /// The same as the papers have it: one thread of a node grants and releases all its locks. For comparisons.
+    CalvinPaper,
+    /// Calvin, and what only reads is run on snapshots.
     Paxflow,
     /// Sequenced input log, planned queues.
     Qstore,
@@ -30,8 +32,9 @@ pub struct EngineInfo {
 }
 
 /// Every engine of the contract, one line each.
-pub const ENGINES: [EngineInfo; 14] = [
+pub const ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", level: "strict serializable", engine: Some(Engine::Calvin) },
+    EngineInfo { name: "calvin-paper", level: "strict serializable", engine: Some(Engine::CalvinPaper) },
     EngineInfo { name: "paxflow", level: "serializable", engine: Some(Engine::Paxflow) },
     EngineInfo { name: "qstore", level: "strict serializable", engine: Some(Engine::Qstore) },
     EngineInfo { name: "no-wait", level: "serializable", engine: None },
@@ -79,6 +82,7 @@ impl Engine {
     pub fn order(self) -> Order {
         match self {
             Engine::Calvin | Engine::Paxflow => Order::Locks,
+            Engine::CalvinPaper => Order::Handed,
             Engine::Qstore => Order::Queues,
         }
     }
@@ -86,7 +90,7 @@ impl Engine {
     /// How it runs what only reads, unless it is told otherwise.
     pub fn reads(self) -> Reads {
         match self {
-            Engine::Calvin | Engine::Qstore => Reads::Ordered,
+            Engine::Calvin | Engine::CalvinPaper | Engine::Qstore => Reads::Ordered,
             Engine::Paxflow => Reads::Session,
         }
     }
@@ -121,7 +125,7 @@ mod tests {
         let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "engine 'maat' is not built yet; the engines that are there: calvin, paxflow, qstore"
+            "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")

@@ -308,8 +308,10 @@ impl Node {
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
-        let Assembly { sequencer, log, courier, council, council_log, checkpointer, shards, .. } = assembly;
-        let mut head = Some((sequencer, log, courier, council, council_log, checkpointer));
+        let Assembly {
+            sequencer, log, courier, council, council_log, checkpointer, scheduler, shards, ..
+        } = assembly;
+        let mut head = Some((sequencer, log, courier, council, council_log, checkpointer, scheduler));
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
@@ -320,7 +322,9 @@ impl Node {
         let is_member = network.is_some();
         for (i, shard) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
-            if let Some((sequencer, log, courier, council, council_log, checkpointer)) = head.take() {
+            if let Some((sequencer, log, courier, council, council_log, checkpointer, scheduler)) =
+                head.take()
+            {
                 spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
                 if let Some(courier) = courier {
                     spec = spec.role(places::COURIER, courier);
@@ -333,6 +337,9 @@ impl Node {
                 }
                 if let Some(checkpointer) = checkpointer {
                     spec = spec.role(places::CHECKPOINTER, checkpointer);
+                }
+                if let Some(scheduler) = scheduler {
+                    spec = spec.role(places::SCHEDULER, scheduler);
                 }
             }
             let door = Door::new(

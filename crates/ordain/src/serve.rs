@@ -53,7 +53,8 @@ pub struct ServeArgs {
     ephemeral: Option<bool>,
     /// The engine. `calvin`: all transactions in one sequence, strictly serializable. `paxflow`: the same, but what
     /// only reads is run on snapshots and waits for nothing. `qstore`: as `calvin`, executed in queues of fragments, a
-    /// range of records each, in place of locks [default: calvin]
+    /// range of records each, in place of locks. `calvin-paper`: the baseline of the papers, one lock manager a node; for
+    /// comparisons [default: calvin]
     #[arg(long, env = "ORDAIN_ENGINE", value_name = "NAME")]
     engine: Option<String>,
     /// How transactions that only read are run: `ordered` in the sequence like all others, or on a snapshot:

@@ -688,6 +688,22 @@ mod tests {
         demand_sound(&[&queues[..], &masters].concat(), 400..406);
     }
 
+    #[test]
+    fn seeds_with_a_lock_manager_are_sound_and_what_is_planted_in_it_is_found() {
+        let paper = ["--engine", "calvin-paper"];
+        demand_sound(&paper, 0..20);
+        demand_sound(&[&paper[..], &["--partitions", "3"]].concat(), 100..110);
+        demand_sound(&[&paper[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..205);
+        demand_sound(&[&paper[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..305);
+        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&paper[..], &masters].concat(), 400..405);
+        for bug in [Bug::GrantLockEarly, Bug::StaleLayout] {
+            let flags = args(&[&paper[..], &["--txns", "600", "--partitions", "2"]].concat());
+            let args = SimArgs { plant: Some(bug), ..flags };
+            assert!((0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err()), "{bug:?}");
+        }
+    }
+
     /// paxflow.md, section 8, scenario 5.
     #[test]
     fn previous_may_miss_what_session_and_strict_do_not() {

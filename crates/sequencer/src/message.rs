@@ -36,13 +36,18 @@ pub enum Message<X> {
     Peer(PeerChange),
 }
 
-/// Between the sequencer, the input log, the courier and the shards.
+/// Between the sequencer, the input log, the courier, the shards, and the lock manager where a node has one.
 #[derive(Clone, Debug)]
 pub enum Sequencing {
     /// Sequencer to input log: make this durable, then dispatch it.
     Append(Arc<Batch>),
-    /// Input log to courier and shards, courier to shards: this is decided; execute it. In order, without exception.
+    /// Input log to courier and shards, courier to shards, first shard to lock manager: this is decided; execute it. In
+    /// order, without exception.
     Sealed(Arc<Batch>),
+    /// Lock manager to shard: this transaction has all its locks on this node; execute it.
+    Turn(Gsn),
+    /// Shard to lock manager: its part of this transaction is executed.
+    Done(Gsn),
     /// Courier to shards: all batches up to the end of this epoch have been handed to them, of all partitions.
     Passed(Epoch),
     /// Input log to sequencer: the log has taken the batch of this epoch; the next may come.

@@ -20,3 +20,4 @@ mod locking;
 mod locks;
 
 pub(crate) use locking::Locking;
+pub(crate) use locks::Locks;

@@ -115,6 +115,8 @@ pub(crate) struct Core<S> {
     /// Those that are not certain yet, once this runs.
     pub(super) withheld: Option<Withheld>,
     pub(crate) letters: Letters,
+    /// What has been executed here of what the lock manager gave the turns of, if there is one.
+    pub(crate) done: Vec<Gsn>,
     /// Why this node must stop, once something has shown it.
     pub(crate) broken: Option<String>,
     /// States of transactions that have ended, for their memory.
@@ -192,6 +194,7 @@ impl<S: RecordStore> Core<S> {
             vouches: Vec::new(),
             outcomes: Vec::new(),
             withheld: None,
+            done: Vec::new(),
             broken: None,
             spare: Vec::new(),
             no_chunk: Arc::default(),
@@ -230,7 +233,7 @@ impl<S: RecordStore> Core<S> {
 
     // ---- the order -------------------------------------------------------------------------------------
 
-    pub(super) fn take_batch(&mut self, batch: Arc<Batch>) {
+    pub(super) fn take_batch(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message>) {
         let (epoch, partition) = (batch.epoch, batch.partition);
         if self.backlog.is_past((epoch, partition)) {
             return;
@@ -242,6 +245,9 @@ impl<S: RecordStore> Core<S> {
                 self.number
             ));
             return;
+        }
+        if let Some(scheduler) = self.places.scheduler.filter(|_| self.number == self.partition.start) {
+            out.send(scheduler, Sequencing::Sealed(batch.clone()));
         }
         if !self.has_peers() {
             // There is one batch an epoch.
@@ -801,6 +807,9 @@ impl<S: RecordStore> Core<S> {
 
     pub(super) fn send(&mut self, out: &mut Outbox<Message>) {
         self.letters.send(&self.places, out);
+        if let Some(scheduler) = self.places.scheduler {
+            self.done.drain(..).for_each(|gsn| out.send(scheduler, Sequencing::Done(gsn)));
+        }
         // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
         if let Some(withheld) = &mut self.withheld {
             withheld.sift(&mut self.outcomes);

@@ -28,6 +28,8 @@ pub struct Places {
     pub shards: Vec<Address>,
     /// The sequencer of this node.
     pub sequencer: Address,
+    /// What gives all shards of this node their turns, with an engine that has such a thing.
+    pub scheduler: Option<Address>,
     /// The courier of this node; where there is one partition there is none.
     pub post: Option<Address>,
     /// The gateways of this node.

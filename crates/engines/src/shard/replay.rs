@@ -12,6 +12,7 @@ use ordain_store::RecordStore;
 
 use super::messages::{Message, ShardMessage};
 use super::role::Shard;
+use crate::calvin_paper::Scheduler;
 
 /// The roles of a node that execute, while they do again what they did before.
 ///
@@ -19,18 +20,20 @@ use super::role::Shard;
 #[derive(Debug)]
 pub struct Replay<'a, S> {
     shards: &'a mut [Shard<S>],
+    scheduler: Option<(Address, &'a mut Scheduler)>,
     courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
     queue: VecDeque<(Address, Event<Message>)>,
     out: Outbox<Message>,
 }
 
 impl<'a, S: RecordStore + Send> Replay<'a, S> {
-    /// Of a node on its own, or of one with a courier.
+    /// Of a node on its own, or of one with a courier; with what gives its shards their turns, if there is such a thing.
     pub fn new(
         shards: &'a mut [Shard<S>],
+        scheduler: Option<(Address, &'a mut Scheduler)>,
         courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
     ) -> Replay<'a, S> {
-        Replay { shards, courier, queue: VecDeque::new(), out: Outbox::default() }
+        Replay { shards, scheduler, courier, queue: VecDeque::new(), out: Outbox::default() }
     }
 
     /// Executes a batch of this partition; on a node on its own, to its end.
@@ -74,8 +77,13 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
 
     fn run(&mut self) -> Result<(), String> {
         while let Some((to, event)) = self.queue.pop_front() {
-            match &mut self.courier {
-                Some((courier, role)) if *courier == to => role.handle(Now::default(), event, &mut self.out),
+            match (&mut self.courier, &mut self.scheduler) {
+                (Some((courier, role)), _) if *courier == to => {
+                    role.handle(Now::default(), event, &mut self.out);
+                }
+                (_, Some((scheduler, role))) if *scheduler == to => {
+                    role.handle(Now::default(), event, &mut self.out);
+                }
                 _ => {
                     // Whoever else is written to does not exist yet.
                     let Some(shard) = self.shards.iter_mut().find(|shard| shard.address() == to) else {
@@ -145,29 +153,32 @@ mod tests {
         let mut reference = ReferenceExecutor::new(registry.clone());
         reference.run(&batch);
 
-        // Under locks and in queues alike: the log does not say how it is executed.
-        for (count, order) in [1, 2, 5].into_iter().flat_map(|n| [(n, Order::Locks), (n, Order::Queues)]) {
+        // Whoever gives the turns: the log does not say how it is executed.
+        for (count, order) in [1, 2, 5].into_iter().flat_map(|n| Order::ALL.map(|order| (n, order))) {
             let at = |role| Address { node: NodeId(0), role };
             let addresses: Vec<Address> = (0..count as u16).map(|i| at(16 + i)).collect();
             let settings = Settings { order, ..Settings::default() };
+            let places = Places {
+                layout: Arc::new(Layout::single(count)),
+                replica: 0,
+                replicas: 1,
+                shards: addresses,
+                sequencer: at(0),
+                scheduler: order.is_handed().then(|| at(7)),
+                post: None,
+                gateways: BTreeMap::new(),
+                doors: 128,
+            };
+            let mut scheduler = places.scheduler.map(|at| (at, Scheduler::new(&places, settings)));
             let mut shards: Vec<Shard<MemoryStore>> = (0..count)
                 .map(|number| {
-                    let layout = Arc::new(Layout::single(count));
-                    let store = MemoryStore::new(layout.slots_of_shard(number));
-                    let places = Places {
-                        layout,
-                        replica: 0,
-                        replicas: 1,
-                        shards: addresses.clone(),
-                        sequencer: at(0),
-                        post: None,
-                        gateways: BTreeMap::new(),
-                        doors: 128,
-                    };
-                    Shard::new(number, places, settings, registry.clone(), store)
+                    let store = MemoryStore::new(places.layout.slots_of_shard(number));
+                    Shard::new(number, places.clone(), settings, registry.clone(), store)
                 })
                 .collect();
-            assert_eq!(Replay::new(&mut shards, None).batch(batch.clone()), Ok(()), "{count} shards");
+            let scheduler = scheduler.as_mut().map(|(at, scheduler)| (*at, scheduler));
+            let mut replay = Replay::new(&mut shards, scheduler, None);
+            assert_eq!(replay.batch(batch.clone()), Ok(()), "{count} shards by {order:?}");
             let digest =
                 shards.iter().fold(Default::default(), |sum: ordain_model::Digest, s| sum.plus(s.digest()));
             assert_eq!(digest, reference.digest(), "{count} shards by {order:?}");

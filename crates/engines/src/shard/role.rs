@@ -162,7 +162,10 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 return;
             }
             Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
-                core.take_batch(batch)
+                core.take_batch(batch, out)
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Turn(gsn)), .. } => {
+                turns.take_turn(core, gsn);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
                 core.backlog.pass(epoch);

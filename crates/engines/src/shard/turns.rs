@@ -10,6 +10,7 @@ use super::core::Core;
 use super::messages::Item;
 use super::state::Active;
 use crate::calvin::Locking;
+use crate::calvin_paper::Handed;
 use crate::qstore::Queues;
 
 /// How transactions get their turns on the records of a shard, in the order that is given.
@@ -18,14 +19,25 @@ pub enum Order {
     /// By locks, granted first come, first served ([`calvin`](crate::calvin)).
     #[default]
     Locks,
+    /// As the lock manager of the node hands them over ([`calvin_paper`](crate::calvin_paper)).
+    Handed,
     /// In queues of fragments, one a range of records ([`qstore`](crate::qstore)).
     Queues,
 }
 
 impl Order {
+    /// Every one.
+    pub const ALL: [Order; 3] = [Order::Locks, Order::Handed, Order::Queues];
+
+    /// Whether a node has a lock manager for it.
+    pub const fn is_handed(self) -> bool {
+        matches!(self, Order::Handed)
+    }
+
     pub(crate) fn turns<S: RecordStore>(self) -> Box<dyn Turns<S>> {
         match self {
             Order::Locks => Box::<Locking>::default(),
+            Order::Handed => Box::<Handed>::default(),
             Order::Queues => Box::<Queues>::default(),
         }
     }
@@ -38,6 +50,13 @@ pub(crate) trait Turns<S: RecordStore>: Debug + Send {
 
     /// Everything of a transaction that has had to wait is done here: whoever waits for its records may have a turn.
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active);
+
+    /// The lock manager gives a transaction its turn.
+    fn take_turn(&mut self, core: &mut Core<S>, gsn: Gsn) {
+        let number = core.number;
+        core.broken
+            .get_or_insert(format!("shard {number} was given the turn of {gsn}, and gives its turns itself"));
+    }
 
     /// Takes what another shard says of a transaction that is not known by number; says no if it is not known at all.
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool;

@@ -38,6 +38,7 @@ impl World {
             replicas: 1,
             shards: vec![at(SHARD)],
             sequencer: at(SEQUENCER),
+            scheduler: None,
             post: None,
             gateways: [(GatewayId(0), at(GATEWAY))].into(),
             doors: GATEWAY,

@@ -183,7 +183,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![0u64, 0, 2]),
     );
     let weather = (any::<bool>(), prop::sample::select(vec![0u32, 2_000, 10_000]), any::<bool>());
-    let order = prop::sample::select(vec![Order::Locks, Order::Queues]);
+    let order = prop::sample::select(Order::ALL.to_vec());
     (any::<u64>(), shape, weather, 2u64..9, 50u64..900, order).prop_map(
         |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps, order)| Plan {
             seed,

@@ -43,6 +43,7 @@ impl Twins {
                 replicas: 2,
                 shards: vec![at(replica, SHARD)],
                 sequencer: at(replica, SEQUENCER),
+                scheduler: None,
                 post: None,
                 gateways: [(GatewayId::of(replica as u16, 0), at(replica, GATEWAY))].into(),
                 doors: GATEWAY,

@@ -214,6 +214,7 @@ impl Cluster {
             replicas: 1,
             shards: (0..self.layout.shards()).map(address).collect(),
             sequencer: at(SEQUENCER),
+            scheduler: None,
             post: Some(at(COURIER)),
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,

@@ -17,6 +17,7 @@ pub mod script;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_engines::calvin_paper::Scheduler;
 use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_gateway::{Gateway, Ticket};
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
@@ -37,6 +38,8 @@ use ordain_store::MemoryStore;
 pub const SEQUENCER: u16 = 0;
 /// The input log's.
 pub const LOG: u16 = 1;
+/// The lock manager's, if there is one.
+pub const SCHEDULER: u16 = 7;
 /// The first shard's.
 pub const SHARD: u16 = 16;
 /// The first gateway's.
@@ -94,6 +97,7 @@ pub struct Bench {
     pub registry: Arc<Registry>,
     pub sequencer: Sequencer<ShardMessage>,
     pub log: InputLog<ShardMessage>,
+    pub scheduler: Option<Scheduler>,
     pub shards: Vec<Shard<MemoryStore>>,
     gateways: Vec<Gateway>,
     pub directory: MemoryDirectory,
@@ -178,6 +182,7 @@ impl Bench {
         let mut bench = Bench {
             sequencer: Sequencer::new(options.sequencer.clone(), registry.clone(), neighbours(0), false),
             log: InputLog::new(LogSettings::default(), None, at(SEQUENCER), Vec::new()),
+            scheduler: None,
             shards: Vec::new(),
             gateways: Vec::new(),
             directory: MemoryDirectory::new(),
@@ -220,15 +225,17 @@ impl Bench {
             replicas: 1,
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
+            scheduler: self.options.order.is_handed().then(|| at(SCHEDULER)),
             post: None,
             gateways: gateway_places.clone(),
             doors: GATEWAY,
         };
+        let order = self.options.order;
+        let settings = shard::Settings { window, order, bugs, ..shard::Settings::default() };
+        self.scheduler = order.is_handed().then(|| Scheduler::new(&places, settings));
         self.shards = (0..shards)
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
-                let order = self.options.order;
-                let settings = shard::Settings { window, order, bugs, ..shard::Settings::default() };
                 Shard::new(number, places.clone(), settings, self.registry.clone(), store)
             })
             .collect();
@@ -237,13 +244,14 @@ impl Bench {
         if self.options.log {
             let segment_bytes = self.options.segment_bytes;
             let config = LogConfig { segment_bytes, bugs, ..LogConfig::new("bench") };
-            let Bench { directory, registry, sequencer, shards, recovered, .. } = self;
+            let Bench { directory, registry, sequencer, scheduler, shards, recovered, .. } = self;
             let (opened, _) = LogWriter::open(directory, config, |entry| {
                 let batch = Batch::decode(registry, &entry.payload).map_err(|e| e.to_string())?;
                 let batch = Arc::new(batch);
                 sequencer.replay(&batch);
                 recovered.push(batch.clone());
-                shard::Replay::new(shards, None).batch(batch)
+                let scheduler = scheduler.as_mut().map(|scheduler| (at(SCHEDULER), scheduler));
+                shard::Replay::new(shards, scheduler, None).batch(batch)
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
@@ -451,6 +459,7 @@ impl Bench {
         match role {
             SEQUENCER => &mut self.sequencer,
             LOG => &mut self.log,
+            SCHEDULER => self.scheduler.as_mut().expect("an order that has one"),
             shard => &mut self.shards[(shard - SHARD) as usize],
         }
     }
@@ -511,11 +520,16 @@ impl Bench {
         for shard in &self.shards {
             let turns = match self.options.order {
                 Order::Locks => "ordain_shard_locked_records",
+                Order::Handed => "ordain_shard_early_turns",
                 Order::Queues => "ordain_shard_queued_fragments",
             };
             assert_eq!(gauge(shard, turns), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
+        }
+        if let Some(scheduler) = &self.scheduler {
+            assert_eq!(gauge(scheduler, "ordain_scheduler_locked_keys"), 0.0);
+            assert_eq!(gauge(scheduler, "ordain_scheduler_in_flight"), 0.0);
         }
     }
 

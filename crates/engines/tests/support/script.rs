@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ordain_engines::shard::{Item, ShardMessage};
+use ordain_engines::shard::{Item, Order, ShardMessage};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{Call, Db, Epoch, Gsn, KeyHash, Micros, PartitionId, RequestNo, SessionId};
 use ordain_sim::workload::procedures as p;
 use ordain_store::RecordStore;
 
-use super::{Bench, GATEWAY, LOG, Options, SEQUENCER, SHARD, gauge, key_on, render};
+use super::{Bench, GATEWAY, LOG, Options, SCHEDULER, SEQUENCER, SHARD, gauge, key_on, render};
 
 /// A script under way.
 #[derive(Default)]
@@ -51,6 +51,7 @@ fn role(name: &str) -> Result<u16, String> {
     Ok(match name {
         "sequencer" => SEQUENCER,
         "log" => LOG,
+        "scheduler" => SCHEDULER,
         _ => match (name.strip_prefix("shard"), name.strip_prefix('g')) {
             (Some(shard), _) => SHARD + number::<u16>(shard)?,
             (_, Some(gateway)) => GATEWAY + number::<u16>(gateway)?,
@@ -63,6 +64,7 @@ fn name_of(role: u16) -> String {
     match role {
         SEQUENCER => "sequencer".into(),
         LOG => "log".into(),
+        SCHEDULER => "scheduler".into(),
         shard if shard < GATEWAY => format!("shard{}", shard - SHARD),
         gateway => format!("g{}", gateway - GATEWAY),
     }
@@ -192,7 +194,7 @@ impl Script {
     }
 
     /// node NAME=N…: a node, with `shards`, `gateways`, `window`, `cap` (transactions a batch), `lag`, `linger` (ms),
-    /// `backlog`, `seed`, `log` (0 or 1) and `segment` (bytes).
+    /// `backlog`, `seed`, `log` (0 or 1), `segment` (bytes) and `handed` (0 or 1: a lock manager gives turns).
     fn node(&mut self, settings: &[&str]) -> Shown {
         let mut options = Options::default();
         for setting in settings {
@@ -208,6 +210,7 @@ impl Script {
                 "backlog" => options.sequencer.backlog_max = n as usize,
                 "seed" => options.seed = n,
                 "log" => options.log = n != 0,
+                "handed" if n != 0 => options.order = Order::Handed,
                 "segment" => options.segment_bytes = n,
                 _ => return Err(format!("{name} is no setting")),
             }
@@ -294,6 +297,12 @@ impl Script {
                     let (applied, in_flight) = (shard.applied().0, gauge(shard, "ordain_shard_in_flight"));
                     let early = gauge(shard, "ordain_shard_early_messages");
                     _ = writeln!(out, "shard{n}: applied {applied}, in flight {in_flight}, early {early}");
+                }
+            }
+            "locks" if let Some(scheduler) = &bench.scheduler => {
+                for name in ["in_flight", "locked_keys", "waited_for_lock_total", "turns_total"] {
+                    let value = gauge(scheduler, &format!("ordain_scheduler_{name}"));
+                    _ = writeln!(out, "scheduler: {name} {value}");
                 }
             }
             "locks" => {

@@ -22,8 +22,12 @@ pub(super) const QSTORE: &str = "Q-Store";
 /// The best Calvin that we have.
 pub(super) const CALVIN: &str = "Calvin";
 
+/// The Calvin that the papers compare themselves with.
+pub(super) const PAPERS: &str = "Calvin as in the papers";
+
 /// The lines, each with its engine.
-const LINES: [(&str, Engine); 2] = [(QSTORE, Engine::Qstore), (CALVIN, Engine::Calvin)];
+const LINES: [(&str, Engine); 3] =
+    [(QSTORE, Engine::Qstore), (CALVIN, Engine::Calvin), (PAPERS, Engine::CalvinPaper)];
 
 /// The paper's cores of a server.
 const CORES: f64 = 8.0;

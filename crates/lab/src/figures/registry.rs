@@ -83,7 +83,7 @@ const REGIONS_APART: [Need; 4] =
     [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
 const DENEVA: [Need; 6] =
     [Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
-const LINES: &str = "Q-Store's and Calvin's lines on four nodes";
+const LINES: &str = "Q-Store's line and both Calvins' on four nodes";
 
 /// Every figure and table.
 pub static FIGURES: [Figure; 55] = [
@@ -185,7 +185,7 @@ pub static FIGURES: [Figure; 55] = [
         "Throughput and latency by batch size",
         &[Engine("qstore"), Nodes(16)],
     )
-    .by(&qstore::FIGURE_5, "both engines on four nodes, by what is under way"),
+    .by(&qstore::FIGURE_5, "Q-Store and both Calvins on four nodes, by what is under way"),
     figure(QStore, "qstore-6", "Figure 6", "Throughput by skew", &DENEVA).by(&qstore::FIGURE_6, LINES),
     figure(QStore, "qstore-7", "Figure 7", "Throughput by share of multi-partition transactions", &DENEVA)
         .by(&qstore::FIGURE_7, LINES),
@@ -196,7 +196,7 @@ pub static FIGURES: [Figure; 55] = [
     figure(QStore, "qstore-10", "Figure 10", "Throughput by partitions per transaction", &DENEVA)
         .by(&qstore::FIGURE_10, LINES),
     figure(QStore, "qstore-11", "Figure 11", "Throughput, 2 to 16 servers", &DENEVA)
-        .by(&qstore::FIGURE_11, "Q-Store's and Calvin's lines, X(8) as a model"),
+        .by(&qstore::FIGURE_11, "Q-Store's line and both Calvins', X(8) as a model"),
     figure(QStore, "qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", &DENEVA)
         .by(&tpcc::QSTORE_12, LINES),
     figure(QStore, "qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", &DENEVA)

@@ -226,6 +226,11 @@ fn kills_of_a_node_that_executes_in_queues_lose_nothing_that_was_acknowledged() 
     kill_under_load("qstore", 10);
 }
 
+#[test]
+fn kills_of_a_node_with_a_lock_manager_lose_nothing_that_was_acknowledged() {
+    kill_under_load("calvin-paper", 5);
+}
+
 fn kill_under_load(engine: &str, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let mut numbers = Numbers(0x0bad_5eed);

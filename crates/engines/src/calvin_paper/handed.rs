@@ -1,0 +1,125 @@
+//! Turns that the lock manager of the node hands over: a shard takes up transactions in the order, and executes each when
+//! it is told that all its locks are there.
+
+use std::collections::BTreeSet;
+
+use ordain_model::{Batch, Chunk, Gsn, Placed};
+use ordain_store::RecordStore;
+
+use crate::shard::core::Core;
+use crate::shard::messages::Item;
+use crate::shard::state::Active;
+use crate::shard::turns::Turns;
+
+/// What a shard knows of the lock manager's turns.
+#[derive(Debug, Default)]
+pub(crate) struct Handed {
+    /// Turns of transactions that have not been taken up here.
+    early: BTreeSet<Gsn>,
+    /// How many turns were handed over.
+    count: u64,
+}
+
+impl<S: RecordStore> Turns<S> for Handed {
+    /// Takes up transactions, as far as there is room for them. None is executed before its turn comes.
+    fn run(&mut self, core: &mut Core<S>) -> bool {
+        let mut any = false;
+        while let Some(batch) = core.next_batch() {
+            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                    if !placed.is_skipped(txn.index) {
+                        let full = core.by_gsn.len() >= core.settings.window;
+                        if core.barrier.is_some() || full || (txn.table && core.unfinished > 0) {
+                            return any;
+                        }
+                        self.take_up(core, &batch, placed);
+                        any = true;
+                    }
+                    core.cursor.1 += 1;
+                }
+                core.cursor = (core.cursor.0 + 1, 0);
+            }
+            core.end_batch(&batch);
+        }
+        any
+    }
+
+    /// The lock manager hears of it, if it gave the turn.
+    fn release(&mut self, core: &mut Core<S>, _: u32, active: &mut Active) {
+        if takes_part(core, active) {
+            core.done.push(active.gsn);
+        }
+    }
+
+    fn take_turn(&mut self, core: &mut Core<S>, gsn: Gsn) {
+        self.count += 1;
+        match core.by_gsn.get(&gsn).copied() {
+            Some(number) => {
+                let Core { active, ready, .. } = core;
+                if let Some(active) = &mut active[number as usize] {
+                    active.turns_left = 0;
+                    ready.push_back(number);
+                }
+                if let Some(active) = &core.active[number as usize] {
+                    fetch(core, &active.chunk, active.at);
+                }
+            }
+            None if gsn > core.started => _ = self.early.insert(gsn),
+            None => {
+                let number = core.number;
+                core.broken.get_or_insert(format!(
+                    "shard {number} was given the turn of transaction {gsn}, which is not under way here"
+                ));
+            }
+        }
+    }
+
+    fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
+        false
+    }
+
+    fn first_under_way(&self) -> Option<Gsn> {
+        None
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_turns_total", self.count as f64);
+        report("ordain_shard_early_turns", self.early.len() as f64);
+    }
+}
+
+impl Handed {
+    /// The transaction at the cursor waits for its turn, unless that has come, or nothing of it is executed here.
+    fn take_up<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) {
+        let chunk = &placed.chunk;
+        let is_stale = chunk.map != *core.maps.now().map();
+        let Some(mut active) = core.begin(batch, placed.base, (chunk, is_stale), core.cursor.1) else {
+            return;
+        };
+        let waits = takes_part(core, &active) && !self.early.remove(&active.gsn);
+        active.turns_left = usize::from(waits);
+        let number = core.number_of(&active);
+        core.active[number as usize] = Some(active);
+        core.take_early(number);
+        if !waits {
+            fetch(core, chunk, core.cursor.1);
+            core.ready.push_back(number);
+        }
+    }
+}
+
+/// Whether any of a transaction's fragments is this shard's; if none is, there are no locks of it here to wait for.
+fn takes_part<S: RecordStore>(core: &Core<S>, active: &Active) -> bool {
+    active.alone || active.routes.participants & core.me() != 0
+}
+
+/// Has a transaction's records on their way together.
+fn fetch<S: RecordStore>(core: &Core<S>, chunk: &Chunk, at: usize) {
+    let fragments = chunk.txns().get(at).map_or(&[][..], |txn| chunk.fragments(txn));
+    let owned = fragments.iter().filter(|fragment| fragment.is_keyed() && core.owns(fragment));
+    core.store.prefetch(owned.map(|fragment| fragment.hash));
+}
