@@ -10,9 +10,17 @@ use ordain_store::{RecordId, RecordStore};
 /// The lock queues in use.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    queues: Vec<VecDeque<Request>>,
+    queues: Vec<Queue>,
     free: Vec<u32>,
     in_use: usize,
+}
+
+/// The requests for one record, in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<Request>,
+    /// How many of them are exclusive.
+    exclusive: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +41,7 @@ impl Locks {
     pub(crate) fn is_free(&self, store: &impl RecordStore, record: RecordId, exclusive: bool) -> bool {
         match self.queue_of(store, record) {
             None => true,
-            Some(queue) => !exclusive && queue.iter().all(|r| !r.exclusive),
+            Some(queue) => !exclusive && queue.exclusive == 0,
         }
     }
 
@@ -50,7 +58,7 @@ impl Locks {
         let at = match store.lock(record) {
             0 => {
                 let at = self.free.pop().unwrap_or_else(|| {
-                    self.queues.push(VecDeque::new());
+                    self.queues.push(Queue::default());
                     self.queues.len() as u32 - 1
                 });
                 store.set_lock(record, at + 1);
@@ -59,7 +67,9 @@ impl Locks {
             }
             word => word - 1,
         };
-        self.queues[at as usize].push_back(Request { txn, exclusive, granted });
+        let queue = &mut self.queues[at as usize];
+        queue.requests.push_back(Request { txn, exclusive, granted });
+        queue.exclusive += usize::from(exclusive);
         granted
     }
 
@@ -72,12 +82,16 @@ impl Locks {
         mut granted: impl FnMut(u32),
     ) {
         let Some(at) = store.lock(record).checked_sub(1) else { return };
-        let queue = &mut self.queues[at as usize];
-        if let Some(i) = queue.iter().position(|r| r.txn == txn) {
-            queue.remove(i);
+        let Queue { requests, exclusive } = &mut self.queues[at as usize];
+        if let Some(i) = requests.iter().position(|r| r.txn == txn)
+            && let Some(released) = requests.remove(i)
+        {
+            *exclusive -= usize::from(released.exclusive);
         }
-        // The head, or the head run of shared requests, holds the lock (calvin.md, section 4.2, rule 3).
-        for (i, request) in queue.iter_mut().enumerate() {
+        // The head, or the head run of shared requests, holds the lock (calvin.md, section 4.2, rule 3): if the head had it
+        // before, so had all of that run.
+        let is_new = requests.front().is_some_and(|head| !head.granted);
+        for (i, request) in requests.iter_mut().enumerate().take_while(|_| is_new) {
             if request.exclusive && i > 0 {
                 break;
             }
@@ -88,7 +102,7 @@ impl Locks {
                 break;
             }
         }
-        if queue.is_empty() {
+        if requests.is_empty() {
             self.free.push(at);
             self.in_use -= 1;
             store.set_lock(record, 0);
@@ -96,7 +110,7 @@ impl Locks {
         }
     }
 
-    fn queue_of(&self, store: &impl RecordStore, record: RecordId) -> Option<&VecDeque<Request>> {
+    fn queue_of(&self, store: &impl RecordStore, record: RecordId) -> Option<&Queue> {
         store.lock(record).checked_sub(1).map(|at| &self.queues[at as usize])
     }
 }

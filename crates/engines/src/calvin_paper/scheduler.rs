@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_model::key::SLOTS;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Batch, Chunk, Gsn, Layout, Map, Micros, Txn, system};
+use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, Layout, Map, Micros, Txn, system};
 use ordain_role::{Address, Bug, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -132,6 +132,7 @@ impl Scheduler {
         }
         let mut shards: ShardSet = 0;
         let mut wanted: Vec<(RecordId, bool)> = Vec::new();
+        self.table.prefetch(self.local(chunk, txn).filter(|f| f.is_keyed()).map(|f| f.hash));
         for fragment in chunk.fragments(txn) {
             match owner(fragment, &self.layout) {
                 None => shards |= self.shards.keys().fold(0, |all, shard| all | 1 << shard),
@@ -175,6 +176,14 @@ impl Scheduler {
         } else {
             self.counts.waited += 1;
         }
+    }
+
+    /// The fragments of a transaction that one shard of this node executes.
+    fn local<'a>(&'a self, chunk: &'a Chunk, txn: &Txn) -> impl Iterator<Item = &'a Fragment> + Clone {
+        let is_here = |fragment: &&Fragment| {
+            owner(fragment, &self.layout).is_some_and(|shard| self.shards.contains_key(&shard))
+        };
+        chunk.fragments(txn).iter().filter(is_here)
     }
 
     /// A transaction has all its locks: its shards may execute it.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ordain_engines::shard::{Item, ShardMessage};
+use ordain_engines::shard::{Item, Order, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
     Abort, ArgsBuilder, Call, CheckpointMode, Db, Epoch, Gsn, Millis, OutcomeStatus, ProcedureId, RequestNo,
@@ -516,13 +516,15 @@ fn plans() -> impl Strategy<Value = Plan> {
         2usize..4,
         prop::sample::select(vec![1usize, 1, 2, 5]),
         prop::sample::select(vec![1usize, 2, 40, 2000]),
+        prop::sample::select(vec![Order::Locks, Order::Queues]),
         any::<u64>(),
         prop::sample::select(vec![0u32, 200_000, 500_000]),
     );
-    let shape = shape.prop_map(|(partitions, threads, window, seed, doubled)| Shape {
+    let shape = shape.prop_map(|(partitions, threads, window, order, seed, doubled)| Shape {
         partitions,
         threads,
         window,
+        order,
         seed,
         doubled,
         snapshots: false,

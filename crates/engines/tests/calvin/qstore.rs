@@ -21,6 +21,7 @@ use ordain_model::{Abort, Call, Db, OutcomeStatus};
 use ordain_sim::workload::procedures as p;
 
 use crate::random::command;
+use crate::support::cluster::{Cluster, REPLICA, Shape};
 use crate::support::{Bench, LOG, Options, SHARD, gauge, key_on, procedures as t, render};
 
 fn bench(shards: usize) -> Bench {
@@ -205,4 +206,52 @@ fn a_failed_check_changes_nothing_in_any_range() {
     let refused = bench.ask(call(t::TRUSTING), &encode(&[&checked, &counted]));
     assert_eq!(refused.status, OutcomeStatus::Aborted(Abort::Logic));
     bench.verify();
+}
+
+/// What goes from node to node for one batch of each of three: slices and letters, where so many transactions of a
+/// hundred use several partitions, with so many keys in each.
+fn messages(order: Order, percent: usize, keys: usize) -> (usize, usize) {
+    const NODES: usize = 3;
+    let mut cluster = Cluster::new(Shape { partitions: NODES, order, ..Shape::default() });
+    for i in 0..NODES * 100 {
+        let (home, is_multi) = (i % NODES, i / NODES % 100 < percent);
+        let partitions = if is_multi { NODES } else { 1 };
+        // Which partition the first key is in, and so who replies, is not always the home.
+        let at = |key: usize| if is_multi { (home + i / NODES + key) % partitions } else { home };
+        let used: Vec<Vec<u8>> =
+            (0..partitions * keys).map(|key| cluster.key_in(&format!("k{i}-{key}-"), at(key))).collect();
+        let mut words: Vec<&[u8]> = vec![if i % 2 == 0 { b"MGET" } else { b"MSET" }];
+        for key in &used {
+            words.push(key);
+            words.extend((i % 2 == 1).then_some(&b"value"[..]));
+        }
+        let (procedure, db, args) = command(&words, Db(0));
+        cluster.submit(home, REPLICA, Call::new(procedure, db), &args).unwrap();
+    }
+    cluster.seal();
+    cluster.settle();
+    cluster.verify();
+    cluster.crossed()
+}
+
+/// qstore.md, section 7, the check of each batch: as many messages whatever its transactions touch.
+///
+/// Of N nodes each seals one batch an epoch. A node that seals sends each other one a slice: N (N - 1) of them, empty or not
+/// (the empty ones are the courier's and are not handed to shards). For each of these batches a node sends each other one a
+/// letter at most, with all answers that are composed there, because all fragments of independent transactions are executed
+/// in one turn: N (N - 1) for each of N batches. Who replies may be any node, so there are that many as soon as there are a few
+/// transactions on several partitions, and none if there are none. The sheet has N (N - 1) (chunks + 1), with one chunk a batch and
+/// an EXEC_DONE for the batches of all nodes together; here shards do not wait for all of an epoch before they answer.
+#[test]
+fn a_batch_takes_as_many_messages_whatever_its_transactions_touch() {
+    let (nodes, batches) = (3, 3);
+    let slices = batches * (nodes - 1);
+    let letters = batches * nodes * (nodes - 1);
+    assert_eq!(messages(Order::Queues, 0, 1), (0, 0), "there is nothing for anybody else");
+    for (percent, keys) in [(50, 1), (100, 1), (50, 5), (100, 5)] {
+        let told = format!("{percent}%, {keys} keys a partition");
+        assert_eq!(messages(Order::Queues, percent, keys), (slices, letters), "{told}");
+    }
+    // Under locks a shard stops in the middle of a batch to let others hear, so the more there is to do the more is said.
+    assert!(messages(Order::Locks, 100, 5).1 > messages(Order::Locks, 50, 1).1);
 }

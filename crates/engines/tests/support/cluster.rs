@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::shard::{self, Message, Places, Shard, ShardMessage};
+use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
     Batch, Call, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Layouts,
@@ -21,7 +21,7 @@ use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
 use super::saved::Saved;
-use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry};
+use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry, turns_left};
 
 const COURIER: u16 = 2;
 const CHECKPOINTER: u16 = 6;
@@ -35,6 +35,8 @@ pub struct Shape {
     /// Shards a partition.
     pub threads: usize,
     pub window: usize,
+    /// How transactions get their turns; not by a lock manager, which is not here.
+    pub order: Order,
     pub seed: u64,
     /// How many letters of a million come once more.
     pub doubled: u32,
@@ -52,6 +54,7 @@ impl Default for Shape {
             partitions: 2,
             threads: 1,
             window: 2000,
+            order: Order::Locks,
             seed: 0,
             doubled: 0,
             snapshots: false,
@@ -219,8 +222,8 @@ impl Cluster {
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let Shape { window, checkpoint_piece: piece, checkpoints, .. } = self.shape;
-        let mut settings = shard::Settings { window, checkpoints, ..shard::Settings::default() };
+        let Shape { window, order, checkpoint_piece: piece, checkpoints, .. } = self.shape;
+        let mut settings = shard::Settings { window, order, checkpoints, ..shard::Settings::default() };
         if piece > 0 {
             settings.piece = piece;
         }
@@ -309,6 +312,17 @@ impl Cluster {
             }
             self.sealed.push(batch);
         }
+    }
+
+    /// How many slices of others' batches nodes were handed, and how many letters of others they have received.
+    pub fn crossed(&self) -> (usize, usize) {
+        let foreign = |(node, at): (usize, &Node)| {
+            let is_foreign = |batch: &&Arc<Batch>| usize::from(batch.partition.0) != node;
+            let letters: usize = at.received.values().map(Vec::len).sum();
+            (at.input.iter().filter(is_foreign).count(), letters)
+        };
+        let sum = |(a, b): (usize, usize), (c, d): (usize, usize)| (a + c, b + d);
+        self.nodes.iter().enumerate().map(foreign).fold((0, 0), sum)
     }
 
     /// Submits, seals, settles, and returns the answer.
@@ -701,8 +715,9 @@ impl Cluster {
         assert_eq!(self.halted, None);
         assert_eq!(self.choices(), [], "something is under way");
         for node in 0..self.shape.partitions {
-            for name in ["locked_records", "in_flight", "early_messages"] {
-                assert_eq!(self.gauge(node, &format!("ordain_shard_{name}")), 0.0, "{name} of node {node}");
+            let turns = turns_left(self.shape.order);
+            for name in [turns, "ordain_shard_in_flight", "ordain_shard_early_messages"] {
+                assert_eq!(self.gauge(node, name), 0.0, "{name} of node {node}");
             }
         }
         let mut reference = ReferenceExecutor::new(self.registry.clone()).in_cluster((*self.layout).clone());

@@ -160,6 +160,15 @@ pub fn gauge(role: &dyn Role<Message = Message>, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{} has no gauge {name}", role.name()))
 }
 
+/// The gauge of a shard that is 0 when nobody has a turn, or waits for one.
+pub fn turns_left(order: Order) -> &'static str {
+    match order {
+        Order::Locks => "ordain_shard_locked_records",
+        Order::Handed => "ordain_shard_early_turns",
+        Order::Queues => "ordain_shard_queued_fragments",
+    }
+}
+
 /// Where the neighbours of the sequencer of a node with so many shards are.
 fn neighbours(shards: usize) -> Neighbours {
     Neighbours {
@@ -518,12 +527,7 @@ impl Bench {
         self.verify_answers(true);
         self.verify_state();
         for shard in &self.shards {
-            let turns = match self.options.order {
-                Order::Locks => "ordain_shard_locked_records",
-                Order::Handed => "ordain_shard_early_turns",
-                Order::Queues => "ordain_shard_queued_fragments",
-            };
-            assert_eq!(gauge(shard, turns), 0.0);
+            assert_eq!(gauge(shard, turns_left(self.options.order)), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
         }
