@@ -138,8 +138,6 @@ pub struct Gateway {
     registry: Arc<Registry>,
     /// Where transactions that only read are run.
     reads: Reads,
-    /// A transaction of which it is not known yet where it goes.
-    staged: Chunk,
     /// The procedures whose last transaction went to a snapshot: the next one is planned where it will lie if it does so too.
     readers: BTreeSet<ProcedureId>,
     /// The chunk being built of reads, and what it is to see.
@@ -149,6 +147,8 @@ pub struct Gateway {
     newest: Epoch,
     /// The chunk being built for each partition.
     building: Vec<Chunk>,
+    /// The home of the last transaction: the next one is planned where it will lie if it has the same.
+    last_home: PartitionId,
     cluster: Option<Cluster>,
     /// Chunks that were full before they were asked for, and what else is to be sent.
     closed: VecDeque<Departure>,
@@ -293,12 +293,12 @@ impl Gateway {
             id,
             registry,
             reads: Reads::Ordered,
-            staged: chunk.clone(),
             readers: BTreeSet::new(),
             reading: chunk.clone(),
             since: Epoch(0),
             newest: Epoch(0),
             building: vec![chunk],
+            last_home: PartitionId(0),
             cluster: None,
             closed: VecDeque::new(),
             submitted: VecDeque::new(),
@@ -320,8 +320,8 @@ impl Gateway {
         let chunk = Chunk::new(id, first).in_cluster(replica, layout.clone());
         Gateway {
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
-            staged: chunk.clone(),
             reading: chunk,
+            last_home: partition,
             oldest: first,
             cluster: Some(Cluster { layout, partition, replica }),
             ..Gateway::new(id, registry)
@@ -353,7 +353,7 @@ impl Gateway {
         self.close_all();
         let Some(cluster) = &mut self.cluster else { return };
         cluster.layout = Arc::new(cluster.layout.under(map));
-        for chunk in self.building.iter_mut().chain([&mut self.staged, &mut self.reading]) {
+        for chunk in self.building.iter_mut().chain([&mut self.reading]) {
             *chunk = std::mem::take(chunk).in_cluster(cluster.replica, cluster.layout.clone());
         }
     }
@@ -420,6 +420,7 @@ impl Gateway {
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<((ChunkNo, u32), Path), PlanError> {
         let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
+        let near = usize::from(self.last_home.0);
         // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.
         if !is_ordered && self.readers.contains(&call.procedure) {
             self.begin_read(view);
@@ -428,42 +429,43 @@ impl Gateway {
                 return Ok((self.await_read((ticket, late), view), Path::Snapshot));
             }
             self.readers.remove(&call.procedure);
-            self.staged.take(&mut self.reading);
+            self.building[near].take(&mut self.reading);
             return Ok((self.order((ticket, late)), Path::Order));
         }
-        let is_alone = self.cluster.is_none();
-        let first = if is_alone { &mut self.building[0] } else { &mut self.staged };
-        let is_read = first.push(&self.registry, call, write_args)?.detached;
+        let is_read = self.building[near].push(&self.registry, call, write_args)?.detached;
         if !is_ordered && is_read {
             self.readers.insert(call.procedure);
             self.begin_read(view);
-            self.reading.take(if is_alone { &mut self.building[0] } else { &mut self.staged });
+            self.reading.take(&mut self.building[near]);
             return Ok((self.await_read((ticket, late), view), Path::Snapshot));
-        }
-        if is_alone {
-            let waiter = Waiter::new((ticket, late), PartitionId(0), false);
-            return Ok((self.await_answer(PartitionId(0), waiter), Path::Order));
         }
         Ok((self.order((ticket, late)), Path::Order))
     }
 
-    /// Puts the staged transaction in the chunk for its home.
+    /// Puts the transaction that was planned last, near the one before, in the chunk for its home.
+    #[inline]
     fn order(&mut self, (ticket, late): (Ticket, u8)) -> (ChunkNo, u32) {
-        let staged = &mut self.staged;
+        let near = self.last_home;
         let (home, answers, may_be_led) = match &self.cluster {
             None => (PartitionId(0), PartitionId(0), false),
             Some(Cluster { layout, partition, .. }) => {
-                let txn = &staged.txns()[0];
-                let answers = layout.partition_of_shard(staged.collector(txn, layout));
+                let chunk = &self.building[usize::from(near.0)];
+                let txn = chunk.txns().last().expect("it was planned just above");
+                let answers = layout.partition_of_shard(chunk.collector(txn, layout));
                 let session = txn.call.session.filter(|_| !txn.read_only);
                 let home = match session {
                     Some((session, _)) => layout.home_partition_of(session),
-                    None => staged.participants(txn, layout).only().unwrap_or(*partition),
+                    None => chunk.participants(txn, layout).only().unwrap_or(*partition),
                 };
                 (home, answers, session.is_some() || !txn.logged)
             }
         };
-        self.building[usize::from(home.0)].take(staged);
+        let places = [home, near].map(|partition| usize::from(partition.0));
+        // One and the same, mostly.
+        if let Ok([there, here]) = self.building.get_disjoint_mut(places) {
+            there.take(here);
+            self.last_home = home;
+        }
         self.await_answer(home, Waiter::new((ticket, late), answers, may_be_led))
     }
 

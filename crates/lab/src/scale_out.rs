@@ -7,8 +7,11 @@
 //! other's reads have come, and a client asks again when it is answered. Cold records never meet, and are left out.
 //! Each node has one core, and its speed; how long a transaction takes there varies from one to the next.
 //!
-//! A model is no measurement, and figures show it as one. It knows no cache, no bandwidth, and nothing that gets dearer
-//! with the number of nodes beyond what the demands that it is given say.
+//! With every epoch each node hears from all others, which costs its core a little for each of them: that grows with the
+//! cluster.
+//!
+//! A model is no measurement, and figures show it as one. It knows no cache, no bandwidth, and nothing else that gets
+//! dearer with the number of nodes beyond what the demands that it is given say.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,6 +35,8 @@ pub struct Model {
     pub link_us: f64,
     /// How long an epoch lasts, microseconds.
     pub epoch_us: f64,
+    /// Processor time that an epoch costs a node for each other node, microseconds: what they send each other of it.
+    pub peer_us: f64,
     /// How many clients each node has; each has one transaction under way.
     pub clients: u32,
     /// How long it is watched, microseconds; as much again before that it is not.
@@ -49,6 +54,8 @@ enum What {
     Close,
     /// All batches of an epoch have arrived everywhere.
     Arrive,
+    /// A node's core is done with what other nodes have sent of an epoch.
+    Heeded { node: u32 },
     /// A node's core has done a transaction's work.
     Worked { node: u32, txn: u32 },
     /// The reads of the other partition have come.
@@ -82,6 +89,8 @@ struct Node {
     locks: Vec<VecDeque<u32>>,
     /// What has its locks and waits for the core.
     ready: VecDeque<u32>,
+    /// How many epochs have arrived that the core has not heeded.
+    unheeded: u32,
     is_busy: bool,
     random: Random,
 }
@@ -113,6 +122,7 @@ impl Model {
             waiting: Vec::new(),
             locks: vec![VecDeque::new(); hot],
             ready: VecDeque::new(),
+            unheeded: 0,
             is_busy: false,
             random: Random::stream(self.seed, number.into()),
         };
@@ -154,6 +164,10 @@ impl Play<'_> {
             match what {
                 What::Close => self.close(),
                 What::Arrive => self.arrive(),
+                What::Heeded { node } => {
+                    self.nodes[node as usize].is_busy = false;
+                    self.work(node);
+                }
                 What::Worked { node, txn } => self.worked(node, txn),
                 What::Heard { side, txn } => {
                     self.txns[txn as usize].sides[usize::from(side)].heard = true;
@@ -218,14 +232,24 @@ impl Play<'_> {
                 }
             }
         }
-        (0..self.nodes.len() as u32).for_each(|node| self.work(node));
+        for number in 0..self.nodes.len() as u32 {
+            self.nodes[number as usize].unheeded += 1;
+            self.work(number);
+        }
     }
 
-    /// The core of a node takes the next transaction that has its locks.
+    /// The core of a node takes what has come of an epoch, or else the next transaction that has its locks.
     fn work(&mut self, number: u32) {
+        let others = self.nodes.len() - 1;
         let node = &mut self.nodes[number as usize];
         if node.is_busy {
             return;
+        }
+        if node.unheeded > 0 {
+            node.unheeded -= 1;
+            node.is_busy = true;
+            let us = others as f64 * self.model.peer_us / self.model.speeds[number as usize];
+            return self.schedule(us, What::Heeded { node: number });
         }
         let Some(txn) = node.ready.pop_front() else { return };
         node.is_busy = true;
@@ -281,6 +305,7 @@ mod tests {
             contention_index: 0.0001,
             link_us: 500.0,
             epoch_us: 5_000.0,
+            peer_us: 0.0,
             clients: 400,
             watched_us: 500_000.0,
             seed: 7,
@@ -302,6 +327,13 @@ mod tests {
         // 0.9 x 100 us, and two parts of 150 us for one in ten.
         near(model(4).txn_per_s(), 4.0 * 1e6 / 120.0);
         near(Model { multi: 0.0, ..model(4) }.txn_per_s(), 40_000.0);
+    }
+
+    #[test]
+    fn every_other_node_costs_something_in_each_epoch() {
+        // 3 x 500 of 5000 us.
+        near(Model { peer_us: 500.0, ..model(4) }.txn_per_s(), 0.7 * 4.0 * 1e6 / 120.0);
+        near(Model { peer_us: 500.0, ..model(1) }.txn_per_s(), 10_000.0);
     }
 
     #[test]

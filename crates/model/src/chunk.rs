@@ -118,6 +118,9 @@ pub enum ChunkError {
 /// The most bytes of arguments that one transaction may have.
 pub const MAX_TXN_BYTES: usize = 512 << 20;
 
+/// For so many transactions, or parts of a plan, there is room in advance at most.
+const ROOM_MAX: usize = 1 << 17;
+
 const HEAD: usize = 12;
 const SESSION: usize = 16;
 const HAS_SESSION: u8 = 1;
@@ -136,21 +139,25 @@ impl Chunk {
         Chunk { replica, layout, map, ..self }
     }
 
-    /// An empty chunk after another of the same gateway, with room for as much as that one holds.
+    /// An empty chunk after another of the same gateway, with room for about as much as late ones held: chunks are now large
+    /// and now small, and one that has to grow is copied again and again.
     pub fn after(last: &Chunk) -> Chunk {
+        fn room<T>(last: &Vec<T>) -> Vec<T> {
+            Vec::with_capacity(last.len().max(last.capacity() - last.capacity().div_ceil(16)))
+        }
         Chunk {
             gateway: last.gateway,
             number: ChunkNo(last.number.0 + 1),
             replica: last.replica,
             layout: last.layout.clone(),
             map: last.map.clone(),
-            logged: Vec::with_capacity(last.logged.len()),
-            unlogged: Vec::with_capacity(last.unlogged.len()),
-            txns: Vec::with_capacity(last.txns.len()),
+            logged: room(&last.logged),
+            unlogged: room(&last.unlogged),
+            txns: room(&last.txns),
             plans: Plans {
-                fragments: Vec::with_capacity(last.plans.fragments.len()),
-                inputs: Vec::with_capacity(last.plans.inputs.len()),
-                calls: Vec::with_capacity(last.plans.calls.len()),
+                fragments: room(&last.plans.fragments),
+                inputs: room(&last.plans.inputs),
+                calls: room(&last.plans.calls),
             },
         }
     }
@@ -270,6 +277,7 @@ impl Chunk {
     ) -> Result<Chunk, ChunkError> {
         let mut chunk = Chunk { gateway, logged, unlogged, ..Chunk::default() };
         let (mut at, mut at_unlogged) = (0, 0);
+        let bytes = chunk.logged.len() + chunk.unlogged.len();
         loop {
             let next = |blob: &[u8], at: usize| match at < blob.len() {
                 true => parse_head(blob, at).map(Some).ok_or(ChunkError::Damaged { at }),
@@ -293,13 +301,28 @@ impl Chunk {
                 return Err(damaged);
             }
             let begin = std::mem::replace(at, args.end);
+            let len = args.end - begin;
             chunk
                 .admit(registry, call, index, args, is_logged)
                 .map_err(|source| ChunkError::Refused { at: begin, source })?;
+            if chunk.txns.len() == 1 {
+                chunk.expect((bytes - len) / len);
+            }
             if !is_logged && chunk.txns.last().is_some_and(|txn| !txn.read_only) {
                 return Err(damaged);
             }
         }
+    }
+
+    /// Makes room for so many transactions more that are like the first, unless that is very much: then it grows.
+    fn expect(&mut self, more: usize) {
+        fn expect<T>(list: &mut Vec<T>, more: usize) {
+            list.reserve(list.len().saturating_mul(more).min(ROOM_MAX));
+        }
+        expect(&mut self.txns, more);
+        expect(&mut self.plans.fragments, more);
+        expect(&mut self.plans.inputs, more);
+        expect(&mut self.plans.calls, more);
     }
 
     /// Plans the transaction whose arguments stand in one of the blobs and appends it.

@@ -52,7 +52,7 @@ pub struct Fragment {
     pub db: Db,
     /// Whether it may abort the transaction: every other participant must hear its verdict.
     pub abortable: bool,
-    /// Whether the reply does without its slot, so that no other shard need be told.
+    /// Whether the reply does without its slot, so that no other shard need be told, unless it aborts.
     pub silent: bool,
     /// Whether its record is a member of a later compute fragment instead of being run on here.
     pub lent: bool,
@@ -263,7 +263,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Declares that the reply does without the slot of the fragment added last.
+    /// Declares that the reply does without the slot of the fragment added last, unless that aborts.
     pub fn silent(&mut self) {
         if let Some(fragment) = self.last() {
             fragment.silent = true;

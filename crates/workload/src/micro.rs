@@ -160,6 +160,9 @@ pub struct Calvin {
     pub ops_per_txn: usize,
     /// Whether a constraint is checked, and the share of transactions whose check fails.
     pub constraint_fails: Option<f64>,
+    /// Whether the (first) partition of a transaction is that of the node which its client turns to, as in the paper, where
+    /// every machine makes up its own; otherwise clients turn to any node.
+    pub at_home: bool,
 }
 
 impl Default for Calvin {
@@ -171,6 +174,7 @@ impl Default for Calvin {
             multi_partition: 0.0,
             ops_per_txn: 10,
             constraint_fails: Some(0.0),
+            at_home: false,
         }
     }
 }
@@ -405,6 +409,9 @@ impl Workload for Micro {
                     Some(share) => ("constraint_fails", Param::Real(share)),
                     None => ("constraint_fails", Param::Text("unchecked".to_owned())),
                 });
+                if p.at_home {
+                    params.push(("clients_at", Param::Text("home".to_owned())));
+                }
                 params
             }
             Paper::Regions(p) => vec![
@@ -464,6 +471,8 @@ struct Clients {
     micro: Micro,
     random: Random,
     to_load: std::ops::Range<u64>,
+    /// The partitions of their node, if it is there that they want something.
+    home: Option<std::ops::Range<u64>>,
     /// The transaction made up last: its records, and behind them what is to be done with them, or nothing.
     drawn: Drawn,
     packed: Vec<u8>,
@@ -477,7 +486,14 @@ impl Clients {
     const LOAD_BATCH: usize = 64;
 
     fn new(micro: &Micro, seed: u64, number: usize, populations: usize) -> Clients {
+        let is_at_home = matches!(micro.paper, Paper::Calvin(Calvin { at_home: true, .. }));
+        let home = is_at_home.then(|| {
+            let home = share_of(micro.pools.len() as u64, number, populations);
+            // Where there are more loops than partitions, several have one.
+            home.start..home.end.max(home.start + 1)
+        });
         Clients {
+            home,
             micro: micro.clone(),
             random: Random::stream(seed, number as u64),
             to_load: share_of(micro.records(), number, populations),
@@ -492,7 +508,11 @@ impl Clients {
     /// rest.
     fn draw(&mut self, ops: usize, partitions: usize) {
         let pools = &self.micro.pools;
-        self.partitions.draw_evenly(&mut self.random, pools.len() as u64, partitions);
+        self.partitions.begin(partitions);
+        if let Some(home) = &self.home {
+            self.partitions.add(home.start + self.random.below(home.end - home.start));
+        }
+        self.partitions.draw_rest(&mut self.random, pools.len() as u64, partitions);
         self.drawn.begin(ops);
         for partition in self.partitions.records() {
             let (hot, rest) = &pools[*partition as usize];
@@ -666,6 +686,23 @@ mod tests {
         // A hot record is drawn as often as any other of the 40: within five standard deviations.
         let mean = f64::from(used) / 40.0;
         assert!(draws.iter().all(|n| (f64::from(*n) - mean).abs() < 5.0 * mean.sqrt()), "{draws:?}");
+    }
+
+    #[test]
+    fn clients_at_home_want_something_of_their_own_node_s_partition_first() {
+        let micro = Micro::calvin(Calvin { at_home: true, ..calvin() }).unwrap();
+        for (number, populations, home) in [(0, 4, 0..1), (3, 4, 3..4), (5, 8, 2..3), (1, 2, 2..4)] {
+            let mut clients = Clients::new(&micro, 3, number, populations);
+            let mut seen = [false; 4];
+            for _ in 0..500 {
+                clients.next();
+                let partition = |record: &u64| shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
+                let used: Vec<usize> = clients.drawn.records().iter().map(partition).collect();
+                assert!(home.contains(&used[0]));
+                used.iter().for_each(|partition| seen[*partition] = true);
+            }
+            assert_eq!(seen, [true; 4], "the second partition is any other");
+        }
     }
 
     #[test]

@@ -209,6 +209,12 @@ impl Drawn {
     #[inline]
     pub fn draw_evenly(&mut self, random: &mut Random, n: u64, count: usize) {
         self.begin(count);
+        self.draw_rest(random, n, count);
+    }
+
+    /// The same for those that are missing to `count`.
+    #[inline]
+    pub fn draw_rest(&mut self, random: &mut Random, n: u64, count: usize) {
         while self.records.len() < count {
             self.add(random.below(n));
         }

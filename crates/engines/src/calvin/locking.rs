@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::key::KeyHash;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Batch, Chunk, Gsn, Txn};
+use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
@@ -127,31 +127,24 @@ impl Locking {
     ) {
         core.witness.credit((batch.epoch, batch.partition), || core.store.digest());
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
-        let gsn = active.gsn;
+        if core.early.holds(active.gsn) {
+            core.take_early(&mut active);
+        }
         if self.locks.len() > 0 && !self.are_free(core, &active) {
             self.waited += 1;
-            let number = self.park(core, active);
-            core.take_early(number);
+        } else if core.advance(&mut active) == Progress::Done && core.finish_here(&mut active) {
+            core.give_back(active);
             return;
         }
-        if !core.early.holds(gsn) {
-            if core.advance(&mut active) == Progress::Done && core.finish_here(&mut active) {
-                core.give_back(active);
-                return;
-            }
-            self.park(core, active);
-        } else {
-            let number = self.park(core, active);
-            core.take_early(number);
-            core.ready.push_back(number);
-        }
+        self.park(core, active);
     }
 
     fn are_free<S: RecordStore>(&self, core: &Core<S>, active: &Active) -> bool {
         let chunk = &active.chunk;
         let txn = &chunk.txns()[active.at];
         let args = chunk.args(txn);
-        chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f)).all(|fragment| {
+        let may_be_locked = |f: &&Fragment| f.is_keyed() && self.locks.may_hold(f.hash) && core.owns(f);
+        chunk.fragments(txn).iter().filter(may_be_locked).all(|fragment| {
             let key = key_of(args, fragment).bytes;
             core.store.find(fragment.db, key, fragment.hash).is_none_or(|record| {
                 self.locks.is_free(&core.store, record, fragment.access == Access::Write)
@@ -160,14 +153,13 @@ impl Locking {
     }
 
     /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
-    fn park<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) -> u32 {
+    fn park<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
         let number = core.number_of(&active);
         if !active.done_here {
             let (chunk, at) = (active.chunk.clone(), active.at);
             self.request(core, number, &mut active, (&chunk, &chunk.txns()[at]));
         }
         core.active[number as usize] = Some(active);
-        number
     }
 
     fn request<S: RecordStore>(
@@ -178,7 +170,7 @@ impl Locking {
         (chunk, txn): (&Chunk, &Txn),
     ) {
         let args = chunk.args(txn);
-        let mut wanted: Vec<(RecordId, bool)> = Vec::new();
+        let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
         for fragment in chunk.fragments(txn) {
             if fragment.is_keyed() && core.owns(fragment) {
                 let key = key_of(args, fragment).bytes;
@@ -187,18 +179,18 @@ impl Locking {
                 if core.store.lock(record) == PINNED {
                     core.store.set_lock(record, 0);
                 }
-                wanted.push((record, fragment.access == Access::Write));
+                wanted.push((record, fragment.access == Access::Write, fragment.hash));
             }
         }
         // One request a key, exclusive if any of its fragments writes.
         wanted.sort_unstable();
-        for (i, (record, exclusive)) in wanted.iter().enumerate() {
-            if wanted.get(i + 1).is_some_and(|next| next.0 == *record) {
+        for (i, &(record, exclusive, hash)) in wanted.iter().enumerate() {
+            if wanted.get(i + 1).is_some_and(|next| next.0 == record) {
                 continue;
             }
             let early = core.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
-            active.locks.push(*record);
-            if !self.locks.request(&mut core.store, *record, number, *exclusive, early) {
+            active.locks.push((record, hash));
+            if !self.locks.request(&mut core.store, (record, hash), number, exclusive, early) {
                 active.turns_left += 1;
             }
         }

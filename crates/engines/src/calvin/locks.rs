@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use ordain_model::KeyHash;
 use ordain_store::{RecordId, RecordStore};
 
 /// The lock queues in use.
@@ -13,6 +14,27 @@ pub(crate) struct Locks {
     queues: Vec<Queue>,
     free: Vec<u32>,
     in_use: usize,
+    traces: Traces,
+}
+
+/// How many locked records there are, by a few bits of their hashes: of most records it is known without a look at them
+/// that nobody has locked them.
+#[derive(Debug)]
+struct Traces(Vec<u32>);
+
+impl Traces {
+    /// Enough that few places are in use where hundreds of records are locked; all of them together stay in the cache.
+    const PLACES: usize = 1 << 13;
+
+    const fn place(hash: KeyHash) -> usize {
+        hash.0 as usize % Traces::PLACES
+    }
+}
+
+impl Default for Traces {
+    fn default() -> Traces {
+        Traces(vec![0; Traces::PLACES])
+    }
 }
 
 /// The requests for one record, in the order in which they came.
@@ -37,6 +59,12 @@ impl Locks {
         self.in_use
     }
 
+    /// Whether a record with this hash may be locked. If not, it is not.
+    #[inline]
+    pub(crate) fn may_hold(&self, hash: KeyHash) -> bool {
+        self.traces.0[Traces::place(hash)] > 0
+    }
+
     /// Whether a request would be granted at once.
     pub(crate) fn is_free(&self, store: &impl RecordStore, record: RecordId, exclusive: bool) -> bool {
         match self.queue_of(store, record) {
@@ -49,7 +77,7 @@ impl Locks {
     pub(crate) fn request(
         &mut self,
         store: &mut impl RecordStore,
-        record: RecordId,
+        (record, hash): (RecordId, KeyHash),
         txn: u32,
         exclusive: bool,
         skip_queue: bool,
@@ -63,6 +91,7 @@ impl Locks {
                 });
                 store.set_lock(record, at + 1);
                 self.in_use += 1;
+                self.traces.0[Traces::place(hash)] += 1;
                 at
             }
             word => word - 1,
@@ -77,7 +106,7 @@ impl Locks {
     pub(crate) fn release(
         &mut self,
         store: &mut impl RecordStore,
-        record: RecordId,
+        (record, hash): (RecordId, KeyHash),
         txn: u32,
         mut granted: impl FnMut(u32),
     ) {
@@ -105,6 +134,7 @@ impl Locks {
         if requests.is_empty() {
             self.free.push(at);
             self.in_use -= 1;
+            self.traces.0[Traces::place(hash)] -= 1;
             store.set_lock(record, 0);
             store.release_if_absent(record);
         }
@@ -127,25 +157,29 @@ mod tests {
         locks: Locks,
         store: MemoryStore,
         record: RecordId,
+        hash: KeyHash,
     }
 
     impl Bench {
         fn new() -> Bench {
-            let mut store = MemoryStore::new(0..1024);
-            let record = store.find_or_reserve(Db(0), b"k", KeyHash::of(b"k"));
-            Bench { locks: Locks::default(), store, record }
+            let (mut store, hash) = (MemoryStore::new(0..1024), KeyHash::of(b"k"));
+            let record = store.find_or_reserve(Db(0), b"k", hash);
+            Bench { locks: Locks::default(), store, record, hash }
         }
 
         fn request(&mut self, txn: u32, exclusive: bool) -> bool {
             let free = self.locks.is_free(&self.store, self.record, exclusive);
-            let granted = self.locks.request(&mut self.store, self.record, txn, exclusive, false);
+            let record = (self.record, self.hash);
+            let granted = self.locks.request(&mut self.store, record, txn, exclusive, false);
             assert_eq!(granted, free);
+            assert!(self.locks.may_hold(self.hash));
             granted
         }
 
         fn release(&mut self, txn: u32) -> Vec<u32> {
             let mut granted = Vec::new();
-            self.locks.release(&mut self.store, self.record, txn, |txn| granted.push(txn));
+            let record = (self.record, self.hash);
+            self.locks.release(&mut self.store, record, txn, |txn| granted.push(txn));
             granted
         }
     }
@@ -172,13 +206,30 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_shares_its_trace_with_another_stays_known_as_locked() {
+        let mut bench = Bench::new();
+        let shares = |key: &String| Traces::place(KeyHash::of(key.as_bytes())) == Traces::place(bench.hash);
+        let key = (0..).map(|n: u32| n.to_string()).find(shares).unwrap();
+        let other = KeyHash::of(key.as_bytes());
+        assert!(!bench.locks.may_hold(other));
+        let there = bench.store.find_or_reserve(Db(0), key.as_bytes(), other);
+        assert!(bench.request(1, X) && bench.locks.request(&mut bench.store, (there, other), 1, X, false));
+        bench.release(1);
+        assert!(bench.locks.may_hold(other));
+        bench.locks.release(&mut bench.store, (there, other), 1, |_| {});
+        assert!(!bench.locks.may_hold(other) && !bench.locks.may_hold(bench.hash));
+    }
+
+    #[test]
     fn the_last_release_gives_back_queue_and_placeholder() {
         let mut bench = Bench::new();
         assert!(bench.request(1, X));
         bench.release(1);
         assert_eq!(bench.store.find(Db(0), b"k", KeyHash::of(b"k")), None);
+        assert!(!bench.locks.may_hold(bench.hash));
         // The queue is used again, empty.
-        bench.record = bench.store.find_or_reserve(Db(0), b"l", KeyHash::of(b"l"));
+        bench.hash = KeyHash::of(b"l");
+        bench.record = bench.store.find_or_reserve(Db(0), b"l", bench.hash);
         assert!(bench.request(2, S) && !bench.request(3, X));
         assert_eq!((bench.locks.queues.len(), bench.locks.len()), (1, 1));
         assert_eq!(bench.release(2), [3]);

@@ -103,8 +103,8 @@ impl Handed {
         let waits = takes_part(core, &active) && !self.early.remove(&active.gsn);
         active.turns_left = usize::from(waits);
         let number = core.number_of(&active);
+        core.take_early(&mut active);
         core.active[number as usize] = Some(active);
-        core.take_early(number);
         if !waits {
             fetch(core, chunk, core.cursor.1);
             core.ready.push_back(number);

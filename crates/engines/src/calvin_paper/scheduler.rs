@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_model::key::SLOTS;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, Layout, Map, Micros, Txn, system};
+use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, KeyHash, Layout, Map, Micros, Txn, system};
 use ordain_role::{Address, Bug, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -47,7 +47,7 @@ pub struct Scheduler {
 #[derive(Debug, Default)]
 struct Held {
     gsn: Gsn,
-    locks: Vec<RecordId>,
+    locks: Vec<(RecordId, KeyHash)>,
     /// How many of them it does not have.
     missing: usize,
     /// The shards of this node that execute a part of it.
@@ -131,7 +131,7 @@ impl Scheduler {
             self.layout = Arc::new(after);
         }
         let mut shards: ShardSet = 0;
-        let mut wanted: Vec<(RecordId, bool)> = Vec::new();
+        let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
         self.table.prefetch(self.local(chunk, txn).filter(|f| f.is_keyed()).map(|f| f.hash));
         for fragment in chunk.fragments(txn) {
             match owner(fragment, &self.layout) {
@@ -141,7 +141,7 @@ impl Scheduler {
                     if fragment.is_keyed() {
                         let key = key_of(args, fragment).bytes;
                         let place = self.table.find_or_reserve(fragment.db, key, fragment.hash);
-                        wanted.push((place, fragment.access == Access::Write));
+                        wanted.push((place, fragment.access == Access::Write, fragment.hash));
                     }
                 }
                 Some(_) => {}
@@ -158,13 +158,13 @@ impl Scheduler {
         (held.gsn, held.shards, held.working, held.missing) = (gsn, shards, shards.count_ones(), 0);
         // One request a key, exclusive if any of its fragments writes.
         wanted.sort_unstable();
-        for (i, (place, exclusive)) in wanted.iter().enumerate() {
-            if wanted.get(i + 1).is_some_and(|next| next.0 == *place) {
+        for (i, &(place, exclusive, hash)) in wanted.iter().enumerate() {
+            if wanted.get(i + 1).is_some_and(|next| next.0 == place) {
                 continue;
             }
             let early = self.settings.bugs.has(Bug::GrantLockEarly) && gsn.0 % 31 == 7;
-            held.locks.push(*place);
-            if !self.locks.request(&mut self.table, *place, number, *exclusive, early) {
+            held.locks.push((place, hash));
+            if !self.locks.request(&mut self.table, (place, hash), number, exclusive, early) {
                 held.missing += 1;
             }
         }

@@ -208,8 +208,8 @@ impl Queues {
         }
         active.turns_left = active.ranges.len();
         let is_ready = active.turns_left == 0;
+        core.take_early(&mut active);
         core.active[number as usize] = Some(active);
-        core.take_early(number);
         if is_ready {
             core.ready.push_back(number);
         }

@@ -486,7 +486,9 @@ impl<S: RecordStore> Core<S> {
         if fragment.is_table() {
             self.answer_table(active, slot);
         } else if !active.alone {
-            let readers = active.routes.readers[n] & !self.me();
+            // What a fragment says as it aborts is the reply, however silent it is otherwise.
+            let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
+            let readers = (active.routes.readers[n] | told) & !self.me();
             self.letters.add_slot(readers, active.gsn, slot, active.slots.slot(slot), bad);
         }
         true

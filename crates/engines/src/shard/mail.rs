@@ -5,7 +5,8 @@
 //! tells it too (calvin.md, sections 4.11, 4.13 and 4.16). Telling again is harmless because what a shard says of a
 //! transaction is a function of the log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
@@ -116,16 +117,10 @@ impl Letters {
     }
 }
 
-/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
+/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1): by transaction and sender, and
+/// what it is about. What comes from other partitions may come again, and is kept once.
 #[derive(Debug, Default)]
-pub(crate) struct Early(BTreeMap<Gsn, Kept>);
-
-#[derive(Debug, Default)]
-struct Kept {
-    items: Vec<EarlyItem>,
-    /// What of it came from other partitions, which may say it again.
-    known: BTreeSet<(usize, u8, SlotNo)>,
-}
+pub(crate) struct Early(BTreeMap<(Gsn, usize, u8, SlotNo), (Item, Vec<u8>)>);
 
 /// Something that came early, with its bytes taken along.
 #[derive(Debug)]
@@ -136,40 +131,41 @@ pub(crate) struct EarlyItem {
 }
 
 impl Early {
-    /// Keeps something; `bytes` are its letter's. What may come again is kept once.
-    pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8], may_repeat: bool) {
-        let kept = self.0.entry(gsn).or_default();
+    /// Keeps something; `bytes` are its letter's.
+    pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
-        if may_repeat && !kept.known.insert((from, kind, slot)) {
-            return;
-        }
-        let (item, bytes) = match item {
+        self.0.entry((gsn, from, kind, slot)).or_insert_with(|| match item {
             Item::Slot { slot, at, len, poisoned } => {
                 let bytes = bytes[at as usize..(at + len) as usize].to_vec();
                 (Item::Slot { slot, at: 0, len, poisoned }, bytes)
             }
             other => (other, Vec::new()),
-        };
-        kept.items.push(EarlyItem { from, item, bytes });
+        });
     }
 
     /// What has come for a transaction whose turn it is.
     pub(crate) fn take(&mut self, gsn: Gsn) -> Vec<EarlyItem> {
-        self.0.remove(&gsn).map_or(Vec::new(), |kept| kept.items)
+        let kept = self.0.extract_if(Early::of(gsn), |_, _| true);
+        kept.map(|((_, from, ..), (item, bytes))| EarlyItem { from, item, bytes }).collect()
+    }
+
+    /// Where what was kept for a transaction is.
+    const fn of(gsn: Gsn) -> RangeInclusive<(Gsn, usize, u8, SlotNo)> {
+        (gsn, 0, 0, SlotNo(0))..=(gsn, usize::MAX, u8::MAX, SlotNo(u32::MAX))
     }
 
     #[inline]
     pub(crate) fn holds(&self, gsn: Gsn) -> bool {
-        !self.0.is_empty() && self.0.contains_key(&gsn)
+        self.first().is_some_and(|first| first <= gsn) && self.0.range(Early::of(gsn)).next().is_some()
     }
 
     /// The first transaction that something was kept for.
     pub(crate) fn first(&self) -> Option<Gsn> {
-        self.0.keys().next().copied()
+        self.0.first_key_value().map(|((gsn, ..), _)| *gsn)
     }
 
     /// How much is kept.
     pub(crate) fn len(&self) -> usize {
-        self.0.values().map(|kept| kept.items.len()).sum()
+        self.0.len()
     }
 }

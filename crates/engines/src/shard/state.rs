@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_model::cell::Journal;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
-use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Layout, Millis, SlotNo, Txn, Writer};
+use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, KeyHash, Layout, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
 
 /// A set of the shards of a replica, one bit each.
@@ -25,7 +25,7 @@ pub(crate) struct Routes {
     pub(crate) judges: ShardSet,
     /// The shard that composes the reply (calvin.md, sections 4.5 and 4.6).
     pub(crate) collector: usize,
-    /// Per fragment, who needs its slot, or the record it lends.
+    /// Per fragment, who needs its slot, or the record it lends. If it aborts, the collector needs its slot too.
     pub(crate) readers: Vec<ShardSet>,
 }
 
@@ -48,9 +48,7 @@ impl Routes {
         for fragment in fragments {
             let owners = set(fragment);
             self.participants |= owners;
-            // What a fragment says as it aborts is the reply, however silent it is otherwise.
-            let is_told = !fragment.silent || fragment.abortable;
-            self.readers.push(if is_told { 1 << collector } else { 0 });
+            self.readers.push(if fragment.silent { 0 } else { 1 << collector });
             if fragment.abortable {
                 self.voters |= owners;
             }
@@ -272,7 +270,7 @@ pub(crate) struct Active {
     pub(crate) failure: Option<(SlotNo, Abort)>,
     /// The first failure of this shard's own fragments.
     pub(crate) own_failure: Option<(SlotNo, Abort)>,
-    pub(crate) locks: Vec<RecordId>,
+    pub(crate) locks: Vec<(RecordId, KeyHash)>,
     /// The ranges of the shard in whose queues it has its turns, where there are queues instead of locks.
     pub(crate) ranges: Vec<u16>,
     /// How many of its locks, or places in front, it does not have yet.

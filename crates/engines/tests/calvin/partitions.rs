@@ -110,6 +110,27 @@ fn scenario_05_an_abort_by_a_read_in_another_partition() {
     cluster.verify();
 }
 
+#[test]
+fn a_silent_check_that_passes_says_its_verdict_and_nothing_else() {
+    let mut cluster = cluster(2);
+    let (a, guard) = (cluster.key_in("a", 0), cluster.key_in("guard", 1));
+    let kinds = |cluster: &Cluster| {
+        let letter = cluster.last_received(1, 0);
+        letter.items.into_iter().map(|(_, item)| item).collect::<Vec<_>>()
+    };
+    cluster.ask(Call::new(t::GUARDED, Db(0)), &encode(&[&a, &guard]));
+    assert_eq!(kinds(&cluster), [Item::Vote(None)]);
+    let (set, db, args) = command(&[b"set", &guard, b"here"], Db(0));
+    cluster.ask(Call::new(set, db), &args);
+    cluster.ask(Call::new(t::GUARDED, Db(0)), &encode(&[&a, &guard]));
+    let told = kinds(&cluster);
+    assert!(
+        matches!(told[..], [Item::Slot { slot: SlotNo(1), poisoned: true, .. }, Item::Vote(Some(_))]),
+        "{told:?}"
+    );
+    cluster.verify();
+}
+
 /// A hundred transfers around three nodes, of which none hears of the node before it.
 fn send_hundred(cluster: &mut Cluster) {
     let pairs = [(0, 1), (1, 2), (2, 0)];

@@ -226,10 +226,12 @@ impl Experiment for Figure5 {
                     records_per_partition: size.records(1_000_000),
                     contention_index: line.contention_index,
                     multi_partition,
+                    at_home: true,
                     ..Calvin::default()
                 })?))
             })?);
         }
+        points.extend(scale::epochs()?);
         Ok(points)
     }
 

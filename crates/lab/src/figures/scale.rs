@@ -1,9 +1,11 @@
 //! Scale-out, for the Calvin paper's Figures 4 and 5: what transactions cost nodes is measured on one, two and four of
-//! them, and a model plays clusters of up to a hundred with these demands.
+//! them, what an epoch costs for each other node on four and eight, and a model plays clusters of up to a hundred with
+//! these demands.
 
 use std::sync::Arc;
 
 use ordain_workload::Workload;
+use ordain_workload::micro::{Calvin, Micro};
 
 use super::{FigurePoint, Measured, Shape, Told};
 use crate::embedded::Grid;
@@ -34,7 +36,18 @@ const EVEN_MAX: usize = 10;
 const SLOW: (usize, f64) = (7, 0.8);
 /// How long it takes from one node's transactions to another's in the paper's cluster, one way (section 6.3).
 const LINK_US: f64 = 2_000.0;
-const CLIENTS: usize = 1_000;
+/// The paper's (section 3.1). Ours are shorter where the network is quick, and as long with `--linger-us`.
+const EPOCH_US: f64 = 10_000.0;
+/// Enough that batches are as large as in epochs of that length.
+const CLIENTS: usize = 4_000;
+
+/// The line on which next to nothing is asked for, so that epochs are all that costs something.
+const EPOCHS: &str = "on nodes: epochs";
+/// How many nodes that is measured on.
+const FEW: u16 = 4;
+const MORE: u16 = 8;
+/// Transactions a second there, all nodes together: each opens an epoch.
+const RATE: f64 = 500.0;
 
 /// Whether a line was measured on clusters.
 pub fn is_on_nodes(line: &str) -> bool {
@@ -55,12 +68,40 @@ pub fn points(
     NODES.iter().map(point).collect()
 }
 
+/// What has to be measured for all lines of a figure.
+pub fn epochs() -> anyhow::Result<Vec<FigurePoint>> {
+    let point = |nodes: u16| {
+        let workload = Micro::calvin(Calvin {
+            partitions: nodes.into(),
+            records_per_partition: 10_000,
+            contention_index: 0.001,
+            at_home: true,
+            ..Calvin::default()
+        })?;
+        let grid = Grid::of(nodes);
+        let mut point = FigurePoint::cluster(EPOCHS, f64::from(nodes), grid, CLIENTS, Arc::new(workload));
+        point.point.rate = Some(RATE);
+        Ok(point)
+    };
+    [FEW, MORE].map(point).into_iter().collect()
+}
+
+/// Processor time that an epoch costs a node for each other node: one slice, sent there and received from there. An epoch
+/// is a transaction's there, and each of n nodes hears of it from n - 1.
+fn peer_us(measured: &Measured) -> Option<f64> {
+    let us = |nodes: u16| Some(measured.demands(EPOCHS, nodes.into()).sum_us()).filter(|us| *us > 0.0);
+    let pairs = |nodes: u16| f64::from(nodes) * f64::from(nodes - 1);
+    Some(((us(MORE)? - us(FEW)?) / (pairs(MORE) - pairs(FEW))).max(0.0))
+}
+
 /// A line's demands, and what the model makes of them.
 #[derive(Clone, Debug)]
 struct Played {
     line: Line,
     /// Processor microseconds for each transaction on one node, two and four.
     demands: Vec<(u16, f64)>,
+    /// And for each other node in an epoch.
+    peer_us: f64,
     /// Transactions a second of a node, by the number of nodes.
     per_node: Vec<(f64, f64)>,
     /// The same, if no node were slow.
@@ -72,18 +113,16 @@ impl Played {
         let name = format!("{ON_NODES}{}", line.name);
         let demand = |&nodes: &u16| (nodes, measured.demands(&name, f64::from(nodes)).sum_us());
         let demands: Vec<(u16, f64)> = NODES.iter().map(demand).collect();
-        if demands.iter().any(|(_, us)| *us <= 0.0) {
-            return None;
-        }
+        let peer_us = peer_us(measured).filter(|_| demands.iter().all(|(_, us)| *us > 0.0))?;
         let play = |slow: Option<(usize, f64)>, most: usize| {
             let nodes = PLAYED.iter().filter(|nodes| **nodes <= most);
             let rate = |&nodes: &usize| {
-                (nodes as f64, model(&line, &demands, nodes, slow).txn_per_s() / nodes as f64)
+                (nodes as f64, model(&line, (&demands, peer_us), nodes, slow).txn_per_s() / nodes as f64)
             };
             nodes.map(rate).collect()
         };
         let (per_node, even) = (play(Some(SLOW), usize::MAX), play(None, EVEN_MAX));
-        Some(Played { line, demands, per_node, even })
+        Some(Played { line, demands, peer_us, per_node, even })
     }
 
     fn at(&self, nodes: f64) -> f64 {
@@ -93,13 +132,23 @@ impl Played {
 
 /// The model of a line on so many nodes. A transaction on one node costs what it costs where there is one; what all the
 /// others cost more is put down to those on two. Beyond what was measured the largest cluster's demands are taken.
-fn model(line: &Line, demands: &[(u16, f64)], nodes: usize, slow: Option<(usize, f64)>) -> Model {
+fn model(
+    line: &Line,
+    (demands, peer_us): (&[(u16, f64)], f64),
+    nodes: usize,
+    slow: Option<(usize, f64)>,
+) -> Model {
     let demand = |nodes: usize| {
         let known = demands.iter().rev().find(|(measured, _)| usize::from(*measured) <= nodes);
         known.map_or(0.0, |(_, us)| *us)
     };
     let single_us = demand(1);
     let multi_us = (demand(nodes) - (1.0 - line.multi) * single_us) / (2.0 * line.multi);
+    // Noise may not make it cheaper than half of what one node needs for all of it.
+    let multi_us = multi_us.max(single_us / 2.0);
+    // Two of its parts are on a node for each that its clients ask for.
+    let multi = if nodes > 1 { line.multi } else { 0.0 };
+    let each_us = (1.0 - multi) * single_us + 2.0 * multi * multi_us;
     let mut speeds = vec![1.0; nodes];
     if let Some((number, speed)) = slow
         && let Some(node) = speeds.get_mut(number)
@@ -109,15 +158,15 @@ fn model(line: &Line, demands: &[(u16, f64)], nodes: usize, slow: Option<(usize,
     Model {
         speeds,
         single_us,
-        // Noise may not make it cheaper than half of what one node needs for all of it.
-        multi_us: multi_us.max(single_us / 2.0),
+        multi_us,
         multi: line.multi,
         contention_index: line.contention_index,
         link_us: LINK_US,
-        // Short, so that a second is not needed to see many: clients enough to fill a core wait for it.
-        epoch_us: 1_000.0,
-        clients: 1_000,
-        watched_us: 20_000.0,
+        epoch_us: EPOCH_US,
+        peer_us,
+        // So many that the core has three times as much to do as there is time until an answer comes.
+        clients: (3.0 * (EPOCH_US + 2.0 * LINK_US) / each_us).ceil() as u32,
+        watched_us: 6.0 * EPOCH_US,
         seed: 1,
     }
 }
@@ -137,7 +186,7 @@ pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
     }
     let plot = |title: String, series| Plot {
         title,
-        subtitle: "a model with the demands measured on 1, 2 and 4 nodes; a core a node".to_owned(),
+        subtitle: "a model with the demands measured on 1, 2, 4 and 8 nodes; a core a node".to_owned(),
         x: Axis::new("nodes", "", Scale::Linear),
         y: Axis::throughput(),
         kind: Kind::Lines,
@@ -154,9 +203,13 @@ pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
     told.notes.push(format!(
         "1 to 100 nodes are a discrete-event model, not a measurement: processor time for each transaction was measured \
          on 1, 2 and 4 nodes that shared this machine, and beyond 4 it is taken to stay; epochs, locks, remote reads and \
-         clients are played. Each node has one core, {} ms lie between two (the paper's 2 ms), and the eighth is as slow \
-         as the paper's slow instance is thought to be (0.8).",
-        LINK_US / 1e3
+         clients, more than a core can serve, are played. Each node has one core, {} ms lie between two (the paper's 2 ms), \
+         and the eighth is as slow as the paper's slow instance is thought to be (0.8). An epoch lasts {} ms, as in the \
+         paper, and costs each node {:.1} us for each other node: that is measured on {FEW} and {MORE} nodes which next to \
+         nothing is asked of.",
+        LINK_US / 1e3,
+        EPOCH_US / 1e3,
+        played[0].peer_us
     ));
 }
 
@@ -216,13 +269,13 @@ mod tests {
     #[test]
     fn what_clusters_cost_more_is_put_down_to_transactions_on_two_nodes() {
         let demands = [(1, 10.0), (2, 15.0), (4, 16.0)];
-        let multi = |nodes| model(&LINE, &demands, nodes, None).multi_us;
+        let multi = |nodes| model(&LINE, (&demands, 0.0), nodes, None).multi_us;
         assert!((multi(2) - 30.0).abs() < 1e-9 && (multi(4) - 35.0).abs() < 1e-9);
         assert_eq!(multi(100), multi(4), "beyond what was measured nothing is made up");
-        assert_eq!(model(&LINE, &[(1, 10.0), (2, 5.0)], 2, None).multi_us, 5.0);
-        let speeds = model(&LINE, &demands, 8, Some(SLOW)).speeds;
+        assert_eq!(model(&LINE, (&[(1, 10.0), (2, 5.0)], 0.0), 2, None).multi_us, 5.0);
+        let speeds = model(&LINE, (&demands, 0.0), 8, Some(SLOW)).speeds;
         assert_eq!((speeds[6], speeds[7]), (1.0, 0.8));
-        assert!(model(&LINE, &demands, 6, Some(SLOW)).speeds.iter().all(|speed| *speed == 1.0));
+        assert!(model(&LINE, (&demands, 0.0), 6, Some(SLOW)).speeds.iter().all(|speed| *speed == 1.0));
     }
 
     #[test]

@@ -50,6 +50,7 @@ impl Experiment for Calvin4 {
             let parameters = Parameters { warehouses, scale, partitions, mix: Mix::NEW_ORDER, remote };
             Ok(Arc::new(Tpcc::new(parameters)?))
         })?);
+        points.extend(scale::epochs()?);
         Ok(points)
     }
 

@@ -33,6 +33,9 @@ pub struct MicroKnobs {
     /// calvin: leave the constraint out, as the paper's public code does
     #[arg(long)]
     pub no_constraint: bool,
+    /// calvin: clients turn to a node that has a partition of their transaction, as in the paper, and not to any node
+    #[arg(long)]
+    pub at_home: bool,
     /// How many records a transaction uses (regions: 10 or 5)
     #[arg(long, value_delimiter = ',', default_value = "10")]
     pub ops_per_txn: Vec<usize>,
@@ -54,6 +57,7 @@ impl MicroKnobs {
             ("--multi-partition", !self.multi_partition.is_empty()),
             ("--constraint-fails", self.constraint_fails.is_some()),
             ("--no-constraint", self.no_constraint),
+            ("--at-home", self.at_home),
         ];
         let regions = [("--records", !self.records.is_empty()), ("--read-only", !self.read_only.is_empty())];
         let (others, other) = match self.paper {
@@ -103,6 +107,7 @@ impl Knobs for MicroKnobs {
                         multi_partition,
                         ops_per_txn,
                         constraint_fails: (!self.no_constraint).then(|| self.constraint_fails.unwrap_or(0.0)),
+                        at_home: self.at_home,
                     };
                     workloads.push(Arc::new(Micro::calvin(parameters)?));
                 }

@@ -26,7 +26,7 @@ impl<S: RecordStore> Core<S> {
                     self.take_item(number, from, item, &bytes);
                     self.ready.push_back(number);
                 }
-                None if gsn > self.started => self.early.keep(gsn, from, item, &bytes, may_repeat),
+                None if gsn > self.started => self.early.keep(gsn, from, item, &bytes),
                 None if turns.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 None => {
@@ -39,17 +39,22 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    pub(crate) fn take_early(&mut self, number: u32) {
-        let Some(gsn) = self.active[number as usize].as_ref().map(|active| active.gsn) else { return };
-        for EarlyItem { from, item, bytes } in self.early.take(gsn) {
-            self.take_item(number, from, item, &bytes);
+    /// What has come for a transaction whose turn it is.
+    pub(crate) fn take_early(&mut self, active: &mut Active) {
+        for EarlyItem { from, item, bytes } in self.early.take(active.gsn) {
+            self.hear(active, from, item, &bytes);
         }
     }
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
         let Some(mut active) = self.active[number as usize].take() else { return };
         self.witness.credit(turn_of(active.gsn), || self.store.digest());
-        match self.note_item(&mut active, from, item, bytes) {
+        self.hear(&mut active, from, item, bytes);
+        self.active[number as usize] = Some(active);
+    }
+
+    fn hear(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
+        match self.note_item(active, from, item, bytes) {
             Known::New => {}
             Known::Same => self.counts.repeated += 1,
             Known::Other(what) => {
@@ -60,7 +65,6 @@ impl<S: RecordStore> Core<S> {
                 ));
             }
         }
-        self.active[number as usize] = Some(active);
     }
 
     /// Takes note of what another shard says. Everything is said once, or again and the same.
