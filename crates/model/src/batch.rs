@@ -139,21 +139,21 @@ impl Batch {
     /// A log entry of only those transactions in which a partition takes part; `None` if there are none. What is not
     /// logged stays where it was sequenced: its home takes part alone.
     pub fn encode_slice(&self, partition: PartitionId, layouts: &mut Layouts) -> Option<Vec<u8>> {
-        let (mut heads, mut records, mut chunks) = (Vec::new(), Vec::new(), 0);
+        let mut taken: Vec<(&Placed, &[u8])> = Vec::new();
         for placed in self.logged() {
-            let start = records.len();
             let layout = layouts.under(&placed.chunk.map);
             let takes_part =
                 |txn: &&Txn| txn.logged && placed.chunk.participants(txn, layout).contains(partition);
-            for txn in placed.txns().filter(takes_part) {
-                records.extend_from_slice(placed.chunk.record(txn));
-            }
-            if records.len() > start {
-                placed.encode_head(records.len() - start, &[], &mut heads);
-                chunks += 1;
-            }
+            taken.extend(placed.txns().filter(takes_part).map(|txn| (placed, placed.chunk.record(txn))));
         }
-        (chunks > 0).then(|| [self.encode_start(chunks), heads, records].concat())
+        let len =
+            |records: &[(&Placed, &[u8])]| records.iter().map(|(_, record)| record.len()).sum::<usize>();
+        let by_chunk = taken.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b));
+        let mut slice = self.encode_start(by_chunk.clone().count());
+        slice.reserve(len(&taken));
+        by_chunk.for_each(|records| records[0].0.encode_head(len(records), &[], &mut slice));
+        taken.iter().for_each(|(_, record)| slice.extend_from_slice(record));
+        (!taken.is_empty()).then_some(slice)
     }
 
     /// Puts together what several slices of one batch hold. That is all of it if no transaction of it that is to be kept
