@@ -117,10 +117,13 @@ impl Letters {
     }
 }
 
-/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1): by transaction and sender, and
-/// what it is about. What comes from other partitions may come again, and is kept once.
+/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1), each thing with the bytes of its
+/// slot. What comes from other partitions may come again, and is kept once.
 #[derive(Debug, Default)]
-pub(crate) struct Early(BTreeMap<(Gsn, usize, u8, SlotNo), (Item, Vec<u8>)>);
+pub(crate) struct Early(BTreeMap<About, (Item, Vec<u8>)>);
+
+/// The transaction, the sender, and [what it is about](Item::what).
+type About = (Gsn, usize, u8, SlotNo);
 
 /// Something that came early, with its bytes taken along.
 #[derive(Debug)]
@@ -150,7 +153,7 @@ impl Early {
     }
 
     /// Where what was kept for a transaction is.
-    const fn of(gsn: Gsn) -> RangeInclusive<(Gsn, usize, u8, SlotNo)> {
+    const fn of(gsn: Gsn) -> RangeInclusive<About> {
         (gsn, 0, 0, SlotNo(0))..=(gsn, usize::MAX, u8::MAX, SlotNo(u32::MAX))
     }
 
