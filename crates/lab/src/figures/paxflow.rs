@@ -192,3 +192,36 @@ impl Experiment for Figure2 {
         told
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::testing;
+    use crate::report::Run;
+
+    fn run(line: &str, rate: f64, cpu: &[(&str, f64)]) -> (String, f64, Run) {
+        let cpu = cpu.iter().map(|(part, us)| ((*part).to_owned(), *us)).collect();
+        (line.to_owned(), 2.0, Run { cpu_us_per_txn: cpu, ..testing::run("e", 1, rate, true) })
+    }
+
+    #[test]
+    fn a_lock_manager_holds_up_many_cores_and_the_ratio_says_so() {
+        let runs = vec![
+            run(PAPERS, 10e3, &[("scheduler", 50.0), ("shard", 50.0)]),
+            run(SNAPSHOT, 40e3, &[("shard", 20.0)]),
+        ];
+        let measured = Measured { runs };
+        let ratios = Ratios::of(&measured, SNAPSHOT, PAPERS, 2.0);
+        assert_eq!(
+            ratios.told(),
+            "4.0 x by the clock, 5.0 x by processor time, 20.0 x by X(8), 90.0 x by X(36)"
+        );
+        let shape = growth(&measured.demands(PAPERS, 2.0));
+        assert_eq!((shape.holds, shape.ours.as_str()), (Some(true), "the scheduler is busy at 2.0 cores"));
+        // Without such a thread it would grow on and on.
+        assert_eq!(growth(&measured.demands(SNAPSHOT, 2.0)).holds, None);
+        assert!(
+            Ratios::of(&measured, SNAPSHOT, ORDERED, 2.0).told().starts_with("not measured by the clock")
+        );
+    }
+}
