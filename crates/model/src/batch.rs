@@ -22,6 +22,9 @@ pub struct Batch {
     pub layout: u32,
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
+    /// From here to the end of the epoch it may be executed before it is known what aborts (the Q-Store paper, section 3.2.2;
+    /// qstore.md, section 4.7). Every partition has to know that, also one in which nothing of the batch takes part.
+    pub speculative: bool,
     /// One more than the largest index.
     pub total: u32,
     /// Its transactions.
@@ -136,8 +139,8 @@ impl Batch {
         entry
     }
 
-    /// A log entry of only those transactions in which a partition takes part; `None` if there are none. What is not
-    /// logged stays where it was sequenced: its home takes part alone.
+    /// A log entry of only those transactions in which a partition takes part; `None` if there are none and nothing else
+    /// that it has to know. What is not logged stays where it was sequenced: its home takes part alone.
     pub fn encode_slice(&self, partition: PartitionId, layouts: &mut Layouts) -> Option<Vec<u8>> {
         let mut taken: Vec<(&Placed, &[u8])> = Vec::new();
         for placed in self.logged() {
@@ -153,7 +156,7 @@ impl Batch {
         slice.reserve(len(&taken));
         by_chunk.for_each(|records| records[0].0.encode_head(len(records), &[], &mut slice));
         taken.iter().for_each(|(_, record)| slice.extend_from_slice(record));
-        (!taken.is_empty()).then_some(slice)
+        (!taken.is_empty() || self.speculative).then_some(slice)
     }
 
     /// Puts together what several slices of one batch hold. That is all of it if no transaction of it that is to be kept
@@ -165,7 +168,7 @@ impl Batch {
         let slices = slices.iter().map(|slice| Batch::decode(registry, slice));
         let slices = slices.collect::<Result<Vec<Batch>, BatchError>>()?;
         let first = slices.first().ok_or(BatchError::Head)?;
-        let head = |batch: &Batch| (batch.epoch, batch.partition, batch.layout, batch.now, batch.total);
+        let head = |batch: &Batch| (batch.epoch, batch.partition, batch.layout, batch.now, batch.speculative, batch.total);
         if slices.iter().any(|slice| head(slice) != head(first)) {
             return Err(BatchError::Head);
         }
@@ -193,7 +196,8 @@ impl Batch {
         let mut out = Vec::with_capacity(30 + Head::LEAST * chunks);
         wire::u64(&mut out, self.epoch.0);
         wire::u64(&mut out, self.now.0);
-        wire::u16(&mut out, self.partition.0);
+        wire::u8(&mut out, self.partition.0 as u8);
+        wire::u8(&mut out, u8::from(self.speculative));
         wire::u32(&mut out, self.layout);
         wire::u32(&mut out, self.total);
         wire::u32(&mut out, chunks as u32);
@@ -213,13 +217,18 @@ impl Batch {
         let mut rest = Reader(entry);
         let parse = |rest: &mut Reader<'_>| -> Option<(Batch, Vec<Head>)> {
             let (epoch, now) = (Epoch(rest.u64()?), Millis(rest.u64()?));
-            let partition = PartitionId(rest.u16()?);
+            let partition = PartitionId(u16::from(rest.u8()?));
+            let speculative = match rest.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
             let (layout, total) = (rest.u32()?, rest.u32()?);
             let chunks = rest.count(Head::LEAST)?;
             let heads = (0..chunks).map(|_| Head::decode(rest)).collect::<Option<Vec<Head>>>()?;
-            let batch =
-                Batch { epoch, partition, layout, now, total, chunks: Vec::new(), lookups: Vec::new() };
-            (total <= Gsn::MAX_BATCH && partition.0 < 256).then_some((batch, heads))
+            let (chunks, lookups) = (Vec::new(), Vec::new());
+            let batch = Batch { epoch, partition, layout, now, speculative, total, chunks, lookups };
+            (total <= Gsn::MAX_BATCH).then_some((batch, heads))
         };
         let (mut batch, heads) = parse(&mut rest).ok_or(BatchError::Head)?;
         for Head { base, len, gateway, number, replica, map, skipped } in heads {

@@ -131,6 +131,29 @@ impl Journal {
         self.changes.pop();
     }
 
+    /// The tag of a change.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn tag_at(&self, at: usize) -> u32 {
+        self.changes[at].0
+    }
+
+    /// Does to a cell what undoes one change, and keeps it noted. All later changes of the cell must be undone.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn undo_at(&self, at: usize, cell: &mut Cell) {
+        match &self.changes[at].1 {
+            Inverse::Cell(old) => cell.clone_from(old),
+            Inverse::String { at, len, expires_at } => {
+                put_old(cell, &self.strings[*at..at + len], *expires_at);
+            }
+            Inverse::Expiry(old) => cell.expires_at = *old,
+            Inverse::Field(field, old) => put_field(cell, field, old.as_deref()),
+        }
+    }
+
     /// Undoes the changes made since `mark`, newest first. `apply` is given the tag of a cell and what to do
     /// to it.
     pub fn roll_back(&mut self, mark: usize, mut apply: impl FnMut(u32, &mut dyn FnMut(&mut Cell))) {
@@ -141,29 +164,36 @@ impl Journal {
             apply(tag, &mut |cell| match inverse.take() {
                 Some(Inverse::Cell(old)) => *cell = old,
                 Some(Inverse::String { at, len, expires_at }) => {
-                    let old = &strings[at..at + len];
-                    match &mut cell.value {
-                        Some(Value::String(bytes)) => {
-                            bytes.clear();
-                            bytes.extend_from_slice(old);
-                        }
-                        other => *other = Some(Value::String(old.to_vec())),
-                    }
-                    cell.expires_at = expires_at;
+                    put_old(cell, &strings[at..at + len], expires_at);
                 }
                 Some(Inverse::Expiry(old)) => cell.expires_at = old,
-                Some(Inverse::Field(field, old)) => {
-                    let hash = hash_mut(cell);
-                    match old {
-                        Some(old) => hash.set(&field, &old),
-                        None => hash.remove(&field),
-                    };
-                }
+                Some(Inverse::Field(field, old)) => put_field(cell, &field, old.as_deref()),
                 None => {}
             });
             self.strings.truncate(begin);
         }
     }
+}
+
+/// A string as it was.
+fn put_old(cell: &mut Cell, old: &[u8], expires_at: Millis) {
+    match &mut cell.value {
+        Some(Value::String(bytes)) => {
+            bytes.clear();
+            bytes.extend_from_slice(old);
+        }
+        other => *other = Some(Value::String(old.to_vec())),
+    }
+    cell.expires_at = expires_at;
+}
+
+/// A hash's field as it was.
+fn put_field(cell: &mut Cell, field: &[u8], old: Option<&[u8]>) {
+    let hash = hash_mut(cell);
+    match old {
+        Some(old) => hash.set(field, old),
+        None => hash.remove(field),
+    };
 }
 
 /// Access to a cell under its exclusive lock.

@@ -177,6 +177,24 @@ impl Gsn {
         self.partition().0 == 255
     }
 
+    /// The same transaction, executed a second time: what shards say of it then is told apart by this (qstore.md, section
+    /// 4.7, step 7). It comes after every transaction that is executed for the first time.
+    pub const fn again(self) -> Gsn {
+        Gsn(self.0 | Gsn::AGAIN)
+    }
+
+    /// Whether it is a transaction that is executed a second time.
+    pub const fn is_again(self) -> bool {
+        self.0 & Gsn::AGAIN != 0
+    }
+
+    /// The transaction, however often it is executed.
+    pub const fn plain(self) -> Gsn {
+        Gsn(self.0 & !Gsn::AGAIN)
+    }
+
+    const AGAIN: u64 = 1 << 63;
+
     /// Packs the three parts. The index must be below [`Gsn::MAX_BATCH`] and the partition below 256.
     pub const fn new(epoch: Epoch, partition: PartitionId, index: u32) -> Gsn {
         debug_assert!(index < Gsn::MAX_BATCH && partition.0 < 256);
@@ -185,7 +203,7 @@ impl Gsn {
 
     /// The epoch part.
     pub const fn epoch(self) -> Epoch {
-        Epoch(self.0 >> 23)
+        Epoch(self.plain().0 >> 23)
     }
 
     /// The partition part.

@@ -43,6 +43,8 @@ pub enum Bug {
     /// A shard that begins to keep what changes replace says that it can show the last published state, though some of a
     /// later epoch has been executed.
     KeepLate,
+    /// One change of a transaction that was executed before it was known that it aborts is not undone.
+    LoseUndo,
 }
 
 impl Bug {
@@ -73,11 +75,11 @@ impl Bug {
 
     /// Whether it shows only where transactions are executed in queues.
     pub const fn is_of_queues(self) -> bool {
-        matches!(self, Bug::SkipRankOrder)
+        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo)
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 17] = [
+    pub const ALL: [(Bug, &'static str); 18] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -95,6 +97,7 @@ impl Bug {
         (Bug::StaleLayout, "stale-layout"),
         (Bug::SkipRankOrder, "skip-rank-order"),
         (Bug::KeepLate, "keep-late"),
+        (Bug::LoseUndo, "lose-undo"),
     ];
 }
 

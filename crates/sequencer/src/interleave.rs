@@ -122,6 +122,7 @@ mod tests {
             epoch,
             partition,
             layout: 1,
+            speculative: false,
             now,
             total: 0,
             chunks: Vec::new(),

@@ -24,6 +24,7 @@ mod reading;
 mod sequencer;
 mod sessions;
 mod snapshots;
+mod speculation;
 #[cfg(test)]
 mod tests;
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
+    Batch, Call, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
@@ -30,6 +30,7 @@ use crate::chunks::Chunks;
 use crate::message::{Message, Post, Reading, Saving, Sequencing};
 use crate::sessions::Sessions;
 use crate::snapshots::{Readers, Snapshots, Wanted};
+use crate::speculation::Speculation;
 
 mod saving;
 
@@ -62,6 +63,8 @@ pub struct Settings {
     pub checkpoint_bytes: u64,
     /// Of how many replicas one at a time takes a checkpoint; all do at once if it is one.
     pub checkpoint_turns: u16,
+    /// Which batches are executed before it is known what aborts.
+    pub execution: Execution,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -80,6 +83,7 @@ impl Default for Settings {
             backlog_max: 1 << 18,
             checkpoint_bytes: 0,
             checkpoint_turns: 1,
+            execution: Execution::default(),
             bugs: Bugs::NONE,
         }
     }
@@ -147,6 +151,7 @@ pub struct Sequencer<X> {
     sessions: Sessions,
     twins: Option<Twins>,
     snapshots: Snapshots,
+    speculation: Speculation,
     /// The timer for telling the floor to other nodes is set.
     flooring: bool,
     /// The timer for reads that take too long is set.
@@ -274,9 +279,11 @@ impl<X> Sequencer<X> {
         has_twins: bool,
     ) -> Sequencer<X> {
         let applied = neighbours.executors.iter().map(|executor| (*executor, Epoch(0))).collect();
+        let speculation = Speculation::new(settings.execution);
         let snapshots = Snapshots::new(neighbours.me, settings.partition, neighbours.readers.clone());
         Sequencer {
             snapshots,
+            speculation,
             flooring: false,
             is_looking: false,
             holding: false,
@@ -431,6 +438,7 @@ impl<X> Sequencer<X> {
             epoch: self.epoch.next().max(self.reached),
             partition: self.settings.partition,
             layout: self.settings.layout,
+            speculative: false,
             now: self.now,
             total: 0,
             chunks: Vec::new(),
@@ -476,6 +484,7 @@ impl<X> Sequencer<X> {
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
         }
+        batch.speculative = self.speculation.chooses(&batch, &self.neighbours.readers.layout);
         self.sweeps.clear();
         self.counts.batches += 1;
         self.counts.txns += u64::from(batch.total);
@@ -909,6 +918,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
+                Message::Sequencing(Sequencing::Decided { txns, undone }) => self.speculation.note(txns, undone),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(

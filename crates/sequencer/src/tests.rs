@@ -236,6 +236,7 @@ fn time_does_not_go_back_with_the_wall_clock() {
         epoch: Epoch(9),
         partition: PartitionId(0),
         layout: 1,
+        speculative: false,
         now: Millis(7000),
         total: 0,
         chunks: Vec::new(),
@@ -333,7 +334,7 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
             let chunks = vec![Placed::whole(0, chunk(0, &asks))];
             let total = asks.len() as u32;
             let (partition, now) = (PartitionId(0), Millis(0));
-            sessions.note(&Batch { epoch, partition, layout: 1, now, total, chunks, lookups: Vec::new() });
+            sessions.note(&Batch { epoch, partition, layout: 1, now, speculative: false, total, chunks, lookups: Vec::new() });
         }
     };
     let is_known = |sessions: &Sessions, id| sessions.is_known(SessionId(id), RequestNo(9));
@@ -369,6 +370,7 @@ fn batch(epoch: u64, asks: &[Ask]) -> Arc<Batch> {
         epoch,
         partition,
         layout: 1,
+        speculative: false,
         now,
         total: asks.len() as u32,
         chunks,

@@ -229,6 +229,7 @@ pub(crate) mod fixture {
             epoch: Epoch(epoch),
             partition: PartitionId(0),
             layout: 1,
+            speculative: false,
             now: Millis(1_000 + epoch),
             total,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],

@@ -9,10 +9,11 @@ use ordain_model::{Abort, Batch, Cell, Chunk, FragmentContext, Gsn, Placed, Slot
 use ordain_role::Bug;
 use ordain_store::{Fetch, RecordStore};
 
+use super::unit::Unit;
 use super::queues::{AHEAD, Answers, Entry, LOT, Lot, Planned, Queues, What};
 use crate::shard::core::{Core, turn_of};
 use crate::shard::mail::EarlyItem;
-use crate::shard::messages::Item;
+use crate::shard::messages::{Item, Round};
 use crate::shard::records::{read_record, write_record};
 use crate::shard::state::{Active, Known};
 use crate::shard::turns::Turns;
@@ -40,11 +41,17 @@ impl<S: RecordStore> Turns<S> for Queues {
                 self.run_range(core, range);
                 true
             }
-            None => self.plan(core),
+            None => self.go_on(core) || self.plan(core),
         }
     }
 
-    fn release(&mut self, _: &mut Core<S>, _: u32, active: &mut Active) {
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        if let Some(unit) = &mut self.unit {
+            match active.in_unit {
+                true => unit.note_done(active),
+                false => unit.unhide(core, number, active),
+            }
+        }
         active.ranges.drain(..).for_each(|range| self.release_range(range));
     }
 
@@ -78,8 +85,15 @@ impl<S: RecordStore> Turns<S> for Queues {
         true
     }
 
+    fn hear(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known {
+        if unit <= self.decided || core.backlog.is_past(turn_of(unit)) {
+            return Known::Same;
+        }
+        self.hear_round(from, unit, round)
+    }
+
     fn first_under_way(&self) -> Option<Gsn> {
-        self.first_apart()
+        self.unit.as_ref().map(|unit| unit.id).into_iter().chain(self.first_apart()).min()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -89,6 +103,9 @@ impl<S: RecordStore> Turns<S> for Queues {
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         report("ordain_shard_lots", self.lots.len() as f64);
         report("ordain_shard_queued_fragments", self.left as f64);
+        report("ordain_shard_units_total", self.counts.units as f64);
+        report("ordain_shard_undone_total", self.counts.undone as f64);
+        report("ordain_shard_tainted_total", self.counts.tainted as f64);
     }
 }
 
@@ -97,20 +114,43 @@ impl Queues {
 
     /// Plans the next transactions of the order; says whether there were any that may be planned.
     fn plan<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
+        if self.unit.as_ref().is_some_and(Unit::is_planned) {
+            return false;
+        }
         while let Some(batch) = core.next_batch() {
+            if self.unit.as_ref().is_some_and(|unit| unit.id.epoch() < batch.epoch) {
+                return self.close_unit();
+            }
+            if batch.speculative && self.speculative < batch.epoch {
+                self.speculative = batch.epoch;
+                self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
+            }
+            self.reach(core, (batch.epoch, batch.partition));
             while let Some(placed) = batch.chunks.get(core.cursor.0) {
                 if let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                    if txn.table && self.unit.is_some() && !placed.is_skipped(txn.index) {
+                        return self.close_unit();
+                    }
                     return self.may_plan(core, txn) && self.plan_lot(core, &batch, placed);
                 }
                 core.cursor = (core.cursor.0 + 1, 0);
             }
             core.end_batch(&batch);
         }
-        false
+        let is_over = |unit: &Unit| core.stream.is_empty() && core.backlog.has_passed(unit.id.epoch());
+        if self.unit.as_ref().is_some_and(is_over) { self.close_unit() } else { false }
+    }
+
+    /// All of the unit is planned.
+    fn close_unit(&mut self) -> bool {
+        self.unit.iter_mut().for_each(Unit::close);
+        true
     }
 
     fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
-        let is_full = core.by_gsn.len() >= core.settings.window || self.lots.len() >= AHEAD;
+        // Of a unit nothing is over before all of it is planned.
+        let may_be_full = self.unit.is_none();
+        let is_full = may_be_full && (core.by_gsn.len() >= core.settings.window || self.lots.len() >= AHEAD);
         // What is over the whole table waits until all before it is done here.
         let waits = txn.table && (core.unfinished > 0 || !self.is_idle());
         core.barrier.is_none() && !is_full && !waits
@@ -122,6 +162,7 @@ impl Queues {
         let number = self.first.wrapping_add(self.lots.len() as u32);
         let mut lot = self.take_spare();
         lot.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
+        lot.in_unit = self.unit.is_some();
         let is_stale = placed.chunk.map != *core.maps.now().map();
         let txns = placed.chunk.txns();
         while let Some(txn) = txns.get(core.cursor.1).filter(|_| core.cursor.1 - begin < LOT) {
@@ -138,6 +179,9 @@ impl Queues {
             }
             core.cursor.1 += 1;
             if txn.table {
+                if self.speculative == batch.epoch && self.unit.is_none() {
+                    self.open_unit(core, Gsn(lot.gsn(txn).0 + 1));
+                }
                 break;
             }
         }
@@ -160,6 +204,9 @@ impl Queues {
         }
         if core.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
             core.flip(&chunk, txn);
+        }
+        if let Some(unit) = &mut self.unit {
+            unit.note(&chunk, lot.base, lot.now, at);
         }
         let layout = core.maps.now();
         let collector = if core.shards() == 1 { core.number } else { chunk.collector(txn, layout) };
@@ -194,7 +241,24 @@ impl Queues {
     ) {
         let at = core.cursor.1;
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return };
-        let txn = &chunk.txns()[at];
+        let mut unit = self.unit.take();
+        if let Some(unit) = &mut unit {
+            unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
+            (active.in_unit, active.votes_missing) = (true, 0);
+        }
+        self.enter_group(core, active, unit.as_mut());
+        self.unit = unit;
+    }
+
+    /// Puts a group into the queue of every range that it touches.
+    pub(super) fn enter_group<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        mut active: Box<Active>,
+        unit: Option<&mut Unit>,
+    ) {
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
         let number = core.number_of(&active);
         for fragment in chunk.fragments(txn) {
             let slot = fragment.hash.slot();
@@ -209,6 +273,9 @@ impl Queues {
         active.turns_left = active.ranges.len();
         let is_ready = active.turns_left == 0;
         core.take_early(&mut active);
+        if let Some(unit) = unit.filter(|_| is_ready) {
+            unit.hide(core, number, &active);
+        }
         core.active[number as usize] = Some(active);
         if is_ready {
             core.ready.push_back(number);
@@ -257,11 +324,15 @@ impl Queues {
         (queue.entries, queue.next) = (entries, next);
         if let Some(number) = group {
             queue.is_held = true;
-            if let Some(active) = &mut core.active[number as usize] {
+            if let Some(mut active) = core.active[number as usize].take() {
                 active.turns_left -= 1;
                 if active.turns_left == 0 {
+                    if let Some(unit) = &mut self.unit {
+                        unit.hide(core, number, &active);
+                    }
                     core.ready.push_back(number);
                 }
+                core.active[number as usize] = Some(active);
             }
         } else if next == queue.entries.len() {
             queue.entries.clear();
@@ -316,7 +387,7 @@ impl Queues {
     }
 
     /// Goes on with a lot as far as it has come: its records are settled, its replies composed.
-    fn look_after<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
+    pub(super) fn look_after<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let has_peers = core.has_peers();
         let Some(lot) = self.lots.get_mut(place) else { return };
         let turn = turn_of(lot.base);
@@ -326,7 +397,7 @@ impl Queues {
                 core.backlog.count(turn, -1);
             }
         }
-        if !lot.is_done() || lot.replies == 0 {
+        if !lot.is_done() || lot.replies == 0 || lot.in_unit {
             return;
         }
         for (at, txn) in lot.txns.clone().zip(&lot.chunk.txns()[lot.txns.clone()]) {
@@ -387,9 +458,10 @@ fn run_entry<S: RecordStore>(
             if !Arc::ptr_eq(&bare.chunk, &lot.chunk) {
                 bare.chunk = lot.chunk.clone();
             }
-            (bare.gsn, bare.now, bare.at) = (gsn, lot.now, entry.txn as usize);
-            let n = entry.slot - lot.slots_at(bare.at);
-            core.execute(bare, &lot.chunk, &lot.chunk.txns()[bare.at], n as usize, arena)
+            (bare.gsn, bare.now, bare.at, bare.in_unit) = (gsn, lot.now, entry.txn as usize, lot.in_unit);
+            let n = (entry.slot - lot.slots_at(bare.at)) as usize;
+            let txn = &lot.chunk.txns()[bare.at];
+            core.noting(bare, |core, bare| core.execute(bare, &lot.chunk, txn, n, arena))
         }
         (what, Some(code)) => {
             let (args_at, len) = entry.args;
@@ -410,7 +482,11 @@ fn run_entry<S: RecordStore>(
             };
             let run = |cx: &mut FragmentContext<'_>| code.run(entry.code, cx);
             match what {
-                What::Write => write_record(&mut core.store, (entry.hash, gsn), None, cx, run),
+                What::Write => {
+                    core.undo.turn = Some(gsn).filter(|_| lot.in_unit);
+                    let undo = lot.in_unit.then_some(&mut core.undo);
+                    write_record(&mut core.store, (entry.hash, gsn), undo, cx, run)
+                }
                 _ => read_record(&core.store, entry.hash, cx, run),
             }
         }

@@ -39,5 +39,6 @@
 
 mod executor;
 mod queues;
+mod unit;
 
 pub(crate) use queues::Queues;

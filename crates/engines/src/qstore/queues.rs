@@ -1,6 +1,6 @@
 //! The queues of a shard, and the lots of transactions that they are made from.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use ordain_model::layout::MAX_SHARDS;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Args, Chunk, Db, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn};
+use ordain_model::{Access, Args, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn};
 
+use super::unit::{Told, Unit};
 use crate::shard::state::{Active, Known, SlotTable};
 
 /// Into how many ranges a shard divides its records (qstore.md, section 6, `K`). More of them keep less waiting when a
@@ -189,6 +190,8 @@ pub(crate) struct Lot {
     plans: Vec<Planned>,
     /// Not all of it has been done to this shard's records.
     pub(crate) is_unsettled: bool,
+    /// It is part of a unit that is not decided.
+    pub(crate) in_unit: bool,
 }
 
 impl Lot {
@@ -200,6 +203,7 @@ impl Lot {
         (self.left, self.missing, self.replies) = (0, 0, 0);
         self.plans.clear();
         self.is_unsettled = false;
+        self.in_unit = false;
     }
 
     /// A transaction of it has been planned.
@@ -212,6 +216,20 @@ impl Lot {
     pub(crate) fn planned(&self, txn: usize) -> Planned {
         let at = txn.checked_sub(self.txns.start).and_then(|at| self.plans.get(at));
         at.copied().unwrap_or(Planned::AsGroup)
+    }
+
+    /// These transactions are executed again, as groups, and answered then. Says whether no others are left to answer that
+    /// were to be.
+    pub(crate) fn leave_out(&mut self, again: &BTreeSet<Gsn>) -> bool {
+        let before = self.replies;
+        for at in self.txns.clone() {
+            let gsn = self.gsn(&self.chunk.txns()[at]);
+            if self.planned(at) == Planned::ToReply && again.contains(&gsn) {
+                self.plans[at - self.txns.start] = Planned::AsGroup;
+                self.replies -= 1;
+            }
+        }
+        before > 0 && self.replies == 0
     }
 
     /// All of its transactions are there.
@@ -301,6 +319,25 @@ pub(crate) struct Queues {
     pub(crate) left: usize,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
     pub(crate) bare: Box<Active>,
+    /// What is executed before it is known what of it aborts.
+    pub(crate) unit: Option<Unit>,
+    /// The last epoch that some batch says may be executed so.
+    pub(crate) speculative: Epoch,
+    /// What others have said of units that are not over, by round.
+    pub(crate) told: BTreeMap<(Gsn, u32), Told>,
+    /// The last unit that is over.
+    pub(crate) decided: Gsn,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Units.
+    pub(crate) units: u64,
+    /// Transactions in them that were undone because they abort.
+    pub(crate) undone: u64,
+    /// Those that were undone because of others, and executed again.
+    pub(crate) tainted: u64,
 }
 
 impl Default for Queues {
@@ -314,6 +351,11 @@ impl Default for Queues {
             spare: Vec::new(),
             left: 0,
             bare: Box::default(),
+            unit: None,
+            speculative: Epoch::default(),
+            told: BTreeMap::new(),
+            decided: Gsn::NONE,
+            counts: Counts::default(),
         }
     }
 }

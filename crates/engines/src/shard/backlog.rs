@@ -74,6 +74,11 @@ impl Backlog {
         self.passed = self.passed.max(epoch);
     }
 
+    /// Whether nothing of an epoch is still to be handed in.
+    pub(crate) fn has_passed(&self, epoch: Epoch) -> bool {
+        self.passed >= epoch
+    }
+
     /// The largest epoch of which, and of all before it, everything has been done to this shard's records
     /// (paxflow.md, section 4.2: `publish_epoch`).
     pub(crate) fn published(&mut self) -> Epoch {

@@ -10,12 +10,12 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts, Millis,
     OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Outbox};
 use ordain_sequencer::Sequencing;
-use ordain_store::RecordStore;
+use ordain_store::{RecordId, RecordStore};
 
 use super::backlog::{Backlog, Turn};
 use super::capture::Capture;
@@ -24,11 +24,12 @@ use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
 use super::messages::{Item, Message};
-use super::records::{PINNED, drop_expired, read_record, touch, write_record};
+use super::records::{drop_expired, read_record, write_record};
 use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::turns::{Order, Turns};
+use super::undo::{PINNED, Undo};
 use super::withheld::Withheld;
 use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
@@ -105,6 +106,12 @@ pub(crate) struct Core<S> {
     pub(crate) ready: VecDeque<u32>,
     /// The whole-table transaction under way: nothing else starts before it is done here.
     pub(crate) barrier: Option<u32>,
+    /// What the transactions of a unit have changed that is not decided.
+    pub(crate) undo: Undo,
+    /// How many transactions of units this shard took part in of late, and how many of them were undone.
+    pub(crate) undone: (u32, u32),
+    /// What comes up to here is not executed a second time any more, if it ever was to be.
+    pub(crate) settled: Gsn,
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
     pub(crate) early: Early,
     pub(crate) sessions: Sessions,
@@ -188,6 +195,9 @@ impl<S: RecordStore> Core<S> {
             unfinished: 0,
             ready: VecDeque::new(),
             barrier: None,
+            undo: Undo::default(),
+            undone: (0, 0),
+            settled: Gsn::NONE,
             early: Early::default(),
             sessions: Sessions::default(),
             witness: Witness::new(places.sequencer.node, Vec::new()),
@@ -297,6 +307,19 @@ impl<S: RecordStore> Core<S> {
         if self.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
             self.flip(chunk, txn);
         }
+        self.take_up(gsn, batch.now, chunk, at)
+    }
+
+    /// The state of a transaction from the beginning, before or after it was executed once. `None` if this shard has
+    /// nothing to do with it.
+    pub(crate) fn take_up(
+        &mut self,
+        gsn: Gsn,
+        now: Millis,
+        chunk: &Arc<Chunk>,
+        at: usize,
+    ) -> Option<Box<Active>> {
+        let txn = &chunk.txns()[at];
         let mut active = self.spare.pop().unwrap_or_default();
         active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
         if !active.alone {
@@ -306,12 +329,12 @@ impl<S: RecordStore> Core<S> {
                 self.give_back(active);
                 return None;
             }
-            active.reset(gsn, batch.now, chunk, at);
+            active.reset(gsn, now, chunk, at);
             if txn.abortable && active.routes.judges & me != 0 {
                 active.votes_missing = active.routes.voters & !me;
             }
         } else {
-            active.reset(gsn, batch.now, chunk, at);
+            active.reset(gsn, now, chunk, at);
         }
         Some(active)
     }
@@ -355,7 +378,7 @@ impl<S: RecordStore> Core<S> {
     pub(super) fn resume(&mut self, turns: &mut dyn Turns<S>, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
         self.witness.credit(turn_of(active.gsn), || self.store.digest());
-        let mut over = active.done_here && self.finish_here(&mut active);
+        let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
         if !active.done_here && active.turns_left == 0 && self.advance(&mut active) == Progress::Done {
             self.unfinished -= 1;
             self.backlog.count_unsettled(turn_of(active.gsn), -1);
@@ -366,20 +389,32 @@ impl<S: RecordStore> Core<S> {
                 self.barrier = None;
             }
             turns.release(self, number, &mut active);
-            over = self.finish_here(&mut active);
+            over = if active.in_unit { self.leave_undecided(&mut active) } else { self.finish_here(&mut active) };
         }
         if over {
-            if self.has_peers() {
-                self.backlog.count(turn_of(active.gsn), -1);
-            }
-            self.by_gsn.remove(&active.gsn);
-            self.vacant.push(number);
-            // Of one that did not wait the next one's chunk is mostly the same.
-            active.chunk.clone_from(&self.no_chunk);
-            self.give_back(active);
+            self.forget(number, active);
         } else {
             self.active[number as usize] = Some(active);
         }
+    }
+
+    /// A transaction that had a number has ended.
+    pub(crate) fn forget(&mut self, number: u32, mut active: Box<Active>) {
+        if self.has_peers() {
+            self.backlog.count(turn_of(active.gsn), -1);
+        }
+        self.by_gsn.remove(&active.gsn);
+        self.vacant.push(number);
+        // Of one that did not wait the next one's chunk is mostly the same.
+        active.chunk.clone_from(&self.no_chunk);
+        self.give_back(active);
+    }
+
+    /// The fragments of a transaction of a unit are done. Its reply is kept until the unit is decided; says whether none is
+    /// composed here.
+    fn leave_undecided(&self, active: &mut Active) -> bool {
+        active.done_here = true;
+        !active.alone && active.routes.collector != self.number
     }
 
     /// All of the batch in front has been started: the next one's turn has come.
@@ -393,6 +428,30 @@ impl<S: RecordStore> Core<S> {
 
     /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
     pub(crate) fn advance(&mut self, active: &mut Active) -> Progress {
+        self.noting(active, Core::run_fragments)
+    }
+
+    /// Does something in the name of a transaction: what it changes is noted with its unit, if it is part of one.
+    #[inline]
+    pub(crate) fn noting<R>(
+        &mut self,
+        active: &mut Active,
+        work: impl FnOnce(&mut Core<S>, &mut Active) -> R,
+    ) -> R {
+        if !active.in_unit {
+            return work(self, active);
+        }
+        self.undo.turn = Some(active.gsn);
+        std::mem::swap(&mut self.undo, &mut active.undo);
+        if active.next == 0 {
+            active.mark = active.undo.journal.mark();
+        }
+        let done = work(self, active);
+        std::mem::swap(&mut self.undo, &mut active.undo);
+        done
+    }
+
+    fn run_fragments(&mut self, active: &mut Active) -> Progress {
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
@@ -427,7 +486,10 @@ impl<S: RecordStore> Core<S> {
             if active.votes_missing != 0 {
                 return Progress::Blocked;
             }
-            self.judge(active);
+            // One of a unit in which others take part is judged with that.
+            if active.alone || !active.in_unit {
+                self.judge(active);
+            }
         }
         Progress::Done
     }
@@ -489,7 +551,7 @@ impl<S: RecordStore> Core<S> {
             // What a fragment says as it aborts is the reply, however silent it is otherwise.
             let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
             let readers = (active.routes.readers[n] | told) & !self.me();
-            self.letters.add_slot(readers, active.gsn, slot, active.slots.slot(slot), bad);
+            self.letters.add_slot(readers, active.called(), slot, active.slots.slot(slot), bad);
         }
         true
     }
@@ -525,13 +587,11 @@ impl<S: RecordStore> Core<S> {
         };
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
-                let Active { journal, touched, .. } = active;
-                let turn = covered::Turn { gsn, now, undo: undoable.then_some((journal, touched)) };
+                let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
                 covered::run(&mut self.store, turn, fragment, code, cx)
             }
             Access::Write => {
-                let Active { journal, touched, .. } = active;
-                let undo = undoable.then_some((journal, touched));
+                let undo = undoable.then_some(&mut active.undo);
                 let run = |cx: &mut FragmentContext<'_>| {
                     guarded(fragment.abortable, || code.run(fragment.code, cx))
                 };
@@ -591,7 +651,7 @@ impl<S: RecordStore> Core<S> {
                 }
             } else if held.writable {
                 let Held { slot, cell, changed, owner, .. } = held;
-                self.letters.add(owner, active.gsn, Item::Return { slot, cell, changed });
+                self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
         }
         result
@@ -608,15 +668,18 @@ impl<S: RecordStore> Core<S> {
         match before {
             Some(before) if changed => {
                 self.store.put_back(record, before, version);
-                let tag = touch(&mut self.store, &mut active.touched, record);
-                let journal = &mut active.journal;
+                let tag = active.undo.touch(&mut self.store, record, lent.hash);
+                let journal = &mut active.undo.journal;
                 self.store.edit(record, active.gsn, |old, changed| {
                     CellMut::new(old, changed, Some((journal, tag))).replace(cell);
                 });
             }
             _ => self.store.put_back(record, cell, if changed { active.gsn } else { version }),
         }
-        if self.store.lock(record) == PINNED && active.touched.iter().all(|(touched, _)| *touched != record) {
+        if self.store.lock(record) == PINNED
+            && !(active.is_again && self.undo.holds(record))
+            && !active.undo.keeps(&mut self.store, record, lent.hash)
+        {
             self.store.set_lock(record, 0);
         }
         self.store.release_if_absent(record);
@@ -669,12 +732,12 @@ impl<S: RecordStore> Core<S> {
                     self.store.take(record, active.gsn)
                 }
                 (None, Some(record)) => {
-                    drop_expired(&mut self.store, active, txn, record);
+                    drop_expired(&mut self.store, active, (txn, fragment), record);
                     (Cell::ABSENT, Gsn::NONE)
                 }
                 (None, None) => (Cell::ABSENT, Gsn::NONE),
             };
-            let before = txn.abortable.then(|| cell.clone());
+            let before = (txn.abortable || active.in_unit).then(|| cell.clone());
             if let Some(Loan::Early(cell, changed)) =
                 active.loans.insert(slot, Loan::Out(Lent { version, before }))
             {
@@ -687,7 +750,7 @@ impl<S: RecordStore> Core<S> {
                 (self.store.cell(record).clone(), self.store.version(record))
             })
         };
-        self.letters.add(to, active.gsn, Item::Lend { slot, cell, version });
+        self.letters.add(to, active.called(), Item::Lend { slot, cell, version });
         back
     }
 
@@ -697,7 +760,7 @@ impl<S: RecordStore> Core<S> {
         active.slots.unfill(slot);
         if self.shards() > 1 {
             let (readers, me) = (active.routes.readers[slot.0 as usize], self.me());
-            self.letters.add_slot(readers & !me, active.gsn, slot, &part, false);
+            self.letters.add_slot(readers & !me, active.called(), slot, &part, false);
             if readers & me == 0 {
                 return;
             }
@@ -706,9 +769,16 @@ impl<S: RecordStore> Core<S> {
         active.tables.take(&mut active.slots, slot, (me, shards), part);
     }
 
+    /// A record keeps its place until the unit is over.
+    pub(crate) fn keep_place(&mut self, record: RecordId) {
+        if self.store.lock(record) == 0 {
+            self.store.set_lock(record, PINNED);
+        }
+    }
+
     /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
     fn vote(&mut self, active: &mut Active) {
-        if active.voted || active.alone {
+        if active.voted || active.alone || active.in_unit {
             return;
         }
         active.voted = true;
@@ -718,7 +788,7 @@ impl<S: RecordStore> Core<S> {
         }
         let mut judges = active.routes.judges & !me;
         while judges != 0 {
-            self.letters.add(judges.trailing_zeros() as usize, active.gsn, Item::Vote(active.own_failure));
+            self.letters.add(judges.trailing_zeros() as usize, active.called(), Item::Vote(active.own_failure));
             judges &= judges - 1;
         }
     }
@@ -729,25 +799,14 @@ impl<S: RecordStore> Core<S> {
             && !(self.settings.bugs.has(Bug::IgnoreRemoteVote) && active.own_failure.is_none())
         {
             if self.settings.bugs.has(Bug::KeepAbortedWrite) {
-                active.journal.forget_last();
+                active.undo.journal.forget_last();
             }
-            let Active { journal, touched, .. } = active;
-            let store = &mut self.store;
-            journal.roll_back(0, |tag, undo| {
-                let (record, version) = touched[tag as usize];
-                store.edit(record, version, |cell, changed| {
-                    undo(cell);
-                    *changed = true;
-                });
-            });
+            active.undo.roll_back(&mut self.store, active.mark);
         }
-        for (record, _) in active.touched.drain(..) {
-            if self.store.lock(record) == PINNED {
-                self.store.set_lock(record, 0);
-            }
-            self.store.release_if_absent(record);
+        if !active.in_unit {
+            let of_unit = Some(&self.undo).filter(|_| active.is_again);
+            active.undo.end(&mut self.store, of_unit);
         }
-        active.journal.clear();
     }
 
     /// The fragments here are done. If this shard composes the reply and can, it does; says whether nothing is
@@ -757,14 +816,11 @@ impl<S: RecordStore> Core<S> {
         if !active.alone && active.routes.collector != self.number {
             return true;
         }
-        let chunk = active.chunk.clone();
-        let txn = &chunk.txns()[active.at];
-        let fragments = chunk.fragments(txn);
-        if !active.alone
-            && (0..fragments.len()).any(|n| !fragments[n].silent && active.slots.is_missing(SlotNo(n as u32)))
-        {
+        if !active.is_whole() {
             return false;
         }
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
         self.conclude(&chunk, txn, active.gsn, &active.slots, active.failure);
         true
     }
@@ -822,6 +878,10 @@ impl<S: RecordStore> Core<S> {
             if let Some(gateway) = self.places.way_to(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
             }
+        }
+        if self.undone.0 > 0 && self.number == self.partition.start {
+            let (txns, undone) = std::mem::take(&mut self.undone);
+            out.send(self.places.sequencer, Sequencing::Decided { txns, undone });
         }
         if let Some((epoch, partition)) = self.backlog.advance() {
             let listener = self.places.post.unwrap_or(self.places.sequencer);

@@ -8,17 +8,17 @@
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
-use ordain_store::{RecordId, RecordStore};
+use ordain_store::RecordStore;
 
 use super::core::guarded;
-use super::records::touch;
+use super::undo::Undo;
 
 /// The transaction that the fragment belongs to.
 pub(super) struct Turn<'a> {
     pub(super) gsn: Gsn,
     pub(super) now: Millis,
     /// Where changes are noted, if it may yet abort.
-    pub(super) undo: Option<(&'a mut Journal, &'a mut Vec<(RecordId, Gsn)>)>,
+    pub(super) undo: Option<&'a mut Undo>,
 }
 
 /// Runs a covering fragment; `cx` has everything but the records.
@@ -44,7 +44,7 @@ pub(super) fn run<S: RecordStore>(
         return guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     }
     let record = store.find_or_reserve(fragment.db, cover.key, fragment.hash);
-    let tag = undo.as_mut().map(|(_, touched)| touch(store, touched, record));
+    let tag = undo.as_mut().map(|undo| undo.touch(store, record, fragment.hash));
     let (mut content, before) = store.take(record, gsn);
     // Both sides note their changes, in turns: the cover's are added to the others at the end, and are changes of
     // another record, so that it does not matter in which order they are undone.
@@ -54,14 +54,13 @@ pub(super) fn run<S: RecordStore>(
     if cell.is_expired(now) {
         cell.delete();
     }
-    let undo_below = undo.as_mut().map(|(journal, touched)| (&mut **journal, &mut **touched));
-    let mut below = Writing { store: &mut *store, cover, gsn, undo: undo_below };
+    let mut below = Writing { store: &mut *store, cover, gsn, undo: undo.as_deref_mut() };
     let target = Target::Write(cell);
     let mut cx = FragmentContext { target, version, below: Some(&mut below), ..cx };
     let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     store.put_back(record, content, if changed { gsn } else { before });
-    if let Some((journal, _)) = undo {
-        journal.append(&mut own);
+    if let Some(undo) = undo {
+        undo.journal.append(&mut own);
     }
     store.release_if_absent(record);
     result
@@ -103,7 +102,7 @@ struct Writing<'a, S> {
     store: &'a mut S,
     cover: Cover<'a>,
     gsn: Gsn,
-    undo: Option<(&'a mut Journal, &'a mut Vec<(RecordId, Gsn)>)>,
+    undo: Option<&'a mut Undo>,
 }
 
 impl<S: RecordStore> Below for Writing<'_, S> {
@@ -116,9 +115,9 @@ impl<S: RecordStore> Below for Writing<'_, S> {
         let key = covered_key(key, suffix);
         let hash = KeyHash::under(fragment.hash, suffix);
         let record = store.find_or_reserve(fragment.db.below(), &key, hash);
-        let note = undo.as_mut().map(|(journal, touched)| {
-            let tag = touch(*store, touched, record);
-            (&mut **journal, tag)
+        let note = undo.as_mut().map(|undo| {
+            let tag = undo.touch(*store, record, fragment.hash);
+            (&mut undo.journal, tag)
         });
         store.edit(record, *gsn, |cell, changed| change_covered(CellMut::new(cell, changed, note), change));
         store.release_if_absent(record);
@@ -162,7 +161,7 @@ mod tests {
         gsn: Gsn,
         undo: bool,
         args: [&str; 3],
-    ) -> (Journal, Vec<(RecordId, Gsn)>) {
+    ) -> Undo {
         let mut registry = Registry::default();
         registry.register(ProcedureId(1), "exchange", std::sync::Arc::new(Exchange));
         let bytes = encode(&args);
@@ -184,10 +183,10 @@ mod tests {
             registry: &registry,
             out: &mut Vec::new(),
         };
-        let (mut journal, mut touched) = (Journal::default(), Vec::new());
-        let turn = Turn { gsn, now: Millis(1), undo: undo.then_some((&mut journal, &mut touched)) };
+        let mut noted = Undo::default();
+        let turn = Turn { gsn, now: Millis(1), undo: undo.then_some(&mut noted) };
         run(store, turn, fragment, &Exchange, cx).unwrap();
-        (journal, touched)
+        noted
     }
 
     fn names(store: &MemoryStore) -> Vec<(Db, Vec<u8>, Gsn)> {
@@ -217,17 +216,11 @@ mod tests {
         let mut store = MemoryStore::new(0..SLOTS);
         exchange(&mut store, Gsn(1), false, ["k", "a", ""]);
         let (digest, before) = (store.digest(), names(&store));
-        let (mut journal, touched) = exchange(&mut store, Gsn(2), true, ["k", "b", "a"]);
-        assert_eq!(touched.len(), 3);
-        assert!(touched.iter().all(|(record, _)| store.lock(*record) != 0), "each has its place");
+        let mut undo = exchange(&mut store, Gsn(2), true, ["k", "b", "a"]);
+        assert_eq!(undo.touched.len(), 3);
+        assert!(undo.touched.iter().all(|touched| store.lock(touched.record) != 0), "each has its place");
         assert_ne!(store.digest(), digest);
-        journal.roll_back(0, |tag, undo| {
-            let (record, version) = touched[tag as usize];
-            store.edit(record, version, |cell, changed| {
-                undo(cell);
-                *changed = true;
-            });
-        });
+        undo.roll_back(&mut store, 0);
         assert_eq!((store.digest(), names(&store)), (digest, before));
         assert_eq!(store.recompute_digest(), digest);
     }

@@ -71,7 +71,7 @@ impl<'a> Members<'a> {
                 match store.find(fragment.db, key, fragment.hash) {
                     Some(record) if store.cell(record).is_live(active.now) => store.take(record, active.gsn),
                     Some(record) if writable => {
-                        drop_expired(store, active, txn, record);
+                        drop_expired(store, active, (txn, fragment), record);
                         (Cell::ABSENT, Gsn::NONE)
                     }
                     _ => (Cell::ABSENT, Gsn::NONE),

@@ -21,12 +21,13 @@ pub struct ShardMessage {
 
 impl Letter for ShardMessage {
     fn last(&self) -> Gsn {
-        self.items.iter().map(|(gsn, _)| *gsn).max().unwrap_or_default()
+        self.items.iter().map(|(gsn, _)| gsn.plain()).max().unwrap_or_default()
     }
 
     fn weight(&self) -> usize {
         let records = |(_, item): &(Gsn, Item)| match item {
             Item::Records { records, .. } => records.iter().map(MovedRecord::weight).sum(),
+            Item::Round(round) => 16 * (round.aborts.len() + round.tainted.len()),
             _ => 0,
         };
         LETTER_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
@@ -76,6 +77,8 @@ pub enum Item {
         /// Some of them.
         records: Vec<MovedRecord>,
     },
+    /// Of a unit, which the number is of: the sender has done its part of a round.
+    Round(Round),
     /// The receiver's piece of that number has been taken: it may send more.
     Taken(u32),
     /// Between twins: the digest of the shard's state after the batch that the number is of.
@@ -85,6 +88,29 @@ pub enum Item {
         /// Somebody had another one, so whoever is told tells its own.
         doubted: bool,
     },
+}
+
+/// What a shard has found out of a unit, of transactions that are executed before it is known which of them abort
+/// (qstore.md, section 4.7). Round 0 is the paper's EXEC_DONE: all are executed. Those after it are TAINT.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Round {
+    /// Which round it is the end of.
+    pub number: u32,
+    /// Transactions that abort by what the sender has seen, and the first fragment of its own that did; in the first round.
+    pub aborts: Vec<(Gsn, SlotNo, Abort)>,
+    /// Transactions that use what one of those has written, or one of these; in the other rounds.
+    pub tainted: Vec<Gsn>,
+    /// The same of transactions that are not logged, which only shards of the same node know of. Nothing follows from them.
+    pub at_home: Unlogged,
+}
+
+/// What a shard has found out of transactions that only its own node knows of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unlogged {
+    /// As [`Round::aborts`].
+    pub aborts: Vec<(Gsn, SlotNo, Abort)>,
+    /// As [`Round::tainted`].
+    pub tainted: Vec<Gsn>,
 }
 
 /// A record on its way to another shard, for good.
@@ -111,6 +137,7 @@ impl Item {
             Item::Vouch { .. } => (VOUCH, SlotNo(0)),
             Item::Records { number, .. } => (RECORDS, SlotNo(*number)),
             Item::Taken(number) => (TAKEN, SlotNo(*number)),
+            Item::Round(round) => (ROUND, SlotNo(round.number)),
         }
     }
 
@@ -151,6 +178,11 @@ impl Item {
                 }
             }
             Item::Taken(number) => wire::u32(out, *number),
+            Item::Round(Round { number, aborts, tainted, at_home }) => {
+                wire::u32(out, *number);
+                write_found(out, aborts, tainted);
+                write_found(out, &at_home.aborts, &at_home.tainted);
+            }
             Item::Vouch { digest: Digest { sum, records }, doubted } => {
                 wire::u64(out, (sum >> 64) as u64);
                 wire::u64(out, *sum as u64);
@@ -195,6 +227,13 @@ impl Item {
                 Item::Records { number, is_last, records: records.collect::<Option<Vec<_>>>()? }
             }
             TAKEN => Item::Taken(bytes.u32()?),
+            ROUND => {
+                let number = bytes.u32()?;
+                let (aborts, tainted) = found(bytes)?;
+                let home = found(bytes)?;
+                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
+                Item::Round(Round { number, aborts, tainted, at_home })
+            }
             _ => return None,
         })
     }
@@ -219,6 +258,7 @@ const RETURN: u8 = 3;
 const VOUCH: u8 = 4;
 const RECORDS: u8 = 5;
 const TAKEN: u8 = 6;
+const ROUND: u8 = 7;
 
 /// The fewest bytes that an item takes, with its transaction: those of a vote.
 const LEAST: usize = 10;
@@ -229,6 +269,28 @@ fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
         1 => Some(true),
         _ => None,
     }
+}
+
+fn write_found(out: &mut Vec<u8>, aborts: &[(Gsn, SlotNo, Abort)], tainted: &[Gsn]) {
+    wire::u32(out, aborts.len() as u32);
+    for (gsn, slot, abort) in aborts {
+        wire::u64(out, gsn.0);
+        wire::u32(out, slot.0);
+        wire::u8(out, abort.code());
+    }
+    wire::u32(out, tainted.len() as u32);
+    tainted.iter().for_each(|gsn| wire::u64(out, gsn.0));
+}
+
+type Found = (Vec<(Gsn, SlotNo, Abort)>, Vec<Gsn>);
+
+fn found(bytes: &mut Reader<'_>) -> Option<Found> {
+    let abort = |bytes: &mut Reader<'_>| {
+        Some((Gsn(bytes.u64()?), SlotNo(bytes.u32()?), Abort::from_code(bytes.u8()?)?))
+    };
+    let aborts = (0..bytes.count(13)?).map(|_| abort(bytes)).collect::<Option<Vec<_>>>()?;
+    let tainted = (0..bytes.count(8)?).map(|_| bytes.u64().map(Gsn)).collect::<Option<Vec<_>>>()?;
+    Some((aborts, tainted))
 }
 
 fn cell(bytes: &mut Reader<'_>) -> Option<Cell> {
@@ -296,6 +358,15 @@ mod tests {
         })
     }
 
+    fn found() -> impl Strategy<Value = super::Found> {
+        let abort = (any::<u64>(), any::<u32>(), prop::sample::select(Abort::ALL.to_vec()));
+        let aborts = prop::collection::vec(abort, 0..4);
+        (aborts, prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(aborts, tainted)| {
+            let aborts = aborts.into_iter().map(|(gsn, slot, abort)| (Gsn(gsn), SlotNo(slot), abort));
+            (aborts.collect(), tainted.into_iter().map(Gsn).collect())
+        })
+    }
+
     /// An item and the bytes of its slot.
     fn items() -> impl Strategy<Value = (Item, Vec<u8>)> {
         let slot = || any::<u32>().prop_map(SlotNo);
@@ -321,6 +392,10 @@ mod tests {
             (any::<u32>(), any::<bool>(), prop::collection::vec(moved(), 0..4))
                 .prop_map(move |(number, is_last, records)| none(Item::Records { number, is_last, records })),
             any::<u32>().prop_map(move |number| none(Item::Taken(number))),
+            (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, tainted), home)| {
+                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
+                none(Item::Round(Round { number, aborts, tainted, at_home }))
+            }),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
                 none(Item::Vouch { digest: Digest { sum, records }, doubted })
             }),

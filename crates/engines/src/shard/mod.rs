@@ -40,7 +40,7 @@
 //! them, and here: taking part, executing, verdicts, loans, replies, sessions, moving slots, checkpoints, and the turns
 //! of reads on snapshots ([`paxflow`](crate::paxflow)).
 
-mod backlog;
+pub(crate) mod backlog;
 mod capture;
 pub(crate) mod core;
 mod covered;
@@ -55,6 +55,7 @@ mod role;
 mod sessions;
 pub(crate) mod state;
 pub(crate) mod turns;
+pub(crate) mod undo;
 mod withheld;
 mod witness;
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_model::cell::Journal;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
 use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, KeyHash, Layout, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
+
+use super::undo::Undo;
 
 /// A set of the shards of a replica, one bit each.
 pub(crate) type ShardSet = u128;
@@ -253,10 +254,8 @@ pub(crate) struct Active {
     pub(crate) next: usize,
     pub(crate) slots: SlotTable,
     pub(crate) tables: Tables,
-    /// Inverses of what was changed here, while the transaction may yet abort.
-    pub(crate) journal: Journal,
-    /// Records changed here while it may yet abort, with their versions before; the journal's tags.
-    pub(crate) touched: Vec<(RecordId, Gsn)>,
+    /// What was changed here, while the transaction may yet abort.
+    pub(crate) undo: Undo,
     /// Records lent to it by other shards, by lent fragment; nothing in the place of one that has been used.
     pub(crate) borrowed: BTreeMap<SlotNo, Option<(Cell, Gsn)>>,
     /// Records lent to others for writing, by lent fragment.
@@ -277,6 +276,12 @@ pub(crate) struct Active {
     pub(crate) turns_left: usize,
     /// Its fragments here are done and its turns given up; only the reply is missing.
     pub(crate) done_here: bool,
+    /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
+    pub(crate) in_unit: bool,
+    /// Where the inverses of its changes begin, among those of its unit.
+    pub(crate) mark: usize,
+    /// It is executed for the second time.
+    pub(crate) is_again: bool,
 }
 
 impl Active {
@@ -292,8 +297,7 @@ impl Active {
         self.next = 0;
         self.slots.reset(fragments);
         self.tables.0.clear();
-        self.journal.clear();
-        self.touched.clear();
+        self.undo.clear();
         self.borrowed.clear();
         self.loans.clear();
         self.lent_out = 0;
@@ -305,12 +309,27 @@ impl Active {
         self.ranges.clear();
         self.turns_left = 0;
         self.done_here = false;
+        self.in_unit = false;
+        self.mark = 0;
+        self.is_again = false;
+    }
+
+    /// What shards call it when they speak of it.
+    pub(crate) const fn called(&self) -> Gsn {
+        if self.is_again { self.gsn.again() } else { self.gsn }
+    }
+
+    /// Whether every part of the reply that is composed here is there.
+    pub(crate) fn is_whole(&self) -> bool {
+        let fragments = self.chunk.fragments(&self.chunk.txns()[self.at]);
+        let is_missing = |n: usize| !fragments[n].silent && self.slots.is_missing(SlotNo(n as u32));
+        self.alone || !(0..fragments.len()).any(is_missing)
     }
 
     /// Whether what fragment `n` changes may have to be undone: not once all verdicts are known and good, and none of
     /// the fragments to come may abort.
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
-        txn.abortable
+        self.in_unit || txn.abortable
             && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 

@@ -7,8 +7,8 @@ use ordain_model::Gsn;
 use ordain_store::RecordStore;
 
 use super::core::Core;
-use super::messages::Item;
-use super::state::Active;
+use super::messages::{Item, Round};
+use super::state::{Active, Known};
 use crate::calvin::Locking;
 use crate::calvin_paper::Handed;
 use crate::qstore::Queues;
@@ -60,6 +60,9 @@ pub(crate) trait Turns<S: RecordStore>: Debug + Send {
 
     /// Takes what another shard says of a transaction that is not known by number; says no if it is not known at all.
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool;
+
+    /// Takes what another shard says of a unit, of transactions that are executed before it is known which of them abort.
+    fn hear(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known;
 
     /// The first transaction, of those that are not known by number, of which something is still to be done or answered.
     fn first_under_way(&self) -> Option<Gsn>;

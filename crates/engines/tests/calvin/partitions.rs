@@ -537,15 +537,16 @@ fn plans() -> impl Strategy<Value = Plan> {
         2usize..4,
         prop::sample::select(vec![1usize, 1, 2, 5]),
         prop::sample::select(vec![1usize, 2, 40, 2000]),
-        prop::sample::select(vec![Order::Locks, Order::Queues]),
         any::<u64>(),
         prop::sample::select(vec![0u32, 200_000, 500_000]),
+        prop::sample::select(vec![(Order::Locks, false), (Order::Queues, false), (Order::Queues, true)]),
     );
-    let shape = shape.prop_map(|(partitions, threads, window, order, seed, doubled)| Shape {
+    let shape = shape.prop_map(|(partitions, threads, window, seed, doubled, (order, speculative))| Shape {
         partitions,
         threads,
         window,
         order,
+        speculative,
         seed,
         doubled,
         snapshots: false,

@@ -8,7 +8,7 @@ use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    ArgsBuilder, Call, Db, Gsn, Micros, OutcomeStatus, ProcedureId, RequestNo, SessionId, system,
+    ArgsBuilder, Call, Db, Execution, Gsn, Micros, OutcomeStatus, ProcedureId, RequestNo, SessionId, system,
 };
 use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
@@ -172,6 +172,7 @@ struct Plan {
     keys: u64,
     steps: u64,
     order: Order,
+    execution: Execution,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -184,8 +185,9 @@ fn plans() -> impl Strategy<Value = Plan> {
     );
     let weather = (any::<bool>(), prop::sample::select(vec![0u32, 2_000, 10_000]), any::<bool>());
     let order = prop::sample::select(Order::ALL.to_vec());
-    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, order).prop_map(
-        |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps, order)| Plan {
+    let execution = prop::sample::select(vec![Execution::Conservative, Execution::Speculative]);
+    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution)).prop_map(
+        |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps, (order, execution))| Plan {
             seed,
             shards,
             window,
@@ -198,6 +200,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             keys,
             steps,
             order,
+            execution,
         },
     )
 }
@@ -223,6 +226,7 @@ fn run(plan: &Plan) -> Bench {
         ..Options::default()
     };
     options.sequencer.batch_cap = plan.cap;
+    options.sequencer.execution = plan.execution;
     options.sequencer.lag_max = plan.lag;
     options.sequencer.linger = Micros::from_millis(plan.linger);
     options.sequencer.backlog_max = 60;
@@ -341,6 +345,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             keys: 5,
             steps: 300,
             order: Order::Locks,
+            execution: Execution::default(),
         };
         let twice = [run(&plan(3)), run(&plan(3))].map(|mut bench| (bench.digest(), bench.random.draw()));
         assert_eq!(twice[0], twice[1]);
@@ -363,4 +368,14 @@ fn expired_records_are_swept() {
     assert_eq!(bench.digest().records, 0);
     assert!(bench.sealed_calls("ordain.expire") > 0);
     bench.verify();
+}
+
+#[test]
+fn zzz_debug() {
+    let plan = Plan {
+        seed: 947191025304232636,
+        shards: 2, window: 1, cap: 1, lag: 1, linger: 0, log: false, crashes: 0, tight: false, keys: 2, steps: 70,
+        order: Order::Queues, execution: Execution::Speculative,
+    };
+    run(&plan);
 }

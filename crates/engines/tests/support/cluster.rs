@@ -37,6 +37,8 @@ pub struct Shape {
     pub window: usize,
     /// How transactions get their turns; not by a lock manager, which is not here.
     pub order: Order,
+    /// Whether batches say now and then that they may be executed before it is known what of them aborts.
+    pub speculative: bool,
     pub seed: u64,
     /// How many letters of a million come once more.
     pub doubled: u32,
@@ -55,6 +57,7 @@ impl Default for Shape {
             threads: 1,
             window: 2000,
             order: Order::Locks,
+            speculative: false,
             seed: 0,
             doubled: 0,
             snapshots: false,
@@ -117,8 +120,8 @@ pub struct Cluster {
     pub random: Random,
     pub shards: Vec<Shard<MemoryStore>>,
     nodes: Vec<Node>,
-    /// By shard: batches not handed in yet.
-    batches: Vec<VecDeque<Arc<Batch>>>,
+    /// By shard: batches not handed in yet, and the ends of their epochs.
+    batches: Vec<VecDeque<Sequencing>>,
     inside: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     across: BTreeMap<(usize, usize), VecDeque<Letter>>,
     /// What shards have read for each other, as bytes.
@@ -292,6 +295,7 @@ impl Cluster {
                 epoch: self.epoch,
                 partition: PartitionId(home as u16),
                 layout: self.layout.version(),
+                speculative: self.shape.speculative && self.random.below(3) == 0,
                 now: self.now,
                 total,
                 chunks,
@@ -306,12 +310,14 @@ impl Cluster {
                     Arc::new(Batch::decode(&self.registry, &slice).expect("a slice"))
                 };
                 for shard in self.layout.shards_of(PartitionId(node as u16)) {
-                    self.batches[shard].push_back(slice.clone());
+                    self.batches[shard].push_back(Sequencing::Sealed(slice.clone()));
                 }
                 self.nodes[node].input.push(slice);
             }
             self.sealed.push(batch);
         }
+        let passed = Sequencing::Passed(self.epoch);
+        self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
     }
 
     /// How many slices of others' batches nodes were handed, and how many letters of others they have received.
@@ -459,8 +465,8 @@ impl Cluster {
         let tell = |message| Event::Message { from: Address::default(), message };
         match next {
             Next::Batch(shard) => {
-                if let Some(batch) = self.batches[shard].pop_front() {
-                    self.handle(shard, tell(Sequencing::Sealed(batch).into()));
+                if let Some(next) = self.batches[shard].pop_front() {
+                    self.handle(shard, tell(next.into()));
                 }
             }
             Next::Inside(from, to) => {
@@ -549,7 +555,7 @@ impl Cluster {
     /// The last batch comes once more, to all shards.
     pub fn hand_again(&mut self) {
         let last = self.sealed.last().expect("a batch");
-        self.batches.iter_mut().for_each(|queue| queue.push_back(last.clone()));
+        self.batches.iter_mut().for_each(|queue| queue.push_back(Sequencing::Sealed(last.clone())));
     }
 
     /// A node loses everything but its log, the journal of what it has received and its checkpoints, and begins again. Of
@@ -584,12 +590,13 @@ impl Cluster {
         let log: Vec<Arc<Batch>> = self.nodes[node]
             .input
             .iter()
-            .filter(|batch| batch.is_logged() && begun.is_none_or(|begun| batch.epoch > begun))
+            .filter(|batch| (batch.is_logged() || batch.speculative) && begun.is_none_or(|begun| batch.epoch > begun))
             .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
             .collect();
         for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
-            self.batches[shard] = log.iter().cloned().collect();
+            self.batches[shard] = log.iter().cloned().map(Sequencing::Sealed).collect();
+            self.batches[shard].push_back(Sequencing::Passed(self.epoch));
             self.turns.remove(&shard);
             self.pieces.remove(&shard);
             self.applied.remove(&shard);
@@ -662,7 +669,7 @@ impl Cluster {
                     self.pieces.entry(shard).or_default().push_back(epoch);
                 }
                 Message::Saving(Saving::Last(epoch)) => self.saved.end(shard, epoch),
-                Message::Saving(Saving::Past(_)) => {}
+                Message::Saving(Saving::Past(_)) | Message::Sequencing(Sequencing::Decided { .. }) => {}
                 other => panic!("shard {shard} sends {other:?}"),
             }
         }

@@ -47,6 +47,7 @@ impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn begin_after(&mut self, epoch: Epoch) {
         let turn = (epoch, PartitionId(self.places.layout.partitions() - 1));
         self.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
+        self.settled = self.started;
         self.backlog.begin_after(turn);
         self.witness.begin(turn, self.store.digest());
     }

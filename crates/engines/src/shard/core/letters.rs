@@ -1,7 +1,7 @@
 //! What other shards tell a shard of a transaction: before its turn, in it, and again.
 
 use ordain_model::serial::key_of;
-use ordain_model::{Cell, SlotNo};
+use ordain_model::{Cell, Gsn, SlotNo};
 use ordain_store::RecordStore;
 
 use super::{Core, turn_of};
@@ -21,12 +21,22 @@ impl<S: RecordStore> Core<S> {
         // What another node has said it may say again, when it was restarted or somebody stands in for it.
         let may_repeat = !self.partition.contains(&from);
         for (gsn, item) in items {
-            match self.by_gsn.get(&gsn).copied() {
+            if let Item::Round(round) = item {
+                let known = turns.hear(self, from, gsn, round);
+                self.note_known(known, from, gsn);
+                continue;
+            }
+            let number = self.by_gsn.get(&gsn.plain()).copied();
+            let is_meant = |number: &u32| {
+                self.active[*number as usize].as_ref().is_some_and(|active| active.is_again == gsn.is_again())
+            };
+            let is_to_come = if gsn.is_again() { gsn.plain() > self.settled } else { gsn > self.started };
+            match number.filter(is_meant) {
                 Some(number) => {
                     self.take_item(number, from, item, &bytes);
                     self.ready.push_back(number);
                 }
-                None if gsn > self.started => self.early.keep(gsn, from, item, &bytes),
+                None if is_to_come => self.early.keep(gsn, from, item, &bytes),
                 None if turns.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 None => {
@@ -41,7 +51,7 @@ impl<S: RecordStore> Core<S> {
 
     /// What has come for a transaction whose turn it is.
     pub(crate) fn take_early(&mut self, active: &mut Active) {
-        for EarlyItem { from, item, bytes } in self.early.take(active.gsn) {
+        for EarlyItem { from, item, bytes } in self.early.take(active.called()) {
             self.hear(active, from, item, &bytes);
         }
     }
@@ -54,14 +64,19 @@ impl<S: RecordStore> Core<S> {
     }
 
     fn hear(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
-        match self.note_item(active, from, item, bytes) {
+        let known = self.note_item(active, from, item, bytes);
+        self.note_known(known, from, active.gsn);
+    }
+
+    fn note_known(&mut self, known: Known, from: usize, gsn: Gsn) {
+        match known {
             Known::New => {}
             Known::Same => self.counts.repeated += 1,
             Known::Other(what) => {
                 self.broken.get_or_insert(format!(
-                    "shard {} was told by shard {from} of {what} of transaction {}, and it is not what it was told \
+                    "shard {} was told by shard {from} of {what} of transaction {gsn}, and it is not what it was told \
                      before: one of them has diverged",
-                    self.number, active.gsn
+                    self.number
                 ));
             }
         }
@@ -113,7 +128,9 @@ impl<S: RecordStore> Core<S> {
                     Known::New
                 }
             },
-            Item::Records { .. } | Item::Taken(_) | Item::Vouch { .. } => Known::Other("something else"),
+            Item::Records { .. } | Item::Taken(_) | Item::Vouch { .. } | Item::Round(_) => {
+                Known::Other("something else")
+            }
             Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
                 None => {
                     active.loans.insert(slot, Loan::Early(cell, changed));
@@ -124,7 +141,7 @@ impl<S: RecordStore> Core<S> {
                 }
                 Some(Loan::Back) => Known::Same,
                 Some(Loan::Out(_)) => {
-                    self.take_back(active, slot, cell, changed);
+                    self.noting(active, |core, active| core.take_back(active, slot, cell, changed));
                     Known::New
                 }
             },

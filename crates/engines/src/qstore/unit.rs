@@ -1,0 +1,403 @@
+//! Speculation: transactions in a row that are executed before it is known which of them abort (the Q-Store paper, section
+//! 3.2.2; qstore.md, section 4.7).
+//!
+//! A *unit* is what is left of an epoch from the first batch on that says so, up to a transaction over the whole table, if
+//! there is one; then another begins. Every shard of the replica finds the same units in the order.
+//!
+//! ```text
+//!  first time  every fragment runs in the order of its range; no verdict is waited for, every change is noted
+//!  round 0     EXEC_DONE to all: all of mine are executed, these abort
+//!  rounds      TAINT to all, until nobody finds more: who uses a key that a transaction which is to be undone may
+//!              have written, is to be undone
+//!  decided     what is to be undone is, newest first; the rest is as it was to be, and is answered
+//!  second time what only used what was undone is executed again, one after the other as the order says, waiting for
+//!              verdicts as usual; nothing else is there any more that could abort
+//! ```
+//!
+//! What shards say of a transaction the first time is a function of the order, although it may have been executed on
+//! values that are undone: nobody looks at a verdict meanwhile. So letters may be told again, as always. What they say the
+//! second time is told apart by the number that they use ([`Gsn::again`]).
+//!
+//! A transaction that is executed again and only reads a record may find it changed by a later one that was not undone. It
+//! is shown the record as it was before; what it writes nobody later has left standing.
+//!
+//! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_model::{Abort, Cell, Chunk, Gsn, KeyHash, Millis, SlotNo, Txn};
+use ordain_role::Bug;
+use ordain_store::{RecordId, RecordStore};
+
+use super::queues::Queues;
+use crate::shard::backlog::Turn;
+use crate::shard::core::{Core, turn_of};
+use crate::shard::messages::{Item, Round, Unlogged};
+use crate::shard::state::{Active, Known, ShardSet};
+
+/// Transactions that are decided together.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    /// What it is called; it comes before all of its transactions and after what precedes them.
+    pub(crate) id: Gsn,
+    stage: Stage,
+    /// Where its transactions are: the chunk, the number of its index 0, and the time.
+    sources: Vec<(Arc<Chunk>, Gsn, Millis)>,
+    /// Those in which this shard takes part, in order: by source, and by place in the chunk.
+    members: Vec<(u32, u32)>,
+    /// The batches that they are of, of which nothing counts as done before the unit is decided.
+    turns: Vec<Turn>,
+    /// The transactions that a fragment here has failed, and whether they are logged.
+    aborts: Vec<(Gsn, SlotNo, Abort, bool)>,
+    /// What fails by what all shards have seen, by the lowest fragment.
+    failures: BTreeMap<Gsn, (SlotNo, Abort)>,
+    /// What has used anything of those, or of these.
+    tainted: BTreeSet<Gsn>,
+    /// The changes that stay, of keys that one of the latter reads, by place in the journal.
+    later: BTreeMap<KeyHash, Vec<usize>>,
+    /// What was hidden from those that are executed again: as it is to be afterwards.
+    hidden: BTreeMap<u32, Vec<(RecordId, Cell, Gsn)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// More of it may come.
+    Open,
+    /// All of it is planned.
+    Planned,
+    /// All of it is executed here, and the end of this round was told to the others.
+    Told(u32),
+    /// It is decided; what is to be executed again is planned.
+    Again,
+}
+
+/// What others have said at the end of a round.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    from: ShardSet,
+    /// Something was found that may be known on all nodes.
+    any: bool,
+    aborts: Vec<(Gsn, SlotNo, Abort)>,
+    tainted: Vec<Gsn>,
+}
+
+impl Unit {
+    /// Whether nothing may be planned before it is over.
+    pub(crate) fn is_planned(&self) -> bool {
+        self.stage != Stage::Open
+    }
+
+    /// All of it is planned.
+    pub(crate) fn close(&mut self) {
+        self.stage = Stage::Planned;
+    }
+
+    /// This shard takes part in a transaction.
+    pub(crate) fn note(&mut self, chunk: &Arc<Chunk>, base: Gsn, now: Millis, at: usize) {
+        if self.sources.last().is_none_or(|(last, ..)| !Arc::ptr_eq(last, chunk)) {
+            self.sources.push((chunk.clone(), base, now));
+        }
+        self.members.push((self.sources.len() as u32 - 1, at as u32));
+    }
+
+    /// All that a transaction had to do here the first time is done.
+    pub(crate) fn note_done(&mut self, active: &Active) {
+        if let Some((slot, abort)) = active.own_failure.filter(|_| !active.alone) {
+            let is_logged = active.chunk.txns()[active.at].logged;
+            self.aborts.push((active.gsn, slot, abort, is_logged));
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = (Gsn, &Arc<Chunk>, &Txn)> {
+        self.members.iter().map(|(source, at)| {
+            let (chunk, base, _) = &self.sources[*source as usize];
+            let txn = &chunk.txns()[*at as usize];
+            (Gsn(base.0 + u64::from(txn.index)), chunk, txn)
+        })
+    }
+
+    fn is_undone(&self, gsn: Gsn) -> bool {
+        self.failures.contains_key(&gsn) || self.tainted.contains(&gsn)
+    }
+
+    /// Who, of those not known to, uses what may have been written by what is undone: one pass in order finds all that there
+    /// is to be found here.
+    fn taint<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
+        let mut dirty = BTreeSet::new();
+        let mut found = Vec::new();
+        for (gsn, chunk, txn) in self.members() {
+            let mine = || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
+            let is_new = !self.tainted.contains(&gsn) && mine().any(|f| dirty.contains(&f.hash));
+            if is_new {
+                found.push((gsn, txn.logged));
+            }
+            if is_new || self.is_undone(gsn) {
+                dirty.extend(mine().filter(|f| f.writes()).map(|f| f.hash));
+            }
+        }
+        self.tainted.extend(found.iter().map(|(gsn, _)| *gsn));
+        let of = |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
+        let at_home = Unlogged { tainted: of(false), ..Unlogged::default() };
+        Round { tainted: of(true), at_home, ..Round::default() }
+    }
+
+    /// What has failed here.
+    fn aborts(&self) -> Round {
+        let of = |logged: bool| {
+            let those = self.aborts.iter().filter(move |abort| abort.3 == logged);
+            those.map(|(gsn, slot, abort, _)| (*gsn, *slot, *abort)).collect::<Vec<_>>()
+        };
+        Round { aborts: of(true), at_home: Unlogged { aborts: of(false), ..Unlogged::default() }, ..Round::default() }
+    }
+
+    fn learn(&mut self, aborts: Vec<(Gsn, SlotNo, Abort)>, tainted: Vec<Gsn>) {
+        for (gsn, slot, abort) in aborts {
+            let first = self.failures.entry(gsn).or_insert((slot, abort));
+            if slot < first.0 {
+                *first = (slot, abort);
+            }
+        }
+        self.tainted.extend(tainted);
+    }
+}
+
+impl Queues {
+    /// A unit begins.
+    pub(crate) fn open_unit<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
+        self.unit = Some(Unit {
+            id,
+            stage: Stage::Open,
+            sources: Vec::new(),
+            members: Vec::new(),
+            turns: Vec::new(),
+            aborts: Vec::new(),
+            failures: BTreeMap::new(),
+            tainted: BTreeSet::new(),
+            later: BTreeMap::new(),
+            hidden: BTreeMap::new(),
+        });
+        self.counts.units += 1;
+        self.reach(core, turn_of(id));
+    }
+
+    /// The unit, if there is one, has come to a batch.
+    pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, turn: Turn) {
+        let Some(unit) = &mut self.unit else { return };
+        if unit.turns.last() != Some(&turn) {
+            unit.turns.push(turn);
+            core.backlog.count(turn, 1);
+            core.backlog.count_unsettled(turn, 1);
+        }
+    }
+
+    /// Takes what another shard says at the end of a round.
+    pub(crate) fn hear_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
+        let told = self.told.entry((unit, round.number)).or_default();
+        if told.from & 1 << from != 0 {
+            return Known::Same;
+        }
+        told.from |= 1 << from;
+        told.any |= !round.aborts.is_empty() || !round.tainted.is_empty();
+        told.aborts.extend(round.aborts.into_iter().chain(round.at_home.aborts));
+        told.tainted.extend(round.tainted.into_iter().chain(round.at_home.tainted));
+        Known::New
+    }
+
+    /// Goes on with the unit as far as it can; says whether it did anything.
+    pub(crate) fn go_on<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
+        let Some(mut unit) = self.unit.take() else { return false };
+        let is_executed = core.unfinished == 0 && self.is_idle() && core.ready.is_empty();
+        match unit.stage {
+            Stage::Planned if is_executed && self.is_answered(core, &unit) => {
+                let round = unit.aborts();
+                self.tell(core, &unit, 0, round);
+                unit.stage = Stage::Told(0);
+            }
+            Stage::Told(number) if self.have_told(core, &unit, number) => {
+                let told = self.told.remove(&(unit.id, number)).unwrap_or_default();
+                unit.learn(told.aborts, told.tainted);
+                if told.any {
+                    let round = unit.taint(core);
+                    self.tell(core, &unit, number + 1, round);
+                    unit.stage = Stage::Told(number + 1);
+                } else {
+                    unit = self.decide(core, unit);
+                }
+            }
+            Stage::Again if is_executed => {
+                self.end_unit(core, unit);
+                return true;
+            }
+            _ => {
+                self.unit = Some(unit);
+                return false;
+            }
+        }
+        self.unit = Some(unit);
+        true
+    }
+
+    /// Tells all others, and this shard itself, what was found in a round.
+    fn tell<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit, number: u32, mut round: Round) {
+        round.number = number;
+        for to in (0..core.shards()).filter(|to| *to != core.number) {
+            let mut round = round.clone();
+            if !core.partition.contains(&to) {
+                round.at_home = Unlogged::default();
+            }
+            core.letters.add(to, unit.id, Item::Round(round));
+        }
+        self.hear_round(core.number, unit.id, round);
+    }
+
+    /// Whether all shards have said that a round is over.
+    fn have_told<S>(&self, core: &Core<S>, unit: &Unit, number: u32) -> bool {
+        let told = self.told.get(&(unit.id, number));
+        told.is_some_and(|told| told.from.count_ones() as usize == core.places.shards.len())
+    }
+
+    /// Whether every part of the replies that are composed here has come.
+    fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &Unit) -> bool {
+        let is_whole = |number: &u32| {
+            let active = core.active[*number as usize].as_ref();
+            active.is_none_or(|active| active.is_whole())
+        };
+        self.lots.iter().all(|lot| lot.missing == 0) && core.by_gsn.range(unit.id..).all(|(_, number)| is_whole(number))
+    }
+
+    /// It is known of every transaction of the unit what becomes of it.
+    fn decide<S: RecordStore>(&mut self, core: &mut Core<S>, mut unit: Unit) -> Unit {
+        self.undo(core, &unit);
+        self.counts.undone += unit.failures.len() as u64;
+        self.counts.tainted += unit.tainted.len() as u64;
+        core.undone.0 += unit.members.len() as u32;
+        core.undone.1 += unit.members().filter(|(gsn, ..)| unit.is_undone(*gsn)).count() as u32;
+        self.index_later(core, &mut unit);
+        core.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
+        let kept: Vec<(Gsn, u32)> = core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
+        for (gsn, number) in kept {
+            let Some(mut active) = core.active[number as usize].take() else { continue };
+            if unit.tainted.contains(&gsn) {
+                core.forget(number, active);
+                continue;
+            }
+            active.in_unit = false;
+            if let Some(failure) = unit.failures.get(&gsn) {
+                Active::fail(&mut active.failure, *failure);
+            }
+            core.active[number as usize] = Some(active);
+            core.ready.push_back(number);
+        }
+        for place in 0..self.lots.len() {
+            let lot = &mut self.lots[place];
+            if std::mem::take(&mut lot.in_unit) {
+                if lot.leave_out(&unit.tainted) && core.has_peers() {
+                    core.backlog.count(turn_of(lot.base), -1);
+                }
+                self.look_after(core, place);
+            }
+        }
+        self.drop_done();
+        unit.stage = Stage::Again;
+        let members = std::mem::take(&mut unit.members);
+        for (source, at) in members {
+            let (chunk, base, now) = unit.sources[source as usize].clone();
+            let gsn = Gsn(base.0 + u64::from(chunk.txns()[at as usize].index));
+            if unit.tainted.contains(&gsn)
+                && let Some(mut active) = core.take_up(gsn, now, &chunk, at as usize)
+            {
+                active.is_again = true;
+                self.enter_group(core, active, Some(&mut unit));
+            }
+        }
+        unit
+    }
+
+    /// Undoes what is to be undone.
+    fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit) {
+        if unit.failures.is_empty() {
+            return;
+        }
+        let mut loses = core.settings.bugs.has(Bug::LoseUndo);
+        for at in (0..core.undo.journal.mark()).rev() {
+            let by = core.undo.touched_by(at).by;
+            if unit.is_undone(by) && !std::mem::take(&mut loses) {
+                core.witness.credit(turn_of(by), || core.store.digest());
+                core.undo.undo_one(&mut core.store, at);
+            }
+        }
+    }
+
+    /// Finds the changes that stay and that somebody who is executed again must not see.
+    fn index_later<S: RecordStore>(&self, core: &Core<S>, unit: &mut Unit) {
+        if unit.tainted.is_empty() {
+            return;
+        }
+        let mut later: BTreeMap<KeyHash, Vec<usize>> = BTreeMap::new();
+        for (gsn, chunk, txn) in unit.members() {
+            if unit.tainted.contains(&gsn) {
+                let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
+                later.extend(keyed.map(|fragment| (fragment.hash, Vec::new())));
+            }
+        }
+        for at in 0..core.undo.journal.mark() {
+            let touched = core.undo.touched_by(at);
+            if !unit.is_undone(touched.by)
+                && let Some(changes) = later.get_mut(&touched.of)
+            {
+                changes.push(at);
+            }
+        }
+        unit.later = later;
+    }
+
+    /// The unit is over: what is changed is changed for good.
+    fn end_unit<S: RecordStore>(&mut self, core: &mut Core<S>, unit: Unit) {
+        core.undo.end(&mut core.store, None);
+        core.undo.turn = None;
+        for turn in unit.turns {
+            core.backlog.count_unsettled(turn, -1);
+            core.backlog.count(turn, -1);
+        }
+        self.decided = unit.id;
+        self.told.retain(|(id, _), _| *id > unit.id);
+    }
+}
+
+impl Unit {
+    /// The turn of a transaction that is executed again has come: what later ones have changed and it reads is hidden.
+    pub(crate) fn hide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
+        if !active.is_again || self.hidden.contains_key(&number) {
+            return;
+        }
+        let mut hidden = Vec::new();
+        let mut hashes = BTreeSet::new();
+        for fragment in active.chunk.fragments(&active.chunk.txns()[active.at]) {
+            let is_first = fragment.is_keyed() && core.owns(fragment) && hashes.insert(fragment.hash);
+            let changes = self.later.get(&fragment.hash).filter(|_| is_first);
+            for at in changes.into_iter().flatten().rev().copied() {
+                let touched = core.undo.touched_by(at);
+                if touched.by < active.gsn {
+                    break;
+                }
+                let (record, store) = (touched.record, &mut core.store);
+                core.witness.credit(turn_of(active.gsn), || store.digest());
+                hidden.push((record, store.cell(record).clone(), store.version(record)));
+                core.undo.undo_one(store, at);
+            }
+        }
+        if !hidden.is_empty() {
+            self.hidden.insert(number, hidden);
+        }
+    }
+
+    /// It is done: what was hidden from it is there again.
+    pub(crate) fn unhide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
+        for (record, cell, version) in self.hidden.remove(&number).into_iter().flatten().rev() {
+            core.witness.credit(turn_of(active.gsn), || core.store.digest());
+            core.store.put_back(record, cell, version);
+            core.keep_place(record);
+        }
+    }
+}
