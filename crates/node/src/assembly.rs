@@ -9,7 +9,7 @@ use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
-    Batch, CheckpointMode, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads,
+    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads,
     Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
@@ -115,6 +115,8 @@ pub struct NodeSettings {
     pub reads: Reads,
     /// How transactions get their turns on the records of a shard.
     pub order: shard::Order,
+    /// How they execute what depends on verdicts of other shards.
+    pub execution: Execution,
     /// How the state of a checkpoint is kept while transactions go on.
     pub checkpoint_mode: CheckpointMode,
     /// About how many bytes of a checkpoint a shard gives away at once.
@@ -148,6 +150,7 @@ impl Default for NodeSettings {
             window: 2000,
             reads: Reads::Ordered,
             order: shard::Order::default(),
+            execution: Execution::default(),
             checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
@@ -317,6 +320,7 @@ impl NodeSettings {
                 CheckpointMode::Naive => self.topology.replicas,
                 CheckpointMode::Multiversion | CheckpointMode::ZigZag => 1,
             },
+            execution: self.execution,
             bugs: self.bugs,
             ..self.sequencer.clone()
         };

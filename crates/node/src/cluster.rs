@@ -150,6 +150,9 @@ pub struct ClusterFile {
     /// How the state of a checkpoint is kept: `multiversion`, `naive` or `zigzag`.
     #[serde(alias = "checkpoint_mode", skip_serializing_if = "Option::is_none")]
     pub checkpoint_mode: Option<String>,
+    /// How what depends on verdicts is executed: `speculative`, `conservative` or `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
@@ -205,6 +208,9 @@ pub enum ClusterError {
     /// There is no such way to take a checkpoint.
     #[error(transparent)]
     CheckpointMode(#[from] ordain_model::UnknownCheckpointMode),
+    /// There is no such way to execute transactions, or not with that engine.
+    #[error(transparent)]
+    Execution(#[from] crate::engine::ExecutionError),
     /// No such layout.
     #[error("{0}")]
     Layout(#[from] LayoutError),
@@ -560,6 +566,7 @@ impl ClusterConfig {
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
         file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
+        engine.executed(file.execution.as_deref())?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;

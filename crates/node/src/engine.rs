@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ordain_engines::shard::Order;
-use ordain_model::Reads;
+use ordain_model::{Execution, Reads, UnknownExecution};
 
 /// An engine that is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +96,46 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// How it executes what depends on verdicts, unless it is told otherwise.
+    pub fn execution(self) -> Execution {
+        match self {
+            Engine::Calvin | Engine::Paxflow => Execution::Conservative,
+            Engine::Qstore => Execution::Auto,
+        }
+    }
+
+    /// How it is to execute what depends on verdicts.
+    ///
+    /// # Errors
+    /// It cannot do it in the way that is wanted, or there is no such way.
+    pub fn executed(self, wanted: Option<&str>) -> Result<Execution, ExecutionError> {
+        let execution = wanted.map_or(Ok(self.execution()), str::parse)?;
+        match self {
+            Engine::Calvin | Engine::Paxflow if execution != Execution::Conservative => {
+                Err(ExecutionError::NotSo { engine: self.name(), execution })
+            }
+            _ => Ok(execution),
+        }
+    }
+}
+
+/// A way of executing that is none, or not one of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecutionError {
+    /// There is no such way.
+    #[error(transparent)]
+    Unknown(#[from] UnknownExecution),
+    /// The engine does not do it.
+    #[error("--execution {execution} is not for engine {engine}, whose locks wait for verdicts: leave it out, or say --engine qstore")]
+    NotSo {
+        /// The engine.
+        engine: &'static str,
+        /// The way.
+        execution: Execution,
+    },
+}
+
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -117,6 +157,17 @@ impl FromStr for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_queues_speculate() {
+        assert_eq!(Engine::Qstore.executed(None), Ok(Execution::Auto));
+        assert_eq!(Engine::Qstore.executed(Some("speculative")), Ok(Execution::Speculative));
+        assert_eq!(Engine::Calvin.executed(Some("conservative")), Ok(Execution::Conservative));
+        assert_eq!(Engine::Calvin.executed(None), Ok(Execution::Conservative));
+        let refusal = |engine: Engine, wanted| engine.executed(Some(wanted)).unwrap_err().to_string();
+        assert!(refusal(Engine::Paxflow, "auto").contains("--execution auto is not for engine paxflow"));
+        assert!(refusal(Engine::Qstore, "hopeful").contains("'hopeful' is no way to execute"));
+    }
 
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {

@@ -92,6 +92,12 @@ pub struct ServeArgs {
     /// its state is written, and clients turn to another [default: multiversion]
     #[arg(long, env = "ORDAIN_CHECKPOINT_MODE", value_name = "HOW")]
     checkpoint_mode: Option<String>,
+    /// How `qstore` executes transactions that may abort by a verdict of another thread or node. `conservative`: what they
+    /// write is seen when all verdicts are known. `speculative`: nobody waits; what turns out wrong is undone, with all that
+    /// depends on it, and executed again. `auto`: speculative, unless too much is executed twice. The results are the same
+    /// [default: auto]
+    #[arg(long, env = "ORDAIN_EXECUTION", value_name = "HOW")]
+    execution: Option<String>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -140,6 +146,7 @@ impl ServeArgs {
             checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
+            execution: self.execution.or(file.execution),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -215,6 +222,7 @@ impl ServeArgs {
             checkpoint_store: file.checkpoint_store,
             checkpoint_store_keep: file.checkpoint_store_keep,
             checkpoint_mode: file.checkpoint_mode,
+            execution: file.execution,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -252,6 +260,7 @@ impl ServeArgs {
                 .clone()
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
             checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
+            execution: engine.executed(self.execution.as_deref())?,
             cluster,
             join: self.join,
             config_file: self.config.clone(),

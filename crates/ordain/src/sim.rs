@@ -11,7 +11,7 @@ use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::shard;
 use ordain_gateway::Owed;
 use ordain_model::{
-    Batch, CheckpointMode, Epoch, Gsn, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+    Batch, CheckpointMode, Epoch, Execution, Gsn, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
@@ -62,6 +62,9 @@ pub struct SimArgs {
     /// seed has it.
     #[arg(long)]
     checkpoint_mode: Option<CheckpointMode>,
+    /// How qstore executes what depends on verdicts: speculative, conservative or auto [default: by the seed]
+    #[arg(long, value_name = "HOW")]
+    execution: Option<Execution>,
     /// The seed: any number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -201,6 +204,15 @@ impl CalvinSystem {
         let layout = Arc::new(Layout::even(partitions, shards)?);
         // Who has lost its disk then gets a checkpoint of a twin.
         let trims = seed % 4 < 3;
+        let execution = match (engine.execution(), args.execution) {
+            (_, Some(wanted)) => engine.executed(Some(&wanted.to_string()))?,
+            (Execution::Conservative, None) => Execution::Conservative,
+            // Mostly the way in which more can go wrong.
+            (_, None) => {
+                [Execution::Conservative, Execution::Auto, Execution::Speculative, Execution::Speculative]
+                    [seed as usize % 4]
+            }
+        };
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
             gateways: 2,
@@ -236,6 +248,7 @@ impl CalvinSystem {
             },
             reads: args.reads.unwrap_or(engine.reads()),
             order: engine.order(),
+            execution,
             bugs,
             ..NodeSettings::default()
         };
@@ -533,6 +546,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if args.replication == Replication::Async {
         command += " --replication async";
+    }
+    if let Some(execution) = args.execution {
+        command += &format!(" --execution {execution}");
     }
     if let Some(mode) = args.checkpoint_mode {
         command += &format!(" --checkpoint-mode {mode}");

@@ -806,6 +806,8 @@ impl<X> Sequencer<X> {
         }
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
+        // What is not in the log says nothing to anybody but this node.
+        reads.speculative = false;
         let away = batch.chunks.iter().filter(|placed| self.turn_away(&placed.chunk, out));
         let away: BTreeSet<_> = away.map(|placed| (placed.chunk.gateway, placed.chunk.number)).collect();
         reads.chunks.retain(|placed| !away.contains(&(placed.chunk.gateway, placed.chunk.number)));

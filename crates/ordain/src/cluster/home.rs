@@ -31,6 +31,7 @@ pub(super) struct Wanted {
     pub durability: Option<String>,
     pub replication: Option<Replication>,
     pub checkpoint_mode: Option<String>,
+    pub execution: Option<String>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -170,6 +171,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         checkpoint_store: wanted.checkpoint_store.clone(),
         checkpoint_store_keep: None,
         checkpoint_mode: wanted.checkpoint_mode.clone(),
+        execution: wanted.execution.clone(),
         password: None,
         insecure: None,
         log: None,
@@ -222,6 +224,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.reads = wanted.reads.clone().or(file.reads);
     file.durability = wanted.durability.clone().or(file.durability);
     file.checkpoint_mode = wanted.checkpoint_mode.clone().or(file.checkpoint_mode);
+    file.execution = wanted.execution.clone().or(file.execution);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

@@ -83,6 +83,10 @@ pub struct UpArgs {
     /// How the state of a checkpoint is kept: multiversion, naive or zigzag [default: multiversion, or as it was]
     #[arg(long, value_name = "HOW")]
     checkpoint_mode: Option<String>,
+    /// How qstore executes what may abort by a verdict of another thread or node: speculative, conservative or auto
+    /// [default: auto, or as it was]
+    #[arg(long, value_name = "HOW")]
+    execution: Option<String>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -122,6 +126,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
             ReplicationName::Sync => Replication::Sync,
         }),
         checkpoint_mode: args.checkpoint_mode.clone(),
+        execution: args.execution.clone(),
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };
