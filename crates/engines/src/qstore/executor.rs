@@ -106,6 +106,7 @@ impl<S: RecordStore> Turns<S> for Queues {
         report("ordain_shard_units_total", self.counts.units as f64);
         report("ordain_shard_undone_total", self.counts.undone as f64);
         report("ordain_shard_tainted_total", self.counts.tainted as f64);
+        report("ordain_shard_taint_rounds_total", self.counts.rounds as f64);
     }
 }
 

@@ -338,6 +338,8 @@ pub(crate) struct Counts {
     pub(crate) undone: u64,
     /// Those that were undone because of others, and executed again.
     pub(crate) tainted: u64,
+    /// Rounds in which shards told each other which these are.
+    pub(crate) rounds: u64,
 }
 
 impl Default for Queues {

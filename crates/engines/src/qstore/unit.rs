@@ -219,6 +219,7 @@ impl Queues {
                 unit.learn(told.aborts, told.tainted);
                 if told.any {
                     let round = unit.taint(core);
+                    self.counts.rounds += 1;
                     self.tell(core, &unit, number + 1, round);
                     unit.stage = Stage::Told(number + 1);
                 } else {

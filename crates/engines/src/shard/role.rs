@@ -219,4 +219,3 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         self.turns.gauges(report);
     }
 }
-impl<S: RecordStore> Shard<S> { pub fn turns_debug(&self) -> String { format!("backlog {:?} unfinished {} by_gsn {:?} ready {:?} stream {:?} cursor {:?} started {:?} TURNS {:?}", self.core.backlog, self.core.unfinished, self.core.by_gsn, self.core.ready, self.core.stream.len(), self.core.cursor, self.core.started, self.turns) } }

@@ -1,23 +1,30 @@
-//! The scenarios of qstore.md, section 8, by number, as far as they are about conservative execution.
+//! The scenarios of qstore.md, section 8, by number.
 //!
 //! | scenario | here | besides |
 //! |---|---|---|
 //! | 1 a value, and a verdict, from another range of one executor | below | |
 //! | 2 a chain over two shards, a thousand times in a batch | below | |
 //! | 3 checks on two shards, one fails | below | sim |
+//! | 4 the first of a batch aborts, and all use its key | below | |
+//! | 5 an abort that undone data caused, and the reverse | below | `random` |
+//! | 6 a chain of taint over four shards and back | below | |
+//! | 7 a tainted one reads what a later one has changed | below | `random` |
 //! | 8 an insert that is aborted, then a read and a deletion | below | `random` |
 //! | 9 answers before their batch | below | sim |
+//! | 10 nobody asks for anything | all that is here: no epoch is closed then; `sequencer/src/tests.rs` | |
 //! | 11 killed amid a batch | | sim; e2e `kill` |
 //! | 12 another number of shards at replay | `random`; `replay` in `src/calvin/replay.rs` | |
+//! | 13, 14 ranges that change hands | absent: a range stays with its shard | |
 //! | 15 all keys in one range | below | |
 //! | 18 a scan among inserts and deletions | below | `random` |
+//! | 19 nothing to abort, then something | below | |
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
-//! | 4-7, 10, 13, 14, 16, 17, 19 | absent: speculation, ranges that move, read committed | |
+//! | 17 read committed | absent | |
 
 use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
-use ordain_model::{Abort, Call, Db, OutcomeStatus};
+use ordain_model::{Abort, Call, Db, Execution, OutcomeStatus};
 use ordain_sim::workload::procedures as p;
 
 use crate::random::command;
@@ -26,6 +33,30 @@ use crate::support::{Bench, LOG, Options, SHARD, gauge, key_on, procedures as t,
 
 fn bench(shards: usize) -> Bench {
     Bench::new(Options { shards, order: Order::Queues, ..Options::default() })
+}
+
+/// One that executes before it is known what aborts, wherever that can matter.
+fn speculative(shards: usize) -> Bench {
+    let sequencer = ordain_sequencer::Settings {
+        execution: Execution::Speculative,
+        ..ordain_sequencer::Settings::default()
+    };
+    Bench::new(Options { shards, order: Order::Queues, sequencer, ..Options::default() })
+}
+
+/// Submits what changes `counted`, unless `checked` is there: then it aborts.
+fn trust(bench: &mut Bench, checked: &[u8], counted: &[u8]) -> Ticket {
+    bench.submit(0, Call::new(t::TRUSTING, Db(0)), &encode(&[checked, counted])).unwrap()
+}
+
+fn is_aborted(bench: &Bench, ticket: Ticket) -> bool {
+    bench.answer(ticket).expect("it is answered").status == OutcomeStatus::Aborted(Abort::Logic)
+}
+
+/// The most that a shard has counted.
+fn count(bench: &Bench, name: &str) -> u64 {
+    let counted = bench.shards.iter().map(|shard| gauge(shard, &format!("ordain_shard_{name}_total")) as u64);
+    counted.max().unwrap_or_default()
 }
 
 /// Submits commands, which will be of one batch.
@@ -98,6 +129,117 @@ fn scenario_03_checks_on_two_shards_of_which_one_fails() {
     run(&mut bench);
     let shown: Vec<String> = asked.iter().map(|ticket| shown(&bench, *ticket)).collect();
     assert_eq!(shown, ["0", "0", "0", "\"taken\""]);
+}
+
+#[test]
+fn scenario_04_the_first_of_a_batch_aborts_and_all_use_its_key() {
+    let mut bench = speculative(2);
+    let (hot, taken) = (key_on("h", 0, 2), key_on("t", 1, 2));
+    submit(&mut bench, &[&[b"set", &taken, b"x"]]);
+    run(&mut bench);
+    let first = trust(&mut bench, &taken, &hot);
+    for i in 0..200 {
+        let far = key_on(&format!("f{i}:"), 1, 2);
+        submit(&mut bench, &[&[b"incrby", &hot, b"1"], &[b"copy", &hot, &far]]);
+    }
+    let last = submit(&mut bench, &[&[b"get", &hot]]);
+    run(&mut bench);
+    assert!(is_aborted(&bench, first));
+    assert_eq!(shown(&bench, last[0]), "\"200\"");
+    assert_eq!((count(&bench, "units"), count(&bench, "undone"), count(&bench, "tainted")), (1, 1, 401));
+}
+
+#[test]
+fn scenario_05_an_abort_that_undone_data_caused_and_the_reverse() {
+    let mut bench = speculative(2);
+    let (a, b, taken) = (key_on("a", 0, 2), key_on("b", 1, 2), key_on("t", 1, 2));
+    submit(&mut bench, &[&[b"set", &taken, b"x"]]);
+    run(&mut bench);
+    let c = key_on("c", 0, 2);
+    // It aborts, and until then `a` is there.
+    let first = trust(&mut bench, &taken, &a);
+    // So this one aborts at first, and must not; and this one must, which could go on as long as `b` was not there.
+    let (second, third) = (trust(&mut bench, &a, &b), trust(&mut bench, &b, &c));
+    let seen = submit(&mut bench, &[&[b"exists", &a], &[b"exists", &b], &[b"exists", &c]]);
+    run(&mut bench);
+    assert_eq!([first, second, third].map(|ticket| is_aborted(&bench, ticket)), [true, false, true]);
+    let shown: Vec<String> = seen.iter().map(|ticket| shown(&bench, *ticket)).collect();
+    assert_eq!(shown, ["0", "1", "0"]);
+    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (2, 5));
+}
+
+#[test]
+fn scenario_06_a_chain_of_taint_over_four_shards_and_back() {
+    let mut bench = speculative(4);
+    let key = |name: &str, shard| key_on(name, shard, 4);
+    let taken = key("t", 3);
+    submit(&mut bench, &[&[b"set", &taken, b"x"], &[b"set", &key("k", 0), b"0"]]);
+    run(&mut bench);
+    trust(&mut bench, &taken, &key("n", 0));
+    submit(&mut bench, &[&[b"copy", &key("n", 0), &key("m0:", 1), b"replace"]]);
+    for hop in 1..8 {
+        let (from, to) = (key(&format!("m{}:", hop - 1), hop % 4), key(&format!("m{hop}:"), (hop + 1) % 4));
+        submit(&mut bench, &[&[b"copy", &from, &to, b"replace"]]);
+    }
+    let clean = submit(&mut bench, &[&[b"incrby", &key("k", 0), b"1"]]);
+    run(&mut bench);
+    assert_eq!(shown(&bench, clean[0]), "1");
+    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 8));
+    assert!(count(&bench, "taint_rounds") > 4, "{}", count(&bench, "taint_rounds"));
+    assert_eq!(bench.digest().records, 2);
+}
+
+#[test]
+fn scenario_07_a_tainted_one_reads_what_a_later_one_has_changed() {
+    let mut bench = speculative(2);
+    let (a, y, taken) = (key_on("a", 0, 2), key_on("y", 1, 2), key_on("t", 1, 2));
+    submit(&mut bench, &[&[b"set", &taken, b"x"], &[b"set", &y, b"old"]]);
+    run(&mut bench);
+    trust(&mut bench, &taken, &a);
+    let asked = submit(
+        &mut bench,
+        &[
+            &[b"copy", &y, &a, b"replace"],
+            &[b"mget", &a, &y],
+            // Nobody who is undone has written `y`: these stay.
+            &[b"append", &y, b" and new"],
+            &[b"del", &y],
+            &[b"set", &y, b"newest"],
+            &[b"mget", &y, &a],
+        ],
+    );
+    run(&mut bench);
+    let shown: Vec<String> = [0, 1, 5].iter().map(|n| shown(&bench, asked[*n])).collect();
+    assert_eq!(shown, ["1", "[\"old\" \"old\"]", "[\"newest\" \"old\"]"]);
+    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 3));
+}
+
+#[test]
+fn scenario_19_nothing_to_abort_then_something() {
+    let mut bench = speculative(2);
+    let (a, b) = (key_on("a", 0, 2), key_on("b", 1, 2));
+    // Batches of which nothing can abort wait for nobody.
+    bench.hold(SHARD + 1, SHARD);
+    bench.hold(SHARD, SHARD + 1);
+    for n in 0..3 {
+        let asked = submit(&mut bench, &[&[b"incrby", &a, b"1"], &[b"incrby", &b, b"1"]]);
+        bench.flush(0);
+        bench.settle();
+        assert!(asked.iter().all(|ticket| bench.answer(*ticket).is_some()), "batch {n}");
+    }
+    assert_eq!(count(&bench, "units"), 0);
+    let c = key_on("c", 1, 2);
+    let first = [trust(&mut bench, &a, &c), submit(&mut bench, &[&[b"incrby", &a, b"1"]])[0]];
+    bench.flush(0);
+    let second = submit(&mut bench, &[&[b"incrby", &a, b"1"]]);
+    bench.flush(0);
+    bench.settle();
+    assert!(first.iter().chain(&second).all(|ticket| bench.answer(*ticket).is_none()), "not before it is decided");
+    bench.release(SHARD + 1, SHARD);
+    bench.release(SHARD, SHARD + 1);
+    bench.settle();
+    bench.verify();
+    assert_eq!((count(&bench, "units"), shown(&bench, second[0])), (1, "5".into()));
 }
 
 #[test]

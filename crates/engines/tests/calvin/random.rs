@@ -369,13 +369,3 @@ fn expired_records_are_swept() {
     assert!(bench.sealed_calls("ordain.expire") > 0);
     bench.verify();
 }
-
-#[test]
-fn zzz_debug() {
-    let plan = Plan {
-        seed: 947191025304232636,
-        shards: 2, window: 1, cap: 1, lag: 1, linger: 0, log: false, crashes: 0, tight: false, keys: 2, steps: 70,
-        order: Order::Queues, execution: Execution::Speculative,
-    };
-    run(&plan);
-}

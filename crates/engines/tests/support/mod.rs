@@ -523,7 +523,6 @@ impl Bench {
     pub fn verify(&mut self) {
         assert_eq!(self.halted, None);
         assert!(self.links.values().all(VecDeque::is_empty), "something is under way: {:?}", self.links);
-        if !self.waiting.is_empty() { for s in &self.shards { eprintln!("{:#?}", s.turns_debug()); } }
         assert!(self.waiting.is_empty(), "without an answer: {:?}; {}", self.waiting, self.gauges());
         self.verify_answers(true);
         self.verify_state();
