@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ordain_model::Reads;
+use ordain_model::{Execution, Reads};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::scratch;
@@ -23,6 +23,8 @@ pub struct Launch {
     pub engine: String,
     /// How it runs what only reads.
     pub reads: Reads,
+    /// How it executes what depends on verdicts.
+    pub execution: Execution,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
     /// When an acknowledged write is durable; none: nothing is kept.
@@ -56,6 +58,7 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
         command.args(["--engine", &launch.engine, "--reads", &launch.reads.to_string()]);
+        command.args(["--execution", &launch.execution.to_string()]);
         command.args(["--threads", &launch.threads.to_string()]);
         match &launch.durability {
             Some(durability) => {
@@ -224,6 +227,7 @@ mod tests {
         let launch = Launch {
             engine: "calvin".into(),
             reads: Reads::Ordered,
+            execution: Execution::Conservative,
             threads: 1,
             durability: None,
             place: None,

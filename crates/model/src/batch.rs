@@ -168,7 +168,9 @@ impl Batch {
         let slices = slices.iter().map(|slice| Batch::decode(registry, slice));
         let slices = slices.collect::<Result<Vec<Batch>, BatchError>>()?;
         let first = slices.first().ok_or(BatchError::Head)?;
-        let head = |batch: &Batch| (batch.epoch, batch.partition, batch.layout, batch.now, batch.speculative, batch.total);
+        let head = |batch: &Batch| {
+            (batch.epoch, batch.partition, batch.layout, batch.now, batch.speculative, batch.total)
+        };
         if slices.iter().any(|slice| head(slice) != head(first)) {
             return Err(BatchError::Head);
         }

@@ -41,12 +41,12 @@ pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
-pub use execution::{Execution, UnknownExecution};
 pub use chunk::{Call, Chunk, Txn};
 pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
+pub use execution::{Execution, UnknownExecution};
 pub use front::Front;
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,

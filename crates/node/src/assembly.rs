@@ -9,8 +9,8 @@ use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
-    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads,
-    Registry,
+    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, KeyHash, Layout, Micros,
+    PartitionId, Reads, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{

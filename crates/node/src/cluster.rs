@@ -566,7 +566,7 @@ impl ClusterConfig {
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
         file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
-        engine.executed(file.execution.as_deref())?;
+        engine.executed_as(file.execution.as_deref())?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;

@@ -100,19 +100,28 @@ impl Engine {
     /// How it executes what depends on verdicts, unless it is told otherwise.
     pub fn execution(self) -> Execution {
         match self {
-            Engine::Calvin | Engine::Paxflow => Execution::Conservative,
+            Engine::Calvin | Engine::CalvinPaper | Engine::Paxflow => Execution::Conservative,
             Engine::Qstore => Execution::Auto,
         }
+    }
+
+    /// How it is to execute what depends on verdicts, as somebody has written it, if he has.
+    ///
+    /// # Errors
+    /// As [`Engine::executed`], or there is no such way.
+    pub fn executed_as(self, wanted: Option<&str>) -> Result<Execution, ExecutionError> {
+        wanted.map_or(Ok(self.execution()), |wanted| self.executed(wanted.parse()?))
     }
 
     /// How it is to execute what depends on verdicts.
     ///
     /// # Errors
-    /// It cannot do it in the way that is wanted, or there is no such way.
-    pub fn executed(self, wanted: Option<&str>) -> Result<Execution, ExecutionError> {
-        let execution = wanted.map_or(Ok(self.execution()), str::parse)?;
+    /// It cannot do it so.
+    pub fn executed(self, execution: Execution) -> Result<Execution, ExecutionError> {
         match self {
-            Engine::Calvin | Engine::Paxflow if execution != Execution::Conservative => {
+            Engine::Calvin | Engine::CalvinPaper | Engine::Paxflow
+                if execution != Execution::Conservative =>
+            {
                 Err(ExecutionError::NotSo { engine: self.name(), execution })
             }
             _ => Ok(execution),
@@ -127,7 +136,9 @@ pub enum ExecutionError {
     #[error(transparent)]
     Unknown(#[from] UnknownExecution),
     /// The engine does not do it.
-    #[error("--execution {execution} is not for engine {engine}, whose locks wait for verdicts: leave it out, or say --engine qstore")]
+    #[error(
+        "--execution {execution} is not for engine {engine}, whose locks wait for verdicts: leave it out, or say --engine qstore"
+    )]
     NotSo {
         /// The engine.
         engine: &'static str,
@@ -160,11 +171,11 @@ mod tests {
 
     #[test]
     fn only_queues_speculate() {
-        assert_eq!(Engine::Qstore.executed(None), Ok(Execution::Auto));
-        assert_eq!(Engine::Qstore.executed(Some("speculative")), Ok(Execution::Speculative));
-        assert_eq!(Engine::Calvin.executed(Some("conservative")), Ok(Execution::Conservative));
-        assert_eq!(Engine::Calvin.executed(None), Ok(Execution::Conservative));
-        let refusal = |engine: Engine, wanted| engine.executed(Some(wanted)).unwrap_err().to_string();
+        assert_eq!(Engine::Qstore.executed_as(None), Ok(Execution::Auto));
+        assert_eq!(Engine::Qstore.executed_as(Some("speculative")), Ok(Execution::Speculative));
+        assert_eq!(Engine::Calvin.executed_as(Some("conservative")), Ok(Execution::Conservative));
+        assert_eq!(Engine::Calvin.executed_as(None), Ok(Execution::Conservative));
+        let refusal = |engine: Engine, wanted| engine.executed_as(Some(wanted)).unwrap_err().to_string();
         assert!(refusal(Engine::Paxflow, "auto").contains("--execution auto is not for engine paxflow"));
         assert!(refusal(Engine::Qstore, "hopeful").contains("'hopeful' is no way to execute"));
     }

@@ -260,7 +260,7 @@ impl ServeArgs {
                 .clone()
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
             checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
-            execution: engine.executed(self.execution.as_deref())?,
+            execution: engine.executed_as(self.execution.as_deref())?,
             cluster,
             join: self.join,
             config_file: self.config.clone(),

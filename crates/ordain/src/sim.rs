@@ -205,7 +205,7 @@ impl CalvinSystem {
         // Who has lost its disk then gets a checkpoint of a twin.
         let trims = seed % 4 < 3;
         let execution = match (engine.execution(), args.execution) {
-            (_, Some(wanted)) => engine.executed(Some(&wanted.to_string()))?,
+            (_, Some(wanted)) => engine.executed(wanted)?,
             (Execution::Conservative, None) => Execution::Conservative,
             // Mostly the way in which more can go wrong.
             (_, None) => {
@@ -702,6 +702,12 @@ mod tests {
         demand_sound(&[&queues[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
         let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
         demand_sound(&[&queues[..], &masters].concat(), 400..406);
+        let speculative = [&queues[..], &["--execution", "speculative"]].concat();
+        demand_sound(&speculative, 500..512);
+        demand_sound(&[&speculative[..], &["--partitions", "2", "--replicas", "2"]].concat(), 500..504);
+        // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
+        // this node alone.
+        demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn, system,
+    Batch, Call, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros, Millis,
+    OutcomeBatch, OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -920,7 +920,9 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
-                Message::Sequencing(Sequencing::Decided { txns, undone }) => self.speculation.note(txns, undone),
+                Message::Sequencing(Sequencing::Decided { txns, undone }) => {
+                    self.speculation.note(txns, undone)
+                }
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(

@@ -70,8 +70,10 @@ mod tests {
     use std::sync::Arc;
 
     use ordain_model::args::encode;
-    use ordain_model::{Call, ChunkNo, Db, Epoch, GatewayId, Millis, PartitionId, Placed, ProcedureId, Registry};
     use ordain_model::{Abort, Access, Args, FragmentContext, PlanError, Planner, Procedure};
+    use ordain_model::{
+        Call, ChunkNo, Db, Epoch, GatewayId, Millis, PartitionId, Placed, ProcedureId, Registry,
+    };
 
     use super::*;
 

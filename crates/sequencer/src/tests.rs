@@ -334,7 +334,16 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
             let chunks = vec![Placed::whole(0, chunk(0, &asks))];
             let total = asks.len() as u32;
             let (partition, now) = (PartitionId(0), Millis(0));
-            sessions.note(&Batch { epoch, partition, layout: 1, now, speculative: false, total, chunks, lookups: Vec::new() });
+            sessions.note(&Batch {
+                epoch,
+                partition,
+                layout: 1,
+                now,
+                speculative: false,
+                total,
+                chunks,
+                lookups: Vec::new(),
+            });
         }
     };
     let is_known = |sessions: &Sessions, id| sessions.is_known(SessionId(id), RequestNo(9));

@@ -10,8 +10,8 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::locks::Locks;
 use crate::shard::core::{AHEAD, Core, Progress};
-use crate::shard::messages::{Item, Round};
-use crate::shard::state::{Active, Known};
+use crate::shard::messages::Item;
+use crate::shard::state::Active;
 use crate::shard::turns::Turns;
 use crate::shard::undo::PINNED;
 
@@ -82,10 +82,6 @@ impl<S: RecordStore> Turns<S> for Locking {
 
     fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
         false
-    }
-
-    fn hear(&mut self, _: &Core<S>, _: usize, _: Gsn, _: Round) -> Known {
-        Known::Other("a unit")
     }
 
     fn first_under_way(&self) -> Option<Gsn> {

@@ -9,8 +9,8 @@ use ordain_model::{Abort, Batch, Cell, Chunk, FragmentContext, Gsn, Placed, Slot
 use ordain_role::Bug;
 use ordain_store::{Fetch, RecordStore};
 
-use super::unit::Unit;
 use super::queues::{AHEAD, Answers, Entry, LOT, Lot, Planned, Queues, What};
+use super::unit::Unit;
 use crate::shard::core::{Core, turn_of};
 use crate::shard::mail::EarlyItem;
 use crate::shard::messages::{Item, Round};

@@ -18,9 +18,10 @@
 //!   The answers of a lot are made into replies together, once all of the lot is done.
 //! - Any other transaction is a *group* on each shard: it has a place in the queue of every range that it touches, and
 //!   runs as a whole once it is in front of all of them (section 4.3). What it waits for then, a value, a verdict or a
-//!   record from another shard, keeps its ranges waiting, and no others (section 4.4: switch). It is executed
-//!   conservatively (section 4.3 of the paper): nothing of it can be seen before all its verdicts are known.
+//!   record from another shard, keeps its ranges waiting, and no others (section 4.4: switch). Mostly
+//!   nothing of it can be seen before all its verdicts are known (the paper calls it conservative).
 //! - A transaction over the whole table runs when everything before it is done, alone.
+//! - Where a batch says so, nobody waits for verdicts: see the module `unit`.
 //!
 //! # Why it cannot block itself
 //!
@@ -33,8 +34,9 @@
 //! - Each shard plans its own queues from the batch, in the pieces in which it executes them; the front doors have made
 //!   the plans, in parallel, before that. So what travels between nodes are inputs (as with Calvin, one message for each
 //!   other partition an epoch), never queues, and the number of planners cannot show in the order (qstore.md, gap 2).
-//! - Execution is conservative. Speculation, with its taint and undo (sections 4.7), and read committed (4.10) are not
-//!   built.
+//! - The paper keeps track of who speculates on whom. Here that follows from the plans, and is looked up only if something
+//!   aborts (section 4.7). What aborts because of others is executed again, and not given back to its client.
+//! - Read committed (4.10) is not built.
 //! - A range stays with its shard: the cores of a node share no record.
 
 mod executor;

@@ -10,7 +10,9 @@ use ordain_model::layout::MAX_SHARDS;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Args, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn};
+use ordain_model::{
+    Access, Args, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
+};
 
 use super::unit::{Told, Unit};
 use crate::shard::state::{Active, Known, SlotTable};

@@ -137,7 +137,8 @@ impl Unit {
             }
         }
         self.tainted.extend(found.iter().map(|(gsn, _)| *gsn));
-        let of = |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
+        let of =
+            |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
         let at_home = Unlogged { tainted: of(false), ..Unlogged::default() };
         Round { tainted: of(true), at_home, ..Round::default() }
     }
@@ -148,7 +149,11 @@ impl Unit {
             let those = self.aborts.iter().filter(move |abort| abort.3 == logged);
             those.map(|(gsn, slot, abort, _)| (*gsn, *slot, *abort)).collect::<Vec<_>>()
         };
-        Round { aborts: of(true), at_home: Unlogged { aborts: of(false), ..Unlogged::default() }, ..Round::default() }
+        Round {
+            aborts: of(true),
+            at_home: Unlogged { aborts: of(false), ..Unlogged::default() },
+            ..Round::default()
+        }
     }
 
     fn learn(&mut self, aborts: Vec<(Gsn, SlotNo, Abort)>, tainted: Vec<Gsn>) {
@@ -264,7 +269,8 @@ impl Queues {
             let active = core.active[*number as usize].as_ref();
             active.is_none_or(|active| active.is_whole())
         };
-        self.lots.iter().all(|lot| lot.missing == 0) && core.by_gsn.range(unit.id..).all(|(_, number)| is_whole(number))
+        self.lots.iter().all(|lot| lot.missing == 0)
+            && core.by_gsn.range(unit.id..).all(|(_, number)| is_whole(number))
     }
 
     /// It is known of every transaction of the unit what becomes of it.
@@ -276,7 +282,8 @@ impl Queues {
         core.undone.1 += unit.members().filter(|(gsn, ..)| unit.is_undone(*gsn)).count() as u32;
         self.index_later(core, &mut unit);
         core.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
-        let kept: Vec<(Gsn, u32)> = core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
+        let kept: Vec<(Gsn, u32)> =
+            core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
         for (gsn, number) in kept {
             let Some(mut active) = core.active[number as usize].take() else { continue };
             if unit.tainted.contains(&gsn) {

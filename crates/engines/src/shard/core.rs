@@ -10,8 +10,8 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts, Millis,
-    OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts,
+    Millis, OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Outbox};
 use ordain_sequencer::Sequencing;
@@ -389,7 +389,11 @@ impl<S: RecordStore> Core<S> {
                 self.barrier = None;
             }
             turns.release(self, number, &mut active);
-            over = if active.in_unit { self.leave_undecided(&mut active) } else { self.finish_here(&mut active) };
+            over = if active.in_unit {
+                self.leave_undecided(&mut active)
+            } else {
+                self.finish_here(&mut active)
+            };
         }
         if over {
             self.forget(number, active);
@@ -788,7 +792,11 @@ impl<S: RecordStore> Core<S> {
         }
         let mut judges = active.routes.judges & !me;
         while judges != 0 {
-            self.letters.add(judges.trailing_zeros() as usize, active.called(), Item::Vote(active.own_failure));
+            self.letters.add(
+                judges.trailing_zeros() as usize,
+                active.called(),
+                Item::Vote(active.own_failure),
+            );
             judges &= judges - 1;
         }
     }

@@ -156,12 +156,7 @@ mod tests {
     }
 
     /// Runs one, and answers what it has touched.
-    fn exchange(
-        store: &mut MemoryStore,
-        gsn: Gsn,
-        undo: bool,
-        args: [&str; 3],
-    ) -> Undo {
+    fn exchange(store: &mut MemoryStore, gsn: Gsn, undo: bool, args: [&str; 3]) -> Undo {
         let mut registry = Registry::default();
         registry.register(ProcedureId(1), "exchange", std::sync::Arc::new(Exchange));
         let bytes = encode(&args);

@@ -149,7 +149,16 @@ mod tests {
         }
         let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
         let (epoch, partition, now) = (Epoch(1), PartitionId(0), Millis(1));
-        let batch = Arc::new(Batch { epoch, partition, layout: 1, now, speculative: false, total, chunks, lookups: Vec::new() });
+        let batch = Arc::new(Batch {
+            epoch,
+            partition,
+            layout: 1,
+            now,
+            speculative: false,
+            total,
+            chunks,
+            lookups: Vec::new(),
+        });
         let mut reference = ReferenceExecutor::new(registry.clone());
         reference.run(&batch);
 

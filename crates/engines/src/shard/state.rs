@@ -329,8 +329,9 @@ impl Active {
     /// Whether what fragment `n` changes may have to be undone: not once all verdicts are known and good, and none of
     /// the fragments to come may abort.
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
-        self.in_unit || txn.abortable
-            && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
+        self.in_unit
+            || txn.abortable
+                && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 
     /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.

@@ -62,7 +62,9 @@ pub(crate) trait Turns<S: RecordStore>: Debug + Send {
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool;
 
     /// Takes what another shard says of a unit, of transactions that are executed before it is known which of them abort.
-    fn hear(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known;
+    fn hear(&mut self, _core: &Core<S>, _from: usize, _unit: Gsn, _round: Round) -> Known {
+        Known::Other("a unit, of which there are none here,")
+    }
 
     /// The first transaction, of those that are not known by number, of which something is still to be done or answered.
     fn first_under_way(&self) -> Option<Gsn>;

@@ -234,7 +234,10 @@ fn scenario_19_nothing_to_abort_then_something() {
     let second = submit(&mut bench, &[&[b"incrby", &a, b"1"]]);
     bench.flush(0);
     bench.settle();
-    assert!(first.iter().chain(&second).all(|ticket| bench.answer(*ticket).is_none()), "not before it is decided");
+    assert!(
+        first.iter().chain(&second).all(|ticket| bench.answer(*ticket).is_none()),
+        "not before it is decided"
+    );
     bench.release(SHARD + 1, SHARD);
     bench.release(SHARD, SHARD + 1);
     bench.settle();

@@ -187,7 +187,14 @@ fn plans() -> impl Strategy<Value = Plan> {
     let order = prop::sample::select(Order::ALL.to_vec());
     let execution = prop::sample::select(vec![Execution::Conservative, Execution::Speculative]);
     (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution)).prop_map(
-        |(seed, (shards, window, cap, lag, linger), (log, crashes, tight), keys, steps, (order, execution))| Plan {
+        |(
+            seed,
+            (shards, window, cap, lag, linger),
+            (log, crashes, tight),
+            keys,
+            steps,
+            (order, execution),
+        )| Plan {
             seed,
             shards,
             window,

@@ -316,8 +316,10 @@ impl Cluster {
             }
             self.sealed.push(batch);
         }
-        let passed = Sequencing::Passed(self.epoch);
-        self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
+        if self.shape.speculative {
+            let passed = Sequencing::Passed(self.epoch);
+            self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
+        }
     }
 
     /// How many slices of others' batches nodes were handed, and how many letters of others they have received.
@@ -590,13 +592,17 @@ impl Cluster {
         let log: Vec<Arc<Batch>> = self.nodes[node]
             .input
             .iter()
-            .filter(|batch| (batch.is_logged() || batch.speculative) && begun.is_none_or(|begun| batch.epoch > begun))
+            .filter(|batch| {
+                (batch.is_logged() || batch.speculative) && begun.is_none_or(|begun| batch.epoch > begun)
+            })
             .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
             .collect();
         for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
             self.batches[shard] = log.iter().cloned().map(Sequencing::Sealed).collect();
-            self.batches[shard].push_back(Sequencing::Passed(self.epoch));
+            if self.shape.speculative {
+                self.batches[shard].push_back(Sequencing::Passed(self.epoch));
+            }
             self.turns.remove(&shard);
             self.pieces.remove(&shard);
             self.applied.remove(&shard);

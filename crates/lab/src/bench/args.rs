@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{CheckpointMode, Micros, Reads};
+use ordain_model::{CheckpointMode, Execution, Micros, Reads};
 use ordain_node::cluster::Replication;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
@@ -164,6 +164,10 @@ pub struct Terms {
     /// How what only reads is run: ordered, previous, session or strict; several are compared [default: the engine's]
     #[arg(long, value_delimiter = ',')]
     pub(super) reads: Vec<Reads>,
+    /// How qstore executes what depends on verdicts: speculative, conservative or auto; several are compared [default: the
+    /// engine's]
+    #[arg(long, value_delimiter = ',')]
+    pub(super) execution: Vec<Execution>,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -321,11 +325,15 @@ impl Terms {
         if !self.reads.is_empty() && self.systems_of_ours().is_empty() {
             bail!("--reads is for engines of ours: a server that is there reads as it does");
         }
-        let on_snapshots = |(_, reads): &(Engine, Reads)| *reads != Reads::Ordered;
+        let on_snapshots = |(_, reads, _): &(Engine, Reads, Execution)| *reads != Reads::Ordered;
         if self.watch_reads && !(self.is_embedded() && self.systems_of_ours().iter().any(on_snapshots)) {
             bail!(
                 "--watch-reads is for engines --via embedded that read on snapshots: say --engine paxflow, or --reads"
             );
+        }
+        let speculates = |(engine, ..): &(Engine, _, _)| engine.executed(Execution::Speculative).is_ok();
+        if !self.execution.is_empty() && !self.systems_of_ours().iter().any(speculates) {
+            bail!("--execution is for engines of ours that can speculate: say --engine qstore");
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
@@ -475,7 +483,8 @@ impl Terms {
     }
 
     /// The engines to run and how they read: none of ours, if only a server was named.
-    fn systems_of_ours(&self) -> Vec<(Engine, Reads)> {
+    /// Engines of ours, how each runs what only reads, and how it executes what depends on verdicts.
+    fn systems_of_ours(&self) -> Vec<(Engine, Reads, Execution)> {
         let engines = match &self.engine[..] {
             [] if self.target.is_empty() => vec![Engine::Calvin],
             given => given.to_vec(),
@@ -484,10 +493,20 @@ impl Terms {
             [] => vec![engine.reads()],
             given => given.to_vec(),
         };
-        engines
-            .into_iter()
-            .flat_map(|engine| reads(engine).into_iter().map(move |reads| (engine, reads)))
-            .collect()
+        let executions = |engine: Engine| match &self.execution[..] {
+            given if engine.executed(Execution::Speculative).is_err() || given.is_empty() => {
+                vec![engine.execution()]
+            }
+            given => given.to_vec(),
+        };
+        let mut systems = Vec::new();
+        for engine in engines {
+            for reads in reads(engine) {
+                let ways = executions(engine).into_iter().map(|execution| (engine, reads, execution));
+                systems.extend(ways);
+            }
+        }
+        systems
     }
 
     /// Everything that is compared on the same nodes with the same threads, and how many clients it has.
@@ -499,15 +518,15 @@ impl Terms {
         let behind_sockets = connections * pipeline;
         let mut systems = Vec::new();
         for &durability in &self.durability {
-            for (engine, reads) in self.systems_of_ours() {
+            for (engine, reads, execution) in self.systems_of_ours() {
                 for via in &self.via {
                     match via {
                         Via::Embedded => systems.push((
-                            System::Embedded { engine, reads, durability, grid: grid.clone() },
+                            System::Embedded { engine, reads, execution, durability, grid: grid.clone() },
                             self.clients.unwrap_or(CLIENTS),
                         )),
                         Via::Resp => systems.extend(forms(FormName::Native).into_iter().map(|form| {
-                            (System::Served { engine, reads, durability, form }, behind_sockets)
+                            (System::Served { engine, reads, execution, durability, form }, behind_sockets)
                         })),
                     }
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_model::{Datum, Reads, Registry, system};
+use ordain_model::{Datum, Execution, Reads, Registry, system};
 use ordain_node::assembly::NodeSettings;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
@@ -151,19 +151,21 @@ impl Bench {
             say("checkpoint_mode", mode.to_string().into());
         }
         match &point.system {
-            System::Embedded { engine, reads, durability, grid } => {
+            System::Embedded { engine, reads, execution, durability, grid } => {
                 say("via", "embedded".into());
+                say("execution", execution.to_string().into());
                 say("reads", reads.to_string().into());
                 say("durability", durability.to_string().into());
                 if grid.all() > 1 {
                     say_grid(grid, &mut setting);
                 }
                 setting.engine = engine.name().to_owned();
-                let system = (*engine, *reads, *durability, grid);
+                let system = (*engine, *reads, *execution, *durability, grid);
                 self.measure_embedded(point, system, Run::new(setting, repetition), progress)
             }
-            System::Served { engine, reads, durability, form } => {
+            System::Served { engine, reads, execution, durability, form } => {
                 say("via", "resp".into());
+                say("execution", execution.to_string().into());
                 say("reads", reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
@@ -171,6 +173,7 @@ impl Bench {
                 let launch = Launch {
                     engine: engine.name().to_owned(),
                     reads: *reads,
+                    execution: *execution,
                     threads: point.threads,
                     durability: (*durability != Durability::Ephemeral).then(|| durability.to_string()),
                     place: self.data_dir.clone(),
@@ -203,7 +206,7 @@ impl Bench {
     fn measure_embedded(
         &self,
         point: &Point,
-        (engine, reads, durability, grid): (Engine, Reads, Durability, &Grid),
+        (engine, reads, execution, durability, grid): (Engine, Reads, Execution, Durability, &Grid),
         mut run: Run,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
@@ -215,6 +218,7 @@ impl Bench {
                 keep: durability.keep(),
                 reads,
                 order: engine.order(),
+                execution,
                 checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,

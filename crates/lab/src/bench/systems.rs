@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{CheckpointMode, Reads};
+use ordain_model::{CheckpointMode, Execution, Reads};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -20,6 +20,8 @@ pub enum System {
         engine: Engine,
         /// How it runs what only reads.
         reads: Reads,
+        /// How it executes what depends on verdicts.
+        execution: Execution,
         /// When its writes are acknowledged.
         durability: Durability,
         /// On which nodes.
@@ -31,6 +33,8 @@ pub enum System {
         engine: Engine,
         /// How it runs what only reads.
         reads: Reads,
+        /// How it executes what depends on verdicts.
+        execution: Execution,
         /// When its writes are acknowledged.
         durability: Durability,
         /// How transactions travel.
@@ -48,8 +52,8 @@ pub enum System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            System::Embedded { engine, reads, durability, grid } => {
-                write!(f, "{engine} with --reads {reads} --durability {durability}")?;
+            System::Embedded { engine, reads, execution, durability, grid } => {
+                write!(f, "{engine} with --reads {reads} --execution {execution} --durability {durability}")?;
                 match grid {
                     Grid { nodes: 1, replicas: 1, .. } => Ok(()),
                     Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
@@ -59,9 +63,9 @@ impl fmt::Display for System {
                     }
                 }
             }
-            System::Served { engine, reads, durability, form } => write!(
+            System::Served { engine, reads, execution, durability, form } => write!(
                 f,
-                "{engine} with --reads {reads} --durability {durability} behind a socket, --form {}",
+                "{engine} with --reads {reads} --execution {execution} --durability {durability} behind a socket, --form {}",
                 form.name()
             ),
             System::Remote { target, form } => write!(f, "{target}, --form {}", form.name()),

@@ -204,6 +204,7 @@ impl FigurePoint {
             system: System::Embedded {
                 engine: Engine::Calvin,
                 reads: Reads::Ordered,
+                execution: Engine::Calvin.execution(),
                 durability: Durability::None,
                 grid: Grid::ALONE,
             },
@@ -228,7 +229,8 @@ impl FigurePoint {
     ) -> FigurePoint {
         let mut point = FigurePoint::calvin(line, x, threads, workload);
         let engine = if reads == Reads::Ordered { Engine::Calvin } else { Engine::Paxflow };
-        point.point.system = System::Embedded { engine, reads, durability: Durability::None, grid };
+        let (execution, durability) = (engine.execution(), Durability::None);
+        point.point.system = System::Embedded { engine, reads, execution, durability, grid };
         point
     }
 
@@ -237,6 +239,7 @@ impl FigurePoint {
         let system = System::Embedded {
             engine: Engine::Calvin,
             reads: Reads::Ordered,
+            execution: Engine::Calvin.execution(),
             durability: Durability::Ephemeral,
             grid,
         };
@@ -247,8 +250,8 @@ impl FigurePoint {
 
     /// The same by another engine.
     fn of_engine(mut self, by: Engine) -> FigurePoint {
-        if let System::Embedded { engine, .. } = &mut self.point.system {
-            *engine = by;
+        if let System::Embedded { engine, execution, .. } = &mut self.point.system {
+            (*engine, *execution) = (by, by.execution());
         }
         self
     }

@@ -146,7 +146,16 @@ impl Decree {
         chunk.push(registry, Call::new(DECREE, Db(0)), |args| _ = args.push(&bytes))?;
         let chunks = vec![Placed::whole(0, Arc::new(chunk))];
         let (partition, now) = (PartitionId(0), Millis(0));
-        Ok(Batch { epoch, partition, layout: 0, now, speculative: false, total: 1, chunks, lookups: Vec::new() })
+        Ok(Batch {
+            epoch,
+            partition,
+            layout: 0,
+            now,
+            speculative: false,
+            total: 1,
+            chunks,
+            lookups: Vec::new(),
+        })
     }
 
     /// The decisions of a batch; `None` if it is damaged.
