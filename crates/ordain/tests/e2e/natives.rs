@@ -69,6 +69,7 @@ fn launch() -> Launch {
     Launch {
         engine: "calvin".into(),
         reads: ordain_model::Reads::Ordered,
+        execution: ordain_model::Execution::Conservative,
         threads: 1,
         durability: Some("os".into()),
         place: None,
