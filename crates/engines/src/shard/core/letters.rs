@@ -52,6 +52,8 @@ impl<S: RecordStore> Core<S> {
     /// What has come for a transaction whose turn it is.
     pub(crate) fn take_early(&mut self, active: &mut Active) {
         for EarlyItem { from, item, bytes } in self.early.take(active.called()) {
+            // Records of slots that move here may be among it.
+            self.witness.credit(turn_of(active.gsn), || self.store.digest());
             self.hear(active, from, item, &bytes);
         }
     }
