@@ -705,6 +705,8 @@ mod tests {
         let speculative = [&queues[..], &["--execution", "speculative"]].concat();
         demand_sound(&speculative, 500..512);
         demand_sound(&[&speculative[..], &["--partitions", "2", "--replicas", "2"]].concat(), 500..504);
+        // A unit was not over as long as the batch after it had to wait for a checkpoint, which waited for the unit.
+        demand_sound(&[&speculative[..], &["--checkpoint-mode", "naive"]].concat(), 0..8);
         // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
         // this node alone.
         demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);

@@ -119,7 +119,7 @@ impl Queues {
             return false;
         }
         while let Some(batch) = core.next_batch() {
-            if self.unit.as_ref().is_some_and(|unit| unit.id.epoch() < batch.epoch) {
+            if self.is_at_end_of_unit(core) {
                 return self.close_unit();
             }
             if batch.speculative && self.speculative < batch.epoch {
@@ -138,8 +138,13 @@ impl Queues {
             }
             core.end_batch(&batch);
         }
-        let is_over = |unit: &Unit| core.stream.is_empty() && core.backlog.has_passed(unit.id.epoch());
-        if self.unit.as_ref().is_some_and(is_over) { self.close_unit() } else { false }
+        if self.is_at_end_of_unit(core) { self.close_unit() } else { false }
+    }
+
+    /// Whether there is a unit, and nothing more of its epoch, though the next may have to wait.
+    fn is_at_end_of_unit<S>(&self, core: &Core<S>) -> bool {
+        let Some(epoch) = self.unit.as_ref().map(|unit| unit.id.epoch()) else { return false };
+        core.stream.front().map_or_else(|| core.backlog.has_passed(epoch), |next| next.epoch > epoch)
     }
 
     /// All of the unit is planned.
