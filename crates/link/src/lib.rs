@@ -210,7 +210,7 @@ impl<T: Clone> Link<T> {
         (!std::mem::replace(&mut self.is_lost, true)).then_some(PeerState::Lost)
     }
 
-    /// The next frame to put on the wire.
+    /// The next frame to put on the wire: what the other side waits for. Messages carry acknowledgements.
     pub fn poll(&mut self) -> Option<Frame<T>> {
         if !self.is_connected {
             return None;
@@ -219,17 +219,17 @@ impl<T: Clone> Link<T> {
             return Some(Frame::Hello(self.hello()));
         }
         let to = self.bond.filter(|_| self.is_open)?.to;
-        if let Some(next) = self.kept.get(self.sent) {
-            let sequence = self.first + self.sent as u64;
-            self.sent += 1;
-            self.ack_due = false;
-            return Some(Frame::Data {
-                to,
-                sequence,
-                received: self.received,
-                payload: next.payload.clone(),
-            });
-        }
+        let next = self.kept.get(self.sent)?;
+        let sequence = self.first + self.sent as u64;
+        self.sent += 1;
+        self.ack_due = false;
+        Some(Frame::Data { to, sequence, received: self.received, payload: next.payload.clone() })
+    }
+
+    /// The acknowledgement that no message has carried, if there is one. Nobody waits for it but the memory of the other
+    /// side, and a frame of its own costs both sides a call to the system: whoever carries it may let some time pass.
+    pub fn poll_ack(&mut self) -> Option<Frame<T>> {
+        let to = self.bond.filter(|_| self.is_connected && self.is_open)?.to;
         std::mem::take(&mut self.ack_due).then_some(Frame::Ack { to, received: self.received })
     }
 

@@ -53,7 +53,8 @@ impl World {
     }
 
     fn poll(&mut self, side: usize) -> usize {
-        let frames = std::iter::from_fn(|| self.sides[side].link.poll());
+        let link = &mut self.sides[side].link;
+        let frames = std::iter::from_fn(|| link.poll().or_else(|| link.poll_ack()));
         let old = self.frames[1 - side].len();
         self.frames[1 - side].extend(frames);
         self.frames[1 - side].len() - old
@@ -227,7 +228,7 @@ fn exchange(links: &mut [Link<u64>; 2]) -> [Vec<Received<u64>>; 2] {
     let mut is_moving = true;
     while std::mem::take(&mut is_moving) {
         for side in 0..2 {
-            while let Some(frame) = links[side].poll() {
+            while let Some(frame) = links[side].poll().or_else(|| links[side].poll_ack()) {
                 is_moving = true;
                 seen[1 - side].push(links[1 - side].receive(frame));
             }
@@ -261,6 +262,21 @@ fn what_was_under_way_when_a_connection_broke_goes_on_over_the_next() {
     assert_eq!(none, []);
     assert_eq!(seen, [&[Received::Change(PeerState::Back)], &all[..]].concat());
     assert_eq!(links[0].bytes(), 0);
+}
+
+#[test]
+fn an_acknowledgement_waits_for_a_message_that_carries_it() {
+    let mut links = met();
+    assert!(links[0].send(1, 10) && links[1].send(2, 10));
+    let message = links[0].poll().unwrap();
+    assert_eq!(links[1].receive(message), Received::Message(1));
+    let answer = links[1].poll().unwrap();
+    assert_eq!((links[1].poll(), links[1].poll_ack()), (None, None), "the message has carried it");
+    assert_eq!(links[0].receive(answer), Received::Message(2));
+    assert_eq!((links[0].bytes(), links[1].bytes()), (0, 10));
+    assert_eq!(links[0].poll(), None, "alone it leaves only if asked for");
+    let ack = links[0].poll_ack().unwrap();
+    assert_eq!((links[1].receive(ack), links[1].bytes()), (Received::Nothing, 0));
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl<S: System> Simulator<'_, S> {
     fn pump(&mut self, here: usize, there: usize) {
         loop {
             let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
-            let Some(frame) = end.link.poll() else { break };
+            let Some(frame) = end.link.poll().or_else(|| end.link.poll_ack()) else { break };
             self.transmit(here, there, Packet::Frame(frame));
         }
         self.watch(here, there);

@@ -11,7 +11,8 @@ use super::handshake::Handshake;
 
 /// How much is read before others get their turn.
 pub(super) const READ_AT_ONCE: usize = 1 << 20;
-const CHUNK: usize = 64 << 10;
+/// How much is read with one call.
+pub(super) const CHUNK: usize = 64 << 10;
 /// A buffer that was larger gives its memory back when it is empty.
 const USUAL: usize = 1 << 20;
 
@@ -39,6 +40,8 @@ pub(super) struct Connection {
     pub(super) is_writable: bool,
     /// There may be more to read than was read.
     pub(super) is_readable: bool,
+    /// The other side has closed it, or it has failed: what there is to read ends with that.
+    pub(super) is_over: bool,
 }
 
 /// What reading has come to.
@@ -64,23 +67,26 @@ impl Connection {
             late_bytes: 0,
             is_writable: false,
             is_readable: false,
+            is_over: false,
         }
     }
 
-    /// Reads once, into `input`.
-    pub(super) fn read(&mut self) -> io::Result<Intake> {
-        let old = self.input.len();
-        self.input.resize(old + CHUNK, 0);
+    /// Reads once, by way of `scratch`. What does not fill that was all: the next to come makes the connection readable
+    /// again, so a call that would only say so is saved.
+    pub(super) fn read(&mut self, scratch: &mut [u8]) -> io::Result<Intake> {
         let result = loop {
-            match self.stream.read(&mut self.input[old..]) {
+            match self.stream.read(scratch) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        self.input.truncate(old + *result.as_ref().unwrap_or(&0));
         match result {
             Ok(0) => Ok(Intake::End),
-            Ok(n) => Ok(Intake::Some(n)),
+            Ok(n) => {
+                self.input.extend_from_slice(&scratch[..n]);
+                self.is_readable = n == scratch.len() || self.is_over;
+                Ok(Intake::Some(n))
+            }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                 self.is_readable = false;
                 Ok(Intake::Nothing)

@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
-use ordain_link::{Life, Link, Received};
+use ordain_link::{Frame, Life, Link, Received};
 use ordain_model::Micros;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 
 use crate::edge::{Departing, Edge, Tokens, Turn};
-use connection::{Connection, Intake, READ_AT_ONCE, Stage};
+use connection::{CHUNK, Connection, Intake, READ_AT_ONCE, Stage};
 use handshake::{Handshake, Identity, cluster_id};
 use wire::{Packet, Parcel};
 
@@ -51,6 +51,8 @@ const HANDSHAKE: Micros = Micros::from_millis(2000);
 const UNPROVEN: usize = 64;
 /// How much is encoded ahead of what the system takes.
 const AHEAD: usize = 1 << 20;
+/// An acknowledgement that no message carries goes with the next sign of life, or after so many bytes.
+const ACKNOWLEDGE: usize = 256 << 10;
 
 /// The bounds of a link, and the times that pace it.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +127,8 @@ struct Peer {
     /// By the place in `hears`: how many messages of the edge's the role must have handled to know of the stream.
     fences: Vec<u64>,
     rtt: Option<Micros>,
+    /// How many bytes have come since something left that acknowledges.
+    unacknowledged: usize,
     input_bytes: u64,
     output_bytes: u64,
     meetings: u64,
@@ -138,6 +142,18 @@ impl Peer {
             (None, None) if self.is_lost => Reach::Lost,
             (None, None) => Reach::Connecting,
         }
+    }
+
+    /// What is to leave: an acknowledgement alone only after so many bytes.
+    fn next_frame(&mut self, most: usize) -> Option<Frame<Parcel>> {
+        let frame = match self.link.poll() {
+            None if self.unacknowledged >= most => self.link.poll_ack(),
+            next => next,
+        }?;
+        if !matches!(frame, Frame::Hello(_)) {
+            self.unacknowledged = 0;
+        }
+        Some(frame)
     }
 
     fn status(&self) -> PeerStatus {
@@ -176,6 +192,8 @@ pub struct Network<M> {
     told: Vec<u64>,
     delay: Micros,
     limits: NetLimits,
+    /// Where what arrives lies for a moment.
+    scratch: Box<[u8]>,
     procedures: Arc<ordain_model::Registry>,
     status: NetStatus,
     is_news: bool,
@@ -211,6 +229,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             refused: None,
             fences: vec![0; hears.len()],
             rtt: None,
+            unacknowledged: 0,
             input_bytes: 0,
             output_bytes: 0,
             meetings: 0,
@@ -227,6 +246,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             hears,
             delay,
             limits: config.limits,
+            scratch: vec![0; CHUNK].into(),
             procedures: config.procedures,
             status: NetStatus::default(),
             is_news: true,
@@ -346,15 +366,17 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let Some(mut connection) = self.connections.remove(&number) else { return };
         let mut left = READ_AT_ONCE;
         let verdict = loop {
-            match connection.read() {
+            match connection.read(&mut self.scratch) {
                 Ok(Intake::Some(bytes)) => {
                     left = left.saturating_sub(bytes);
                     if let Stage::Proven { peer, .. } = connection.stage {
-                        self.peers[peer].heard_at = now.elapsed;
-                        self.peers[peer].input_bytes += bytes as u64;
+                        let it = &mut self.peers[peer];
+                        it.heard_at = now.elapsed;
+                        it.input_bytes += bytes as u64;
+                        it.unacknowledged += bytes;
                     }
                     match self.take(number, &mut connection, now, out) {
-                        Verdict::Keep if left > 0 => {}
+                        Verdict::Keep if left > 0 && connection.is_readable => {}
                         verdict => break verdict,
                     }
                 }
@@ -563,9 +585,13 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 && let Some(connection) = self.connections.get_mut(&number)
             {
                 it.ping_at = now.elapsed.plus(self.limits.heartbeat);
-                let mut ping = Vec::new();
-                wire::write_ping(&mut ping, now.elapsed.0);
-                connection.push_late(now.elapsed.plus(self.delay), ping);
+                let mut sign = Vec::new();
+                wire::write_ping(&mut sign, now.elapsed.0);
+                if let Some(ack) = it.link.poll_ack() {
+                    wire::write_link(&mut sign, &ack);
+                }
+                it.unacknowledged = 0;
+                connection.push_late(now.elapsed.plus(self.delay), sign);
             }
             if it.dial_at.is_some_and(|at| at <= now.elapsed) {
                 self.dial(peer, now);
@@ -599,9 +625,10 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             let it = &mut self.peers[peer];
             // What is held back on purpose has to lie somewhere.
             let ahead = if self.delay > Micros(0) { self.limits.kept_bytes } else { AHEAD };
+            let most = ACKNOWLEDGE.min(self.limits.kept_bytes / 8);
             let mut late = Vec::new();
             while connection.pending() + late.len() < ahead
-                && let Some(frame) = it.link.poll()
+                && let Some(frame) = it.next_frame(most)
             {
                 let out = if self.delay > Micros(0) { &mut late } else { &mut connection.output };
                 wire::write_link(out, &frame);
@@ -682,8 +709,10 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
         }
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_writable |= event.is_writable();
-        if event.is_readable() || event.is_read_closed() || event.is_error() {
+        let is_over = event.is_read_closed() || event.is_error();
+        if event.is_readable() || is_over {
             connection.is_readable = true;
+            connection.is_over |= is_over;
             self.read(number, now, out);
         }
     }

@@ -93,10 +93,15 @@ pub struct Courier<X> {
     /// The largest epoch that any sequencer has opened, as far as is known here.
     opened: Epoch,
     journal: Option<Journal>,
-    /// Progress as it was told last.
-    told: Epoch,
-    /// The timer that ends a pause in telling is set.
+    /// Progress as far as all that it came from is on disk.
+    durable: Epoch,
+    /// How much of that the other nodes of this replica have been told, and how much all that keep something for this one.
+    told_peers: Epoch,
+    told_all: Epoch,
+    /// The timer that ends a pause in writing is set.
     pausing: bool,
+    /// The timer that ends a pause in telling is set.
+    telling: bool,
     /// Nodes that cannot be reached.
     lost: BTreeSet<NodeId>,
     /// Who stands in for the nodes of this replica that are lost, or are back and not up to date.
@@ -143,6 +148,10 @@ const PROBE: TimerId = TimerId(2);
 /// A twin's journal is looked at again.
 const FETCH: TimerId = TimerId(3);
 const FETCH_EVERY: Micros = Micros::from_millis(200);
+/// Progress is told.
+const TELL: TimerId = TimerId(4);
+/// After how long it is told to those to whom nothing else goes. Until then they keep more than they need to.
+const TELL_EVERY: Micros = Micros::from_millis(100);
 /// How long what has come in may wait to be written. Until then its sender keeps it.
 const FLUSH_EVERY: Micros = Micros::from_millis(10);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
@@ -173,8 +182,11 @@ impl<X: Letter> Courier<X> {
             progress: Epoch(0),
             opened: Epoch(0),
             journal: None,
-            told: Epoch(0),
+            durable: Epoch(0),
+            told_peers: Epoch(0),
+            told_all: Epoch(0),
             pausing: false,
+            telling: false,
             lost: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
             lack: Lack::default(),
@@ -205,7 +217,7 @@ impl<X: Letter> Courier<X> {
     /// will not be asked. To be said first.
     pub fn begin_after(&mut self, epoch: Epoch) {
         self.order = Interleave::after(self.partitions(), epoch);
-        (self.begun, self.sealed, self.progress, self.told) = (epoch, epoch, epoch, epoch);
+        (self.begun, self.sealed, self.progress, self.durable) = (epoch, epoch, epoch, epoch);
         self.opened = epoch;
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.begin_after(epoch));
     }
@@ -219,7 +231,9 @@ impl<X: Letter> Courier<X> {
         self.order.put(self.partition, Epoch(0), self.sealed, None);
         self.journal = journal.map(|opened| Journal::new(opened, self.progress));
         let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
-        self.told = self.told.max(durable);
+        self.durable = self.durable.max(durable);
+        // Whoever is met is told.
+        (self.told_peers, self.told_all) = (self.durable, self.durable);
     }
 
     /// The largest epoch of which, and of all before it, everything is executed here.
@@ -272,6 +286,7 @@ impl<X: Letter> Courier<X> {
             }
             self.send(to, batch.epoch, slot, out);
         }
+        self.tell_peers(out);
         let content = (!batch.chunks.is_empty() || !batch.lookups.is_empty()).then(|| batch.clone());
         self.order.put(self.partition, Epoch(0), batch.epoch, content);
     }
@@ -537,23 +552,38 @@ impl<X: Letter> Courier<X> {
                 journal.durable
             }
         };
-        if durable > self.told {
-            self.told = durable;
-            // Nodes of other replicas too: they keep what they may have to send here.
-            let topology = &self.settings.topology;
-            let others = (0..topology.nodes()).map(NodeId);
-            for node in others.filter(|node| topology.partition_of(*node) != self.partition) {
-                out.send(self.at(node), Post::Progress(durable));
-            }
+        self.durable = self.durable.max(durable);
+    }
+
+    /// Tells the other nodes of this replica how far this one is. What goes to them anyway takes it along, so it costs
+    /// next to nothing.
+    fn tell_peers(&mut self, out: &mut Outbox<Message<X>>) {
+        if self.durable > self.told_peers && !self.is_rehearsing {
+            self.told_peers = self.durable;
+            self.peers().for_each(|node| out.send(self.at(node), Post::Progress(self.durable)));
         }
     }
 
-    /// Flushes soon if there is anything to flush, at once if it is much.
+    /// Tells everybody who keeps what this node may ask for: nodes of other replicas too, which may have to stand in.
+    fn tell_all(&mut self, out: &mut Outbox<Message<X>>) {
+        self.tell_peers(out);
+        if self.durable == std::mem::replace(&mut self.told_all, self.durable) {
+            return;
+        }
+        let topology = &self.settings.topology;
+        let others = (0..topology.nodes()).map(NodeId);
+        let others = others.filter(|node| topology.partition_of(*node) != self.partition);
+        for node in others.filter(|node| !self.is_peer(*node)) {
+            out.send(self.at(node), Post::Progress(self.durable));
+        }
+    }
+
+    /// Flushes soon if there is anything to flush, at once if it is much; and sees to it that progress is told.
     fn pace(&mut self, out: &mut Outbox<Message<X>>) {
         let (waits, much) = match &self.journal {
-            None => (self.progress > self.told, false),
+            None => (self.progress > self.durable, false),
             Some(journal) => (
-                !journal.pending.is_empty() || self.progress > self.told,
+                !journal.pending.is_empty() || self.progress > self.durable,
                 journal.pending.len() >= self.settings.piece / 4,
             ),
         };
@@ -562,6 +592,10 @@ impl<X: Letter> Courier<X> {
         } else if waits && !self.pausing {
             self.pausing = true;
             out.set_timer(FLUSH, FLUSH_EVERY);
+        }
+        if self.durable > self.told_all && !self.telling && !self.is_rehearsing {
+            self.telling = true;
+            out.set_timer(TELL, TELL_EVERY);
         }
     }
 
@@ -801,7 +835,7 @@ impl<X: Letter> Courier<X> {
 
     /// A new stream has begun to another node: what was under way is lost.
     fn meet(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
-        out.send(self.at(node), Post::Progress(self.told));
+        out.send(self.at(node), Post::Progress(self.durable));
         if self.is_peer(node) {
             out.send(self.at(node), Post::Resume(self.lack.reach(self.progress)));
             return;
@@ -885,6 +919,10 @@ impl<X: Letter> Role for Courier<X> {
                 self.pausing = false;
                 self.flush(out);
             }
+            Event::Timer(TELL) => {
+                self.telling = false;
+                self.tell_all(out);
+            }
             Event::Timer(PROBE) => {
                 if let Some(journal) = &mut self.journal {
                     journal.writer.retry();
@@ -908,7 +946,7 @@ impl<X: Letter> Role for Courier<X> {
         }
         self.deliver(out);
         self.pace(out);
-        if let Some((to, epoch)) = self.saving.take_if(|(_, epoch)| *epoch <= self.told) {
+        if let Some((to, epoch)) = self.saving.take_if(|(_, epoch)| *epoch <= self.durable) {
             out.send(to, Saving::Covered(epoch));
         }
     }
@@ -921,7 +959,7 @@ impl<X: Letter> Role for Courier<X> {
         let kept: usize = self.outgoing.iter().map(Outgoing::bytes).sum();
         let counts = &self.counts;
         report("ordain_courier_progress_epoch", self.progress.0 as f64);
-        report("ordain_courier_durable_epoch", self.told.0 as f64);
+        report("ordain_courier_durable_epoch", self.durable.0 as f64);
         report("ordain_courier_sealed_epoch", self.sealed.0 as f64);
         report("ordain_courier_kept_bytes", kept as f64);
         report("ordain_courier_waiting_batches", self.order.waiting() as f64);

@@ -170,7 +170,7 @@ impl Desk {
     }
 
     fn time_passes(&mut self) -> Vec<(u16, Post<Note>)> {
-        self.event(Event::Timer(TimerId(1)))
+        [self.event(Event::Timer(TimerId(1))), self.event(Event::Timer(TimerId(4)))].concat()
     }
 
     /// Takes what others have for an epoch and executes it. All of that is an entry of the journal.
@@ -320,6 +320,20 @@ fn what_comes_twice_or_with_a_gap_before_it_does_not_count() {
         _ => None,
     });
     assert_eq!(reached.collect::<Vec<_>>(), [50, 60, 61, 70]);
+}
+
+#[test]
+fn peers_hear_of_progress_with_the_next_slice() {
+    let mut desk = Desk::new(None);
+    desk.hear(1, slot(1, 0, 3));
+    desk.hear(2, empty_slot(2, 3));
+    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
+    desk.execute();
+    assert_eq!(desk.event(Event::Timer(TimerId(1))).len(), 0);
+    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[])));
+    assert_eq!(shown(&sent), ["1: 0..4", "1: Progress(Epoch(3))", "2: 0..4", "2: Progress(Epoch(3))"]);
+    assert_eq!(shown(&desk.time_passes()), ["4: Progress(Epoch(3))", "5: Progress(Epoch(3))"]);
+    assert_eq!(desk.time_passes().len(), 0);
 }
 
 #[test]
