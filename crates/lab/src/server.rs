@@ -9,22 +9,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ordain_model::{Execution, Reads};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bench::scratch;
+use crate::bench::{Ours, scratch};
 use crate::host;
 use crate::resp::Target;
 
 /// How a node of ours is to run.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The engine.
-    pub engine: String,
-    /// How it runs what only reads.
-    pub reads: Reads,
-    /// How it executes what depends on verdicts.
-    pub execution: Execution,
+    /// The engine, and how.
+    pub ours: Ours,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
     /// When an acknowledged write is durable; none: nothing is kept.
@@ -57,8 +52,9 @@ impl Server {
         let log = directory.path().join("stderr");
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
-        command.args(["--engine", &launch.engine, "--reads", &launch.reads.to_string()]);
-        command.args(["--execution", &launch.execution.to_string()]);
+        let Ours { engine, reads, execution, isolation } = &launch.ours;
+        command.args(["--engine", engine.name(), "--reads", &reads.to_string()]);
+        command.args(["--execution", &execution.to_string(), "--isolation", &isolation.to_string()]);
         command.args(["--threads", &launch.threads.to_string()]);
         match &launch.durability {
             Some(durability) => {
@@ -225,9 +221,7 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_told_so() {
         let launch = Launch {
-            engine: "calvin".into(),
-            reads: Reads::Ordered,
-            execution: Execution::Conservative,
+            ours: Ours::new(ordain_node::engine::Engine::Calvin),
             threads: 1,
             durability: None,
             place: None,

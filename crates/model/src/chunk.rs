@@ -12,7 +12,7 @@ use crate::error::PlanError;
 use crate::ids::{ChunkNo, Db, GatewayId, Gsn, ProcedureId, RequestNo, SessionId};
 use crate::layout::{Layout, PartitionSet};
 use crate::map::Map;
-use crate::plan::{Access, CallSpan, Fragment, Planner, Plans};
+use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_pure};
 use crate::procedure::Registry;
 use crate::wire::{self, Reader};
 
@@ -359,6 +359,7 @@ impl Chunk {
             }
             table |= fragment.is_table();
         }
+        mark_pure(&mut self.plans.fragments[first..]);
         self.txns.push(Txn {
             call,
             index,
@@ -457,6 +458,13 @@ impl Chunk {
         let mut slots = keyed.map(|fragment| fragment.hash.slot());
         self.map != *layout.map()
             && slots.any(|slot| layout.owner_under(&self.map, slot) != layout.partition_of(slot))
+    }
+
+    /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then: nobody has that
+    /// state where the slot is now.
+    pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
+        let mut slots = self.fragments(txn).iter().filter(|f| f.pure).map(|f| f.hash.slot());
+        slots.any(|slot| then.partition_of(slot) != now.partition_of(slot))
     }
 
     /// The calls inside a transaction.

@@ -23,6 +23,7 @@ pub mod error;
 pub mod execution;
 pub mod front;
 pub mod ids;
+pub mod isolation;
 pub mod key;
 pub mod layout;
 pub mod map;
@@ -52,6 +53,7 @@ pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,
 };
+pub use isolation::{Isolation, UnknownIsolation};
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use map::Map;

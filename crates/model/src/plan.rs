@@ -58,6 +58,9 @@ pub struct Fragment {
     pub lent: bool,
     /// Whether it reaches what lies below its record too ([`crate::cover`]).
     pub covering: bool,
+    /// Whether it reads a record that its transaction neither writes nor checks: then it need not see what other
+    /// transactions of its epoch write ([`Isolation::ReadCommitted`](crate::Isolation)). Known once the whole plan is.
+    pub pure: bool,
 }
 
 impl Fragment {
@@ -334,8 +337,25 @@ impl<'a> Planner<'a> {
             silent: false,
             lent: false,
             covering: false,
+            pure: false,
         });
         Ok(SlotNo(slot as u32))
+    }
+}
+
+/// Says of each fragment of a transaction whether it is [pure](Fragment::pure). A check reads the record as the order has
+/// it, or else evidence would prove nothing; so does whatever else its transaction reads under that name, in any database.
+/// What is over the whole table has its turn alone, and nothing is to be had from reading beside it.
+pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
+    let is_read = |fragment: &Fragment| fragment.access == Access::Read && !fragment.abortable;
+    if fragments.iter().any(Fragment::is_table) || !fragments.iter().any(is_read) {
+        return;
+    }
+    let others = fragments.iter().filter(|fragment| fragment.is_keyed() && !is_read(fragment));
+    let mut used: Vec<KeyHash> = others.map(|fragment| fragment.hash).collect();
+    used.sort_unstable();
+    for fragment in fragments {
+        fragment.pure = is_read(fragment) && used.binary_search(&fragment.hash).is_err();
     }
 }
 

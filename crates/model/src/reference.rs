@@ -16,7 +16,8 @@ use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use crate::datum::Writer;
 use crate::digest::Digest;
 use crate::error::Abort;
-use crate::ids::{Db, Gsn, Millis, SlotNo};
+use crate::ids::{Db, Epoch, Gsn, Millis, SlotNo};
+use crate::isolation::Isolation;
 use crate::key::{KeyHash, Position};
 use crate::layout::Layout;
 use crate::map::Map;
@@ -55,18 +56,61 @@ pub struct ReferenceExecutor {
     locals: Locals,
     /// Of a cluster: where the slots are. It decides nothing but whether a transaction was planned under another map.
     layout: Option<Layout>,
+    /// The state that pure reads see, if not the one that everything else does.
+    past: Option<Past>,
+}
+
+/// The state at the end of the epoch before the one that is being run.
+#[derive(Debug, Default)]
+struct Past {
+    epoch: Epoch,
+    /// What records held that the epoch has changed, by the first such change.
+    changed: BTreeMap<Key, Option<Record>>,
+    /// All other records, once it has changed the whole table.
+    table: Option<BTreeMap<Key, Record>>,
+    /// Where the slots were.
+    layout: Option<Layout>,
+}
+
+impl Past {
+    fn get<'a>(&'a self, map: &'a BTreeMap<Key, Record>, at: &Key) -> Option<&'a Record> {
+        match self.changed.get(at) {
+            Some(before) => before.as_ref(),
+            None => self.table.as_ref().unwrap_or(map).get(at),
+        }
+    }
+
+    /// A record is about to be changed.
+    fn keep(&mut self, map: &BTreeMap<Key, Record>, at: &Key) {
+        if self.table.is_none() && !self.changed.contains_key(at) {
+            self.changed.insert(at.clone(), map.get(at).cloned());
+        }
+    }
 }
 
 impl ReferenceExecutor {
     /// The empty state.
     pub fn new(registry: Arc<Registry>) -> ReferenceExecutor {
-        ReferenceExecutor { registry, map: BTreeMap::new(), locals: Locals::default(), layout: None }
+        ReferenceExecutor {
+            registry,
+            map: BTreeMap::new(),
+            locals: Locals::default(),
+            layout: None,
+            past: None,
+        }
     }
 
     /// The same of a cluster, in which slots may move.
     #[must_use]
     pub fn in_cluster(self, layout: Layout) -> ReferenceExecutor {
         ReferenceExecutor { layout: Some(layout), ..self }
+    }
+
+    /// The same, at this level.
+    #[must_use]
+    pub fn isolated(self, level: Isolation) -> ReferenceExecutor {
+        let past = (level == Isolation::ReadCommitted).then(Past::default);
+        ReferenceExecutor { past, ..self }
     }
 
     /// The slots are where a map says, as they were when what it begins with was kept.
@@ -107,7 +151,12 @@ impl ReferenceExecutor {
 
     /// Runs one transaction of the order: not one that was planned under a map by which its slots are elsewhere.
     pub fn run_placed(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
-        if let Some(layout) = self.layout.as_ref().filter(|layout| chunk.is_moved(txn, layout)) {
+        self.reach(gsn);
+        let then = self.past.as_ref().and_then(|past| past.layout.as_ref());
+        let is_moved = |layout: &&Layout| {
+            chunk.is_moved(txn, layout) || then.is_some_and(|then| chunk.reads_moved(txn, then, layout))
+        };
+        if let Some(layout) = self.layout.as_ref().filter(is_moved) {
             let mut reply = Vec::new();
             layout.map().encode(&mut reply);
             return Result { gsn, status: OutcomeStatus::Moved, reply };
@@ -120,9 +169,26 @@ impl ReferenceExecutor {
         self.run_txn(gsn, now, chunk, txn)
     }
 
+    /// The order has come to a transaction.
+    fn reach(&mut self, gsn: Gsn) {
+        let epoch = gsn.epoch();
+        if let Some(past) = self.past.as_mut().filter(|past| past.epoch != epoch) {
+            *past = Past { epoch, layout: self.layout.clone(), ..Past::default() };
+        }
+    }
+
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
+        self.reach(gsn);
         let mut before = self.images(chunk, txn);
+        if let Some(past) = self.past.as_mut().filter(|_| !txn.read_only) {
+            for fragment in chunk.fragments(txn).iter().filter(|f| f.access == Access::Write) {
+                past.keep(&self.map, &map_key(fragment, key_of(chunk.args(txn), fragment).bytes));
+            }
+            if txn.table && past.table.is_none() {
+                past.table = Some(self.map.clone());
+            }
+        }
         let registry = self.registry.clone();
         let args = chunk.args(txn);
         let fragments = chunk.fragments(txn);
@@ -213,16 +279,20 @@ impl ReferenceExecutor {
             out,
         };
         let code = registry.get(fragment.procedure).expect("planned, so registered");
+        let (map, past) = (&mut self.map, &mut self.past);
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
                 let at = map_key(fragment, key.bytes);
                 let writes = fragment.access == Access::Write;
-                let mut record =
-                    if writes { take(&mut self.map, &at, now) } else { seen(&self.map, &at, now) };
+                let mut record = match writes {
+                    true => take(map, &at, now),
+                    false => seen(read(map, past, step, fragment, &at), now),
+                };
                 let mut changed = false;
                 cx.version = record.version;
-                let map = &mut self.map;
-                let mut below = MapBelow { map, before, cover: fragment, key: key.bytes, gsn };
+                let is_past = is_past(gsn, fragment);
+                let mut below =
+                    MapBelow { map: &mut *map, past, is_past, before, cover: fragment, key: key.bytes, gsn };
                 cx.below = Some(&mut below);
                 cx.target = if writes {
                     Target::Write(CellMut::new(&mut record.cell, &mut changed, None))
@@ -231,12 +301,12 @@ impl ReferenceExecutor {
                 };
                 let result = code.run(fragment.code, &mut cx);
                 if writes {
-                    put(&mut self.map, at, record, changed, gsn);
+                    put(map, at, record, changed, gsn);
                 }
                 result
             }
             Access::Read => {
-                if let Some(record) = self.map.get(&map_key(fragment, key.bytes)) {
+                if let Some(record) = read(map, past, step, fragment, &map_key(fragment, key.bytes)) {
                     cx.target = Target::Read(record.cell.at(now));
                     cx.version = if record.cell.is_live(now) { record.version } else { Gsn::NONE };
                 }
@@ -244,16 +314,16 @@ impl ReferenceExecutor {
             }
             Access::Write => {
                 let at = map_key(fragment, key.bytes);
-                let mut record = take(&mut self.map, &at, now);
+                let mut record = take(map, &at, now);
                 let mut changed = false;
                 cx.version = record.version;
                 cx.target = Target::Write(CellMut::new(&mut record.cell, &mut changed, None));
                 let result = code.run(fragment.code, &mut cx);
-                put(&mut self.map, at, record, changed, gsn);
+                put(map, at, record, changed, gsn);
                 result
             }
             Access::TableRead | Access::TableWrite => {
-                let mut table = MapTable { map: &mut self.map, gsn };
+                let mut table = MapTable { map, gsn };
                 cx.target = Target::Table(&mut table);
                 code.run(fragment.code, &mut cx)
             }
@@ -264,8 +334,10 @@ impl ReferenceExecutor {
                     if lent.lent {
                         let at = map_key(lent, key_of(step.args, lent).bytes);
                         let writable = lent.access == Access::Write;
-                        let record =
-                            if writable { take(&mut self.map, &at, now) } else { seen(&self.map, &at, now) };
+                        let record = match writable {
+                            true => take(map, &at, now),
+                            false => seen(read(map, past, step, lent, &at), now),
+                        };
                         members.held.push(Held { at, record, changed: false, writable });
                     }
                 }
@@ -273,7 +345,7 @@ impl ReferenceExecutor {
                 let result = code.run(fragment.code, &mut cx);
                 for Held { at, record, changed, writable } in members.held {
                     if writable {
-                        put(&mut self.map, at, record, changed, gsn);
+                        put(map, at, record, changed, gsn);
                     }
                 }
                 result
@@ -354,15 +426,37 @@ fn put(map: &mut BTreeMap<Key, Record>, at: Key, mut record: Record, changed: bo
     }
 }
 
-/// A copy of a record to be read.
-fn seen(map: &BTreeMap<Key, Record>, at: &Key, now: Millis) -> Record {
-    let record = map.get(at).filter(|record| record.cell.is_live(now));
+/// Whether a fragment sees the state before its epoch, where there is one that differs. Its transaction must be of the
+/// order: one that is run on a snapshot sees that.
+const fn is_past(gsn: Gsn, fragment: &Fragment) -> bool {
+    fragment.pure && !gsn.is_of_read()
+}
+
+/// What a fragment that reads finds.
+fn read<'a>(
+    map: &'a BTreeMap<Key, Record>,
+    past: &'a Option<Past>,
+    step: &Step<'_>,
+    fragment: &Fragment,
+    at: &Key,
+) -> Option<&'a Record> {
+    match past {
+        Some(past) if is_past(step.gsn, fragment) => past.get(map, at),
+        _ => map.get(at),
+    }
+}
+
+/// A copy of what is found.
+fn seen(record: Option<&Record>, now: Millis) -> Record {
+    let record = record.filter(|record| record.cell.is_live(now));
     record.cloned().unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
 }
 
 /// What lies below the record of a covering fragment.
 struct MapBelow<'a> {
     map: &'a mut BTreeMap<Key, Record>,
+    past: &'a mut Option<Past>,
+    is_past: bool,
     before: &'a mut Before,
     cover: &'a Fragment,
     key: &'a [u8],
@@ -378,7 +472,12 @@ impl MapBelow<'_> {
 
 impl Below for MapBelow<'_> {
     fn read(&self, suffix: &[u8]) -> &Cell {
-        self.map.get(&self.name(suffix)).map_or(&Cell::ABSENT, |record| &record.cell)
+        let at = self.name(suffix);
+        let record = match &*self.past {
+            Some(past) if self.is_past => past.get(self.map, &at),
+            _ => self.map.get(&at),
+        };
+        record.map_or(&Cell::ABSENT, |record| &record.cell)
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
@@ -386,6 +485,9 @@ impl Below for MapBelow<'_> {
         let at = self.name(suffix);
         if let Before::Records(records) = self.before {
             records.entry(at.clone()).or_insert_with(|| self.map.get(&at).cloned());
+        }
+        if let Some(past) = self.past {
+            past.keep(self.map, &at);
         }
         let mut record = take(self.map, &at, Millis(0));
         let mut changed = false;

@@ -9,7 +9,7 @@ use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
-    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, KeyHash, Layout, Micros,
+    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, Isolation, KeyHash, Layout, Micros,
     PartitionId, Reads, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
@@ -117,6 +117,8 @@ pub struct NodeSettings {
     pub order: shard::Order,
     /// How they execute what depends on verdicts of other shards.
     pub execution: Execution,
+    /// What they see of each other.
+    pub isolation: Isolation,
     /// How the state of a checkpoint is kept while transactions go on.
     pub checkpoint_mode: CheckpointMode,
     /// About how many bytes of a checkpoint a shard gives away at once.
@@ -151,6 +153,7 @@ impl Default for NodeSettings {
             reads: Reads::Ordered,
             order: shard::Order::default(),
             execution: Execution::default(),
+            isolation: Isolation::default(),
             checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
@@ -390,6 +393,7 @@ impl NodeSettings {
         shard::Settings {
             window: self.window,
             order: self.order,
+            isolation: self.isolation,
             checkpoints: self.checkpoint_mode,
             piece: self.checkpoint_piece,
             // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use ordain_archive::Location;
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
-use ordain_model::{CheckpointMode, Layout, Micros, PartitionId};
+use ordain_model::{CheckpointMode, Isolation, Layout, Micros, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -153,6 +153,9 @@ pub struct ClusterFile {
     /// How what depends on verdicts is executed: `speculative`, `conservative` or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
+    /// What transactions see of each other: `serializable` or `read-committed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
@@ -211,6 +214,9 @@ pub enum ClusterError {
     /// There is no such way to execute transactions, or not with that engine.
     #[error(transparent)]
     Execution(#[from] crate::engine::ExecutionError),
+    /// There is no such isolation level, or not with that engine.
+    #[error(transparent)]
+    Isolation(#[from] crate::engine::IsolationError),
     /// No such layout.
     #[error("{0}")]
     Layout(#[from] LayoutError),
@@ -541,6 +547,8 @@ pub struct ClusterConfig {
     pub replicas: u16,
     /// The engine.
     pub engine: Engine,
+    /// What transactions see of each other.
+    pub isolation: Isolation,
     /// What a node keeps, unless it is told otherwise.
     pub keep: Keep,
     /// How input reaches the other replicas.
@@ -567,6 +575,7 @@ impl ClusterConfig {
         file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
         file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
         engine.executed_as(file.execution.as_deref())?;
+        let isolation = engine.isolated_as(file.isolation.as_deref())?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;
@@ -583,6 +592,7 @@ impl ClusterConfig {
             layout: Arc::new(layout),
             replicas: file.replicas,
             engine,
+            isolation,
             keep,
             replication,
             latency: Micros(file.latency_us.unwrap_or(0)),
@@ -600,14 +610,15 @@ impl ClusterConfig {
     pub fn fingerprint(&self) -> u64 {
         let (layout, engine, replication) = (&self.layout, self.engine.name(), self.replication.name());
         let text = format!(
-            "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} replication \
-             {replication}",
+            "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \
+             replication {replication}",
             self.id,
             layout.partitions(),
             self.replicas,
             layout.threads(),
             layout.version(),
             layout.starts(),
+            self.isolation,
         );
         xxh3_64(text.as_bytes())
     }

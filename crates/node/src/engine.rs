@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ordain_engines::shard::Order;
-use ordain_model::{Execution, Reads, UnknownExecution};
+use ordain_model::{Execution, Isolation, Reads, UnknownExecution, UnknownIsolation};
 
 /// An engine that is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +129,47 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The isolation level that it is to have, as somebody has written it, if he has.
+    ///
+    /// # Errors
+    /// As [`Engine::isolated`], or there is no such level.
+    pub fn isolated_as(self, wanted: Option<&str>) -> Result<Isolation, IsolationError> {
+        wanted.map_or(Ok(Isolation::default()), |wanted| self.isolated(wanted.parse()?))
+    }
+
+    /// The isolation level that it is to have.
+    ///
+    /// # Errors
+    /// It has not got it.
+    pub fn isolated(self, level: Isolation) -> Result<Isolation, IsolationError> {
+        match self {
+            Engine::Calvin | Engine::CalvinPaper | Engine::Paxflow if level != Isolation::Serializable => {
+                Err(IsolationError::NotSo { engine: self.name(), level })
+            }
+            _ => Ok(level),
+        }
+    }
+}
+
+/// An isolation level that is none, or not one of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IsolationError {
+    /// There is no such level.
+    #[error(transparent)]
+    Unknown(#[from] UnknownIsolation),
+    /// The engine has not got it.
+    #[error(
+        "--isolation {level} is not for engine {engine}, under which what is read is locked: leave it out, or say --engine qstore"
+    )]
+    NotSo {
+        /// The engine.
+        engine: &'static str,
+        /// The level.
+        level: Isolation,
+    },
+}
+
 /// A way of executing that is none, or not one of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecutionError {
@@ -178,6 +219,19 @@ mod tests {
         let refusal = |engine: Engine, wanted| engine.executed_as(Some(wanted)).unwrap_err().to_string();
         assert!(refusal(Engine::Paxflow, "auto").contains("--execution auto is not for engine paxflow"));
         assert!(refusal(Engine::Qstore, "hopeful").contains("'hopeful' is no way to execute"));
+    }
+
+    #[test]
+    fn only_queues_read_what_is_committed() {
+        assert_eq!(Engine::Qstore.isolated_as(None), Ok(Isolation::Serializable));
+        assert_eq!(Engine::Qstore.isolated_as(Some("read-committed")), Ok(Isolation::ReadCommitted));
+        assert_eq!(Engine::Calvin.isolated_as(Some("serializable")), Ok(Isolation::Serializable));
+        let refusal = |engine: Engine, wanted| engine.isolated_as(Some(wanted)).unwrap_err().to_string();
+        for engine in [Engine::Calvin, Engine::CalvinPaper, Engine::Paxflow] {
+            let not_so = format!("--isolation read-committed is not for engine {engine}");
+            assert!(refusal(engine, "read-committed").contains(&not_so));
+        }
+        assert!(refusal(Engine::Qstore, "snapshot").contains("'snapshot' is no isolation level"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ordain_archive::Owner;
+use ordain_model::Isolation;
 use ordain_role::StartOver;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,9 @@ pub struct Identity {
     pub format: u32,
     /// The engine whose results the directory holds.
     pub engine: String,
+    /// At which isolation level its log is executed: at another one the same input has other results.
+    #[serde(default = "default_level")]
+    pub isolation: String,
     /// The cluster's name; a node on its own has one that was made up at its first start.
     pub cluster: String,
     /// The node belongs to no cluster.
@@ -63,6 +67,10 @@ pub struct Identity {
     pub starts_over: Option<Without>,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
+}
+
+fn default_level() -> String {
+    Isolation::default().to_string()
 }
 
 /// What a node that starts over does without, besides what came in from other nodes.
@@ -118,6 +126,16 @@ pub enum IdentityError {
         /// The engine asked for.
         asked: String,
     },
+    /// Another isolation level.
+    #[error("{}: the log in the data directory was executed with --isolation {found}, and with {asked} it would have other results: start with --isolation {found}, or choose another --data-dir", path.display())]
+    Isolation {
+        /// The file.
+        path: PathBuf,
+        /// Its level.
+        found: String,
+        /// The level asked for.
+        asked: String,
+    },
     /// Another node, or one of another cluster.
     #[error("{}: the data directory belongs to {found}, not to {asked}: start it as that, or choose another --data-dir", path.display())]
     Owner {
@@ -168,7 +186,8 @@ impl Identity {
             }
         }
         let threads = place.cluster.layout.threads();
-        let identity = Identity { generation, ..Identity::of(engine, threads, Some(place)) };
+        let identity =
+            Identity { generation, ..Identity::of((engine, place.cluster.isolation), threads, Some(place)) };
         identity.write(directory).map_err(io)?;
         Ok(identity)
     }
@@ -184,8 +203,14 @@ impl Identity {
         place: Result<&Membership, &str>,
     ) -> Result<Identity, IdentityError> {
         let identity = match place {
-            Ok(place) => Identity::of(engine, place.cluster.layout.threads(), Some(place)),
-            Err(name) => Identity { cluster: name.to_owned(), ..Identity::of(engine, 1, None) },
+            Ok(place) => {
+                let (isolation, threads) = (place.cluster.isolation, place.cluster.layout.threads());
+                Identity::of((engine, isolation), threads, Some(place))
+            }
+            // While there is no log, it may be begun with at any level.
+            Err(name) => {
+                Identity { cluster: name.to_owned(), ..Identity::of((engine, Isolation::default()), 1, None) }
+            }
         };
         identity
             .write(directory)
@@ -200,20 +225,20 @@ impl Identity {
     /// [`IdentityError`]; the directory is unchanged then.
     pub fn open(
         directory: &Path,
-        engine: Engine,
+        (engine, isolation): (Engine, Isolation),
         threads: usize,
         place: Option<&Membership>,
     ) -> Result<Identity, IdentityError> {
         let path = directory.join(FILE);
         let io = |reason| IdentityError::Io { path: path.clone(), reason };
-        let asked = Identity::of(engine, threads, place);
+        let asked = Identity::of((engine, isolation), threads, place);
         let Some(mut found) = Identity::read(directory)? else {
             asked.write(directory).map_err(io)?;
             return Ok(asked);
         };
         found.check(&asked, path.clone())?;
-        if found.threads != asked.threads {
-            found.threads = asked.threads;
+        if (found.threads, &found.isolation) != (asked.threads, &asked.isolation) {
+            (found.threads, found.isolation) = (asked.threads, asked.isolation);
             found.write(directory).map_err(io)?;
         }
         Ok(found)
@@ -240,10 +265,11 @@ impl Identity {
     }
 
     /// What an empty directory is given.
-    fn of(engine: Engine, threads: usize, place: Option<&Membership>) -> Identity {
+    fn of((engine, isolation): (Engine, Isolation), threads: usize, place: Option<&Membership>) -> Identity {
         let alone = Identity {
             format: FORMAT,
             engine: engine.name().into(),
+            isolation: isolation.to_string(),
             cluster: format!("{:032x}", rand::random::<u128>()),
             alone: true,
             node: 0,
@@ -279,6 +305,10 @@ impl Identity {
                 found: self.engine.clone(),
                 asked: asked.engine.clone(),
             });
+        }
+        if self.has_log && self.isolation != asked.isolation {
+            let (found, asked) = (self.isolation.clone(), asked.isolation.clone());
+            return Err(IdentityError::Isolation { path, found, asked });
         }
         if self.alone && asked.alone {
             return Ok(());
@@ -413,7 +443,27 @@ mod tests {
 
     fn open(directory: &Path, place: Option<&Membership>) -> Result<Identity, IdentityError> {
         let threads = place.map_or(2, |place| place.cluster.layout.threads());
-        Identity::open(directory, Engine::Calvin, threads, place)
+        Identity::open(directory, (Engine::Calvin, Isolation::Serializable), threads, place)
+    }
+
+    #[test]
+    fn a_log_is_executed_at_one_level() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |level| Identity::open(dir.path(), (Engine::Qstore, level), 2, None);
+        let (serializable, committed) = (Isolation::Serializable, Isolation::ReadCommitted);
+        assert_eq!(open(serializable).unwrap().isolation, "serializable");
+        // There is no log yet whose results could be others.
+        let mut identity = open(committed).unwrap();
+        identity.note_log(dir.path()).unwrap();
+        assert_eq!(open(committed).unwrap(), identity);
+        let error = open(serializable).unwrap_err().to_string();
+        assert!(error.contains("start with --isolation read-committed"), "{error}");
+        // One that was written before there were levels has this one.
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("  \"isolation\": \"read-committed\",\n", "")).unwrap();
+        assert_eq!(open(serializable).unwrap().isolation, "serializable");
+        assert!(matches!(open(committed), Err(IdentityError::Isolation { .. })));
     }
 
     #[test]
@@ -444,10 +494,13 @@ mod tests {
     fn a_node_on_its_own_may_change_its_threads() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), None).unwrap();
-        let second = Identity::open(dir.path(), Engine::Calvin, 5, None).unwrap();
+        let second = Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 5, None).unwrap();
         assert_eq!((second.threads, &second.cluster), (5, &first.cluster));
         assert_eq!(second.for_log(), first.for_log());
-        assert_eq!(Identity::open(dir.path(), Engine::Calvin, 5, None).unwrap(), second);
+        assert_eq!(
+            Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 5, None).unwrap(),
+            second
+        );
     }
 
     #[test]

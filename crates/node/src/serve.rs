@@ -12,7 +12,7 @@ use ordain_engines::shard;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{CheckpointMode, Epoch, Execution, Micros, Reads, Registry};
+use ordain_model::{CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -61,6 +61,8 @@ pub struct ServeConfig {
     pub checkpoint_mode: CheckpointMode,
     /// How what depends on verdicts of other shards is executed.
     pub execution: Execution,
+    /// What transactions see of each other.
+    pub isolation: Isolation,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -246,7 +248,7 @@ impl Node {
             }
             None if keeps => Some(Identity::open(
                 &config.data_dir,
-                config.engine,
+                (config.engine, config.isolation),
                 config.threads,
                 config.cluster.as_ref(),
             )?),
@@ -281,6 +283,7 @@ impl Node {
             order: config.engine.order(),
             checkpoint_mode: config.checkpoint_mode,
             execution: config.execution,
+            isolation: config.isolation,
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },

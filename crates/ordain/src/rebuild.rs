@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ordain_archive::afar::{Afar, Kept};
 use ordain_archive::{Location, Owner};
 use ordain_checkpoint::{file_name, seal_name};
 use ordain_log::copy_file;
-use ordain_model::{Epoch, Layout, Millis, PartitionId};
+use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId};
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, Replication};
 use ordain_node::engine::Engine;
@@ -229,7 +229,7 @@ impl Targets {
     fn build(
         &mut self,
         plan: &Plan,
-        (sources, owner): (&[Source<'_>], Owner),
+        (sources, owner, isolation): (&[Source<'_>], Owner, Isolation),
         until: Option<u64>,
     ) -> anyhow::Result<Rebuilt> {
         self.make()?;
@@ -237,11 +237,15 @@ impl Targets {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = Millis(now.as_millis() as u64);
         let made = &self.made;
-        let rebuilt =
-            rebuild(sources, (&plan.layout()?, &registry), (until.map(Epoch), at), &mut |partition| {
+        let rebuilt = rebuild(
+            sources,
+            (&plan.layout()?, &registry, isolation),
+            (until.map(Epoch), at),
+            &mut |partition| {
                 let first = made.iter().find(|target| target.partition == partition);
                 Ok(first.map(|target| Box::new(target.directory.clone()) as Box<dyn Directory>))
-            })?;
+            },
+        )?;
         self.owner = Some(owner);
         Ok(rebuilt)
     }
@@ -338,7 +342,11 @@ fn from_directories(
     });
     let sources = sources.collect::<anyhow::Result<Vec<Source<'_>>>>()?;
     let (_, identity, ..) = found.first().context("there is nothing to restore from")?;
-    targets.build(plan, (&sources, identity.for_archive(Replication::None)), args.to_epoch)
+    let isolation: Isolation = identity.isolation.parse().with_context(|| FILE.to_owned())?;
+    if let Some((at, other, ..)) = found.iter().find(|(_, other, ..)| other.isolation != identity.isolation) {
+        bail!("{at} was executed with --isolation {}, others with {isolation}", other.isolation);
+    }
+    targets.build(plan, (&sources, identity.for_archive(Replication::None), isolation), args.to_epoch)
 }
 
 /// Puts together what is in a store.
@@ -390,7 +398,8 @@ fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets)
             log: None,
         })
         .collect();
-    targets.build(plan, (&sources, owner), args.to_epoch)
+    // Checkpoints are copied, and nothing is executed.
+    targets.build(plan, (&sources, owner, Isolation::default()), args.to_epoch)
 }
 
 /// Leaves the checkpoints of one replica alone: that of which all partitions have the newest.

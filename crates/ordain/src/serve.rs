@@ -98,6 +98,11 @@ pub struct ServeArgs {
     /// [default: auto]
     #[arg(long, env = "ORDAIN_EXECUTION", value_name = "HOW")]
     execution: Option<String>,
+    /// What transactions see of each other: `serializable`, or with `qstore` `read-committed`: what a transaction only reads it
+    /// sees as of the end of the epoch before its own, and waits for nobody; what it writes, or watches, is as with
+    /// `serializable` [default: serializable]
+    #[arg(long, env = "ORDAIN_ISOLATION", value_name = "LEVEL")]
+    isolation: Option<String>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -147,6 +152,7 @@ impl ServeArgs {
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
             execution: self.execution.or(file.execution),
+            isolation: self.isolation.or(file.isolation),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -223,6 +229,7 @@ impl ServeArgs {
             checkpoint_store_keep: file.checkpoint_store_keep,
             checkpoint_mode: file.checkpoint_mode,
             execution: file.execution,
+            isolation: file.isolation,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -261,6 +268,7 @@ impl ServeArgs {
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
             checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
             execution: engine.executed_as(self.execution.as_deref())?,
+            isolation: engine.isolated_as(self.isolation.as_deref())?,
             cluster,
             join: self.join,
             config_file: self.config.clone(),

@@ -11,7 +11,8 @@ use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::shard;
 use ordain_gateway::Owed;
 use ordain_model::{
-    Batch, CheckpointMode, Epoch, Execution, Gsn, KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+    Batch, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Micros, PartitionId, Reads,
+    Registry,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::Engine;
@@ -65,6 +66,9 @@ pub struct SimArgs {
     /// How qstore executes what depends on verdicts: speculative, conservative or auto [default: by the seed]
     #[arg(long, value_name = "HOW")]
     execution: Option<Execution>,
+    /// What transactions see of each other: serializable, or with qstore read-committed.
+    #[arg(long, value_name = "LEVEL", default_value_t)]
+    isolation: Isolation,
     /// The seed: any number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -249,6 +253,7 @@ impl CalvinSystem {
             reads: args.reads.unwrap_or(engine.reads()),
             order: engine.order(),
             execution,
+            isolation: engine.isolated(args.isolation)?,
             bugs,
             ..NodeSettings::default()
         };
@@ -480,7 +485,9 @@ fn held_to(
     sink: Option<&mut dyn FnMut(&str)>,
 ) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
-    let config = Config { nodes, promise, txns: args.txns, faults: args.faults, ..Config::new(seed) };
+    let isolation = system.settings.isolation;
+    let config =
+        Config { nodes, promise, isolation, txns: args.txns, faults: args.faults, ..Config::new(seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
@@ -549,6 +556,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if let Some(execution) = args.execution {
         command += &format!(" --execution {execution}");
+    }
+    if args.isolation != Isolation::Serializable {
+        command += &format!(" --isolation {}", args.isolation);
     }
     if let Some(mode) = args.checkpoint_mode {
         command += &format!(" --checkpoint-mode {mode}");
@@ -713,6 +723,18 @@ mod tests {
     }
 
     #[test]
+    fn seeds_that_read_what_is_committed_are_sound() {
+        let level = ["--engine", "qstore", "--isolation", "read-committed"];
+        demand_sound(&level, 0..30);
+        demand_sound(&[&level[..], &["--partitions", "3"]].concat(), 100..112);
+        demand_sound(&[&level[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+        demand_sound(&[&level[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
+        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&level[..], &masters].concat(), 400..406);
+        demand_sound(&[&level[..], &["--checkpoint-mode", "naive"]].concat(), 500..504);
+    }
+
+    #[test]
     fn seeds_with_a_lock_manager_are_sound_and_what_is_planted_in_it_is_found() {
         let paper = ["--engine", "calvin-paper"];
         demand_sound(&paper, 0..20);
@@ -808,7 +830,12 @@ mod tests {
                 _ => "calvin",
             };
             let flags = args(&["--txns", "600", "--engine", engine]);
-            let args = SimArgs { plant: Some(bug), partitions, replicas, replication, ..flags };
+            let isolation = match bug.is_of_read_committed() {
+                true => Isolation::ReadCommitted,
+                false => Isolation::Serializable,
+            };
+            let plant = Some(bug);
+            let args = SimArgs { plant, partitions, replicas, replication, isolation, ..flags };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

@@ -45,6 +45,8 @@ pub enum Bug {
     KeepLate,
     /// One change of a transaction that was executed before it was known that it aborts is not undone.
     LoseUndo,
+    /// What a transaction only reads it sees as it is just now, where it is to see the state before its epoch.
+    ReadUncommitted,
 }
 
 impl Bug {
@@ -75,11 +77,16 @@ impl Bug {
 
     /// Whether it shows only where transactions are executed in queues.
     pub const fn is_of_queues(self) -> bool {
-        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo)
+        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted)
+    }
+
+    /// Whether it shows only where transactions read what is committed, at whatever moment.
+    pub const fn is_of_read_committed(self) -> bool {
+        matches!(self, Bug::ReadUncommitted)
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 18] = [
+    pub const ALL: [(Bug, &'static str); 19] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -98,6 +105,7 @@ impl Bug {
         (Bug::SkipRankOrder, "skip-rank-order"),
         (Bug::KeepLate, "keep-late"),
         (Bug::LoseUndo, "lose-undo"),
+        (Bug::ReadUncommitted, "read-uncommitted"),
     ];
 }
 

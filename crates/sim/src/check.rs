@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`order`] | the logs of all partitions are one sequence: ascending, those of twins alike |
 //! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
-//! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does |
+//! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does at the isolation level |
 //! | [`strict`] | what was answered before another was asked stands before it in the serial order; of reads on snapshots, as far as their mode promises |
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
 
@@ -20,7 +20,7 @@ pub mod strict;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, Isolation, Layout, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
 use crate::history::{History, RequestId};
@@ -164,6 +164,8 @@ pub struct Evidence<'a> {
     pub conserved: &'a [(ProcedureId, Vec<u8>)],
     /// What the system promises of the place in time of reads on snapshots.
     pub promise: Promise,
+    /// What transactions see of each other.
+    pub isolation: Isolation,
 }
 
 /// Runs all checkers. Returns the digest of the serial execution.
@@ -173,8 +175,7 @@ pub struct Evidence<'a> {
 pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
     let log = order::merge(evidence.logs)?;
     sessions::check(&log, evidence.history)?;
-    let digest =
-        serial::check((evidence.registry, evidence.layout), &log, evidence.history, evidence.digests)?;
+    let digest = serial::check(evidence, &log)?;
     strict::check(evidence.history, evidence.promise)?;
     conserved::check(evidence.history, evidence.conserved)?;
     Ok(digest)
@@ -313,6 +314,7 @@ pub(crate) mod fixture {
             digests: &[],
             conserved: &conserved,
             promise: Promise::Strict,
+            isolation: Isolation::Serializable,
         };
         check(&evidence).map_err(|violation| violation.kind)
     }

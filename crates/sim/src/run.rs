@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ordain_model::{Abort, Call, Db, Digest, Micros, OutcomeStatus, system};
+use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
 use crate::check::strict::Promise;
@@ -47,6 +47,8 @@ pub struct Config {
     pub power_cycle: bool,
     /// What the system promises of the place in time of reads on snapshots.
     pub promise: Promise,
+    /// What transactions see of each other.
+    pub isolation: Isolation,
 }
 
 impl Config {
@@ -68,6 +70,7 @@ impl Config {
             events_max: 50_000_000,
             power_cycle: true,
             promise: Promise::Strict,
+            isolation: Isolation::default(),
         }
     }
 
@@ -161,6 +164,7 @@ pub fn run_seed<'a, S: System>(
                 digests: &digests,
                 conserved: &conserved,
                 promise: config.promise,
+                isolation: config.isolation,
             };
             match check(&evidence) {
                 Ok(digest) => (digest, Ok(())),

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ordain_model::cover::{Below, READ_ONLY_COVER, covered_key};
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Cell, CellMut, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn,
-    KeyHash, Layouts, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+    Abort, Access, Cell, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn, KeyHash,
+    Layouts, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::Outbox;
 use ordain_sequencer::{Part, Parts, Reading};
@@ -17,9 +16,11 @@ use ordain_store::{RecordStore, Snapshot};
 
 use crate::shard::Message;
 use crate::shard::core::{AHEAD, guarded};
+use crate::shard::covered;
 use crate::shard::mail::Places;
 use crate::shard::maps::Maps;
 use crate::shard::members::Members;
+use crate::shard::records::past_of;
 use crate::shard::reply::{outcomes_of, write_reply};
 use crate::shard::state::{Active, Routes, ShardSet, SlotTable, Tables};
 
@@ -567,9 +568,10 @@ impl At<'_> {
         let args = chunk.args(txn);
         let key = key_of(args, fragment);
         if fragment.lent {
-            let live =
-                state.find(fragment.db, key.bytes, fragment.hash).filter(|(cell, _)| cell.is_live(now));
-            found.lent.extend(live.map(|(cell, version)| (slot, (cell.clone(), version))));
+            let (cell, version) = past_of(state, (fragment.db, key.bytes, fragment.hash), now);
+            if cell.value.is_some() {
+                found.lent.insert(slot, (cell.clone(), version));
+            }
             return;
         }
         let mut arena = found.slots.take_arena();
@@ -594,20 +596,7 @@ impl At<'_> {
                 cx.target = Target::Table(state);
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }
-            Some(code) => {
-                let state = &*state;
-                let live =
-                    state.find(fragment.db, key.bytes, fragment.hash).filter(|(cell, _)| cell.is_live(now));
-                if let Some((cell, version)) = live {
-                    cx.target = Target::Read(cell);
-                    cx.version = version;
-                }
-                let mut below = Reached { state, key: key.bytes, fragment };
-                if fragment.covering {
-                    cx.below = Some(&mut below);
-                }
-                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-            }
+            Some(code) => covered::look(&*state, fragment, code, cx),
         };
         if let Err(abort) = result {
             if abort == Abort::Panic {
@@ -661,24 +650,5 @@ impl At<'_> {
             Active::fail(&mut found.failure, (slot, abort));
         }
         found.slots.fill(slot, &bytes, poisoned || result.is_err());
-    }
-}
-
-/// What lies below a record, as of the end of an epoch.
-struct Reached<'a, V> {
-    state: &'a V,
-    key: &'a [u8],
-    fragment: &'a Fragment,
-}
-
-impl<V: Snapshot> Below for Reached<'_, V> {
-    fn read(&self, suffix: &[u8]) -> &Cell {
-        let key = covered_key(self.key, suffix);
-        let hash = KeyHash::under(self.fragment.hash, suffix);
-        self.state.find(self.fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
-    }
-
-    fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        panic!("{READ_ONLY_COVER}");
     }
 }

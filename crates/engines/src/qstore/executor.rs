@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use ordain_model::procedure::{Inputs, Target};
 use ordain_model::serial::seed_of;
-use ordain_model::{Abort, Batch, Cell, Chunk, FragmentContext, Gsn, Placed, SlotNo, Txn};
+use ordain_model::{Abort, Batch, Cell, Chunk, FragmentContext, Gsn, Isolation, Placed, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{Fetch, RecordStore};
 
-use super::queues::{AHEAD, Answers, Entry, LOT, Lot, Planned, Queues, What};
+use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Planned, Queues, What};
 use super::unit::Unit;
-use crate::shard::core::{Core, turn_of};
+use crate::shard::core::{Core, before, turn_of};
 use crate::shard::mail::EarlyItem;
 use crate::shard::messages::{Item, Round};
-use crate::shard::records::{read_record, write_record};
+use crate::shard::records::{past_of, read_record, write_record};
 use crate::shard::state::{Active, Known};
 use crate::shard::turns::Turns;
 
@@ -34,6 +34,12 @@ impl<S: RecordStore> Turns<S> for Queues {
     fn run(&mut self, core: &mut Core<S>) -> bool {
         if core.turn_left == 0 {
             return false;
+        }
+        if core.settings.isolation == Isolation::ReadCommitted {
+            let published = core.backlog.published();
+            while let Some(number) = self.wake(published) {
+                self.give_turn(core, number);
+            }
         }
         match self.due.pop_front() {
             Some(range) => {
@@ -169,7 +175,7 @@ impl Queues {
         let mut lot = self.take_spare();
         lot.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
         lot.in_unit = self.unit.is_some();
-        let is_stale = placed.chunk.map != *core.maps.now().map();
+        let is_stale = placed.chunk.map != *core.maps.now().map() || core.has_moved_in(batch.epoch);
         let txns = placed.chunk.txns();
         while let Some(txn) = txns.get(core.cursor.1).filter(|_| core.cursor.1 - begin < LOT) {
             // One that runs alone is planned alone.
@@ -223,9 +229,10 @@ impl Queues {
         for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
             let place = fragment.hash.slot();
             if layout.shard_of(place) == core.number {
-                let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (&chunk, txn));
+                let is_past = core.is_past(fragment);
+                let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (&chunk, txn), is_past);
                 entry.answers = Entry::shard(collector).filter(|_| !fragment.silent);
-                let range = self.range_of(place);
+                let range = if is_past { ASIDE } else { self.range_of(place) };
                 self.push(range, entry);
                 if core.settings.bugs.has(Bug::SkipRankOrder) && gsn.0 % 5 == 2 {
                     self.swap_last(range);
@@ -266,10 +273,11 @@ impl Queues {
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let number = core.number_of(&active);
+        let mut looks_back = false;
         for fragment in chunk.fragments(txn) {
-            let slot = fragment.hash.slot();
-            if fragment.is_keyed() && core.maps.now().shard_of(slot) == core.number {
-                let range = self.range_of(slot);
+            looks_back |= core.is_past(fragment) && core.owns(fragment);
+            if core.has_turn(fragment) {
+                let range = self.range_of(fragment.hash.slot());
                 if !active.ranges.contains(&range) {
                     active.ranges.push(range);
                     self.push(range, Entry::group(fragment.hash, number));
@@ -277,6 +285,10 @@ impl Queues {
             }
         }
         active.turns_left = active.ranges.len();
+        if looks_back && core.backlog.published() < before(active.gsn) {
+            active.turns_left += 1;
+            self.asleep.push_back((before(active.gsn), number));
+        }
         let is_ready = active.turns_left == 0;
         core.take_early(&mut active);
         if let Some(unit) = unit.filter(|_| is_ready) {
@@ -314,7 +326,12 @@ impl Queues {
     fn run_range<S: RecordStore>(&mut self, core: &mut Core<S>, range: u16) {
         let queue = &mut self.queues[range as usize];
         let (entries, mut next) = (std::mem::take(&mut queue.entries), queue.next);
-        let end = entries.len().min(next + QUANTUM);
+        let most = entries.len().min(next + QUANTUM);
+        let mut end = most;
+        if range == ASIDE {
+            let published = core.backlog.published();
+            end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
+        }
         let mut bare = std::mem::take(&mut self.bare);
         let mut group = None;
         fetch_ahead(&core.store, &entries, next);
@@ -330,16 +347,9 @@ impl Queues {
         (queue.entries, queue.next) = (entries, next);
         if let Some(number) = group {
             queue.is_held = true;
-            if let Some(mut active) = core.active[number as usize].take() {
-                active.turns_left -= 1;
-                if active.turns_left == 0 {
-                    if let Some(unit) = &mut self.unit {
-                        unit.hide(core, number, &active);
-                    }
-                    core.ready.push_back(number);
-                }
-                core.active[number as usize] = Some(active);
-            }
+            self.give_turn(core, number);
+        } else if next == end && end < most {
+            queue.is_held = true;
         } else if next == queue.entries.len() {
             queue.entries.clear();
             queue.next = 0;
@@ -348,6 +358,19 @@ impl Queues {
             self.due.push_back(range);
         }
         self.drop_done();
+    }
+
+    /// A group has one more of the turns that it needs.
+    fn give_turn<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        let Some(mut active) = core.active[number as usize].take() else { return };
+        active.turns_left -= 1;
+        if active.turns_left == 0 {
+            if let Some(unit) = &mut self.unit {
+                unit.hide(core, number, &active);
+            }
+            core.ready.push_back(number);
+        }
+        core.active[number as usize] = Some(active);
     }
 
     /// Runs some places of a queue; answers the place in front afterwards, and the group that is there.
@@ -458,6 +481,7 @@ fn run_entry<S: RecordStore>(
 ) {
     let begin = arena.len();
     let gsn = Gsn(lot.base.0 + u64::from(entry.index));
+    let past = core.seen_by(gsn);
     let result = match (entry.what, core.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
         (What::Cover | What::Group, _) => {
@@ -492,6 +516,11 @@ fn run_entry<S: RecordStore>(
                     core.undo.turn = Some(gsn).filter(|_| lot.in_unit);
                     let undo = lot.in_unit.then_some(&mut core.undo);
                     write_record(&mut core.store, (entry.hash, gsn), undo, cx, run)
+                }
+                What::Past => {
+                    let state = core.store.as_of(past);
+                    let (cell, version) = past_of(&state, (cx.db, cx.key.bytes, entry.hash), cx.now);
+                    run(&mut FragmentContext { target: Target::Read(cell), version, below: None, ..cx })
                 }
                 _ => read_record(&core.store, entry.hash, cx, run),
             }

@@ -22,6 +22,8 @@
 //!   nothing of it can be seen before all its verdicts are known (the paper calls it conservative).
 //! - A transaction over the whole table runs when everything before it is done, alone.
 //! - Where a batch says so, nobody waits for verdicts: see the module `unit`.
+//! - With read committed (section 4.5) what is only read is seen as of the end of the epoch before: it goes aside, to a queue
+//!   of no range, and runs when that epoch is over, whatever has been done meanwhile.
 //!
 //! # Why it cannot block itself
 //!
@@ -36,7 +38,8 @@
 //!   other partition an epoch), never queues, and the number of planners cannot show in the order (qstore.md, gap 2).
 //! - The paper keeps track of who speculates on whom. Here that follows from the plans, and is looked up only if something
 //!   aborts (section 4.7). What aborts because of others is executed again, and not given back to its client.
-//! - Read committed (4.10) is not built.
+//! - Fragments that only read have one queue a shard, and see the epoch before whatever is committed meanwhile; the paper's
+//!   see what is committed when they run.
 //! - A range stays with its shard: the cores of a node share no record.
 
 mod executor;

@@ -15,11 +15,15 @@ use ordain_model::{
 };
 
 use super::unit::{Told, Unit};
+use crate::shard::core::before;
 use crate::shard::state::{Active, Known, SlotTable};
 
 /// Into how many ranges a shard divides its records (qstore.md, section 6, `K`). More of them keep less waiting when a
 /// transaction waits; fewer are longer, and run longer at a time.
 pub(crate) const RANGES: usize = 8;
+/// The number of the queue of what waits for no range: fragments that see the state before their epoch (qstore.md, section
+/// 4.10). It is in the order too, but only so that the first to be run is in front.
+pub(crate) const ASIDE: u16 = RANGES as u16;
 /// How many transactions make a lot (qstore.md, section 6, `chunk_txns`).
 pub(crate) const LOT: usize = 1024;
 /// How many lots may be planned and not done: beyond it the order waits.
@@ -65,6 +69,8 @@ const SHORT_KEY: usize = 16;
 pub(crate) enum What {
     /// A fragment that reads its record.
     Read,
+    /// A fragment that reads its record as it was before its epoch.
+    Past,
     /// A fragment that writes its record.
     Write,
     /// A fragment that reaches what lies below its record too.
@@ -100,6 +106,7 @@ impl Entry {
         fragment: &Fragment,
         (lot, txn, slot): (u32, u32, u32),
         (chunk, of): (&Chunk, &Txn),
+        is_past: bool,
     ) -> Entry {
         let args = chunk.args(of);
         let (key, call) = (key_of(args, fragment).bytes, nested_args(args, fragment.call_at));
@@ -115,6 +122,7 @@ impl Entry {
             db: fragment.db,
             what: match fragment.access {
                 _ if fragment.covering => What::Cover,
+                _ if is_past => What::Past,
                 Access::Write => What::Write,
                 _ => What::Read,
             },
@@ -152,7 +160,7 @@ pub(crate) struct Queue {
     pub(crate) entries: Vec<Entry>,
     /// The place in front.
     pub(crate) next: usize,
-    /// Whether a group is in front, and has been told.
+    /// Whether a group is in front, and has been told; or what is has to wait for the epoch before to be over.
     pub(crate) is_held: bool,
     /// Whether it is among those to be run.
     pub(crate) is_due: bool,
@@ -308,6 +316,7 @@ impl Slots for Answers<'_> {
 /// What a shard has planned and not done.
 #[derive(Debug)]
 pub(crate) struct Queues {
+    /// One a range, and one for what goes aside.
     pub(crate) queues: Vec<Queue>,
     /// Those that have something in front that can be run.
     pub(crate) due: VecDeque<u16>,
@@ -319,6 +328,8 @@ pub(crate) struct Queues {
     spare: Vec<Lot>,
     /// How many fragments of independent transactions are still to be run.
     pub(crate) left: usize,
+    /// Groups that are to see the state at the end of an epoch that is not over, in order.
+    pub(crate) asleep: VecDeque<(Epoch, u32)>,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
     pub(crate) bare: Box<Active>,
     /// What is executed before it is known what of it aborts.
@@ -348,12 +359,13 @@ impl Default for Queues {
     /// Empty ones.
     fn default() -> Queues {
         Queues {
-            queues: (0..RANGES).map(|_| Queue::default()).collect(),
+            queues: (0..=RANGES).map(|_| Queue::default()).collect(),
             due: VecDeque::new(),
             lots: VecDeque::new(),
             first: 0,
             spare: Vec::new(),
             left: 0,
+            asleep: VecDeque::new(),
             bare: Box::default(),
             unit: None,
             speculative: Epoch::default(),
@@ -368,7 +380,7 @@ impl Queues {
     /// The range of a slot: whichever slots a shard has, they are spread evenly.
     #[inline]
     pub(crate) fn range_of(&self, slot: usize) -> u16 {
-        (slot % self.queues.len()) as u16
+        (slot % RANGES) as u16
     }
 
     /// Puts something at the end of a queue.
@@ -391,6 +403,23 @@ impl Queues {
         {
             std::mem::swap(one, other);
         }
+    }
+
+    /// Whether what a place in the queue aside is for can be seen, if all up to an epoch is over.
+    pub(crate) fn is_over(&self, entry: &Entry, published: Epoch) -> bool {
+        self.lots.get(self.place_of(entry.lot)).is_none_or(|lot| before(lot.base) <= published)
+    }
+
+    /// What waits for the end of epochs up to this one need not wait any more. Answers the next group.
+    pub(crate) fn wake(&mut self, published: Epoch) -> Option<u32> {
+        let aside = &self.queues[usize::from(ASIDE)];
+        if aside.is_held && aside.entries.get(aside.next).is_some_and(|entry| self.is_over(entry, published))
+        {
+            let aside = &mut self.queues[usize::from(ASIDE)];
+            (aside.is_held, aside.is_due) = (false, true);
+            self.due.push_back(ASIDE);
+        }
+        self.asleep.pop_front_if(|(epoch, _)| *epoch <= published).map(|(_, number)| number)
     }
 
     /// The group in front of a queue is done.

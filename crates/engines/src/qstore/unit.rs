@@ -127,7 +127,7 @@ impl Unit {
         let mut dirty = BTreeSet::new();
         let mut found = Vec::new();
         for (gsn, chunk, txn) in self.members() {
-            let mine = || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
+            let mine = || chunk.fragments(txn).iter().filter(|f| core.has_turn(f));
             let is_new = !self.tainted.contains(&gsn) && mine().any(|f| dirty.contains(&f.hash));
             if is_new {
                 found.push((gsn, txn.logged));
@@ -345,7 +345,7 @@ impl Queues {
         let mut later: BTreeMap<KeyHash, Vec<usize>> = BTreeMap::new();
         for (gsn, chunk, txn) in unit.members() {
             if unit.tainted.contains(&gsn) {
-                let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
+                let keyed = chunk.fragments(txn).iter().filter(|f| core.has_turn(f));
                 later.extend(keyed.map(|fragment| (fragment.hash, Vec::new())));
             }
         }
@@ -382,7 +382,7 @@ impl Unit {
         let mut hidden = Vec::new();
         let mut hashes = BTreeSet::new();
         for fragment in active.chunk.fragments(&active.chunk.txns()[active.at]) {
-            let is_first = fragment.is_keyed() && core.owns(fragment) && hashes.insert(fragment.hash);
+            let is_first = core.has_turn(fragment) && hashes.insert(fragment.hash);
             let changes = self.later.get(&fragment.hash).filter(|_| is_first);
             for at in changes.into_iter().flatten().rev().copied() {
                 let touched = core.undo.touched_by(at);

@@ -10,8 +10,8 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Layouts,
-    Millis, OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
+    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn,
+    Isolation, Layouts, Millis, OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Outbox};
 use ordain_sequencer::Sequencing;
@@ -24,7 +24,7 @@ use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
 use super::messages::{Item, Message};
-use super::records::{drop_expired, read_record, write_record};
+use super::records::{drop_expired, past_of, read_record, write_record};
 use super::reply::{outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
@@ -48,6 +48,8 @@ pub struct Settings {
     pub window: usize,
     /// How transactions get their turns.
     pub order: Order,
+    /// What they see of each other. Anything but the default only with queues.
+    pub isolation: Isolation,
     /// How the state of a checkpoint is kept.
     pub checkpoints: CheckpointMode,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
@@ -63,6 +65,7 @@ impl Default for Settings {
         Settings {
             window: 2000,
             order: Order::Locks,
+            isolation: Isolation::default(),
             checkpoints: CheckpointMode::default(),
             piece: 64 << 10,
             may_be_lost: false,
@@ -239,6 +242,25 @@ impl<S: RecordStore> Core<S> {
     #[inline]
     pub(crate) fn owns(&self, fragment: &Fragment) -> bool {
         fragment.is_table() || self.maps.now().shard_of(fragment.hash.slot()) == self.number
+    }
+
+    /// Whether a fragment sees the state before its epoch, whatever its place in the order.
+    #[inline]
+    pub(crate) fn is_past(&self, fragment: &Fragment) -> bool {
+        fragment.pure && self.settings.isolation == Isolation::ReadCommitted
+    }
+
+    /// The epoch as of whose end it does. It need not be over yet.
+    pub(crate) fn seen_by(&self, gsn: Gsn) -> Epoch {
+        match self.settings.bugs.has(Bug::ReadUncommitted) {
+            true => Epoch(u64::MAX),
+            false => before(gsn),
+        }
+    }
+
+    /// Whether a fragment is to have its turn on a record of this shard, in the order.
+    pub(crate) fn has_turn(&self, fragment: &Fragment) -> bool {
+        fragment.is_keyed() && self.owns(fragment) && !self.is_past(fragment)
     }
 
     // ---- the order -------------------------------------------------------------------------------------
@@ -575,6 +597,7 @@ impl<S: RecordStore> Core<S> {
         let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let (gsn, now) = (active.gsn, active.now);
         let undoable = active.may_be_undone(txn, n);
+        let past = self.is_past(fragment).then(|| self.seen_by(gsn));
         let mut cx = FragmentContext {
             args: nested_args(args, fragment.call_at),
             db: fragment.db,
@@ -589,6 +612,9 @@ impl<S: RecordStore> Core<S> {
             registry: &self.registry,
             out,
         };
+        if let Some(epoch) = past {
+            return covered::look(&self.store.as_of(epoch), fragment, code, cx);
+        }
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
                 let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
@@ -623,7 +649,9 @@ impl<S: RecordStore> Core<S> {
         out: &mut Vec<u8>,
     ) -> Result<(), Abort> {
         let fragment = &chunk.fragments(txn)[n];
-        let here = (self.number, &**self.maps.now());
+        let is_past = self.settings.isolation == Isolation::ReadCommitted;
+        let past = is_past.then(|| self.seen_by(active.gsn));
+        let here = (self.number, &**self.maps.now(), past);
         let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
         let mut result = Ok(());
         if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
@@ -648,9 +676,9 @@ impl<S: RecordStore> Core<S> {
         }
         for held in members.held {
             if held.owner == self.number {
+                let lent = &chunk.fragments(txn)[held.slot.0 as usize];
                 // One that was only to be read and is absent was not taken: it may be there, and expired.
-                if held.writable || held.cell.value.is_some() {
-                    let lent = &chunk.fragments(txn)[held.slot.0 as usize];
+                if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
                     self.put_home(active, lent, held);
                 }
             } else if held.writable {
@@ -749,6 +777,10 @@ impl<S: RecordStore> Core<S> {
             }
             active.lent_out += 1;
             (cell, version)
+        } else if self.is_past(fragment) {
+            let state = self.store.as_of(self.seen_by(active.gsn));
+            let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);
+            (cell.clone(), version)
         } else {
             live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
                 (self.store.cell(record).clone(), self.store.version(record))
@@ -990,6 +1022,11 @@ fn conclude(
 #[inline]
 pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
+}
+
+/// The epoch before that of a transaction.
+pub(crate) const fn before(gsn: Gsn) -> Epoch {
+    Epoch(gsn.epoch().0.saturating_sub(1))
 }
 
 pub(crate) const fn turn_of(gsn: Gsn) -> Turn {

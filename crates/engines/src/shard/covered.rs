@@ -8,9 +8,10 @@
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
-use ordain_store::RecordStore;
+use ordain_store::{RecordStore, Snapshot};
 
 use super::core::guarded;
+use super::records::past_of;
 use super::undo::Undo;
 
 /// The transaction that the fragment belongs to.
@@ -66,6 +67,20 @@ pub(super) fn run<S: RecordStore>(
     result
 }
 
+/// Runs a fragment that reads a record, and what lies below it if it covers it, of a past state.
+pub(crate) fn look(
+    state: &impl Snapshot,
+    fragment: &Fragment,
+    code: &dyn Procedure,
+    cx: FragmentContext<'_>,
+) -> Result<(), Abort> {
+    let mut below = Looking { state, cover: Cover { key: cx.key.bytes, fragment } };
+    let below = fragment.covering.then_some(&mut below as &mut dyn Below);
+    let (cell, version) = past_of(state, (fragment.db, cx.key.bytes, fragment.hash), cx.now);
+    let mut cx = FragmentContext { target: Target::Read(cell), version, below, ..cx };
+    guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+}
+
 /// A record that others lie below.
 #[derive(Clone, Copy)]
 struct Cover<'a> {
@@ -90,6 +105,24 @@ struct Reading<'a, S> {
 impl<S: RecordStore> Below for Reading<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         self.cover.read(self.store, suffix)
+    }
+
+    fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        panic!("{READ_ONLY_COVER}");
+    }
+}
+
+/// What lies below a record of a past state.
+struct Looking<'a, V> {
+    state: &'a V,
+    cover: Cover<'a>,
+}
+
+impl<V: Snapshot> Below for Looking<'_, V> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        let Cover { key, fragment } = self.cover;
+        let (key, hash) = (covered_key(key, suffix), KeyHash::under(fragment.hash, suffix));
+        self.state.find(fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
     }
 
     fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Cell, Chunk, Db, Gsn, KeyHash, Layout, SlotNo, Txn};
+use ordain_model::{Access, Cell, Chunk, Db, Epoch, Gsn, KeyHash, Layout, SlotNo, Txn};
 use ordain_store::RecordStore;
 
-use super::records::drop_expired;
+use super::records::{drop_expired, past_of};
 use super::state::{Active, owner};
 
 /// One record.
@@ -43,9 +43,10 @@ pub(crate) struct Members<'a> {
 const FEW: usize = 16;
 
 impl<'a> Members<'a> {
-    /// Gathers the members of compute fragment `n`, every one of which is here or has been lent.
+    /// Gathers the members of compute fragment `n`, every one of which is here or has been lent. Those that it only reads
+    /// may be wanted as of the end of an epoch.
     pub(crate) fn gather(
-        (me, layout): (usize, &Layout),
+        (me, layout, past): (usize, &Layout, Option<Epoch>),
         store: &mut impl RecordStore,
         active: &mut Active,
         chunk: &'a Chunk,
@@ -67,6 +68,10 @@ impl<'a> Members<'a> {
             let (cell, version) = if owner != me {
                 let borrowed = active.borrowed.get_mut(slot).and_then(Option::take);
                 borrowed.unwrap_or((Cell::ABSENT, Gsn::NONE))
+            } else if let Some(epoch) = past.filter(|_| fragment.pure) {
+                let state = store.as_of(epoch);
+                let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);
+                (cell.clone(), version)
             } else {
                 match store.find(fragment.db, key, fragment.hash) {
                     Some(record) if store.cell(record).is_live(active.now) => store.take(record, active.gsn),

@@ -43,7 +43,7 @@
 pub(crate) mod backlog;
 mod capture;
 pub(crate) mod core;
-mod covered;
+pub(crate) mod covered;
 pub(crate) mod mail;
 pub(crate) mod maps;
 pub(crate) mod members;

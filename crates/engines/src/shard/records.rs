@@ -2,8 +2,8 @@
 
 use ordain_model::cell::CellMut;
 use ordain_model::procedure::Target;
-use ordain_model::{Abort, Fragment, FragmentContext, Gsn, KeyHash, Txn};
-use ordain_store::{RecordId, RecordStore};
+use ordain_model::{Abort, Cell, Db, Fragment, FragmentContext, Gsn, KeyHash, Millis, Txn};
+use ordain_store::{RecordId, RecordStore, Snapshot};
 
 use super::state::Active;
 use super::undo::Undo;
@@ -52,6 +52,17 @@ pub(crate) fn read_record<'a, S: RecordStore>(
         }
     }
     run(&mut cx)
+}
+
+/// What a record held in a past state, and who had written it, unless its time has come.
+#[inline]
+pub(crate) fn past_of<'a>(
+    state: &'a impl Snapshot,
+    (db, key, hash): (Db, &[u8], KeyHash),
+    now: Millis,
+) -> (&'a Cell, Gsn) {
+    let found = state.find(db, key, hash).filter(|(cell, _)| cell.is_live(now));
+    found.unwrap_or((&Cell::ABSENT, Gsn::NONE))
 }
 
 /// Removes a record whose time has come: a writer makes that final, unless its transaction aborts.

@@ -10,6 +10,7 @@ mod partitions;
 mod paxflow;
 mod qstore;
 mod random;
+mod read_committed;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;

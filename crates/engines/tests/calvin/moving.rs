@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use ordain_engines::shard::Order;
 use ordain_model::args::encode;
 use ordain_model::{
-    Call, Db, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ReferenceExecutor, RequestNo, SessionId,
-    system,
+    Call, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ReferenceExecutor, RequestNo,
+    SessionId, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -273,6 +274,9 @@ proptest! {
     #[test]
     fn random_transactions_among_moves(seed in any::<u64>(), partitions in 2usize..4, threads in 1usize..3) {
         let mut random = Random::new(seed);
+        let (queues, read_committed) = (Order::Queues, Isolation::ReadCommitted);
+        let ways = [(Order::Locks, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
+        let (order, speculative, isolation) = ways[random.index(ways.len())];
         let shape = Shape {
             partitions,
             threads,
@@ -280,6 +284,9 @@ proptest! {
             seed,
             doubled: 100_000,
             checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
+            order,
+            speculative,
+            isolation,
             ..Shape::default()
         };
         let mut cluster = Cluster::new(shape);
@@ -303,8 +310,23 @@ proptest! {
             cluster.seal();
             if random.chance(300_000) {
                 let first = random.index(1000);
-                let slots = first..first + 1 + random.index(1024 - first);
-                known.push(send_move(&mut cluster, slots, random.index(partitions)));
+                let (slots, to) = (first..first + 1 + random.index(1024 - first), random.index(partitions));
+                let now = known.last().expect("the first");
+                if let Some(next) = now.moved(&slots, PartitionId(to as u16)).filter(|_| random.chance(500_000)) {
+                    // In the epoch of the move, after it, what knows of it already.
+                    cluster.submit(0, REPLICA, Call::new(system::MOVE, Db(0)), &move_args(&slots, to)).unwrap();
+                    known.push(Arc::new(next));
+                    cluster.plans = known[known.len() - 1].clone();
+                    for _ in 0..random.index(6) {
+                        let (procedure, db, args) = requests.next(&mut random);
+                        if cluster.registry.get(procedure).is_some_and(|procedure| !procedure.is_dependent()) {
+                            cluster.submit(random.index(partitions), REPLICA, Call::new(procedure, db), &args);
+                        }
+                    }
+                    cluster.seal();
+                } else {
+                    known.push(send_move(&mut cluster, slots, to));
+                }
             }
             for _ in 0..random.index(40) {
                 cluster.step();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ordain_engines::shard::{Item, Order, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
-    Abort, ArgsBuilder, Call, CheckpointMode, Db, Epoch, Gsn, Millis, OutcomeStatus, ProcedureId, RequestNo,
-    SessionId, SlotNo, system,
+    Abort, ArgsBuilder, Call, CheckpointMode, Db, Epoch, Gsn, Isolation, Millis, OutcomeStatus, ProcedureId,
+    RequestNo, SessionId, SlotNo, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -540,19 +540,22 @@ fn plans() -> impl Strategy<Value = Plan> {
         any::<u64>(),
         prop::sample::select(vec![0u32, 200_000, 500_000]),
         prop::sample::select(vec![(Order::Locks, false), (Order::Queues, false), (Order::Queues, true)]),
+        prop::sample::select(vec![Isolation::Serializable, Isolation::ReadCommitted]),
     );
-    let shape = shape.prop_map(|(partitions, threads, window, seed, doubled, (order, speculative))| Shape {
-        partitions,
-        threads,
-        window,
-        order,
-        speculative,
-        seed,
-        doubled,
-        snapshots: false,
-        checkpoint_piece: 0,
-        checkpoints: CheckpointMode::default(),
-    });
+    let shape =
+        shape.prop_map(|(partitions, threads, window, seed, doubled, (order, speculative), level)| Shape {
+            partitions,
+            threads,
+            window,
+            order,
+            speculative,
+            isolation: if order == Order::Queues { level } else { Isolation::Serializable },
+            seed,
+            doubled,
+            snapshots: false,
+            checkpoint_piece: 0,
+            checkpoints: CheckpointMode::default(),
+        });
     (shape, 2u64..9, 50u64..600, prop::sample::select(vec![0u32, 5_000, 20_000]))
         .prop_map(|(shape, keys, steps, kills)| Plan { shape, keys, steps, kills })
 }

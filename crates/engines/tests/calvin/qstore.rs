@@ -19,7 +19,7 @@
 //! | 18 a scan among inserts and deletions | below | `random` |
 //! | 19 nothing to abort, then something | below | |
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
-//! | 17 read committed | absent | |
+//! | 17 read committed | `read_committed` | `random`, `partitions`, `moving`; sim |
 
 use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;

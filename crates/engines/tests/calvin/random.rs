@@ -8,7 +8,8 @@ use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    ArgsBuilder, Call, Db, Execution, Gsn, Micros, OutcomeStatus, ProcedureId, RequestNo, SessionId, system,
+    ArgsBuilder, Call, Db, Execution, Gsn, Isolation, Micros, OutcomeStatus, ProcedureId, RequestNo,
+    SessionId, system,
 };
 use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
@@ -173,6 +174,7 @@ struct Plan {
     steps: u64,
     order: Order,
     execution: Execution,
+    isolation: Isolation,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -184,7 +186,9 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![0u64, 0, 2]),
     );
     let weather = (any::<bool>(), prop::sample::select(vec![0u32, 2_000, 10_000]), any::<bool>());
-    let order = prop::sample::select(Order::ALL.to_vec());
+    let queues = Isolation::ALL.map(|(_, level)| (Order::Queues, level));
+    let orders = Order::ALL.map(|order| (order, Isolation::Serializable)).into_iter().chain(queues);
+    let order = prop::sample::select(orders.collect::<Vec<_>>());
     let execution = prop::sample::select(vec![Execution::Conservative, Execution::Speculative]);
     (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution)).prop_map(
         |(
@@ -193,7 +197,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             (log, crashes, tight),
             keys,
             steps,
-            (order, execution),
+            ((order, isolation), execution),
         )| Plan {
             seed,
             shards,
@@ -208,6 +212,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             steps,
             order,
             execution,
+            isolation,
         },
     )
 }
@@ -229,6 +234,7 @@ fn run(plan: &Plan) -> Bench {
         log: plan.log,
         segment_bytes: 4 << 10,
         order: plan.order,
+        isolation: plan.isolation,
         seed: random.draw(),
         ..Options::default()
     };
@@ -353,6 +359,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             steps: 300,
             order: Order::Locks,
             execution: Execution::default(),
+            isolation: Isolation::default(),
         };
         let twice = [run(&plan(3)), run(&plan(3))].map(|mut bench| (bench.digest(), bench.random.draw()));
         assert_eq!(twice[0], twice[1]);

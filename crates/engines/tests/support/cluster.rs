@@ -12,8 +12,8 @@ use std::sync::Arc;
 use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
-    Batch, Call, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, KeyHash, Layout, Layouts,
-    Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
+    Batch, Call, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation, KeyHash, Layout,
+    Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
 use ordain_sequencer::{Post, Reading, Saving, Sequencing};
@@ -37,6 +37,8 @@ pub struct Shape {
     pub window: usize,
     /// How transactions get their turns; not by a lock manager, which is not here.
     pub order: Order,
+    /// What they see of each other.
+    pub isolation: Isolation,
     /// Whether batches say now and then that they may be executed before it is known what of them aborts.
     pub speculative: bool,
     pub seed: u64,
@@ -57,6 +59,7 @@ impl Default for Shape {
             threads: 1,
             window: 2000,
             order: Order::Locks,
+            isolation: Isolation::default(),
             speculative: false,
             seed: 0,
             doubled: 0,
@@ -225,8 +228,9 @@ impl Cluster {
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let Shape { window, order, checkpoint_piece: piece, checkpoints, .. } = self.shape;
-        let mut settings = shard::Settings { window, order, checkpoints, ..shard::Settings::default() };
+        let Shape { window, order, isolation, checkpoint_piece: piece, checkpoints, .. } = self.shape;
+        let mut settings =
+            shard::Settings { window, order, isolation, checkpoints, ..shard::Settings::default() };
         if piece > 0 {
             settings.piece = piece;
         }
@@ -316,7 +320,7 @@ impl Cluster {
             }
             self.sealed.push(batch);
         }
-        if self.shape.speculative {
+        if self.shape.order == Order::Queues {
             let passed = Sequencing::Passed(self.epoch);
             self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
         }
@@ -600,7 +604,7 @@ impl Cluster {
         for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
             self.batches[shard] = log.iter().cloned().map(Sequencing::Sealed).collect();
-            if self.shape.speculative {
+            if self.shape.order == Order::Queues {
                 self.batches[shard].push_back(Sequencing::Passed(self.epoch));
             }
             self.turns.remove(&shard);
@@ -733,7 +737,9 @@ impl Cluster {
                 assert_eq!(self.gauge(node, name), 0.0, "{name} of node {node}");
             }
         }
-        let mut reference = ReferenceExecutor::new(self.registry.clone()).in_cluster((*self.layout).clone());
+        let mut reference = ReferenceExecutor::new(self.registry.clone())
+            .in_cluster((*self.layout).clone())
+            .isolated(self.shape.isolation);
         let restarts: usize = self.nodes.iter().map(|node| node.restarts).sum();
         let mut told = 0;
         let mut reads: Vec<_> = self.reads.values().collect();

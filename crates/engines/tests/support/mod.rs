@@ -25,9 +25,9 @@ use ordain_model::args::Args;
 use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, KeyHash, Layout, Micros,
-    Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo, SessionId,
-    View, system,
+    Batch, Call, Chunk, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, Isolation, KeyHash, Layout,
+    Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo,
+    SessionId, View, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
@@ -59,6 +59,8 @@ pub struct Options {
     pub reads: Reads,
     /// How transactions get their turns.
     pub order: Order,
+    /// What they see of each other.
+    pub isolation: Isolation,
     pub bugs: Bugs,
     pub seed: u64,
 }
@@ -74,6 +76,7 @@ impl Default for Options {
             sequencer: ordain_sequencer::Settings::default(),
             reads: Reads::Ordered,
             order: Order::Locks,
+            isolation: Isolation::default(),
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -239,8 +242,8 @@ impl Bench {
             gateways: gateway_places.clone(),
             doors: GATEWAY,
         };
-        let order = self.options.order;
-        let settings = shard::Settings { window, order, bugs, ..shard::Settings::default() };
+        let Options { order, isolation, .. } = self.options;
+        let settings = shard::Settings { window, order, isolation, bugs, ..shard::Settings::default() };
         self.scheduler = order.is_handed().then(|| Scheduler::new(&places, settings));
         self.shards = (0..shards)
             .map(|number| {
@@ -549,7 +552,7 @@ impl Bench {
 
     /// What was done, as the reference executor does it.
     fn reference(&self) -> (BTreeMap<Gsn, TxnResult>, Digest) {
-        let mut reference = ReferenceExecutor::new(self.registry.clone());
+        let mut reference = ReferenceExecutor::new(self.registry.clone()).isolated(self.options.isolation);
         let mut results = BTreeMap::new();
         for batch in self.recovered.iter().chain(&self.sealed) {
             results.extend(reference.run(batch).into_iter().map(|result| (result.gsn, result)));
@@ -598,7 +601,7 @@ impl Bench {
                 told.iter().filter(|answer| answer.gsn != Gsn::NONE).for_each(as_reference);
             }
         }
-        let mut reference = ReferenceExecutor::new(self.registry.clone());
+        let mut reference = ReferenceExecutor::new(self.registry.clone()).isolated(self.options.isolation);
         let mut batches = self.recovered.iter().chain(&self.sealed).peekable();
         let mut reads: Vec<_> = self.reads.values().collect();
         reads.sort_by_key(|(_, at, _)| *at);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{CheckpointMode, Execution, Micros, Reads};
+use ordain_model::{CheckpointMode, Execution, Isolation, Micros, Reads};
 use ordain_node::cluster::Replication;
 use ordain_node::engine::Engine;
 use ordain_role::Bugs;
 
 use super::measure::Sockets;
-use super::systems::{Durability, System};
+use super::systems::{Durability, Ours, System};
 use crate::embedded::{Delay, Grid, Length};
 use crate::report::{Report, check_writable};
 use crate::resp::{FormName, Target};
@@ -168,6 +168,10 @@ pub struct Terms {
     /// engine's]
     #[arg(long, value_delimiter = ',')]
     pub(super) execution: Vec<Execution>,
+    /// What transactions see of each other: serializable, or with qstore read-committed; several are compared [default:
+    /// serializable]
+    #[arg(long, value_delimiter = ',')]
+    pub(super) isolation: Vec<Isolation>,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -325,15 +329,18 @@ impl Terms {
         if !self.reads.is_empty() && self.systems_of_ours().is_empty() {
             bail!("--reads is for engines of ours: a server that is there reads as it does");
         }
-        let on_snapshots = |(_, reads, _): &(Engine, Reads, Execution)| *reads != Reads::Ordered;
+        let on_snapshots = |ours: &Ours| ours.reads != Reads::Ordered;
         if self.watch_reads && !(self.is_embedded() && self.systems_of_ours().iter().any(on_snapshots)) {
             bail!(
                 "--watch-reads is for engines --via embedded that read on snapshots: say --engine paxflow, or --reads"
             );
         }
-        let speculates = |(engine, ..): &(Engine, _, _)| engine.executed(Execution::Speculative).is_ok();
+        let speculates = |ours: &Ours| ours.engine.executed(Execution::Speculative).is_ok();
         if !self.execution.is_empty() && !self.systems_of_ours().iter().any(speculates) {
             bail!("--execution is for engines of ours that can speculate: say --engine qstore");
+        }
+        for ours in self.systems_of_ours() {
+            ours.engine.isolated(ours.isolation)?;
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
@@ -482,9 +489,8 @@ impl Terms {
         }
     }
 
-    /// The engines to run and how they read: none of ours, if only a server was named.
-    /// Engines of ours, how each runs what only reads, and how it executes what depends on verdicts.
-    fn systems_of_ours(&self) -> Vec<(Engine, Reads, Execution)> {
+    /// The engines to run and how: none of ours, if only a server was named.
+    fn systems_of_ours(&self) -> Vec<Ours> {
         let engines = match &self.engine[..] {
             [] if self.target.is_empty() => vec![Engine::Calvin],
             given => given.to_vec(),
@@ -499,11 +505,21 @@ impl Terms {
             }
             given => given.to_vec(),
         };
+        let levels = match &self.isolation[..] {
+            [] => &[Isolation::Serializable],
+            given => given,
+        };
         let mut systems = Vec::new();
         for engine in engines {
             for reads in reads(engine) {
-                let ways = executions(engine).into_iter().map(|execution| (engine, reads, execution));
-                systems.extend(ways);
+                for execution in executions(engine) {
+                    systems.extend(levels.iter().map(|&isolation| Ours {
+                        engine,
+                        reads,
+                        execution,
+                        isolation,
+                    }));
+                }
             }
         }
         systems
@@ -518,16 +534,18 @@ impl Terms {
         let behind_sockets = connections * pipeline;
         let mut systems = Vec::new();
         for &durability in &self.durability {
-            for (engine, reads, execution) in self.systems_of_ours() {
+            for ours in self.systems_of_ours() {
                 for via in &self.via {
                     match via {
                         Via::Embedded => systems.push((
-                            System::Embedded { engine, reads, execution, durability, grid: grid.clone() },
+                            System::Embedded { ours, durability, grid: grid.clone() },
                             self.clients.unwrap_or(CLIENTS),
                         )),
-                        Via::Resp => systems.extend(forms(FormName::Native).into_iter().map(|form| {
-                            (System::Served { engine, reads, execution, durability, form }, behind_sockets)
-                        })),
+                        Via::Resp => systems.extend(
+                            forms(FormName::Native)
+                                .into_iter()
+                                .map(|form| (System::Served { ours, durability, form }, behind_sockets)),
+                        ),
                     }
                 }
             }

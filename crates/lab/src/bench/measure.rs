@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_model::{Datum, Execution, Reads, Registry, system};
+use ordain_model::{Datum, Registry, system};
 use ordain_node::assembly::NodeSettings;
-use ordain_node::engine::Engine;
 use ordain_role::Bugs;
 
 use super::args::scratch;
 use super::told::{tell_embedded, tell_resp};
-use super::{Durability, Point, System};
+use super::{Durability, Ours, Point, System};
 use crate::ceiling;
 use crate::embedded::{self, Delay, Grid, Length, Setup};
 use crate::progress::Progress;
@@ -151,29 +150,29 @@ impl Bench {
             say("checkpoint_mode", mode.to_string().into());
         }
         match &point.system {
-            System::Embedded { engine, reads, execution, durability, grid } => {
+            System::Embedded { ours, durability, grid } => {
                 say("via", "embedded".into());
-                say("execution", execution.to_string().into());
-                say("reads", reads.to_string().into());
+                say("execution", ours.execution.to_string().into());
+                say("isolation", ours.isolation.to_string().into());
+                say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
                 if grid.all() > 1 {
                     say_grid(grid, &mut setting);
                 }
-                setting.engine = engine.name().to_owned();
-                let system = (*engine, *reads, *execution, *durability, grid);
+                setting.engine = ours.engine.name().to_owned();
+                let system = (*ours, *durability, grid);
                 self.measure_embedded(point, system, Run::new(setting, repetition), progress)
             }
-            System::Served { engine, reads, execution, durability, form } => {
+            System::Served { ours, durability, form } => {
                 say("via", "resp".into());
-                say("execution", execution.to_string().into());
-                say("reads", reads.to_string().into());
+                say("execution", ours.execution.to_string().into());
+                say("isolation", ours.isolation.to_string().into());
+                say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
-                setting.engine = engine.name().to_owned();
+                setting.engine = ours.engine.name().to_owned();
                 let launch = Launch {
-                    engine: engine.name().to_owned(),
-                    reads: *reads,
-                    execution: *execution,
+                    ours: *ours,
                     threads: point.threads,
                     durability: (*durability != Durability::Ephemeral).then(|| durability.to_string()),
                     place: self.data_dir.clone(),
@@ -206,7 +205,7 @@ impl Bench {
     fn measure_embedded(
         &self,
         point: &Point,
-        (engine, reads, execution, durability, grid): (Engine, Reads, Execution, Durability, &Grid),
+        (ours, durability, grid): (Ours, Durability, &Grid),
         mut run: Run,
         progress: &Progress,
     ) -> anyhow::Result<Run> {
@@ -216,9 +215,10 @@ impl Bench {
         let setup = Setup {
             node: NodeSettings {
                 keep: durability.keep(),
-                reads,
-                order: engine.order(),
-                execution,
+                reads: ours.reads,
+                order: ours.engine.order(),
+                execution: ours.execution,
+                isolation: ours.isolation,
                 checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,

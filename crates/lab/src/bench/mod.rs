@@ -29,7 +29,7 @@ use ordain_workload::Workload;
 
 pub use args::{BenchArgs, Common, Terms, scratch, seconds};
 pub use measure::{Bench, Sockets, registry};
-pub use systems::{Durability, Point, System};
+pub use systems::{Durability, Ours, Point, System};
 
 use told::COMPLETED;
 

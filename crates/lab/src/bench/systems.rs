@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{CheckpointMode, Execution, Reads};
+use ordain_model::{CheckpointMode, Execution, Isolation, Reads};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -11,17 +11,41 @@ use ordain_workload::Workload;
 use crate::embedded::Grid;
 use crate::resp::{FormName, Target};
 
+/// An engine of ours, and how it does what can be done in several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ours {
+    /// The engine.
+    pub engine: Engine,
+    /// How it runs what only reads.
+    pub reads: Reads,
+    /// How it executes what depends on verdicts.
+    pub execution: Execution,
+    /// What transactions see of each other.
+    pub isolation: Isolation,
+}
+
+impl Ours {
+    /// As the engine does it unless it is told otherwise.
+    pub fn new(engine: Engine) -> Ours {
+        let (reads, execution) = (engine.reads(), engine.execution());
+        Ours { engine, reads, execution, isolation: Isolation::default() }
+    }
+}
+
+impl fmt::Display for Ours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ours { engine, reads, execution, isolation } = self;
+        write!(f, "{engine} with --reads {reads} --execution {execution} --isolation {isolation}")
+    }
+}
+
 /// What a workload runs against.
 #[derive(Clone, Debug)]
 pub enum System {
     /// An engine in this process.
     Embedded {
-        /// Which.
-        engine: Engine,
-        /// How it runs what only reads.
-        reads: Reads,
-        /// How it executes what depends on verdicts.
-        execution: Execution,
+        /// Which, and how.
+        ours: Ours,
         /// When its writes are acknowledged.
         durability: Durability,
         /// On which nodes.
@@ -29,12 +53,8 @@ pub enum System {
     },
     /// A node of ours in a process of its own, behind a socket.
     Served {
-        /// Its engine.
-        engine: Engine,
-        /// How it runs what only reads.
-        reads: Reads,
-        /// How it executes what depends on verdicts.
-        execution: Execution,
+        /// Its engine, and how.
+        ours: Ours,
         /// When its writes are acknowledged.
         durability: Durability,
         /// How transactions travel.
@@ -52,8 +72,8 @@ pub enum System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            System::Embedded { engine, reads, execution, durability, grid } => {
-                write!(f, "{engine} with --reads {reads} --execution {execution} --durability {durability}")?;
+            System::Embedded { ours, durability, grid } => {
+                write!(f, "{ours} --durability {durability}")?;
                 match grid {
                     Grid { nodes: 1, replicas: 1, .. } => Ok(()),
                     Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
@@ -63,11 +83,9 @@ impl fmt::Display for System {
                     }
                 }
             }
-            System::Served { engine, reads, execution, durability, form } => write!(
-                f,
-                "{engine} with --reads {reads} --execution {execution} --durability {durability} behind a socket, --form {}",
-                form.name()
-            ),
+            System::Served { ours, durability, form } => {
+                write!(f, "{ours} --durability {durability} behind a socket, --form {}", form.name())
+            }
             System::Remote { target, form } => write!(f, "{target}, --form {}", form.name()),
         }
     }
@@ -76,7 +94,7 @@ impl fmt::Display for System {
 impl System {
     /// Whether it is in this process, and what only reads is run on snapshots.
     pub fn reads_on_snapshots(&self) -> bool {
-        matches!(self, System::Embedded { reads, .. } if *reads != Reads::Ordered)
+        matches!(self, System::Embedded { ours, .. } if ours.reads != Reads::Ordered)
     }
 
     /// Whether it is in this process, so that it can be told to, and has a disk.

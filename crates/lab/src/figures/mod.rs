@@ -37,7 +37,7 @@ pub use lab::{Measure, run};
 pub use registry::{FIGURES, Figure, find};
 pub use told::{Beside, Measured, Shape, Told};
 
-use crate::bench::{Durability, Point, System};
+use crate::bench::{Durability, Ours, Point, System};
 use crate::embedded::Grid;
 
 /// The subcommands of `ordain lab`.
@@ -202,9 +202,7 @@ impl FigurePoint {
     fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
         let point = Point {
             system: System::Embedded {
-                engine: Engine::Calvin,
-                reads: Reads::Ordered,
-                execution: Engine::Calvin.execution(),
+                ours: Ours::new(Engine::Calvin),
                 durability: Durability::None,
                 grid: Grid::ALONE,
             },
@@ -229,20 +227,15 @@ impl FigurePoint {
     ) -> FigurePoint {
         let mut point = FigurePoint::calvin(line, x, threads, workload);
         let engine = if reads == Reads::Ordered { Engine::Calvin } else { Engine::Paxflow };
-        let (execution, durability) = (engine.execution(), Durability::None);
-        point.point.system = System::Embedded { engine, reads, execution, durability, grid };
+        let ours = Ours { reads, ..Ours::new(engine) };
+        point.point.system = System::Embedded { ours, durability: Durability::None, grid };
         point
     }
 
     /// Calvin on the nodes of a grid, with a thread each and nothing kept: what is between nodes is what is measured.
     fn cluster(line: &str, x: f64, grid: Grid, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
-        let system = System::Embedded {
-            engine: Engine::Calvin,
-            reads: Reads::Ordered,
-            execution: Engine::Calvin.execution(),
-            durability: Durability::Ephemeral,
-            grid,
-        };
+        let system =
+            System::Embedded { ours: Ours::new(Engine::Calvin), durability: Durability::Ephemeral, grid };
         let point =
             Point { system, threads: 1, clients, rate: None, workload, watch: false, checkpoint: None };
         FigurePoint { line: line.to_owned(), x, point }
@@ -250,8 +243,8 @@ impl FigurePoint {
 
     /// The same by another engine.
     fn of_engine(mut self, by: Engine) -> FigurePoint {
-        if let System::Embedded { engine, execution, .. } = &mut self.point.system {
-            (*engine, *execution) = (by, by.execution());
+        if let System::Embedded { ours, .. } = &mut self.point.system {
+            (ours.engine, ours.execution) = (by, by.execution());
         }
         self
     }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ordain_model::{CheckpointMode, Execution, Micros, OutcomeStatus};
+use ordain_model::{CheckpointMode, Execution, Isolation, Micros, OutcomeStatus};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, ServeConfig};
@@ -35,6 +35,7 @@ fn node(password: Option<&str>) -> Node {
         checkpoint_store: None,
         checkpoint_mode: CheckpointMode::default(),
         execution: Execution::default(),
+        isolation: Isolation::default(),
         cluster: None,
         join: false,
         config_file: None,

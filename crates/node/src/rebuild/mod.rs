@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Totals, file_name, seal_name};
 use ordain_log::LogError;
-use ordain_model::{Epoch, Layout, Millis, PartitionId, Registry};
+use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId, Registry};
 use ordain_role::{Directory, DiskError, DiskOp};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -164,7 +164,7 @@ pub type Target<'t> = dyn FnMut(PartitionId) -> Result<Option<Box<dyn Directory>
 /// [`RebuildError`]; what was written until then is worth nothing.
 pub fn rebuild(
     sources: &[Source<'_>],
-    (layout, registry): (&Arc<Layout>, &Arc<Registry>),
+    (layout, registry, isolation): (&Arc<Layout>, &Arc<Registry>, Isolation),
     (until, at): (Option<Epoch>, Millis),
     target: &mut Target<'_>,
 ) -> Result<Rebuilt, RebuildError> {
@@ -175,7 +175,7 @@ pub fn rebuild(
         let bad: BTreeSet<Epoch> = refused.keys().copied().collect();
         let (from, end) = way(&chosen, layout, until, &bad)?;
         let begins = begins(last, end);
-        let plan = Plan { sources: &chosen, layout, registry, from, until: end, begins, at };
+        let plan = Plan { sources: &chosen, layout, registry, isolation, from, until: end, begins, at };
         match plan.carry_out(target) {
             Ok((totals, executed)) => {
                 let refused = refused.into_values().rev().collect();
@@ -305,6 +305,7 @@ struct Plan<'p, 's> {
     sources: &'p BTreeMap<PartitionId, &'p Source<'s>>,
     layout: &'p Arc<Layout>,
     registry: &'p Arc<Registry>,
+    isolation: Isolation,
     from: Epoch,
     until: Epoch,
     begins: Epoch,
@@ -334,7 +335,7 @@ impl Plan<'_, '_> {
             }
             return Ok((totals, 0));
         }
-        let mut state = State::new(self.registry.clone(), self.layout);
+        let mut state = State::new(self.registry.clone(), self.layout, self.isolation);
         for source in self.sources.values().filter(|_| self.from > Epoch(0)) {
             self.read(source, &mut |item| state.take(&item))?;
         }

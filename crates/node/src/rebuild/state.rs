@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
 use ordain_model::{
-    Batch, Cell, Db, Gsn, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId, ReferenceExecutor,
-    Registry, RequestNo, SessionId,
+    Batch, Cell, Db, Gsn, Isolation, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
+    ReferenceExecutor, Registry, RequestNo, SessionId,
 };
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use ordain_sequencer::{input_at, time_of_input};
@@ -31,8 +31,8 @@ struct Last {
 
 impl State {
     /// Of a cluster that has just begun.
-    pub(super) fn new(registry: Arc<Registry>, layout: &Layout) -> State {
-        let records = ReferenceExecutor::new(registry.clone()).in_cluster(layout.clone());
+    pub(super) fn new(registry: Arc<Registry>, layout: &Layout, isolation: Isolation) -> State {
+        let records = ReferenceExecutor::new(registry.clone()).in_cluster(layout.clone()).isolated(isolation);
         State { registry, records, sessions: BTreeMap::new(), now: Millis(0) }
     }
 

@@ -2,7 +2,7 @@
 
 use ordain_checkpoint::{Item, Outcome};
 use ordain_log::MemoryDirectory;
-use ordain_model::{Cell, Db, Gsn, KeyHash, OutcomeStatus, RequestNo, SessionId, Value};
+use ordain_model::{Cell, Db, Gsn, Isolation, KeyHash, OutcomeStatus, RequestNo, SessionId, Value};
 use ordain_sequencer::input_at;
 
 use super::*;
@@ -162,7 +162,7 @@ fn a_damaged_checkpoint_of_one_partition_has_all_take_the_one_before() {
             Ok(wanted.then(|| Box::new(open(partition)) as Box<dyn Directory>))
         };
         let until = (until.map(Epoch), Millis(99));
-        let rebuilt = rebuild(&sources, (&layout, &registry), until, &mut target)?;
+        let rebuilt = rebuild(&sources, (&layout, &registry, Isolation::Serializable), until, &mut target)?;
         let contents =
             partitions.into_iter().filter(|partition| skips != Some(*partition)).map(|partition| {
                 let header = Header::new(&identity(partition), &layout, partition, rebuilt.begins);

@@ -32,6 +32,7 @@ pub(super) struct Wanted {
     pub replication: Option<Replication>,
     pub checkpoint_mode: Option<String>,
     pub execution: Option<String>,
+    pub isolation: Option<String>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -172,6 +173,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         checkpoint_store_keep: None,
         checkpoint_mode: wanted.checkpoint_mode.clone(),
         execution: wanted.execution.clone(),
+        isolation: wanted.isolation.clone(),
         password: None,
         insecure: None,
         log: None,
@@ -210,6 +212,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     stays("partitions", wanted.partitions.map(|n| n.to_string()), file.partitions.to_string())?;
     stays("replicas", wanted.replicas.map(|n| n.to_string()), file.replicas.to_string())?;
     stays("engine", wanted.engine.clone(), config.engine.name().to_owned())?;
+    stays("isolation", wanted.isolation.clone(), config.isolation.to_string())?;
     stays("threads", wanted.threads.map(|n| n.to_string()), file.threads.to_string())?;
     stays(
         "replication",

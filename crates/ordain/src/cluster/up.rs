@@ -87,6 +87,9 @@ pub struct UpArgs {
     /// [default: auto, or as it was]
     #[arg(long, value_name = "HOW")]
     execution: Option<String>,
+    /// What transactions see of each other: serializable, or with qstore read-committed [default: serializable]
+    #[arg(long, value_name = "LEVEL")]
+    isolation: Option<String>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -127,6 +130,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         }),
         checkpoint_mode: args.checkpoint_mode.clone(),
         execution: args.execution.clone(),
+        isolation: args.isolation.clone(),
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };

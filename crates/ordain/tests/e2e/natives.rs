@@ -67,9 +67,7 @@ fn drive(target: &Target, length: Length, meanwhile: impl FnOnce() + Send) -> Re
 
 fn launch() -> Launch {
     Launch {
-        engine: "calvin".into(),
-        reads: ordain_model::Reads::Ordered,
-        execution: ordain_model::Execution::Conservative,
+        ours: ordain_lab::bench::Ours::new(ordain_node::engine::Engine::Calvin),
         threads: 1,
         durability: Some("os".into()),
         place: None,
@@ -86,7 +84,7 @@ fn a_child_is_started_driven_and_stopped() {
     assert!(measured.server_peak_rss_bytes > 1 << 20);
     server.stop().unwrap();
     // What it does not know is told in its own words.
-    let unknown = Launch { engine: "no-such".into(), ..launch() };
+    let unknown = Launch { durability: Some("no-such".into()), ..launch() };
     let error = Child::start(Path::new(env!("CARGO_BIN_EXE_ordain")), &unknown).unwrap_err();
     assert!(format!("{error:#}").contains("no-such"), "{error:#}");
 }

@@ -5,33 +5,28 @@
 //! several partitions take part): the ones that were answered are run at their places, between those that write. The
 //! time that such a transaction saw is that of its batch; where its batch held reads alone and so is not in the log,
 //! it is taken to be that of the last logged batch before it, so a workload's reads must not depend on the time.
+//!
+//! With read committed what a transaction only reads is taken from the state before its epoch, by the reference executor too.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use super::sessions::clients_number;
+use super::{Evidence, Violation, ViolationKind};
+use crate::history::{Answer, History, Request, RequestId};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
-    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Layout, Millis, OutcomeStatus,
-    ProcedureId, ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
+    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, ProcedureId,
+    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
 };
-use ordain_role::NodeId;
-
-use super::sessions::clients_number;
-use super::{Violation, ViolationKind};
-use crate::history::{Answer, History, Request, RequestId};
 
 /// Checks every answer against a serial execution of the log, and every digest against its end.
 ///
 /// # Errors
 /// [`ViolationKind::AcknowledgedLost`], [`ViolationKind::WrongPlace`], [`ViolationKind::WrongAnswer`],
 /// [`ViolationKind::EffectTwice`], [`ViolationKind::Phantom`] and [`ViolationKind::WrongState`].
-pub fn check(
-    (registry, layout): (&Arc<Registry>, Option<&Layout>),
-    log: &[Batch],
-    history: &History,
-    digests: &[(NodeId, Digest)],
-) -> Result<Digest, Violation> {
+pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation> {
+    let Evidence { registry, layout, history, digests, isolation, .. } = *evidence;
     let mut reads = Vec::new();
     let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
     for (id, request, answer) in history.answers() {
@@ -43,7 +38,7 @@ pub fn check(
     reads.sort_by_key(|read| read.answer.gsn);
     let mut reads = reads.into_iter().peekable();
     let mut ledger = Ledger::of(registry, history);
-    let mut reference = ReferenceExecutor::new(registry.clone());
+    let mut reference = ReferenceExecutor::new(registry.clone()).isolated(isolation);
     if let Some(layout) = layout {
         reference = reference.in_cluster(layout.clone());
     }
@@ -241,11 +236,14 @@ impl Ledger<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::fixture::{Ask, batch, batch_of_two, good, registry, reply_int, run, tampered};
-    use super::super::{Evidence, NodeLog, check as check_all};
+    use super::super::{NodeLog, check as check_all};
     use super::*;
     use crate::workload::procedures as p;
     use ordain_model::Micros;
+    use ordain_role::NodeId;
 
     const ADD: Ask<'static> = (p::INCREMENT, p::COUNTERS, &["n"], None);
     const SEE: Ask<'static> = (p::GET, p::COUNTERS, &["n"], None);
@@ -376,6 +374,7 @@ mod tests {
                 digests: &digests,
                 conserved: &[],
                 promise: super::super::strict::Promise::Strict,
+                isolation: ordain_model::Isolation::Serializable,
             };
             check_all(&evidence).map_err(|violation| violation.kind)
         };

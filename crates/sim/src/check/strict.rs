@@ -4,7 +4,8 @@
 //! Of what is run on a snapshot less is promised. `strict`: it sees all that anybody was told before. `session`: all that
 //! its own client was told. `previous`: it may miss what is of the epoch of what was told last, and nothing older, where
 //! every node leads its partition.
-//! Whatever is sequenced stands behind every read that was answered before it was asked.
+//! Whatever is sequenced stands behind every read that was answered before it was asked. That is of places; what is seen
+//! from one is up to the isolation level, and to [`serial`](super::serial).
 
 use std::collections::BTreeMap;
 

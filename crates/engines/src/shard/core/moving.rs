@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Chunk, Gsn, KeyHash, Map, OutcomeStatus, Position, Txn, system};
+use ordain_model::{Chunk, Epoch, Gsn, Isolation, KeyHash, Map, OutcomeStatus, Position, Txn, system};
 use ordain_role::Bug;
 use ordain_store::RecordStore;
 
-use super::{Core, conclude};
+use super::{Core, before, conclude};
 use crate::shard::maps::{Maps, Moving};
 use crate::shard::messages::{Item, MovedRecord};
 use crate::shard::state::Known;
@@ -146,11 +146,21 @@ impl<S: RecordStore> Core<S> {
         conclude(ends, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
     }
 
+    /// Whether slots have moved in an epoch, and somebody wants to see the state before it, which is where they were.
+    pub(crate) fn has_moved_in(&self, epoch: Epoch) -> bool {
+        self.settings.isolation == Isolation::ReadCommitted
+            && !Arc::ptr_eq(self.maps.as_of(Epoch(epoch.0.saturating_sub(1))), self.maps.now())
+    }
+
     /// Whether a transaction of a chunk that was planned under another map has a slot that is elsewhere now: then it is
-    /// not for this map, and whoever asked for it is told.
+    /// not for this map, and whoever asked for it is told. So is who wants to see the state before the epoch of a slot that
+    /// has moved in it: he comes again in a later one.
     pub(crate) fn is_turned_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
         let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
-        let is_moved = !takes_it && chunk.is_moved(txn, self.maps.now());
+        let now = self.maps.now();
+        let reads_moved =
+            || self.has_moved_in(gsn.epoch()) && chunk.reads_moved(txn, self.maps.as_of(before(gsn)), now);
+        let is_moved = !takes_it && (chunk.is_moved(txn, now) || reads_moved());
         if is_moved {
             self.turn_back(gsn, chunk, txn);
         }

@@ -1,6 +1,6 @@
 //! What a shard does for reads on snapshots: its [reader](crate::paxflow) works between its other turns.
 
-use ordain_model::{CheckpointMode, Micros, Position};
+use ordain_model::{CheckpointMode, Isolation, Micros, Position};
 use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
@@ -14,7 +14,10 @@ impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
         let given = self.capture.cut.as_ref().map_or(Position::default(), Cut::given);
-        let since = self.reader.kept();
+        // What is only read is as it was before its epoch, and of no epoch that is not published has all been read.
+        let is_past = self.settings.isolation == Isolation::ReadCommitted;
+        let before = is_past.then(|| self.backlog.published());
+        let since = self.reader.kept().into_iter().chain(before).min();
         let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
         self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so), given });
         self.maps.forget_before([since, cut].into_iter().flatten().min());
