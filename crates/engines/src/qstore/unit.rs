@@ -23,6 +23,7 @@
 //!
 //! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use super::queues::Queues;
 use crate::shard::backlog::Turn;
 use crate::shard::core::{Core, turn_of};
 use crate::shard::messages::{Item, Round, Unlogged};
-use crate::shard::state::{Active, Known, ShardSet};
+use crate::shard::state::{Active, Known};
 
 /// Transactions that are decided together.
 #[derive(Debug)]
@@ -72,15 +73,9 @@ enum Stage {
     Again,
 }
 
-/// What others have said at the end of a round.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    from: ShardSet,
-    /// Something was found that may be known on all nodes.
-    any: bool,
-    aborts: Vec<(Gsn, SlotNo, Abort)>,
-    tainted: Vec<Gsn>,
-}
+/// What shards have said at the end of a round, this one among them. It is kept until the unit is over, to be compared
+/// with what they say again.
+pub(crate) type Told = BTreeMap<usize, Round>;
 
 impl Unit {
     /// Whether nothing may be planned before it is over.
@@ -144,7 +139,9 @@ impl Unit {
     }
 
     /// What has failed here.
-    fn aborts(&self) -> Round {
+    fn aborts(&mut self) -> Round {
+        // In which order they were executed is nobody's business, and not the same when it is done again.
+        self.aborts.sort_unstable_by_key(|abort| abort.0);
         let of = |logged: bool| {
             let those = self.aborts.iter().filter(move |abort| abort.3 == logged);
             those.map(|(gsn, slot, abort, _)| (*gsn, *slot, *abort)).collect::<Vec<_>>()
@@ -156,14 +153,18 @@ impl Unit {
         }
     }
 
-    fn learn(&mut self, aborts: Vec<(Gsn, SlotNo, Abort)>, tainted: Vec<Gsn>) {
-        for (gsn, slot, abort) in aborts {
-            let first = self.failures.entry(gsn).or_insert((slot, abort));
-            if slot < first.0 {
-                *first = (slot, abort);
+    /// Takes what all have said; answers whether any of it may be known on all nodes.
+    fn learn(&mut self, told: &Told) -> bool {
+        for Round { aborts, tainted, at_home, .. } in told.values() {
+            for &(gsn, slot, abort) in aborts.iter().chain(&at_home.aborts) {
+                let first = self.failures.entry(gsn).or_insert((slot, abort));
+                if slot < first.0 {
+                    *first = (slot, abort);
+                }
             }
+            self.tainted.extend(tainted.iter().chain(&at_home.tainted));
         }
-        self.tainted.extend(tainted);
+        told.values().any(|round| !round.aborts.is_empty() || !round.tainted.is_empty())
     }
 }
 
@@ -198,15 +199,13 @@ impl Queues {
 
     /// Takes what another shard says at the end of a round.
     pub(crate) fn hear_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
-        let told = self.told.entry((unit, round.number)).or_default();
-        if told.from & 1 << from != 0 {
-            return Known::Same;
+        match self.told.entry((unit, round.number)).or_default().entry(from) {
+            Entry::Occupied(before) => Known::again(*before.get() == round, "a round"),
+            Entry::Vacant(place) => {
+                place.insert(round);
+                Known::New
+            }
         }
-        told.from |= 1 << from;
-        told.any |= !round.aborts.is_empty() || !round.tainted.is_empty();
-        told.aborts.extend(round.aborts.into_iter().chain(round.at_home.aborts));
-        told.tainted.extend(round.tainted.into_iter().chain(round.at_home.tainted));
-        Known::New
     }
 
     /// Goes on with the unit as far as it can; says whether it did anything.
@@ -220,9 +219,8 @@ impl Queues {
                 unit.stage = Stage::Told(0);
             }
             Stage::Told(number) if self.have_told(core, &unit, number) => {
-                let told = self.told.remove(&(unit.id, number)).unwrap_or_default();
-                unit.learn(told.aborts, told.tainted);
-                if told.any {
+                let is_known_to_all = self.told.get(&(unit.id, number)).is_some_and(|told| unit.learn(told));
+                if is_known_to_all {
                     let round = unit.taint(core);
                     self.counts.rounds += 1;
                     self.tell(core, &unit, number + 1, round);
@@ -260,7 +258,7 @@ impl Queues {
     /// Whether all shards have said that a round is over.
     fn have_told<S>(&self, core: &Core<S>, unit: &Unit, number: u32) -> bool {
         let told = self.told.get(&(unit.id, number));
-        told.is_some_and(|told| told.from.count_ones() as usize == core.places.shards.len())
+        told.is_some_and(|told| told.len() == core.places.shards.len())
     }
 
     /// Whether every part of the replies that are composed here has come.

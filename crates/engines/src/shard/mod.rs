@@ -61,7 +61,7 @@ mod witness;
 
 pub use core::Settings;
 pub use mail::Places;
-pub use messages::{Item, Message, MovedRecord, ShardMessage};
+pub use messages::{Item, Message, MovedRecord, Round, ShardMessage};
 pub use replay::Replay;
 pub use role::Shard;
 pub use turns::Order;

@@ -21,10 +21,10 @@
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
 //! | 17 read committed | `read_committed` | `random`, `partitions`, `moving`; sim |
 
-use ordain_engines::shard::Order;
+use ordain_engines::shard::{Item, Order, Round, ShardMessage};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
-use ordain_model::{Abort, Call, Db, Execution, OutcomeStatus};
+use ordain_model::{Abort, Call, Db, Execution, Gsn, OutcomeStatus, SlotNo};
 use ordain_sim::workload::procedures as p;
 
 use crate::random::command;
@@ -351,6 +351,45 @@ fn a_failed_check_changes_nothing_in_any_range() {
     let refused = bench.ask(call(t::TRUSTING), &encode(&[&checked, &counted]));
     assert_eq!(refused.status, OutcomeStatus::Aborted(Abort::Logic));
     bench.verify();
+}
+
+/// What a shard says of a round again, because its node was restarted, must be what it has said before.
+#[test]
+fn a_round_that_is_told_again_is_compared_with_the_first() {
+    for is_same in [true, false] {
+        let shape = Shape { partitions: 3, order: Order::Queues, speculative: true, ..Shape::default() };
+        let mut cluster = Cluster::new(shape);
+        let keys: Vec<Vec<u8>> = (0..3).map(|n| cluster.key_in("k", n)).collect();
+        let words = [b"mset", &*keys[0], b"1", &keys[1], b"1", &keys[2], b"1"];
+        let (procedure, db, args) = command(&words, Db(0));
+        let unit = loop {
+            cluster.settle();
+            cluster.hold(2, 0);
+            cluster.submit(0, REPLICA, Call::new(procedure, db), &args).unwrap();
+            cluster.seal();
+            cluster.settle();
+            let batch = cluster.sealed.last().unwrap().clone();
+            if batch.speculative {
+                break Gsn::new(batch.epoch, batch.partition, 0);
+            }
+            cluster.release(2, 0);
+        };
+        let repeated = |cluster: &Cluster| cluster.gauge(0, "ordain_shard_repeated_total");
+        let before = repeated(&cluster);
+        let aborts = if is_same { Vec::new() } else { vec![(unit, SlotNo(0), Abort::Logic)] };
+        let round = Item::Round(Round { aborts, ..Round::default() });
+        cluster.forge(0, &ShardMessage { from: 1, items: vec![(unit, round)], bytes: Vec::new() });
+        cluster.settle();
+        if is_same {
+            assert_eq!(repeated(&cluster), before + 1.0);
+            cluster.release(2, 0);
+            cluster.settle();
+            cluster.verify();
+        } else {
+            let reason = cluster.halted.expect("it stops");
+            assert!(reason.contains("shard 1 of a round") && reason.contains("diverged"), "{reason}");
+        }
+    }
 }
 
 /// What goes from node to node for one batch of each of three: slices and letters, where so many transactions of a
