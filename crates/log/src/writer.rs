@@ -64,6 +64,8 @@ pub struct Pending {
 pub struct LogStats {
     /// Segment files.
     pub segments: usize,
+    /// About how long they are in all: as if none was longer than the others.
+    pub bytes: u64,
     /// Entries that wait or are under way.
     pub pending_entries: usize,
     /// Their payload bytes.
@@ -564,6 +566,7 @@ impl LogWriter {
     pub fn stats(&self) -> LogStats {
         LogStats {
             segments: self.older.len() + 1,
+            bytes: self.older.len() as u64 * self.config.segment_bytes + self.current.position,
             pending_entries: self.queue.len(),
             pending_bytes: self.pending_bytes,
             position: self.current.position,

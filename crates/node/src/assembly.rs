@@ -14,9 +14,9 @@ use ordain_model::{
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
-    Arrival, CheckpointSettings, Checkpointer, Council, CouncilSettings, Courier, CourierSettings, Decree,
-    Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened, Readers,
-    Sequencer, ShippingSettings, council_registry,
+    Arrival, CheckpointSettings, Checkpointer, Council, CouncilSettings, Counting, Courier, CourierSettings,
+    Decree, Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened,
+    Readers, Sequencer, ShippingSettings, council_registry,
 };
 use ordain_store::MemoryStore;
 
@@ -55,9 +55,6 @@ pub const INBOX: &str = "inbox-";
 
 /// What the names of the files begin with in which the council's log is.
 pub const COUNCIL: &str = "council-";
-
-/// What the names of a checkpoint's files begin with.
-const CHECKPOINT: &str = "checkpoint-";
 
 /// What the names of the files begin with in which the partition's log is.
 pub const LOG: &str = "log-";
@@ -125,6 +122,8 @@ pub struct NodeSettings {
     pub checkpoint_piece: usize,
     /// Whether the log is trimmed up to what checkpoints cover.
     pub trims: bool,
+    /// About how long a log may be before what twins that are away may want is trimmed too.
+    pub log_keep_bytes: u64,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
     /// Bugs that a test has planted.
@@ -157,6 +156,7 @@ impl Default for NodeSettings {
             checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
+            log_keep_bytes: 8 << 30,
             checkpoints_kept: 2,
             bugs: Bugs::NONE,
         }
@@ -234,6 +234,7 @@ impl NodeSettings {
             council_log: places::COUNCIL_LOG,
             log: places::LOG,
             courier: self.has_peers().then_some(places::COURIER),
+            checkpointer: places::CHECKPOINTER,
             arrival: Arrival { incarnation: self.incarnation(), life: self.life },
             pace: self.council_pace,
             registry: registry.clone(),
@@ -286,6 +287,7 @@ impl NodeSettings {
         GroupSettings {
             generation: self.generation,
             message_bytes,
+            keep_bytes: self.log_keep_bytes,
             ..GroupSettings::new(self.at(places::LOG), twins)
         }
     }
@@ -346,6 +348,7 @@ impl NodeSettings {
             checkpointer: (self.keep != Keep::Nothing).then_some(self.at(places::CHECKPOINTER)),
             shards: self.own_shards(),
             kept_max: self.kept_max,
+            keep_bytes: self.log_keep_bytes,
             piece: self.piece,
             incarnation: (self.replication() == Replication::Async).then(|| self.incarnation()),
             bugs: self.bugs,
@@ -361,12 +364,11 @@ impl NodeSettings {
             courier: self.has_peers().then_some(self.at(places::COURIER)),
             shards: self.own_shards(),
             log: self.at(places::LOG),
-            // Where masters may change, a node that has to start over begins with its log alone.
-            trims: self.trims && self.replication() != Replication::Async,
+            trims: self.trims,
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
             piece: self.piece,
-            begins_log_anew: self.replication() == Replication::Async,
+            masters_change: self.replication() == Replication::Async,
         };
         let refused: Vec<Epoch> = refused.iter().map(|refused| refused.epoch).collect();
         Checkpointer::new(settings, found, &refused)
@@ -594,6 +596,7 @@ impl Assembly {
             let log_settings = LogSettings {
                 dispatch_early: settings.keep == Keep::Late,
                 executed: begun,
+                keep_bytes: settings.log_keep_bytes,
                 bugs: settings.bugs,
             };
             let has_twins = replication == Replication::Async;
@@ -807,17 +810,16 @@ impl Assembly {
     }
 }
 
-/// Removes what a node does without that starts over: what came in from other nodes, its checkpoints, and its log too if that is not to
-/// be trusted. It may be stopped in the middle and begin again.
+/// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
+///
+/// Checkpoints stay: where masters may change, none is sealed that holds anything that may be lost with one. Of what came
+/// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.
 ///
 /// # Errors
 /// The disk's.
 pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
-    // A checkpoint may hold what was lost with a master, whatever becomes of the log.
     let is_in_vain = |name: &str| {
-        let is_checkpoint = name.starts_with(CHECKPOINT) && !how.with_checkpoint;
-        let holds_effects = name.starts_with(INBOX) || is_checkpoint;
-        holds_effects || (how.without_log && name.starts_with(LOG))
+        (how.without_inbox && name.starts_with(INBOX)) || (how.without_log && name.starts_with(LOG))
     };
     for (file, _) in directory.list()? {
         if is_in_vain(&file) {
@@ -845,6 +847,7 @@ impl Inbox {
             return Ok(Inbox::default());
         }
         let (mut entrances, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
+        let mut counting = Counting::default();
         let mut space = Space::new(directory, INBOX);
         // Whoever starts over does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.started_over == 0;
@@ -855,14 +858,19 @@ impl Inbox {
             let read = Courier::entrances(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note(entry.epoch, place, entry.payload.len(), &read);
-            entrances.extend(read);
+            counting.note(entry.epoch, read, &mut entrances);
             Ok(())
         });
         let (writer, recovered) = opened.map_err(AssemblyError::Inbox)?;
+        let masters_change = settings.replication() == Replication::Async;
+        let counting = masters_change.then(|| {
+            counting.begin(writer.appended().next(), settings.incarnation(), &mut entrances);
+            counting
+        });
         if recovered.starts_after > Epoch(0) {
             index.lacks(begun);
         }
-        let journal = Opened { writer, prefix: INBOX, identity: settings.identity.clone(), index };
+        let journal = Opened { writer, prefix: INBOX, identity: settings.identity.clone(), index, counting };
         Ok(Inbox { journal: Some(journal), entrances: entrances.into_iter() })
     }
 

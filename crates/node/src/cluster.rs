@@ -141,6 +141,9 @@ pub struct ClusterFile {
     /// After so many bytes of input a node asks for a checkpoint.
     #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
     pub checkpoint_log_bytes: Option<u64>,
+    /// About how long a log may be before what twins that are away may want is trimmed too.
+    #[serde(alias = "log_keep_bytes", skip_serializing_if = "Option::is_none")]
+    pub log_keep_bytes: Option<u64>,
     /// Where copies of complete checkpoints are taken to.
     #[serde(alias = "checkpoint_store", skip_serializing_if = "Option::is_none")]
     pub checkpoint_store: Option<Location>,

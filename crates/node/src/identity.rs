@@ -78,9 +78,9 @@ fn default_level() -> String {
 pub struct Without {
     /// Its log too.
     pub without_log: bool,
-    /// But not its checkpoints.
+    /// All that came in from other nodes, too.
     #[serde(default)]
-    pub with_checkpoint: bool,
+    pub without_inbox: bool,
 }
 
 /// The part of an identity that is always first to be read: another format may have no more in common.
@@ -357,11 +357,10 @@ impl Identity {
     pub fn note_start_over(&mut self, directory: &Path, how: StartOver) -> Result<(), IdentityError> {
         // Of a former time that has not been carried out nothing is forgotten.
         let without_log = how.without_log || self.starts_over.is_some_and(|former| former.without_log);
-        let with_checkpoint =
-            how.with_checkpoint && self.starts_over.is_none_or(|former| former.with_checkpoint);
+        let without_inbox = how.without_inbox || self.starts_over.is_some_and(|former| former.without_inbox);
         let noted = Identity {
             started_over: self.started_over + 1,
-            starts_over: Some(Without { without_log, with_checkpoint }),
+            starts_over: Some(Without { without_log, without_inbox }),
             has_log: self.has_log && !without_log,
             ..self.clone()
         };
@@ -373,7 +372,7 @@ impl Identity {
     /// What is to be removed before anything of the directory is used.
     pub fn pending(&self) -> Option<StartOver> {
         self.starts_over
-            .map(|Without { without_log, with_checkpoint }| StartOver { without_log, with_checkpoint })
+            .map(|Without { without_log, without_inbox }| StartOver { without_log, without_inbox })
     }
 
     /// Notes that it has been.
@@ -568,8 +567,10 @@ mod tests {
         let Some(how) = identity.pending() else { return identity };
         let mut files = FsDirectory::open(path).unwrap();
         if let Some(count) = dies_after {
-            let is_in_vain =
-                |name: &str| name.starts_with("inbox-") || (how.without_log && name.starts_with("log-"));
+            let is_in_vain = |name: &str| {
+                (how.without_inbox && name.starts_with("inbox-"))
+                    || (how.without_log && name.starts_with("log-"))
+            };
             let names =
                 files.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| is_in_vain(name));
             for file in names.take(count) {
@@ -585,27 +586,24 @@ mod tests {
     #[test]
     fn a_start_over_is_carried_out_whenever_the_node_dies() {
         let mine = place(3, |_| ());
-        for without_log in [false, true] {
+        let ways = [(false, false), (false, true), (true, false), (true, true)];
+        for how in ways.map(|(without_log, without_inbox)| StartOver { without_log, without_inbox }) {
             for deaths in [&[][..], &[0], &[1], &[2], &[3], &[0, 1, 1, 3]] {
                 let (dir, names) = filled();
                 let mut identity = open(dir.path(), Some(&mine)).unwrap();
                 identity.note_log(dir.path()).unwrap();
-                identity
-                    .note_start_over(dir.path(), StartOver { without_log, with_checkpoint: false })
-                    .unwrap();
+                identity.note_start_over(dir.path(), how).unwrap();
+                let has_log = !how.without_log;
                 for count in deaths {
                     let died = begin(dir.path(), &mine, Some(*count));
-                    assert_eq!((died.started_over, died.has_log), (1, !without_log));
-                    assert_eq!(
-                        died.pending(),
-                        Some(StartOver { without_log, with_checkpoint: false }),
-                        "it goes on with it"
-                    );
+                    assert_eq!((died.started_over, died.has_log), (1, has_log));
+                    assert_eq!(died.pending(), Some(how), "it goes on with it");
                 }
                 let begun = begin(dir.path(), &mine, None);
-                let kept: &[&str] = if without_log { &[] } else { &["log-1.seg", "log-2.seg"] };
-                assert_eq!(names(dir.path()), [&["council-log-1.seg"], kept].concat());
-                assert_eq!((begun.started_over, begun.has_log, begun.pending()), (1, !without_log, None));
+                let inbox: &[&str] = if how.without_inbox { &[] } else { &["inbox-1.seg"] };
+                let log: &[&str] = if has_log { &["log-1.seg", "log-2.seg"] } else { &[] };
+                assert_eq!(names(dir.path()), [&["council-log-1.seg"], inbox, log].concat());
+                assert_eq!((begun.started_over, begun.has_log, begun.pending()), (1, has_log, None));
                 // What it has got since then stays.
                 fs::write(dir.path().join("inbox-9.seg"), "new").unwrap();
                 assert_eq!(begin(dir.path(), &mine, None), begun);
@@ -620,10 +618,8 @@ mod tests {
         let (dir, names) = filled();
         let mut identity = open(dir.path(), Some(&mine)).unwrap();
         identity.note_log(dir.path()).unwrap();
-        identity.note_start_over(dir.path(), StartOver { without_log: true, with_checkpoint: true }).unwrap();
-        identity
-            .note_start_over(dir.path(), StartOver { without_log: false, with_checkpoint: false })
-            .unwrap();
+        identity.note_start_over(dir.path(), StartOver { without_log: true, without_inbox: true }).unwrap();
+        identity.note_start_over(dir.path(), StartOver { without_log: false, without_inbox: false }).unwrap();
         let begun = begin(dir.path(), &mine, None);
         assert_eq!((begun.started_over, begun.has_log), (2, false));
         assert_eq!(names(dir.path()), ["council-log-1.seg"]);

@@ -55,6 +55,8 @@ pub struct ServeConfig {
     pub linger: Micros,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_log_bytes: u64,
+    /// About how long a log may be before what twins that are away may want is trimmed too.
+    pub log_keep_bytes: u64,
     /// Where copies of complete checkpoints are taken to, and how many are kept there.
     pub checkpoint_store: Option<(Location, NonZeroUsize)>,
     /// How the state of a checkpoint is kept while transactions go on.
@@ -183,9 +185,11 @@ fn archive_settings(
 
 /// What a node that starts over does without, in words.
 pub const fn without(how: StartOver) -> &'static str {
-    match how.without_log {
-        true => "its log and what came in from other partitions",
-        false => "what came in from other partitions",
+    match (how.without_log, how.without_inbox) {
+        (true, true) => "its log and what came in from other partitions",
+        (false, true) => "what came in from other partitions",
+        (true, false) => "its log and what came in from other partitions and does not count for certain",
+        (false, false) => "what came in from other partitions and does not count for certain",
     }
 }
 
@@ -282,6 +286,7 @@ impl Node {
             reads: config.reads,
             order: config.engine.order(),
             checkpoint_mode: config.checkpoint_mode,
+            log_keep_bytes: config.log_keep_bytes,
             execution: config.execution,
             isolation: config.isolation,
             sequencer: ordain_sequencer::Settings {

@@ -80,6 +80,10 @@ pub struct ServeArgs {
     /// Take a checkpoint after so many bytes of input; 0: only when a client asks with BGSAVE [default: 1 GiB]
     #[arg(long, env = "ORDAIN_CHECKPOINT_LOG_BYTES", value_name = "BYTES")]
     checkpoint_log_bytes: Option<u64>,
+    /// What checkpoints cover is kept in the log for twins that have none as new, until the log is about so long. After that
+    /// a twin that was away gets a checkpoint when it is back [default: 8 GiB]
+    #[arg(long, env = "ORDAIN_LOG_KEEP_BYTES", value_name = "BYTES")]
+    log_keep_bytes: Option<u64>,
     /// Take copies of complete checkpoints to this store: `file:///DIR`, or `s3://BUCKET/PREFIX` with the usual AWS_*
     /// environment (AWS_ENDPOINT and AWS_ALLOW_HTTP=true for other services than Amazon's)
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
@@ -148,6 +152,7 @@ impl ServeArgs {
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
+            log_keep_bytes: self.log_keep_bytes.or(file.log_keep_bytes),
             checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
@@ -225,6 +230,7 @@ impl ServeArgs {
             insecure: file.insecure,
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
+            log_keep_bytes: file.log_keep_bytes,
             checkpoint_store: file.checkpoint_store,
             checkpoint_store_keep: file.checkpoint_store_keep,
             checkpoint_mode: file.checkpoint_mode,
@@ -262,6 +268,7 @@ impl ServeArgs {
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
+            log_keep_bytes: self.log_keep_bytes.unwrap_or(8 << 30),
             checkpoint_store: self
                 .checkpoint_store
                 .clone()

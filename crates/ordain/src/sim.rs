@@ -140,14 +140,22 @@ struct CalvinSystem {
     damages: Option<u64>,
     /// Of each node, the one that was damaged last.
     damaged: Vec<Epoch>,
+    /// After which epoch the log of each node begins that has begun one anew.
+    begun: Vec<Epoch>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
-type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, Epoch), Batch>>>;
+type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, (Epoch, NodeId)), Batch>>>;
+
+/// Where a batch of a node's log is among those.
+const fn place_of(batch: &Batch, node: NodeId) -> (PartitionId, (Epoch, NodeId)) {
+    (batch.partition, (batch.epoch, node))
+}
 
 /// A log that is watched.
 struct Watched {
     log: Box<dyn Role<Message = shard::Message>>,
+    node: NodeId,
     registry: Arc<Registry>,
     dispatched: Dispatched,
 }
@@ -163,7 +171,7 @@ impl Role for Watched {
                 && batch.is_logged()
                 && let Ok(logged) = Batch::decode(&self.registry, &batch.encode())
             {
-                dispatched.insert((batch.partition, batch.epoch), logged);
+                dispatched.insert(place_of(batch, self.node), logged);
             }
         }
     }
@@ -224,6 +232,8 @@ impl CalvinSystem {
             identity: b"simulated".to_vec(),
             // Small, so that segments change hands all the time.
             segment_bytes: if trims && !seed.is_multiple_of(2) { 6 << 10 } else { 64 << 10 },
+            // So little that logs are trimmed although a twin is away, which gets a checkpoint then.
+            log_keep_bytes: if seed % 3 == 1 { 8 << 10 } else { 8 << 30 },
             // So little that a node which is away for a while has to read the journal of a twin.
             kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
             // Links have room for two dozen at least.
@@ -272,6 +282,7 @@ impl CalvinSystem {
             dispatched: Dispatched::default(),
             damages: args.faults.has(Fault::Disk).then_some(seed),
             damaged: vec![Epoch(0); nodes],
+            begun: vec![Epoch(0); nodes],
         })
     }
 
@@ -281,7 +292,11 @@ impl CalvinSystem {
     fn damage(&mut self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
         let Some(seed) = self.damages.filter(|_| self.settings.checkpoints_kept > 1) else { return Ok(()) };
         let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
-        let [.., _, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
+        let [.., older, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
+        // Whoever began again without its log has none that goes back as far.
+        if older.epoch < self.begun[usize::from(node.0)] {
+            return Ok(());
+        }
         let last = &mut self.damaged[usize::from(node.0)];
         let drawn = KeyHash::of(format!("{seed} {} {incarnation}", node.0).as_bytes()).0;
         if drawn.is_multiple_of(2) && *epoch > *last {
@@ -342,6 +357,14 @@ impl System for CalvinSystem {
         if let Some(how) = *pending {
             assembly::start_over(disk, how).map_err(|e| e.to_string())?;
             *pending = None;
+            if how.without_log {
+                // It may have held what was lost; but not where a checkpoint was sealed.
+                let complete = list(disk).map_err(|e| e.to_string())?.into_iter().filter(Found::is_complete);
+                let certain = complete.map(|found| found.epoch).max().unwrap_or_default();
+                self.begun[usize::from(node.0)] = certain;
+                let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+                dispatched.retain(|(_, (epoch, of)), _| *of != node || *epoch <= certain);
+            }
         }
         self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
@@ -349,12 +372,12 @@ impl System for CalvinSystem {
             // Of what was never dispatched, because the node was stopped before that, nobody else would tell.
             let (_, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
             let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
-            dispatched.extend(kept.into_iter().map(|batch| ((batch.partition, batch.epoch), batch)));
+            dispatched.extend(kept.into_iter().map(|batch| (place_of(&batch, node), batch)));
         }
         let watch = |(number, role): (u16, Box<dyn Role<Message = shard::Message>>)| match number {
             places::LOG => {
                 let (registry, dispatched) = (self.registry.clone(), self.dispatched.clone());
-                let watched = Watched { log: role, registry, dispatched };
+                let watched = Watched { log: role, node, registry, dispatched };
                 (number, Box::new(watched) as Box<dyn Role<Message = shard::Message>>)
             }
             _ => (number, role),
@@ -431,8 +454,11 @@ impl System for CalvinSystem {
         let (after, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
         // What was trimmed is not gone from the order.
         let dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
-        let trimmed = dispatched.range((settings.partition(), Epoch(0))..=(settings.partition(), after));
+        let (from, to) = ((Epoch(0), NodeId(0)), (after, NodeId(u16::MAX)));
+        let partition = settings.partition();
+        let trimmed = dispatched.range((partition, from)..=(partition, to));
         let mut batches: Vec<Batch> = trimmed.map(|(_, batch)| batch.clone()).collect();
+        batches.dedup_by_key(|batch| batch.epoch);
         batches.extend(kept.into_iter().filter(|batch| batch.epoch > after));
         // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
         batches.retain(|batch| !batch.chunks.is_empty());
@@ -443,8 +469,8 @@ impl System for CalvinSystem {
         let (times, pending) = &mut self.started_over[usize::from(node.0)];
         *times += 1;
         let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
-        let with_checkpoint = how.with_checkpoint && pending.is_none_or(|pending| pending.with_checkpoint);
-        *pending = Some(StartOver { without_log, with_checkpoint });
+        let without_inbox = how.without_inbox || pending.is_some_and(|pending| pending.without_inbox);
+        *pending = Some(StartOver { without_log, without_inbox });
     }
 
     fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {

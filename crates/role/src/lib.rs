@@ -126,10 +126,11 @@ pub struct Outbox<M> {
 /// is larger by one. If it is stopped in the middle of that, it goes on there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartOver {
-    /// It keeps its log and does without what came in from other nodes; or it does without both.
+    /// It does without its log, which may hold what does not count.
     pub without_log: bool,
-    /// It begins from a checkpoint that it has got; else it does without those too, as they may hold what does not count.
-    pub with_checkpoint: bool,
+    /// It does without all that came in from other nodes, as it begins from a checkpoint that it has got; else it keeps of
+    /// that what counts for certain.
+    pub without_inbox: bool,
 }
 
 impl<M> Default for Outbox<M> {

@@ -33,14 +33,15 @@ pub use council::{
     Arrival, Council, CouncilSettings, Decree, Ending, Expulsion, Fence, Seat, Seats,
     registry as council_registry,
 };
-pub use courier::{Courier, CourierSettings, Entrance, Index, Opened};
+pub use courier::{Counting, Courier, CourierSettings, Entrance, Index, Opened};
 pub use group::{
     GroupContent, GroupEntry, GroupError, GroupJournal, GroupLog, GroupRecord, GroupSettings, Standing,
     found_after,
 };
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
 pub use message::{
-    Counsel, GroupMessage, Has, Held, Letter, Message, Part, Parts, Post, Reading, Saving, Sequencing, Ship,
+    Counsel, Covered, GroupMessage, Has, Held, Letter, Message, Part, Parts, Post, Reading, Saving,
+    Sequencing, Ship,
 };
 pub use sequencer::{Neighbours, Sequencer, Settings, door, input_at, time_of_input};
 pub use sessions::Sessions;

@@ -88,12 +88,14 @@ pub enum Sequencing {
         /// The slots, of the 1,024.
         slots: std::ops::Range<usize>,
     },
-    /// Checkpointer to log and courier: a complete checkpoint covers everything up to this epoch, and nobody is to ask for
-    /// any of that again.
-    Trim(Epoch),
+    /// Checkpointer to log and courier: so much is covered by complete checkpoints.
+    Trim(Covered),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
     /// to be got from a twin that covers everything up to this epoch; then the node is to begin again.
     Behind(Epoch),
+    /// Checkpointer to log, where masters may change: the node is to begin again with a checkpoint of this epoch. Without the log,
+    /// if that does not reach there.
+    BeginAgain(Epoch),
     /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
@@ -113,7 +115,8 @@ pub enum Sequencing {
     },
     /// Council to courier: up to which epoch nobody will ask for slices, by partition.
     Safe(Vec<Epoch>),
-    /// Courier to its shards: nothing that was sealed up to this epoch, by whatever partition, can be lost with a master.
+    /// Courier to its shards, council to checkpointer: nothing that was sealed up to this epoch, by whatever partition, can be
+    /// lost with a master.
     Certain(Epoch),
     /// Courier to council, the answer to `Seats`: up to which epoch there is something that it needs and that nobody
     /// keeps any more whom it has asked; 0 if there is nothing.
@@ -439,6 +442,22 @@ pub enum Post<X> {
         /// The entries, one after the other.
         entrances: Arc<Vec<u8>>,
     },
+}
+
+/// Up to where complete checkpoints cover what is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Covered {
+    /// This node and all its twins have one: nobody is to ask for any of that again.
+    pub by_all: Epoch,
+    /// This node has one, and keeps it: a twin that asks for what is covered gets that instead.
+    pub by_own: Epoch,
+}
+
+impl Covered {
+    /// What may go of a log that has so many bytes and is to have no more than `most` for the sake of twins that are away.
+    pub fn through(&self, bytes: u64, most: u64) -> Epoch {
+        if bytes > most { self.by_own } else { self.by_all }
+    }
 }
 
 /// Something that one role of an engine tells another on another node.

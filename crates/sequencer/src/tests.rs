@@ -13,6 +13,7 @@ use ordain_model::{
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
+use crate::message::Covered;
 use crate::{
     InputLog, LogSettings, Message, Neighbours, RESERVE, Readers, Sequencer, Sequencing, Sessions, Settings,
 };
@@ -24,6 +25,11 @@ type Sent = Vec<(Address, Message<()>)>;
 const LOG: Address = at(1);
 const SHARDS: [Address; 2] = [at(16), at(17)];
 const GATEWAY: Address = at(128);
+
+/// This node and all its twins have a checkpoint of an epoch.
+pub(crate) const fn by_all(epoch: Epoch) -> Covered {
+    Covered { by_all: epoch, by_own: epoch }
+}
 
 const fn at(role: u16) -> Address {
     Address { node: NodeId(0), role }

@@ -32,6 +32,7 @@ fn node(password: Option<&str>) -> Node {
         reads: ordain_model::Reads::Ordered,
         linger: Micros(0),
         checkpoint_log_bytes: 0,
+        log_keep_bytes: 0,
         checkpoint_store: None,
         checkpoint_mode: CheckpointMode::default(),
         execution: Execution::default(),

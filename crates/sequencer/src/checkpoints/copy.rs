@@ -13,7 +13,7 @@ use ordain_role::{
 };
 
 use super::Checkpointer;
-use crate::message::{Message, Saving};
+use crate::message::{Message, Saving, Sequencing};
 
 /// One that is being got.
 #[derive(Debug)]
@@ -81,8 +81,14 @@ impl<X> Checkpointer<X> {
         out.send(Address { node: from, ..me }, Saving::Want { epoch, offset: 0 });
     }
 
+    /// The node begins again with the newest checkpoint. Where masters may change, what is in its log may be all that there is of
+    /// it: the log says whether it goes on from there or has to begin anew.
     fn begin_again(&self, out: &mut Outbox<Message<X>>) {
-        out.start_over(StartOver { without_log: self.settings.begins_log_anew, with_checkpoint: true });
+        let Some((epoch, _)) = self.newest() else { return };
+        match self.settings.masters_change {
+            true => out.send(self.settings.log, Sequencing::BeginAgain(epoch)),
+            false => out.start_over(StartOver { without_log: false, without_inbox: true }),
+        }
     }
 
     /// Some of the checkpoint has come.

@@ -21,6 +21,9 @@
 //! Only what several complete checkpoints cover is trimmed from the log: should the newest turn out to be damaged, the node
 //! starts from the one before and executes more of its log.
 //!
+//! Where masters may change, a checkpoint is sealed only when all that was sealed up to C is [certain](Sequencing::Certain): what is sealed
+//! counts for good, whoever has to start over.
+//!
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
 //! stay, the log keeps growing, and the gauges say so.
 
@@ -38,7 +41,7 @@ use ordain_role::{
     TimerId, Topology,
 };
 
-use crate::message::{Has, Message, Saving, Sequencing};
+use crate::message::{Covered, Has, Message, Saving, Sequencing};
 
 use copy::{Copying, Read};
 use file::{Ended, File};
@@ -71,8 +74,8 @@ pub struct CheckpointSettings {
     pub keep: usize,
     /// About how many bytes of one a twin is given at a time.
     pub piece: usize,
-    /// The log of a node that gets a checkpoint from a twin is to begin anew, after it.
-    pub begins_log_anew: bool,
+    /// Masters may change, and what was executed be lost with one: only what cannot be counts.
+    pub masters_change: bool,
 }
 
 /// The role.
@@ -102,8 +105,10 @@ pub struct Checkpointer<X> {
     copying: Option<Copying>,
     /// What is being read for twins, by token.
     reads: BTreeMap<u64, Read>,
-    /// Up to where log and journal were told to trim.
-    trimmed: Epoch,
+    /// Nothing up to this epoch can be lost with a master.
+    certain: Epoch,
+    /// What log and journal were told of it.
+    covered: Covered,
     /// What the disk was asked for, by token.
     asked: BTreeMap<u64, Asked>,
     next_token: u64,
@@ -148,7 +153,8 @@ impl<X> Checkpointer<X> {
             others: BTreeMap::new(),
             copying: None,
             reads: BTreeMap::new(),
-            trimmed: Epoch(0),
+            certain: Epoch(0),
+            covered: Covered::default(),
             asked: BTreeMap::new(),
             next_token: 0,
             failure: None,
@@ -338,7 +344,8 @@ impl<X> Checkpointer<X> {
 
     /// Seals what is saved, if all other partitions are as far.
     fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let Some(epoch) = self.saved.filter(|_| self.sealing.is_none()) else { return };
+        let counts = |epoch: &Epoch| !self.settings.masters_change || *epoch <= self.certain;
+        let Some(epoch) = self.saved.filter(counts).filter(|_| self.sealing.is_none()) else { return };
         let (topology, me) = (&self.settings.topology, self.settings.me.node);
         let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);
         if peers.any(|node| self.others.get(&node).is_none_or(|has| has.saved < epoch)) {
@@ -370,7 +377,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Has log and journal trimmed up to the oldest checkpoint, if there are as many as are kept: should the newest be
-    /// damaged, the rest is executed again. What a twin has no checkpoint of, it may still want.
+    /// damaged, the rest is executed again. What a twin has no checkpoint of, it may still want: that is kept for it until it is too much.
     fn trim(&mut self, out: &mut Outbox<Message<X>>) {
         let settings = &self.settings;
         let (topology, me) = (&settings.topology, settings.me.node);
@@ -380,11 +387,12 @@ impl<X> Checkpointer<X> {
         let twins = topology.group(topology.partition_of(me)).filter(|node| *node != me);
         let theirs = twins.map(|twin| self.others.get(&twin).map_or(Epoch(0), |has| has.complete)).min();
         let oldest = self.complete.first_key_value().map_or(Epoch(0), |(epoch, _)| *epoch);
-        let through = theirs.map_or(oldest, |theirs| theirs.min(oldest));
-        if through > self.trimmed {
-            self.trimmed = through;
-            out.send(settings.log, Sequencing::Trim(through));
-            settings.courier.iter().for_each(|courier| out.send(*courier, Sequencing::Trim(through)));
+        let by_all = theirs.map_or(oldest, |theirs| theirs.min(oldest)).max(self.covered.by_all);
+        let covered = Covered { by_all, by_own: oldest };
+        if covered != self.covered {
+            self.covered = covered;
+            out.send(settings.log, Sequencing::Trim(covered));
+            settings.courier.iter().for_each(|courier| out.send(*courier, Sequencing::Trim(covered)));
         }
     }
 
@@ -451,6 +459,9 @@ impl<X: Send> Role for Checkpointer<X> {
             },
             Event::Message { message: Message::Sequencing(Sequencing::Behind(epoch)), .. } => {
                 self.fetch(now, epoch, out);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
+                self.certain = self.certain.max(epoch);
             }
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
             Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),

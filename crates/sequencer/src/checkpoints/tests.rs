@@ -30,7 +30,10 @@ struct World {
     /// What was sent to others than checkpointers: shards, sequencer, courier.
     sent: Vec<(Address, Saving)>,
     /// What logs and couriers were told to trim.
-    trimmed: Vec<(Address, u64)>,
+    /// Whose log is to begin again, with a checkpoint of which epoch.
+    log_begins: Vec<(u16, u64)>,
+    /// What was covered, by all and by its own checkpoints.
+    trimmed: Vec<(Address, u64, u64)>,
     /// On its way between checkpointers.
     mail: VecDeque<(Address, Address, Message<()>)>,
     /// Nodes that have asked to begin again.
@@ -58,7 +61,7 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         identity: b"cluster".to_vec(),
         keep: 2,
         piece: PIECE,
-        begins_log_anew: false,
+        masters_change: false,
     }
 }
 
@@ -76,6 +79,7 @@ impl World {
             nodes: nodes.collect(),
             topology,
             sent: Vec::new(),
+            log_begins: Vec::new(),
             trimmed: Vec::new(),
             mail: VecDeque::new(),
             begun_again: Vec::new(),
@@ -94,7 +98,12 @@ impl World {
         for (to, message) in out.sends {
             match message {
                 Message::Saving(saving) if to.role != ME => self.sent.push((to, saving)),
-                Message::Sequencing(Sequencing::Trim(epoch)) => self.trimmed.push((to, epoch.0)),
+                Message::Sequencing(Sequencing::BeginAgain(epoch)) => {
+                    self.log_begins.push((to.node.0, epoch.0));
+                }
+                Message::Sequencing(Sequencing::Trim(covered)) => {
+                    self.trimmed.push((to, covered.by_all.0, covered.by_own.0));
+                }
                 message => self.mail.push_back((at(node, ME), to, message)),
             }
         }
@@ -361,23 +370,29 @@ fn the_log_is_trimmed_up_to_the_oldest_that_is_kept_here_and_that_all_twins_have
         world.settle();
         assert_eq!(world.trimmed.len(), trimmed);
     }
-    assert_eq!(world.trimmed, [(at(0, LOG), 3), (at(0, LOG), 5)]);
-    // Of twins, one is behind.
+    assert_eq!(world.trimmed, [(at(0, LOG), 3, 3), (at(0, LOG), 5, 5)]);
+    // Of twins, one is behind: it may be trimmed for its sake no more, if that is too much.
     let mut world = World::new(2, 2);
     let both = |world: &mut World, first: u16, epoch: u64| {
         (first..first + 2).for_each(|node| world.save(node, Epoch(epoch)));
         world.settle();
     };
     [3, 5, 8].into_iter().for_each(|epoch| both(&mut world, 0, epoch));
-    assert_eq!(world.trimmed, []);
-    both(&mut world, 2, 4);
-    assert_eq!(world.complete(2), [4]);
-    let told = |node| [(at(node, LOG), 4), (at(node, COURIER), 4)];
+    let told = |node, by_all, by_own| [(at(node, LOG), by_all, by_own), (at(node, COURIER), by_all, by_own)];
     let mut trimmed = std::mem::take(&mut world.trimmed);
     trimmed.sort();
-    let mut wanted = [told(0), told(1)].concat();
-    wanted.sort();
-    assert_eq!(trimmed, wanted);
+    let wanted = |by_all, firsts: &[u64]| {
+        let both = |by_own| [told(0, by_all, by_own), told(1, by_all, by_own)].concat();
+        let mut wanted: Vec<_> = firsts.iter().flat_map(|by_own| both(*by_own)).collect();
+        wanted.sort();
+        wanted
+    };
+    assert_eq!(trimmed, wanted(0, &[3, 5]));
+    both(&mut world, 2, 4);
+    assert_eq!(world.complete(2), [4]);
+    let mut trimmed = std::mem::take(&mut world.trimmed);
+    trimmed.sort();
+    assert_eq!(trimmed, wanted(4, &[5]));
 }
 
 #[test]
@@ -590,6 +605,25 @@ impl Wire for Nothing {
     }
 }
 
+#[test]
+fn where_masters_may_change_only_what_is_certain_is_sealed() {
+    let mut world = World::new(1, 2);
+    world.nodes.iter_mut().for_each(|node| node.role.settings.masters_change = true);
+    world.save(0, Epoch(5));
+    world.settle();
+    let say = |world: &mut World, epoch| {
+        let message = Sequencing::Certain(Epoch(epoch)).into();
+        world.handle(0, Event::Message { from: at(0, 4), message });
+        world.settle();
+        world.complete(0)
+    };
+    assert_eq!(say(&mut world, 4), []);
+    assert_eq!(say(&mut world, 5), [5]);
+    // Who begins again with one leaves it to the log whether that goes on from there.
+    world.behind(0, 5);
+    assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[][..], &[(0, 5)][..]));
+}
+
 // ---- from a twin ------------------------------------------------------------------------------------------------------
 
 impl World {
@@ -611,7 +645,7 @@ impl World {
     }
 
     fn has_begun_again(&self, node: u16) -> bool {
-        let how = StartOver { without_log: false, with_checkpoint: true };
+        let how = StartOver { without_log: false, without_inbox: true };
         self.begun_again.contains(&(node, how))
     }
 }

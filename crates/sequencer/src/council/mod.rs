@@ -60,6 +60,8 @@ pub struct CouncilSettings {
     pub log: u16,
     /// The role number of the courier, where there are other partitions.
     pub courier: Option<u16>,
+    /// The role number of the checkpointer.
+    pub checkpointer: u16,
     /// How often this node has started over, and which of its lives this is: a number that is never used again.
     pub arrival: Arrival,
     /// How often it reports. Everything that it waits for takes a multiple of this.
@@ -130,6 +132,8 @@ struct Chair {
     since: Micros,
     /// What was heard from each node.
     reports: BTreeMap<NodeId, Report>,
+    /// Twins that a master has named as in sync and no decree has, and how far its log was when it named them first.
+    joining: BTreeMap<(PartitionId, u64, NodeId), Epoch>,
     /// Since when each term is being prepared, as far as this member has seen.
     fenced: BTreeMap<(PartitionId, u64), Micros>,
 }
@@ -203,6 +207,7 @@ impl<X> Council<X> {
             is_open: false,
             since: Micros(0),
             reports: BTreeMap::new(),
+            joining: BTreeMap::new(),
             fenced: BTreeMap::new(),
         });
         Council {
@@ -283,7 +288,7 @@ impl<X> Council<X> {
         let Some(expulsion) = self.seats.expulsion(node, self.settings.arrival.incarnation) else { return };
         let has_seat = seat.master == node || seat.fence.is_some();
         if !expulsion.without_log || !has_seat {
-            out.start_over(StartOver { without_log: expulsion.without_log, with_checkpoint: false });
+            out.start_over(StartOver { without_log: expulsion.without_log, without_inbox: false });
         }
     }
 
@@ -508,12 +513,39 @@ impl Chair {
         }
         let report = self.reports.get(&seat.master)?;
         let is_current = report.version >= self.seats.version;
-        let in_sync = report.kept.in_sync.clone();
+        let may_follow = |twin: &NodeId| seat.in_sync.contains(twin) || self.has_joined(partition, *twin);
+        let in_sync: Vec<NodeId> = report.kept.in_sync.iter().copied().filter(may_follow).collect();
         (is_current && in_sync != seat.in_sync).then_some(Decree::Sync {
             partition,
             term: seat.term,
             in_sync,
         })
+    }
+
+    /// A node has reported. If it is a master and names twins that are not heirs yet, how far it is now is noted.
+    fn note_joining(&mut self, node: NodeId) {
+        let Some(report) = self.reports.get(&node) else { return };
+        for (seat, partition) in self.seats.seats.iter().zip((0..).map(PartitionId)) {
+            if seat.master == node {
+                let named =
+                    |twin: &NodeId| report.kept.in_sync.contains(twin) && !seat.in_sync.contains(twin);
+                self.joining
+                    .retain(|(of, term, twin), _| *of != partition || *term == seat.term && named(twin));
+                for twin in report.kept.in_sync.iter().filter(|twin| named(twin)) {
+                    self.joining.entry((partition, seat.term, *twin)).or_insert(report.kept.through);
+                }
+            }
+        }
+    }
+
+    /// Whether a twin that its master has named has on its disk all that may have been called [safe](Chair::safe) without
+    /// it: only then may it be an heir. What is safe counts for certain, whoever is master next.
+    fn has_joined(&self, partition: PartitionId, twin: NodeId) -> bool {
+        let named_at = self.joining.get(&(partition, self.seats.of(partition).term, twin));
+        // What it said before it began anew it may have lost with its log.
+        let is_it = |report: &&Report| self.seats.arrivals.get(&twin) == Some(&report.arrival);
+        let report = self.reports.get(&twin).filter(is_it);
+        named_at.zip(report).is_some_and(|(named_at, report)| report.kept.through >= *named_at)
     }
 
     /// The decree that makes the candidate master, by what it has come to.
@@ -561,14 +593,20 @@ impl<X: Send> Role for Council<X> {
                         let lacks = lacks.then(|| before.unwrap_or(at));
                         let report = Report { at, arrival, version, kept, lacks, conclusion: ending };
                         chair.reports.insert(from.node, report);
+                        chair.note_joining(from.node);
                     }
                     self.answer(from.node, out);
                     self.lead(at, out);
                 }
                 Message::Counsel(Counsel::State { seats, safe }) => {
                     self.hear(at, *seats, out);
-                    if let Some(courier) = self.settings.courier.filter(|_| self.has_arrived) {
-                        out.send(self.at(self.node(), courier), Sequencing::Safe(safe));
+                    if self.has_arrived {
+                        let certain = safe.iter().min().copied().unwrap_or_default();
+                        let checkpointer = self.at(self.node(), self.settings.checkpointer);
+                        out.send(checkpointer, Sequencing::Certain(certain));
+                        if let Some(courier) = self.settings.courier {
+                            out.send(self.at(self.node(), courier), Sequencing::Safe(safe.clone()));
+                        }
                     }
                 }
                 Message::Sequencing(Sequencing::Kept { through, in_sync }) => {
@@ -600,6 +638,7 @@ impl<X: Send> Role for Council<X> {
                         if is_me && !chair.leads {
                             chair.since = at;
                             chair.reports.clear();
+                            chair.joining.clear();
                         }
                         chair.leads = is_me;
                         chair.last = chair.last.max(last);

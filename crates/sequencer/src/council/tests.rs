@@ -188,38 +188,68 @@ fn evidence_of_what_nobody_knows_makes_a_replica_start_over() {
     assert_eq!(nodes(conclusion), (vec![0, 4], vec![0]));
 }
 
+fn report(through: u64, in_sync: &[u16]) -> Report {
+    let in_sync = in_sync.iter().map(|node| NodeId(*node)).collect();
+    let kept = Kept { through: Epoch(through), in_sync };
+    let arrival = Arrival { incarnation: 0, life: 1 };
+    Report { at: Micros(0), arrival, version: 0, kept, lacks: None, conclusion: None }
+}
+
+/// Of whoever leads, with these reports of the master of partition 0 and of its twin, which was taken off the list.
+fn chair(of_master: Report, of_twin: Report) -> Chair {
+    let mut seats = Seats::new(&topology());
+    seats.apply(&Decree::Sync { partition: PartitionId(0), term: 1, in_sync: vec![] });
+    for node in 0..6 {
+        let arrival = Arrival { incarnation: 0, life: 1 };
+        seats.apply(&Decree::Arrive { node: NodeId(node), arrival });
+    }
+    seats.version = 0;
+    Chair {
+        registry: registry(),
+        pace: Micros(1),
+        seats,
+        leads: true,
+        last: Epoch(0),
+        is_open: false,
+        since: Micros(0),
+        reports: [(NodeId(0), of_master), (NodeId(3), of_twin)].into(),
+        joining: BTreeMap::new(),
+        fenced: BTreeMap::new(),
+    }
+}
+
 #[test]
 fn a_twin_counts_for_what_is_safe_from_its_masters_word_on() {
-    let report = |through, in_sync: &[u16]| {
-        let in_sync = in_sync.iter().map(|node| NodeId(*node)).collect();
-        let kept = Kept { through: Epoch(through), in_sync };
-        Report {
-            at: Micros(0),
-            arrival: Arrival { incarnation: 0, life: 1 },
-            version: 0,
-            kept,
-            lacks: None,
-            conclusion: None,
+    for (of_master, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
+        assert_eq!(chair(of_master, report(4, &[])).safe(&topology(), PartitionId(0)), Epoch(safe));
+    }
+}
+
+#[test]
+fn a_twin_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
+    let partition = PartitionId(0);
+    let mut chair = chair(report(9, &[]), report(4, &[]));
+    let mut hear = |chair: &mut Chair, node, report| {
+        chair.reports.insert(NodeId(node), report);
+        chair.note_joining(NodeId(node));
+        match chair.next_for(partition, &topology(), Micros(0)) {
+            None => None,
+            Some(Decree::Sync { in_sync, .. }) => Some(in_sync),
+            other => panic!("{other:?}"),
         }
     };
-    let mut seats = Seats::new(&topology());
-    let partition = PartitionId(0);
-    // Of nodes 0 and 3, 0 is master; 3 was taken off the list.
-    seats.apply(&Decree::Sync { partition, term: 1, in_sync: vec![] });
-    for (of_master, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
-        let chair = Chair {
-            registry: registry(),
-            pace: Micros(1),
-            seats: seats.clone(),
-            leads: true,
-            last: Epoch(0),
-            is_open: false,
-            since: Micros(0),
-            reports: [(NodeId(0), of_master), (NodeId(3), report(4, &[]))].into(),
-            fenced: BTreeMap::new(),
-        };
-        assert_eq!(chair.safe(&topology(), partition), Epoch(safe));
-    }
+    // Up to 9 was safe without the twin. What is sealed after that is not, before the twin has it too.
+    assert_eq!(hear(&mut chair, 0, report(9, &[3])), None);
+    assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
+    assert_eq!(hear(&mut chair, 3, report(8, &[])), None);
+    // What an earlier life of it has said may be gone with its log.
+    let earlier = Report { arrival: Arrival { incarnation: 0, life: 0 }, ..report(30, &[]) };
+    assert_eq!(hear(&mut chair, 3, earlier), None);
+    assert_eq!(hear(&mut chair, 3, report(9, &[])), Some(vec![NodeId(3)]));
+    // If the master does not name it any more, and then again, it is as at first.
+    assert_eq!(hear(&mut chair, 0, report(20, &[])), None);
+    assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
+    assert_eq!(hear(&mut chair, 3, report(20, &[])), Some(vec![NodeId(3)]));
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! What comes into a node from outside its partition, written down: so that the node can execute again by itself, and so
 //! that a twin which has lost its own can.
+//!
+//! Where masters may change, some of it may not count in the end. The journal says up to which epoch it does for certain
+//! ([`Entrance::Certain`]), always before others are told that this node needs nothing more up to there. A node that has to start
+//! over keeps what is certain and says so behind it ([`Entrance::Incarnation`]): what stands before and is not certain does not
+//! count any more, and whoever has sent it still keeps it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +26,10 @@ pub enum Entrance<X> {
     Post(NodeId, Post<X>),
     /// How far another node was.
     Progress(NodeId, Epoch),
+    /// What is of this epoch or before counts for certain.
+    Certain(Epoch),
+    /// This node has come in this incarnation: of what stands before, only that counts which is of this epoch or before.
+    Incarnation(u64, Epoch),
 }
 
 impl<X: Letter> Entrance<X> {
@@ -36,7 +45,27 @@ impl<X: Letter> Entrance<X> {
     fn epoch(&self) -> Epoch {
         match self {
             Entrance::Post(_, Post::Letter { letter, .. }) => letter.epoch(),
+            // Whoever goes on from there needs to know.
+            Entrance::Certain(epoch) => *epoch,
             other => other.opens(),
+        }
+    }
+
+    /// Whether it still counts when only what is of this epoch or before does. How far other nodes are they say themselves, and
+    /// never more than that.
+    fn outlasts(&self, certain: Epoch) -> bool {
+        self.epoch() <= certain
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let me = NodeId(0);
+        match self {
+            Entrance::Post(from, post) => encode_post(*from, post, out),
+            Entrance::Progress(node, epoch) => encode_mark(PROGRESS, *node, &[epoch.0], out),
+            Entrance::Certain(epoch) => encode_mark(CERTAIN, me, &[epoch.0], out),
+            Entrance::Incarnation(number, certain) => {
+                encode_mark(INCARNATION, me, &[*number, certain.0], out)
+            }
         }
     }
 
@@ -47,12 +76,79 @@ impl<X: Letter> Entrance<X> {
         while !bytes.is_empty() {
             let (kind, node) = (bytes.u8()?, NodeId(bytes.u16()?));
             entrances.push(match kind {
-                0 => Entrance::Post(node, Post::decode(registry, bytes.bytes()?)?),
-                1 => Entrance::Progress(node, Epoch(bytes.u64()?)),
+                POST => Entrance::Post(node, Post::decode(registry, bytes.bytes()?)?),
+                PROGRESS => Entrance::Progress(node, Epoch(bytes.u64()?)),
+                CERTAIN => Entrance::Certain(Epoch(bytes.u64()?)),
+                INCARNATION => Entrance::Incarnation(bytes.u64()?, Epoch(bytes.u64()?)),
                 _ => return None,
             });
         }
         Some(entrances)
+    }
+}
+
+const POST: u8 = 0;
+const PROGRESS: u8 = 1;
+const CERTAIN: u8 = 2;
+const INCARNATION: u8 = 3;
+
+fn encode_mark(kind: u8, node: NodeId, numbers: &[u64], out: &mut Vec<u8>) {
+    wire::u8(out, kind);
+    wire::u16(out, node.0);
+    numbers.iter().for_each(|number| wire::u64(out, *number));
+}
+
+fn encode_post<X: Letter>(from: NodeId, post: &Post<X>, out: &mut Vec<u8>) {
+    encode_mark(POST, from, &[], out);
+    let at = out.len();
+    wire::u32(out, 0);
+    post.encode(out);
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Which entries of a journal count, as far as it has been read.
+#[derive(Clone, Debug, Default)]
+pub struct Counting {
+    certain: Epoch,
+    incarnation: u64,
+    /// Of the entries before the one with this number only that counts which is of this epoch or before. Ascending.
+    limits: Vec<(Epoch, Epoch)>,
+}
+
+impl Counting {
+    /// Takes note of the next entry: with it come these, of which some may not count, nor of those that came before.
+    pub fn note<X: Letter>(&mut self, number: Epoch, entry: Vec<Entrance<X>>, all: &mut Vec<Entrance<X>>) {
+        for entrance in entry {
+            match entrance {
+                Entrance::Certain(epoch) => self.certain = self.certain.max(epoch),
+                Entrance::Incarnation(incarnation, certain) => {
+                    self.incarnation = incarnation;
+                    self.limit(number, certain, all);
+                }
+                Entrance::Post(..) | Entrance::Progress(..) => {}
+            }
+            all.push(entrance);
+        }
+    }
+
+    fn limit<X: Letter>(&mut self, number: Epoch, certain: Epoch, all: &mut Vec<Entrance<X>>) {
+        self.limits.push((number, certain));
+        all.retain(|entrance| entrance.outlasts(certain));
+    }
+
+    /// All is read, and the next entry will have this number. A node in a later incarnation than before keeps what is certain.
+    pub fn begin<X: Letter>(&mut self, number: Epoch, incarnation: u64, all: &mut Vec<Entrance<X>>) {
+        if incarnation > self.incarnation {
+            self.incarnation = incarnation;
+            self.limit(number, self.certain, all);
+        }
+    }
+
+    /// Up to which epoch what an entry holds counts.
+    fn limit_of(&self, number: Epoch) -> Option<Epoch> {
+        let later = self.limits.iter().filter(|(before, _)| *before > number);
+        later.map(|(_, certain)| *certain).min()
     }
 }
 
@@ -75,6 +171,8 @@ pub struct Opened {
     pub identity: Vec<u8>,
     /// Where things are in it.
     pub index: Index,
+    /// What counts of it, where masters may change.
+    pub counting: Option<Counting>,
 }
 
 /// What has come in.
@@ -94,6 +192,7 @@ pub(super) struct Journal {
     index: Index,
     /// Twins that read it.
     readers: Readers<NodeId>,
+    counting: Option<Counting>,
 }
 
 /// An entry that was appended.
@@ -109,13 +208,22 @@ struct Mark {
 impl Journal {
     /// A journal in which everything is that progress so far has come from.
     pub fn new(opened: Opened, progress: Epoch) -> Journal {
-        let Opened { writer, prefix, identity, mut index } = opened;
-        index.reach(writer.appended().next(), writer.place());
+        let Opened { writer, prefix, identity, mut index, counting } = opened;
+        let next = writer.appended().next();
+        index.reach(next, writer.place());
+        let mut pending = Vec::new();
+        if let Some(Counting { incarnation, limits, .. }) = &counting
+            && let Some((_, certain)) = limits.last().filter(|(number, _)| *number == next)
+        {
+            // Ahead of all that comes in now.
+            encode_mark(INCARNATION, NodeId(0), &[*incarnation, certain.0], &mut pending);
+        }
         Journal {
-            next: writer.appended().next(),
+            next,
             writer,
             prefix,
-            pending: Vec::new(),
+            pending,
+            counting,
             largest: index.largest(),
             marks: VecDeque::new(),
             durable: progress,
@@ -126,14 +234,7 @@ impl Journal {
 
     /// Takes down what a node has sent.
     pub fn note_post<X: Letter>(&mut self, from: NodeId, post: &Post<X>) {
-        let out = &mut self.pending;
-        wire::u8(out, 0);
-        wire::u16(out, from.0);
-        let at = out.len();
-        wire::u32(out, 0);
-        post.encode(out);
-        let len = (out.len() - at - 4) as u32;
-        out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        encode_post(from, post, &mut self.pending);
         let epoch = match post {
             Post::Slot { through, .. } => *through,
             Post::Letter { letter, .. } => letter.epoch(),
@@ -144,13 +245,17 @@ impl Journal {
 
     /// Takes down how far a node is.
     pub fn note_progress(&mut self, node: NodeId, epoch: Epoch) {
-        wire::u8(&mut self.pending, 1);
-        wire::u16(&mut self.pending, node.0);
-        wire::u64(&mut self.pending, epoch.0);
+        encode_mark(PROGRESS, node, &[epoch.0], &mut self.pending);
     }
 
-    /// Makes an entry of what waits. Progress at this time may be told once it is durable.
+    /// Makes an entry of what waits. Progress at this time may be told once it is durable; where masters may change, so much of
+    /// it as is certain.
     pub fn append(&mut self, progress: Epoch) -> Result<(), AppendError> {
+        if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.certain) {
+            counting.certain = progress;
+            self.largest = self.largest.max(progress);
+            encode_mark(CERTAIN, NodeId(0), &[progress.0], &mut self.pending);
+        }
         if !self.pending.is_empty() {
             let entry = std::mem::take(&mut self.pending);
             let (number, bytes, largest) = (self.next, entry.len(), self.largest);
@@ -188,12 +293,12 @@ impl Journal {
         &mut self,
         twin: NodeId,
         (from, after): (Epoch, Epoch),
-        most: usize,
+        (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
-    ) -> Option<Post<X>> {
+    ) -> Result<Option<Post<X>>, String> {
         match self.readers.ask(twin, &self.index, (from, after)) {
-            Some(()) => self.go_on(twin, most, out),
-            None => Some(Post::Trimmed(self.index.begins_after())),
+            Some(()) => self.go_on(twin, (registry, most), out),
+            None => Ok(Some(Post::Trimmed(self.index.begins_after()))),
         }
     }
 
@@ -201,26 +306,37 @@ impl Journal {
     fn go_on<X: Letter>(
         &mut self,
         twin: NodeId,
-        most: usize,
+        (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
-    ) -> Option<Post<X>> {
+    ) -> Result<Option<Post<X>>, String> {
         let durable = self.writer.durable();
-        let Piece { asked, next, entries } = self.readers.next_piece(twin, most, durable, out)?;
+        let piece = self.readers.next_piece(twin, most, durable, out);
+        let Some(Piece { asked, next, entries }) = piece else { return Ok(None) };
         let covers = (next > durable).then_some(self.durable);
         covers.iter().for_each(|_| self.readers.leave(twin));
-        let entries: Vec<Vec<u8>> = entries.into_iter().map(|(_, entry)| entry).collect();
-        Some(Post::Fetched { from: asked, next, covers, entrances: Arc::new(entries.concat()) })
+        let mut entrances = Vec::new();
+        for (number, entry) in entries {
+            match self.counting.as_ref().and_then(|counting| counting.limit_of(number)) {
+                None => entrances.extend(entry),
+                Some(certain) => {
+                    let entry = Entrance::<X>::read(registry, &entry).ok_or("an entry does not parse")?;
+                    let counts = entry.iter().filter(|entrance| entrance.outlasts(certain));
+                    counts.for_each(|entrance| entrance.encode(&mut entrances));
+                }
+            }
+        }
+        Ok(Some(Post::Fetched { from: asked, next, covers, entrances: Arc::new(entrances) }))
     }
 
     /// Takes what the disk has read, if the answer is to that; and gives the twin for which it was what it gets.
     pub fn was_read<X: Letter>(
         &mut self,
         done: &DiskDone,
-        most: usize,
+        terms: (&Registry, usize),
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<(NodeId, Post<X>)>, String> {
         let Some(twin) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
-        Ok(self.go_on(twin, most, out).map(|post| (twin, post)))
+        Ok(self.go_on(twin, terms, out)?.map(|post| (twin, post)))
     }
 
     /// Lets go what has nothing to do with epochs beyond this one, but not what a twin is being given that is not more than
@@ -230,6 +346,7 @@ impl Journal {
         let spared = self.readers.least().filter(is_near).unwrap_or(self.next);
         let Some(kept) = self.index.covered_by(through.min(self.durable), spared) else { return Vec::new() };
         self.writer.truncate_before(kept.0);
+        self.counting.iter_mut().for_each(|counting| counting.limits.retain(|(number, _)| *number > kept.0));
         let begins = self.writer.begins();
         self.index.trim(begins, kept);
         self.readers.trim(begins);

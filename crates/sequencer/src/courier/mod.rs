@@ -33,9 +33,9 @@ use ordain_role::{
 
 use crate::council::Seats;
 use crate::interleave::{Interleave, Put};
-use crate::message::{Held, Letter, Message, Post, Saving, Sequencing, Ship};
+use crate::message::{Covered, Held, Letter, Message, Post, Saving, Sequencing, Ship};
 
-pub use journal::{Entrance, Index, Opened};
+pub use journal::{Counting, Entrance, Index, Opened};
 
 use gate::Gate;
 use journal::Journal;
@@ -58,6 +58,8 @@ pub struct CourierSettings {
     /// How much is kept for the nodes of a partition that are behind the majority of them, bytes at most. What the
     /// majority of them has not on disk yet is kept in any case.
     pub kept_max: usize,
+    /// About how many bytes the journal may have before what twins that are away may want goes, once a checkpoint covers it.
+    pub keep_bytes: u64,
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
@@ -113,8 +115,9 @@ pub struct Courier<X> {
     saving: Option<(Address, Epoch)>,
     /// What is said once what was written at that time is durable.
     owed: VecDeque<(Epoch, NodeId, Post<X>)>,
-    /// A checkpoint covers everything up to here.
-    covered: Epoch,
+    covered: Covered,
+    /// Where masters may change: nothing up to here can be lost with one.
+    certain: Epoch,
     /// What the node had before it was stopped is being executed again: nothing leaves.
     is_rehearsing: bool,
     counts: Counts,
@@ -193,7 +196,8 @@ impl<X: Letter> Courier<X> {
             gate,
             saving: None,
             owed: VecDeque::new(),
-            covered: Epoch(0),
+            covered: Covered::default(),
+            certain: Epoch(0),
             is_rehearsing: true,
             counts: Counts::default(),
         }
@@ -209,6 +213,8 @@ impl<X: Letter> Courier<X> {
         match entrance {
             Entrance::Post(from, post) => self.receive(from, post, out),
             Entrance::Progress(node, epoch) => self.note_progress(node, epoch),
+            Entrance::Certain(epoch) => self.certain = self.certain.max(epoch),
+            Entrance::Incarnation(..) => {}
         }
         self.deliver(out);
     }
@@ -229,7 +235,8 @@ impl<X: Letter> Courier<X> {
         self.gate.iter_mut().for_each(|gate| gate.begin_after(self.begun));
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
-        self.journal = journal.map(|opened| Journal::new(opened, self.progress));
+        let certain = self.certain_progress();
+        self.journal = journal.map(|opened| Journal::new(opened, certain));
         let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
         self.durable = self.durable.max(durable);
         // Whoever is met is told.
@@ -239,6 +246,12 @@ impl<X: Letter> Courier<X> {
     /// The largest epoch of which, and of all before it, everything is executed here.
     pub fn progress(&self) -> Epoch {
         self.progress
+    }
+
+    /// So much of progress as nobody has to take back: others are told of no more, and keep the rest.
+    fn certain_progress(&self) -> Epoch {
+        let certain = self.gate.as_ref().map_or(Epoch(u64::MAX), |_| self.certain.max(self.begun));
+        self.progress.min(certain)
     }
 
     fn partitions(&self) -> u16 {
@@ -542,10 +555,11 @@ impl<X: Letter> Courier<X> {
 
     /// Writes what has come in, and tells how far this node is.
     fn flush(&mut self, out: &mut Outbox<Message<X>>) {
+        let progress = self.certain_progress();
         let durable = match &mut self.journal {
-            None => self.progress,
+            None => progress,
             Some(journal) => {
-                if let Err(refusal) = journal.append(self.progress) {
+                if let Err(refusal) = journal.append(progress) {
                     return out.halt(format!("the journal refused an entry: {refusal}"));
                 }
                 journal.ask(out);
@@ -580,12 +594,12 @@ impl<X: Letter> Courier<X> {
 
     /// Flushes soon if there is anything to flush, at once if it is much; and sees to it that progress is told.
     fn pace(&mut self, out: &mut Outbox<Message<X>>) {
+        let is_ahead = self.certain_progress() > self.durable;
         let (waits, much) = match &self.journal {
-            None => (self.progress > self.durable, false),
-            Some(journal) => (
-                !journal.pending.is_empty() || self.progress > self.durable,
-                journal.pending.len() >= self.settings.piece / 4,
-            ),
+            None => (is_ahead, false),
+            Some(journal) => {
+                (!journal.pending.is_empty() || is_ahead, journal.pending.len() >= self.settings.piece / 4)
+            }
         };
         if much {
             self.flush(out);
@@ -618,7 +632,7 @@ impl<X: Letter> Courier<X> {
         let most = self.settings.piece;
         let Some(journal) = &mut self.journal else { return };
         if Journal::is_read(done) {
-            match journal.was_read(done, most, out) {
+            match journal.was_read(done, (&self.registry, most), out) {
                 Ok(Some((twin, piece))) => out.send(self.at(twin), piece),
                 Ok(None) => {}
                 Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
@@ -661,14 +675,16 @@ impl<X: Letter> Courier<X> {
         // Of one that lacks something itself, a twin would get what it has sent, and the other way round, for ever.
         let journal = self.journal.as_mut().filter(|_| self.lack.up_to() == Epoch(0));
         let piece = match journal {
-            Some(journal) => journal.read(twin, wanted, self.settings.piece, out),
+            Some(journal) => journal.read(twin, wanted, (&self.registry, self.settings.piece), out),
             None => {
                 let (from, _) = wanted;
-                Some(Post::Fetched { from, next: from, covers: Some(Epoch(0)), entrances: Arc::default() })
+                let (covers, entrances) = (Some(Epoch(0)), Arc::default());
+                Ok(Some(Post::Fetched { from, next: from, covers, entrances }))
             }
         };
-        if let Some(piece) = piece {
-            out.send(self.at(twin), piece);
+        match piece {
+            Ok(piece) => piece.into_iter().for_each(|piece| out.send(self.at(twin), piece)),
+            Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
         }
     }
 
@@ -692,8 +708,11 @@ impl<X: Letter> Courier<X> {
                     self.take_slot(from, sequencer, (after, through), (logged, content), out);
                 }
                 Entrance::Post(from, Post::Letter { to, letter }) => self.take_letter(from, to, letter, out),
-                // How far others were then is not how far they are.
-                Entrance::Post(..) | Entrance::Progress(..) => {}
+                // How far others were then is not how far they are, and what is certain this node hears itself.
+                Entrance::Post(..)
+                | Entrance::Progress(..)
+                | Entrance::Certain(_)
+                | Entrance::Incarnation(..) => {}
             }
         }
         match more {
@@ -733,9 +752,10 @@ impl<X: Letter> Courier<X> {
 
     /// Lets go what a checkpoint covers.
     fn trim(&mut self, out: &mut Outbox<Message<X>>) {
-        let most = self.settings.kept_max;
+        let (most, keep_bytes) = (self.settings.kept_max, self.settings.keep_bytes);
         let Some(journal) = &mut self.journal else { return };
-        for (twin, post) in journal.trim(self.covered, most) {
+        let covered = self.covered.through(journal.writer.stats().bytes, keep_bytes);
+        for (twin, post) in journal.trim(covered, most) {
             out.send(self.at(twin), post);
         }
     }
@@ -896,13 +916,14 @@ impl<X: Letter> Role for Courier<X> {
                 Message::Sequencing(Sequencing::Safe(epochs)) => {
                     self.gate.iter_mut().for_each(|gate| gate.forget(&epochs));
                     let certain = epochs.into_iter().min().unwrap_or_default();
+                    self.certain = self.certain.max(certain);
                     self.settings
                         .shards
                         .iter()
                         .for_each(|shard| out.send(*shard, Sequencing::Certain(certain)));
                 }
-                Message::Sequencing(Sequencing::Trim(epoch)) => {
-                    self.covered = self.covered.max(epoch);
+                Message::Sequencing(Sequencing::Trim(covered)) => {
+                    self.covered = covered;
                     self.trim(out);
                     self.journal.iter_mut().for_each(|journal| journal.ask(out));
                 }

@@ -6,6 +6,8 @@ use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, NodeId, 
 use raft::GetEntriesContext;
 use raft::eraftpb::{ConfState, Entry, HardState};
 
+use crate::message::Covered;
+
 use super::base::{Base, Beginning, MEMO, Records};
 use super::membership::{founders, parse_change};
 use super::record;
@@ -30,8 +32,7 @@ pub(super) struct Journal {
     saying: Option<Saying>,
     /// Where it says that the log may begin with a checkpoint.
     offered: Option<Base>,
-    /// A checkpoint covers everything up to here.
-    covered: Epoch,
+    covered: Covered,
     identity: Vec<u8>,
     /// How far entries are committed, as the last record says.
     commit: u64,
@@ -229,7 +230,7 @@ impl Journal {
             memo: None,
             saying: None,
             offered: None,
-            covered: Epoch(0),
+            covered: Covered::default(),
             identity: Vec::new(),
             commit: 0,
             reading: None,
@@ -328,19 +329,21 @@ impl Journal {
         true
     }
 
-    /// A checkpoint covers everything up to an epoch.
-    pub fn cover(&mut self, epoch: Epoch) {
-        self.covered = self.covered.max(epoch);
+    /// Checkpoints cover so much.
+    pub fn cover(&mut self, covered: Covered) {
+        self.covered = covered;
     }
 
-    /// Lets go what a checkpoint covers, but nothing after an index. What the log begins after then has to be on disk
+    /// Lets go what checkpoints cover, but nothing after an index. What the log begins after then has to be on disk
     /// before anything is removed.
-    pub fn trim<M>(&mut self, store: &Store, index: u64, out: &mut Outbox<M>) {
+    pub fn trim<M>(&mut self, store: &Store, index: u64, keep_bytes: u64, out: &mut Outbox<M>) {
+        let bytes = self.writer.as_ref().map_or(0, |writer| writer.stats().bytes);
+        let covered = self.covered.through(bytes, keep_bytes);
         // Entries before the first batch are of no epoch: nothing covers them if nothing is covered.
-        if self.covered == Epoch(0) {
+        if covered == Epoch(0) {
             return;
         }
-        let Some((base, place)) = store.base_for(self.covered, index) else { return };
+        let Some((base, place)) = store.base_for(covered, index) else { return };
         // Only whole segments go.
         if self.writer.as_ref().is_some_and(|writer| writer.can_trim_to(place)) {
             self.say(Saying::Trim(base, place), store, out);
@@ -375,7 +378,7 @@ impl Journal {
             Ok(()) => self.memo.iter_mut().for_each(Memo::written),
             // Until somebody asks again.
             Err(DiskError::Full { .. }) => {
-                self.covered = Epoch(0);
+                self.covered = Covered::default();
                 return Ok(Outcome::Nothing);
             }
             Err(error) => return Err(error.to_string()),

@@ -92,6 +92,8 @@ pub struct GroupSettings {
     pub tail_bytes: usize,
     /// How much is kept on disk, though a checkpoint covers it, for twins that are catching up.
     pub kept_max: u64,
+    /// About how many bytes there may be before what twins that are away may want goes, once a checkpoint covers it.
+    pub keep_bytes: u64,
     /// An entry longer than this has a message of its own; shorter ones share.
     pub message_bytes: usize,
 }
@@ -107,6 +109,7 @@ impl GroupSettings {
             checkpointer: None,
             tail_bytes: 64 << 20,
             kept_max: 256 << 20,
+            keep_bytes: u64::MAX,
             message_bytes: 1 << 20,
         }
     }
@@ -644,7 +647,8 @@ impl<X> GroupLog<X> {
             self.journal.write_commit(&self.raft.store().hard);
         }
         let spared = self.spared(now);
-        self.journal.trim(self.raft.store(), spared.min(dispatched), out);
+        let keep_bytes = self.settings.keep_bytes;
+        self.journal.trim(self.raft.store(), spared.min(dispatched), keep_bytes, out);
         self.counts.fetches += u64::from(self.journal.fetch(self.raft.store(), out));
         self.journal.ask_disk(out);
         if self.journal.mark(false, self.is_stopping) {
@@ -737,8 +741,8 @@ impl<X: Send> Role for GroupLog<X> {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out);
             }
-            Event::Message { message: Message::Sequencing(Sequencing::Trim(epoch)), .. } => {
-                self.journal.cover(epoch);
+            Event::Message { message: Message::Sequencing(Sequencing::Trim(covered)), .. } => {
+                self.journal.cover(covered);
             }
             Event::Message { from, message: Message::Group(GroupMessage { bytes, .. }) } => {
                 self.receive(now, from.node, &bytes, out);

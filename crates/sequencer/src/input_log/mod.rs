@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use ordain_log::{LogWriter, Progress};
 use ordain_model::{Batch, Epoch, Micros};
-use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, StartOver, TimerId};
 
-use crate::message::{Message, Sequencing};
+use crate::message::{Covered, Message, Sequencing};
 use crate::reading;
 
 pub use shipping::ShippingSettings;
@@ -34,6 +34,8 @@ pub struct LogSettings {
     pub dispatch_early: bool,
     /// Up to this epoch a checkpoint has everything already.
     pub executed: Epoch,
+    /// About how many bytes there may be before what twins that are away may want goes, once a checkpoint covers it.
+    pub keep_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -62,8 +64,7 @@ pub struct InputLog<X> {
     dispatched_through: Epoch,
     /// The last epoch that a mark stands behind.
     marked: Epoch,
-    /// A checkpoint covers everything up to here.
-    covered: Epoch,
+    covered: Covered,
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
     /// Only if there are twins to ship to.
@@ -111,7 +112,7 @@ impl<X> InputLog<X> {
             dispatched: 0,
             dispatched_through: named.max(settings.executed),
             marked: Epoch(0),
-            covered: Epoch(0),
+            covered: Covered::default(),
             is_stopping: false,
             shipping: None,
             marker: std::marker::PhantomData,
@@ -236,11 +237,18 @@ impl<X> InputLog<X> {
     fn trim(&mut self, out: &mut Outbox<Message<X>>) {
         let Some(writer) = &mut self.writer else { return };
         let spared = self.shipping.as_ref().map_or(Epoch(u64::MAX), |shipping| shipping.spared());
-        let through = self.covered.min(spared).min(self.dispatched_through).min(writer.durable());
+        let covered = self.covered.through(writer.stats().bytes, self.settings.keep_bytes);
+        let through = covered.min(spared).min(self.dispatched_through).min(writer.durable());
         writer.truncate_before(through.next());
         if let Some(shipping) = &mut self.shipping {
             shipping.trim(writer.begins(), through, out);
         }
+    }
+
+    /// Everything up to this epoch is on disk.
+    fn reach(&self) -> Epoch {
+        let durable = self.writer.as_ref().map_or(Epoch(0), LogWriter::durable);
+        if durable >= self.named { self.dispatched_through } else { durable.min(self.dispatched_through) }
     }
 
     fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
@@ -258,8 +266,11 @@ impl<X: Send> Role for InputLog<X> {
             Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
                 self.append(batch, out)
             }
-            Event::Message { message: Message::Sequencing(Sequencing::Trim(epoch)), .. } => {
-                self.covered = self.covered.max(epoch);
+            Event::Message { message: Message::Sequencing(Sequencing::Trim(covered)), .. } => {
+                self.covered = covered;
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::BeginAgain(epoch)), .. } => {
+                out.start_over(StartOver { without_log: self.reach() < epoch, without_inbox: true });
             }
             Event::Message { from, message } => {
                 if let Err(reason) = self.hear(from, message, out) {

@@ -7,7 +7,7 @@ use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 use super::*;
 use crate::council::{Fence, Seats};
 use crate::message::Ship;
-use crate::{Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
+use crate::{Counting, Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Note(u64, u8);
@@ -73,6 +73,7 @@ impl Desk {
             checkpointer: Some(CHECKPOINTER),
             shards: vec![SHARD],
             kept_max: 1 << 20,
+            keep_bytes: u64::MAX,
             piece: PIECE,
             incarnation,
             bugs: Default::default(),
@@ -91,15 +92,21 @@ impl Desk {
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
             let courier = &mut desk.courier;
-            let mut index = Index::new(1024);
+            let (mut index, mut counting, mut all) = (Index::new(1024), Counting::default(), Vec::new());
             let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"desk") };
             let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
                 let entrances = Courier::entrances(&registry(), &entry.payload).expect("an entry");
                 index.note(entry.epoch, place, entry.payload.len(), &entrances);
-                entrances.into_iter().for_each(|entrance| courier.rehearse(entrance, &mut out));
+                counting.note(entry.epoch, entrances, &mut all);
                 Ok(())
             });
-            Opened { writer: opened.unwrap().0, prefix: PREFIX, identity: b"desk".to_vec(), index }
+            let (writer, _) = opened.unwrap();
+            let counting = incarnation.map(|incarnation| {
+                counting.begin(writer.appended().next(), incarnation, &mut all);
+                counting
+            });
+            all.into_iter().for_each(|entrance| courier.rehearse(entrance, &mut out));
+            Opened { writer, prefix: PREFIX, identity: b"desk".to_vec(), index, counting }
         });
         let sent = desk.take(out);
         assert_eq!(sent.len(), 0, "nothing leaves while it rehearses: {sent:?}");
@@ -549,7 +556,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     for stops in 0..40 {
         let mut desk = desk_after(40);
         let mut left = stops;
-        desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(30)));
+        desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(30))));
         'stopped: while !desk.disk.is_empty() {
             for request in std::mem::take(&mut desk.disk) {
                 for op in &request.ops {
@@ -573,7 +580,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     }
     // Not beyond what is on disk here.
     let mut desk = desk_after(40);
-    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(1000)));
+    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(1000))));
     desk.disk_is_done();
     desk.hear(1, slot(1, 40, 41));
     desk.hear(1, Post::Letter { to: 0, letter: Note(41, 7) });
@@ -593,7 +600,7 @@ fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers
                 desk.disk_is_done();
             }
         }
-        desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(covered)));
+        desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(covered))));
         desk.disk_is_done();
         let letters = letters_in(&desk.directory);
         assert!(letters.iter().copied().eq(letters[0]..=41) && letters[0] <= covered + 1, "{letters:?}");
@@ -603,7 +610,7 @@ fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers
 #[test]
 fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     let mut old = desk_after(40);
-    old.tell(CHECKPOINTER, Sequencing::Trim(Epoch(30)));
+    old.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(30))));
     old.disk_is_done();
     let first = letters_in(&old.directory)[0];
     let fetch = |after: u64| Post::Fetch { from: Epoch(1), after: Epoch(after) };
@@ -642,7 +649,7 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
 fn what_a_twin_is_being_given_is_not_trimmed() {
     let mut desk = desk_after(40);
     let mut wanted = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
-    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(40)));
+    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
     let (mut epochs, mut last) = (Vec::new(), None);
     for _ in 0..1000 {
         wanted.extend(desk.disk_is_done());
@@ -659,7 +666,7 @@ fn what_a_twin_is_being_given_is_not_trimmed() {
     assert_eq!(epochs.iter().max(), Some(&Epoch(40)));
     assert_eq!(epochs.iter().min(), Some(&Epoch(1)));
     // Then it goes.
-    desk.tell(CHECKPOINTER, Sequencing::Trim(Epoch(40)));
+    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
     desk.disk_is_done();
     assert!(letters_in(&desk.directory)[0] > 20);
 }
@@ -772,4 +779,70 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
         panic!("{:?}", without.shipped)
     };
     assert_eq!((held.len(), *since, *through), (0, Epoch(3), Epoch(3)));
+}
+
+#[test]
+fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
+    let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
+    let seats = || Sequencing::Seats { seats: Arc::new(Seats::new(&topology)), in_touch: true };
+    let told = |desk: &Desk| {
+        let mut found = f64::NAN;
+        desk.courier.gauges(&mut |name, value| {
+            found = if name == "ordain_courier_durable_epoch" { value } else { found };
+        });
+        found as u64
+    };
+    let live_through = |desk: &mut Desk, epoch: u64| {
+        desk.live_through(epoch, slot(1, epoch - 1, epoch));
+        desk.disk_is_done();
+        desk.time_passes();
+    };
+    let letters = |desk: &Desk| {
+        let letters = desk.shard.iter().filter_map(|message| match message {
+            Message::Engine(Note(epoch, _)) => Some(*epoch),
+            _ => None,
+        });
+        letters.collect::<Vec<u64>>()
+    };
+    let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
+    desk.tell(at(0), seats());
+    (1..=4).for_each(|epoch| live_through(&mut desk, epoch));
+    assert_eq!((desk.courier.progress(), told(&desk)), (Epoch(4), 0), "nothing is certain yet");
+    desk.tell(at(4), Sequencing::Safe([9, 3, 4].map(Epoch).into()));
+    desk.time_passes();
+    assert_eq!(told(&desk), 0, "not before it is written down");
+    desk.disk_is_done();
+    (5..=6).for_each(|epoch| live_through(&mut desk, epoch));
+    assert_eq!((desk.courier.progress(), told(&desk)), (Epoch(6), 3));
+    let directory = desk.directory.clone();
+
+    // In the same incarnation all of it counts.
+    let same = Desk::after(Epoch(0), Some(directory.clone()), Some(0));
+    assert_eq!(letters(&same), [1, 2, 3, 4, 5, 6]);
+    let mut next = Desk::after(Epoch(0), Some(directory), Some(1));
+    assert_eq!(letters(&next), [1, 2, 3]);
+    next.shard.retain(|message| matches!(message, Message::Sequencing(_)));
+    (1..=3).for_each(|epoch| drop(next.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+    next.execute();
+    assert_eq!(next.courier.progress(), Epoch(3), "not what came after that");
+    // What comes now counts, and is there again.
+    next.tell(at(0), seats());
+    (4..=5).for_each(|epoch| live_through(&mut next, epoch));
+    let again = Desk::after(Epoch(0), Some(next.directory.clone()), Some(1));
+    assert_eq!(letters(&again), [1, 2, 3, 4, 5]);
+    // A twin that reads the journal is not given what does not count.
+    let (mut wanted, mut read) = (next.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) }), Vec::new());
+    wanted.extend(next.disk_is_done());
+    while let Some((3, Post::Fetched { next: from, covers, entrances, .. })) = wanted.pop() {
+        read.extend(Courier::<Note>::entrances(&registry(), &entrances).unwrap());
+        if covers.is_none() {
+            wanted = next.hear(3, Post::Fetch { from, after: Epoch(0) });
+            wanted.extend(next.disk_is_done());
+        }
+    }
+    let epochs = read.iter().filter_map(|entrance| match entrance {
+        Entrance::Post(_, Post::Letter { letter, .. }) => Some(letter.0),
+        _ => None,
+    });
+    assert_eq!(epochs.collect::<Vec<u64>>(), [1, 2, 3, 4, 5]);
 }

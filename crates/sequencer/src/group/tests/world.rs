@@ -22,7 +22,7 @@ use super::super::membership::Member;
 use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
 use crate::message::{GroupMessage, Message, Sequencing};
-use crate::tests::Random;
+use crate::tests::{Random, by_all};
 
 pub type Fault = Result<(), String>;
 
@@ -369,7 +369,7 @@ impl World {
     /// A member's log is told that nobody will ask for what is up to an epoch.
     pub fn trim(&mut self, node: usize, epoch: u64) -> Fault {
         let from = Address { node: NodeId(node as u16), role: CHECKPOINTER };
-        self.event(node, Event::Message { from, message: Sequencing::Trim(Epoch(epoch)).into() })
+        self.event(node, Event::Message { from, message: Sequencing::Trim(by_all(Epoch(epoch))).into() })
     }
 
     /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.

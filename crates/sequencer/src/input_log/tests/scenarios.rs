@@ -8,6 +8,7 @@ use ordain_role::{Address, Directory as _, DiskDone, Event, NodeId, Outbox, Peer
 use super::world::World;
 use crate::council::{Arrival, Expulsion};
 use crate::message::{Message, Sequencing, Ship};
+use crate::tests::by_all;
 use crate::{InputLog, LogSettings, RESERVE};
 
 const ASK: TimerId = TimerId(3);
@@ -556,7 +557,7 @@ fn what_a_twin_is_being_read_is_not_trimmed_if_it_is_not_far_behind() {
         }
         world.checkpoint(0);
         let epoch = Epoch(world.nodes[0].checkpoint);
-        world.tell(0, (0, 6), Sequencing::Trim(epoch)).unwrap();
+        world.tell(0, (0, 6), Sequencing::Trim(by_all(epoch))).unwrap();
         world.settle().unwrap();
         world.wait().unwrap();
         assert_eq!(world.nodes[1].entries == 60, stays, "{}", world.nodes[1].entries);

@@ -20,7 +20,7 @@ use crate::council::{Fence, Seats};
 use crate::input_log::ShippingSettings;
 use crate::message::{Held, Message, Sequencing, Ship};
 use crate::reading::Index;
-use crate::tests::Random;
+use crate::tests::{Random, by_all};
 use crate::{InputLog, LogSettings};
 
 pub type Fault = Result<(), String>;
@@ -218,7 +218,7 @@ impl World {
     pub fn trim(&mut self) -> Fault {
         let least = self.nodes.iter().map(|node| node.checkpoint).min().unwrap_or(0);
         self.trimmed = self.trimmed.max(least);
-        let trim = Sequencing::Trim(Epoch(least));
+        let trim = Sequencing::Trim(by_all(Epoch(least)));
         self.live().into_iter().try_for_each(|node| self.tell(node, (node, CHECKPOINTER), trim.clone()))
     }
 
