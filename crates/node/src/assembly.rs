@@ -864,7 +864,9 @@ impl Inbox {
         let (writer, recovered) = opened.map_err(AssemblyError::Inbox)?;
         let masters_change = settings.replication() == Replication::Async;
         let counting = masters_change.then(|| {
-            counting.begin(writer.appended().next(), settings.incarnation(), &mut entrances);
+            if !settings.bugs.has(Bug::KeepUncertain) {
+                counting.begin(writer.appended().next(), settings.incarnation(), &mut entrances);
+            }
             counting
         });
         if recovered.starts_after > Epoch(0) {

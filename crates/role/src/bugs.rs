@@ -32,6 +32,8 @@ pub enum Bug {
     /// A courier takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a master
     /// who is none any more is accepted.
     IgnoreFence,
+    /// A node that has to start over keeps all that came in, and not only what is certain.
+    KeepUncertain,
     /// While a checkpoint is taken, what was kept for it so far is freed.
     ForgetVersion,
     /// A read on a snapshot does not wait until everything of its epoch is executed.
@@ -61,13 +63,14 @@ impl Bug {
             | Bug::KeepLate => (2, 1),
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence => (2, 3),
+            Bug::KeepUncertain => (2, 2),
             _ => (1, 1),
         }
     }
 
     /// Whether it shows only where masters change.
     pub const fn is_of_masters(self) -> bool {
-        matches!(self, Bug::IgnoreFence)
+        matches!(self, Bug::IgnoreFence | Bug::KeepUncertain)
     }
 
     /// Whether it shows only where reads are run on snapshots.
@@ -99,6 +102,7 @@ impl Bug {
         (Bug::WrongInterleave, "wrong-interleave"),
         (Bug::FlipRecord, "flip-record"),
         (Bug::IgnoreFence, "ignore-fence"),
+        (Bug::KeepUncertain, "keep-uncertain"),
         (Bug::ForgetVersion, "forget-version"),
         (Bug::ReadEarly, "read-early"),
         (Bug::StaleLayout, "stale-layout"),
