@@ -89,7 +89,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 19] = [
+    pub const ALL: [(Bug, &'static str); 20] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),

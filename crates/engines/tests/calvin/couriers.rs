@@ -40,6 +40,7 @@ impl Desk {
             sequencer: at(SEQUENCER),
             shards: vec![at(SHARD)],
             kept_max: 1 << 20,
+            keep_bytes: u64::MAX,
             piece: 1 << 20,
             incarnation: None,
             bugs: Bugs::NONE,

@@ -229,7 +229,7 @@ fn a_twin_counts_for_what_is_safe_from_its_masters_word_on() {
 fn a_twin_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
     let partition = PartitionId(0);
     let mut chair = chair(report(9, &[]), report(4, &[]));
-    let mut hear = |chair: &mut Chair, node, report| {
+    let hear = |chair: &mut Chair, node, report| {
         chair.reports.insert(NodeId(node), report);
         chair.note_joining(NodeId(node));
         match chair.next_for(partition, &topology(), Micros(0)) {
