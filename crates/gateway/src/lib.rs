@@ -864,6 +864,13 @@ impl Gateway {
                 }
                 learn_from_restart(&mut dependent.known, step.reply)
             }
+            // It has used what is undone, and has learnt nothing: it asks again.
+            (OutcomeStatus::Aborted(Abort::Cascade), Step::Reading(_) | Step::Asking)
+                if dependent.restarts < MAX_RESTARTS =>
+            {
+                dependent.restarts += 1;
+                Some(())
+            }
             _ => None,
         };
         let restarts = dependent.restarts;

@@ -309,6 +309,28 @@ fn a_dependent_request_reads_first_and_then_runs_with_what_it_saw() {
     assert_eq!(gateway.outstanding(), 0);
 }
 
+/// The reading has used what is undone: nobody else is to hear of that, as it has no effect.
+#[test]
+fn a_reading_that_aborts_in_a_cascade_is_done_again() {
+    let mut gateway = gateway();
+    follow(&mut gateway, 8).unwrap();
+    let cascade = OutcomeStatus::Aborted(Abort::Cascade);
+    for attempt in 0..u64::from(MAX_RESTARTS) {
+        assert_eq!(only(&mut gateway).txns()[0].call.procedure, system::READ);
+        assert!(answer(&mut gateway, (attempt, 0), cascade, b"").is_empty());
+    }
+    let last = u64::from(MAX_RESTARTS);
+    assert_eq!(only(&mut gateway).txns()[0].call.procedure, system::READ);
+    assert_eq!(answer(&mut gateway, (last, 0), cascade, b"enough"), [(8, cascade, b"enough".to_vec())]);
+    assert_eq!(gateway.outstanding(), 0);
+    // What it was made for is its client's to ask for again.
+    follow(&mut gateway, 9).unwrap();
+    only(&mut gateway);
+    answer(&mut gateway, (last + 1, 0), COMMITTED, &pointer_reply(Some("t"), 1));
+    only(&mut gateway);
+    assert_eq!(answer(&mut gateway, (last + 2, 0), cascade, b"x"), [(9, cascade, b"x".to_vec())]);
+}
+
 #[test]
 fn stale_evidence_starts_over_so_many_times_and_no_more() {
     let mut gateway = gateway();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
+use crate::execution::Cascade;
 use crate::ids::{ChunkNo, Epoch, GatewayId, Gsn, Millis, PartitionId, RequestNo, SessionId};
 use crate::layout::Layouts;
 use crate::map::Map;
@@ -23,8 +24,9 @@ pub struct Batch {
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
     /// From here to the end of the epoch it may be executed before it is known what aborts (the Q-Store paper, section 3.2.2;
-    /// qstore.md, section 4.7). Every partition has to know that, also one in which nothing of the batch takes part.
-    pub speculative: bool,
+    /// qstore.md, section 4.7), and what then becomes of what has used something of it. Every partition has to know that, also
+    /// one in which nothing of the batch takes part. Of an epoch the first batch that says something decides.
+    pub speculative: Option<Cascade>,
     /// One more than the largest index.
     pub total: u32,
     /// Its transactions.
@@ -156,7 +158,7 @@ impl Batch {
         slice.reserve(len(&taken));
         by_chunk.for_each(|records| records[0].0.encode_head(len(records), &[], &mut slice));
         taken.iter().for_each(|(_, record)| slice.extend_from_slice(record));
-        (!taken.is_empty() || self.speculative).then_some(slice)
+        (!taken.is_empty() || self.speculative.is_some()).then_some(slice)
     }
 
     /// Puts together what several slices of one batch hold. That is all of it if no transaction of it that is to be kept
@@ -199,7 +201,14 @@ impl Batch {
         wire::u64(&mut out, self.epoch.0);
         wire::u64(&mut out, self.now.0);
         wire::u8(&mut out, self.partition.0 as u8);
-        wire::u8(&mut out, u8::from(self.speculative));
+        wire::u8(
+            &mut out,
+            match self.speculative {
+                None => 0,
+                Some(Cascade::Repair) => 1,
+                Some(Cascade::Abort) => 2,
+            },
+        );
         wire::u32(&mut out, self.layout);
         wire::u32(&mut out, self.total);
         wire::u32(&mut out, chunks as u32);
@@ -221,8 +230,9 @@ impl Batch {
             let (epoch, now) = (Epoch(rest.u64()?), Millis(rest.u64()?));
             let partition = PartitionId(u16::from(rest.u8()?));
             let speculative = match rest.u8()? {
-                0 => false,
-                1 => true,
+                0 => None,
+                1 => Some(Cascade::Repair),
+                2 => Some(Cascade::Abort),
                 _ => return None,
             };
             let (layout, total) = (rest.u32()?, rest.u32()?);

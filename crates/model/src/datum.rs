@@ -217,6 +217,7 @@ impl Writer<'_> {
             Abort::Logic => "ERR transaction aborted by its own logic",
             Abort::Conflict => "TXNABORT a record that the transaction read was changed by another: retry",
             Abort::Restart => "TXNABORT the transaction's key set changed while it was being found: retry",
+            Abort::Cascade => "TXNABORT it used what another transaction had written that aborted: retry",
             Abort::Panic => "ERR transaction aborted: the procedure failed with a panic; this is a bug in it",
             Abort::Budget => "ERR transaction aborted: the procedure ran past its budget",
         });

@@ -41,11 +41,14 @@ pub enum Abort {
     Panic,
     /// The procedure ran past its budget of instructions, memory or fragments.
     Budget,
+    /// It used what another transaction had written that aborted ([`Cascade::Abort`](crate::Cascade)).
+    Cascade,
 }
 
 impl Abort {
     /// Every kind.
-    pub const ALL: [Abort; 5] = [Abort::Logic, Abort::Conflict, Abort::Restart, Abort::Panic, Abort::Budget];
+    pub const ALL: [Abort; 6] =
+        [Abort::Logic, Abort::Conflict, Abort::Restart, Abort::Panic, Abort::Budget, Abort::Cascade];
 
     /// The wire code; see [`Abort::from_code`].
     pub const fn code(self) -> u8 {
@@ -55,6 +58,7 @@ impl Abort {
             Abort::Restart => 3,
             Abort::Panic => 4,
             Abort::Budget => 5,
+            Abort::Cascade => 6,
         }
     }
 
@@ -66,6 +70,7 @@ impl Abort {
             3 => Abort::Restart,
             4 => Abort::Panic,
             5 => Abort::Budget,
+            6 => Abort::Cascade,
             _ => return None,
         })
     }

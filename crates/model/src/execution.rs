@@ -45,6 +45,42 @@ impl FromStr for Execution {
     }
 }
 
+/// What becomes of a transaction that was executed on what another one had written which then aborted (the Q-Store paper,
+/// section 3.2.2; qstore.md, section 4.7, step 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cascade {
+    /// It is executed again: the results are those of one after the other.
+    #[default]
+    Repair,
+    /// It aborts too, as the paper has it, and its client asks again.
+    Abort,
+}
+
+impl Cascade {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Cascade); 2] = [("repair", Cascade::Repair), ("abort", Cascade::Abort)];
+}
+
+impl fmt::Display for Cascade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Cascade::ALL.iter().find(|(_, way)| way == self).map_or("", |(name, _)| name))
+    }
+}
+
+/// A name that is no way out of a cascade.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is nothing that can become of what used what was undone: repair or abort")]
+pub struct UnknownCascade(pub String);
+
+impl FromStr for Cascade {
+    type Err = UnknownCascade;
+
+    fn from_str(name: &str) -> Result<Cascade, UnknownCascade> {
+        let known = Cascade::ALL.iter().find(|(known, _)| *known == name);
+        known.map(|(_, way)| *way).ok_or_else(|| UnknownCascade(name.into()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +91,9 @@ mod tests {
             assert_eq!((name.parse(), mode.to_string()), (Ok(mode), name.to_owned()));
         }
         assert!("optimistic".parse::<Execution>().is_err());
+        for (name, way) in Cascade::ALL {
+            assert_eq!((name.parse(), way.to_string()), (Ok(way), name.to_owned()));
+        }
+        assert!("restart".parse::<Cascade>().is_err());
     }
 }

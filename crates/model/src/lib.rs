@@ -47,7 +47,7 @@ pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
-pub use execution::{Execution, UnknownExecution};
+pub use execution::{Cascade, Execution, UnknownCascade, UnknownExecution};
 pub use front::Front;
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,

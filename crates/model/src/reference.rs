@@ -4,7 +4,7 @@
 //! nothing else: no locks, no shards, no batching, no journal. It restores whole records when a transaction
 //! aborts, which no engine could afford.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use crate::datum::Writer;
 use crate::digest::Digest;
 use crate::error::Abort;
+use crate::execution::Cascade;
 use crate::ids::{Db, Epoch, Gsn, Millis, SlotNo};
 use crate::isolation::Isolation;
 use crate::key::{KeyHash, Position};
@@ -58,6 +59,20 @@ pub struct ReferenceExecutor {
     layout: Option<Layout>,
     /// The state that pure reads see, if not the one that everything else does.
     past: Option<Past>,
+    /// What is dropped with what aborts.
+    cascade: Option<Dirt>,
+}
+
+/// The part of an epoch in which whatever uses what a dropped transaction was to write is dropped too (qstore.md, section 8,
+/// oracle 2).
+#[derive(Debug)]
+struct Dirt {
+    /// Where it begins, and what becomes of such transactions: with [`Cascade::Repair`] nothing, to be sure that none of a
+    /// later batch changes that.
+    from: Gsn,
+    cascade: Cascade,
+    /// What dropped ones were to write, since the whole table was written last.
+    keys: BTreeSet<KeyHash>,
 }
 
 /// The state at the end of the epoch before the one that is being run.
@@ -97,6 +112,7 @@ impl ReferenceExecutor {
             locals: Locals::default(),
             layout: None,
             past: None,
+            cascade: None,
         }
     }
 
@@ -125,7 +141,17 @@ impl ReferenceExecutor {
 
     /// Runs a batch in order; one result a transaction.
     pub fn run(&mut self, batch: &Batch) -> Vec<Result> {
+        self.open(batch);
         batch.txns().map(|(gsn, chunk, txn)| self.run_placed(gsn, batch.now, chunk, txn)).collect()
+    }
+
+    /// The order has come to a batch. To be said before its transactions are run one by one.
+    pub fn open(&mut self, batch: &Batch) {
+        let is_of_epoch = |dirt: &Dirt| dirt.from.epoch() == batch.epoch;
+        if let Some(cascade) = batch.speculative.filter(|_| !self.cascade.as_ref().is_some_and(is_of_epoch)) {
+            let from = Gsn::new(batch.epoch, batch.partition, 0);
+            self.cascade = Some(Dirt { from, cascade, keys: BTreeSet::new() });
+        }
     }
 
     /// The digest of the state.
@@ -177,8 +203,47 @@ impl ReferenceExecutor {
         }
     }
 
+    /// What a transaction uses of what dropped ones were to write counts, and what it was to write itself if it is dropped.
+    fn dirt(&mut self, gsn: Gsn) -> Option<&mut BTreeSet<KeyHash>> {
+        let is_in = |dirt: &&mut Dirt| {
+            dirt.cascade == Cascade::Abort
+                && dirt.from.epoch() == gsn.epoch()
+                && gsn >= dirt.from
+                && !gsn.is_of_read()
+        };
+        self.cascade.as_mut().filter(is_in).map(|dirt| &mut dirt.keys)
+    }
+
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
+        let is_past = self.past.is_some();
+        let Some(dirt) = self.dirt(gsn) else { return self.run_clean(gsn, now, chunk, txn) };
+        if txn.table {
+            // It runs alone, when what came before is decided.
+            if !txn.read_only {
+                dirt.clear();
+            }
+            return self.run_clean(gsn, now, chunk, txn);
+        }
+        let keyed = || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && !(is_past && f.pure));
+        let is_dirty = keyed().any(|fragment| dirt.contains(&fragment.hash));
+        let result = if is_dirty {
+            let mut reply = Vec::new();
+            Writer(&mut reply).abort(Abort::Cascade);
+            Result { gsn, status: OutcomeStatus::Aborted(Abort::Cascade), reply }
+        } else {
+            self.run_clean(gsn, now, chunk, txn)
+        };
+        if result.status != OutcomeStatus::Committed
+            && let Some(dirt) = self.dirt(gsn)
+        {
+            dirt.extend(keyed().filter(|fragment| fragment.writes()).map(|fragment| fragment.hash));
+        }
+        result
+    }
+
+    /// Runs one that uses nothing that a dropped one was to write.
+    fn run_clean(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
         self.reach(gsn);
         let mut before = self.images(chunk, txn);
         if let Some(past) = self.past.as_mut().filter(|_| !txn.read_only) {

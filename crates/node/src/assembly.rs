@@ -9,8 +9,8 @@ use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{
-    Batch, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, Isolation, KeyHash, Layout, Micros,
-    PartitionId, Reads, Registry,
+    Batch, Cascade, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, Isolation, KeyHash, Layout,
+    Micros, PartitionId, Reads, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
 use ordain_sequencer::{
@@ -114,6 +114,8 @@ pub struct NodeSettings {
     pub order: shard::Order,
     /// How they execute what depends on verdicts of other shards.
     pub execution: Execution,
+    /// What becomes of what was executed on what is undone.
+    pub cascade: Cascade,
     /// What they see of each other.
     pub isolation: Isolation,
     /// How the state of a checkpoint is kept while transactions go on.
@@ -152,6 +154,7 @@ impl Default for NodeSettings {
             reads: Reads::Ordered,
             order: shard::Order::default(),
             execution: Execution::default(),
+            cascade: Cascade::default(),
             isolation: Isolation::default(),
             checkpoint_mode: CheckpointMode::default(),
             checkpoint_piece: 64 << 10,
@@ -326,6 +329,7 @@ impl NodeSettings {
                 CheckpointMode::Multiversion | CheckpointMode::ZigZag => 1,
             },
             execution: self.execution,
+            cascade: self.cascade,
             bugs: self.bugs,
             ..self.sequencer.clone()
         };

@@ -156,6 +156,9 @@ pub struct ClusterFile {
     /// How what depends on verdicts is executed: `speculative`, `conservative` or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<String>,
+    /// What becomes of what was executed on what is undone: `repair` or `abort`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<String>,
     /// What transactions see of each other: `serializable` or `read-committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
@@ -217,6 +220,9 @@ pub enum ClusterError {
     /// There is no such way to execute transactions, or not with that engine.
     #[error(transparent)]
     Execution(#[from] crate::engine::ExecutionError),
+    /// There is no such thing to become of what is undone, or nothing is.
+    #[error(transparent)]
+    Cascade(#[from] crate::engine::CascadeError),
     /// There is no such isolation level, or not with that engine.
     #[error(transparent)]
     Isolation(#[from] crate::engine::IsolationError),
@@ -577,7 +583,8 @@ impl ClusterConfig {
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
         file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
-        engine.executed_as(file.execution.as_deref())?;
+        let execution = engine.executed_as(file.execution.as_deref())?;
+        crate::engine::cascades_as(execution, file.cascade.as_deref())?;
         let isolation = engine.isolated_as(file.isolation.as_deref())?;
         let keep = file.keep()?;
         replication.check(keep)?;

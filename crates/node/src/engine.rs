@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use ordain_engines::shard::Order;
-use ordain_model::{Execution, Isolation, Reads, UnknownExecution, UnknownIsolation};
+use ordain_model::{
+    Cascade, Execution, Isolation, Reads, UnknownCascade, UnknownExecution, UnknownIsolation,
+};
 
 /// An engine that is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +154,40 @@ impl Engine {
     }
 }
 
+/// What is to become of what was executed on what is undone, as somebody has written it, if he has, where transactions are
+/// executed so.
+///
+/// # Errors
+/// As [`cascades`], or there is no such thing.
+pub fn cascades_as(execution: Execution, wanted: Option<&str>) -> Result<Cascade, CascadeError> {
+    wanted.map_or(Ok(Cascade::default()), |wanted| cascades(execution, wanted.parse()?))
+}
+
+/// What is to become of what was executed on what is undone.
+///
+/// # Errors
+/// Nothing is undone.
+pub fn cascades(execution: Execution, cascade: Cascade) -> Result<Cascade, CascadeError> {
+    match (execution, cascade) {
+        (Execution::Conservative, Cascade::Abort) => Err(CascadeError::NotSo),
+        _ => Ok(cascade),
+    }
+}
+
+/// What cannot become of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CascadeError {
+    /// There is no such thing.
+    #[error(transparent)]
+    Unknown(#[from] UnknownCascade),
+    /// Nothing is executed before it is known what aborts.
+    #[error(
+        "--cascade abort is for what is executed speculatively, and nothing is: leave it out, or say --engine qstore --execution \
+         speculative"
+    )]
+    NotSo,
+}
+
 /// An isolation level that is none, or not one of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IsolationError {
@@ -219,6 +255,16 @@ mod tests {
         let refusal = |engine: Engine, wanted| engine.executed_as(Some(wanted)).unwrap_err().to_string();
         assert!(refusal(Engine::Paxflow, "auto").contains("--execution auto is not for engine paxflow"));
         assert!(refusal(Engine::Qstore, "hopeful").contains("'hopeful' is no way to execute"));
+    }
+
+    #[test]
+    fn only_what_is_speculated_cascades() {
+        assert_eq!(cascades_as(Execution::Conservative, None), Ok(Cascade::Repair));
+        assert_eq!(cascades_as(Execution::Conservative, Some("repair")), Ok(Cascade::Repair));
+        assert_eq!(cascades_as(Execution::Auto, Some("abort")), Ok(Cascade::Abort));
+        let refusal = |wanted| cascades_as(Engine::Calvin.execution(), Some(wanted)).unwrap_err().to_string();
+        assert!(refusal("abort").contains("say --engine qstore --execution speculative"));
+        assert!(refusal("retry").contains("'retry' is nothing that can become"));
     }
 
     #[test]

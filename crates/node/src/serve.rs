@@ -12,7 +12,7 @@ use ordain_engines::shard;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
+use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
 use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -63,6 +63,8 @@ pub struct ServeConfig {
     pub checkpoint_mode: CheckpointMode,
     /// How what depends on verdicts of other shards is executed.
     pub execution: Execution,
+    /// What becomes of what was executed on what is undone.
+    pub cascade: Cascade,
     /// What transactions see of each other.
     pub isolation: Isolation,
     /// Its place in a cluster; none: it is on its own.
@@ -288,6 +290,7 @@ impl Node {
             checkpoint_mode: config.checkpoint_mode,
             log_keep_bytes: config.log_keep_bytes,
             execution: config.execution,
+            cascade: config.cascade,
             isolation: config.isolation,
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,

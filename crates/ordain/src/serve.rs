@@ -16,7 +16,7 @@ use ordain_archive::Location;
 use ordain_model::Micros;
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
-use ordain_node::engine::Engine;
+use ordain_node::engine::{Engine, cascades_as};
 use ordain_node::serve::{Ended, Node, ServeConfig, without};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -102,6 +102,11 @@ pub struct ServeArgs {
     /// [default: auto]
     #[arg(long, env = "ORDAIN_EXECUTION", value_name = "HOW")]
     execution: Option<String>,
+    /// What becomes of a transaction that was executed speculatively on what another one had written which then aborted. `repair`:
+    /// it is executed again, and the results are those of one after the other. `abort`: it is answered TXNABORT, as the
+    /// paper has it, and its client asks again [default: repair]
+    #[arg(long, env = "ORDAIN_CASCADE", value_name = "HOW")]
+    cascade: Option<String>,
     /// What transactions see of each other: `serializable`, or with `qstore` `read-committed`: what a transaction only reads it
     /// sees as of the end of the epoch before its own, and waits for nobody; what it writes, or watches, is as with
     /// `serializable` [default: serializable]
@@ -157,6 +162,7 @@ impl ServeArgs {
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
             execution: self.execution.or(file.execution),
+            cascade: self.cascade.or(file.cascade),
             isolation: self.isolation.or(file.isolation),
             config: self.config,
             node: self.node,
@@ -235,6 +241,7 @@ impl ServeArgs {
             checkpoint_store_keep: file.checkpoint_store_keep,
             checkpoint_mode: file.checkpoint_mode,
             execution: file.execution,
+            cascade: file.cascade,
             isolation: file.isolation,
             log: file.log,
             log_json: file.log_json,
@@ -256,6 +263,7 @@ impl ServeArgs {
             (false, Some(Durability::None)) => Keep::Late,
         };
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
+        let execution = engine.executed_as(self.execution.as_deref())?;
         Ok(ServeConfig {
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
             admin: self.admin.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9121))),
@@ -274,7 +282,8 @@ impl ServeArgs {
                 .clone()
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
             checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
-            execution: engine.executed_as(self.execution.as_deref())?,
+            execution,
+            cascade: cascades_as(execution, self.cascade.as_deref())?,
             isolation: engine.isolated_as(self.isolation.as_deref())?,
             cluster,
             join: self.join,

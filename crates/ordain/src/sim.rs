@@ -11,11 +11,11 @@ use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::shard;
 use ordain_gateway::Owed;
 use ordain_model::{
-    Batch, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Micros, PartitionId, Reads,
-    Registry,
+    Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Micros, PartitionId,
+    Reads, Registry,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
-use ordain_node::engine::Engine;
+use ordain_node::engine::{Engine, cascades};
 use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
 use ordain_role::{
@@ -66,6 +66,9 @@ pub struct SimArgs {
     /// How qstore executes what depends on verdicts: speculative, conservative or auto [default: by the seed]
     #[arg(long, value_name = "HOW")]
     execution: Option<Execution>,
+    /// What becomes of what was executed speculatively on what is undone: repair or abort.
+    #[arg(long, value_name = "HOW", default_value_t)]
+    cascade: Cascade,
     /// What transactions see of each other: serializable, or with qstore read-committed.
     #[arg(long, value_name = "LEVEL", default_value_t)]
     isolation: Isolation,
@@ -263,6 +266,12 @@ impl CalvinSystem {
             reads: args.reads.unwrap_or(engine.reads()),
             order: engine.order(),
             execution,
+            // A seed that is conservative has nothing to undo.
+            cascade: if engine.execution() == Execution::Conservative {
+                cascades(execution, args.cascade)?
+            } else {
+                args.cascade
+            },
             isolation: engine.isolated(args.isolation)?,
             bugs,
             ..NodeSettings::default()
@@ -583,6 +592,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if let Some(execution) = args.execution {
         command += &format!(" --execution {execution}");
     }
+    if args.cascade != Cascade::Repair {
+        command += &format!(" --cascade {}", args.cascade);
+    }
     if args.isolation != Isolation::Serializable {
         command += &format!(" --isolation {}", args.isolation);
     }
@@ -746,6 +758,17 @@ mod tests {
         // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
         // this node alone.
         demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
+    }
+
+    #[test]
+    fn seeds_that_abort_in_cascades_are_sound() {
+        let cascade = ["--engine", "qstore", "--execution", "speculative", "--cascade", "abort"];
+        demand_sound(&cascade, 0..30);
+        demand_sound(&[&cascade[..], &["--partitions", "3"]].concat(), 100..112);
+        demand_sound(&[&cascade[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&cascade[..], &masters].concat(), 400..406);
+        demand_sound(&[&cascade[..], &["--isolation", "read-committed"]].concat(), 500..512);
     }
 
     #[test]

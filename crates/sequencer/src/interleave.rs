@@ -122,7 +122,7 @@ mod tests {
             epoch,
             partition,
             layout: 1,
-            speculative: false,
+            speculative: None,
             now,
             total: 0,
             chunks: Vec::new(),

@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros, Millis,
-    OutcomeBatch, OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn, system,
+    Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros,
+    Millis, OutcomeBatch, OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn,
+    system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -65,6 +66,8 @@ pub struct Settings {
     pub checkpoint_turns: u16,
     /// Which batches are executed before it is known what aborts.
     pub execution: Execution,
+    /// What becomes of what was executed before that was known, on what was undone.
+    pub cascade: Cascade,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -84,6 +87,7 @@ impl Default for Settings {
             checkpoint_bytes: 0,
             checkpoint_turns: 1,
             execution: Execution::default(),
+            cascade: Cascade::default(),
             bugs: Bugs::NONE,
         }
     }
@@ -438,7 +442,7 @@ impl<X> Sequencer<X> {
             epoch: self.epoch.next().max(self.reached),
             partition: self.settings.partition,
             layout: self.settings.layout,
-            speculative: false,
+            speculative: None,
             now: self.now,
             total: 0,
             chunks: Vec::new(),
@@ -484,7 +488,8 @@ impl<X> Sequencer<X> {
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
         }
-        batch.speculative = self.speculation.chooses(&batch, &self.neighbours.readers.layout);
+        let is_speculative = self.speculation.chooses(&batch, &self.neighbours.readers.layout);
+        batch.speculative = is_speculative.then_some(self.settings.cascade);
         self.sweeps.clear();
         self.counts.batches += 1;
         self.counts.txns += u64::from(batch.total);
@@ -807,7 +812,7 @@ impl<X> Sequencer<X> {
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
         // What is not in the log says nothing to anybody but this node.
-        reads.speculative = false;
+        reads.speculative = None;
         let away = batch.chunks.iter().filter(|placed| self.turn_away(&placed.chunk, out));
         let away: BTreeSet<_> = away.map(|placed| (placed.chunk.gateway, placed.chunk.number)).collect();
         reads.chunks.retain(|placed| !away.contains(&(placed.chunk.gateway, placed.chunk.number)));

@@ -111,7 +111,7 @@ mod tests {
             epoch: Epoch(1),
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: Millis(1),
             total: 1,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],

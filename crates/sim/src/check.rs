@@ -230,7 +230,7 @@ pub(crate) mod fixture {
             epoch: Epoch(epoch),
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: Millis(1_000 + epoch),
             total,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],

@@ -133,7 +133,9 @@ impl Counts {
         use ordain_model::Abort;
         match status {
             OutcomeStatus::Committed => self.committed += 1,
-            OutcomeStatus::Aborted(Abort::Restart | Abort::Conflict) => self.restarted_out += 1,
+            OutcomeStatus::Aborted(Abort::Restart | Abort::Conflict | Abort::Cascade) => {
+                self.restarted_out += 1
+            }
             OutcomeStatus::Aborted(_) => self.aborted += 1,
             OutcomeStatus::Busy
             | OutcomeStatus::Refused

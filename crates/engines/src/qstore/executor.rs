@@ -128,8 +128,9 @@ impl Queues {
             if self.is_at_end_of_unit(core) {
                 return self.close_unit();
             }
-            if batch.speculative && self.speculative < batch.epoch {
-                self.speculative = batch.epoch;
+            if let Some(cascade) = batch.speculative.filter(|_| self.speculative < batch.epoch) {
+                (self.speculative, self.cascade) = (batch.epoch, cascade);
+                self.dirt.clear();
                 self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
             }
             self.reach(core, (batch.epoch, batch.partition));
@@ -185,8 +186,11 @@ impl Queues {
             if !placed.is_skipped(txn.index) {
                 if txn.independent && !txn.table {
                     self.plan_apart(core, &mut lot, number, is_stale);
-                } else {
-                    self.plan_group(core, batch, placed.base, (&placed.chunk, is_stale));
+                } else if self.plan_group(core, batch, placed.base, (&placed.chunk, is_stale))
+                    && txn.table
+                    && !txn.read_only
+                {
+                    self.dirt.clear();
                 }
             }
             core.cursor.1 += 1;
@@ -244,16 +248,17 @@ impl Queues {
         }
     }
 
-    /// Puts the transaction at the cursor, which cannot be taken apart, into the queue of every range that it touches.
+    /// Puts the transaction at the cursor, which cannot be taken apart, into the queue of every range that it touches. Says no
+    /// if this shard has nothing to do with it.
     fn plan_group<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
         batch: &Batch,
         base: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
-    ) {
+    ) -> bool {
         let at = core.cursor.1;
-        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return };
+        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
         let mut unit = self.unit.take();
         if let Some(unit) = &mut unit {
             unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
@@ -261,6 +266,7 @@ impl Queues {
         }
         self.enter_group(core, active, unit.as_mut());
         self.unit = unit;
+        true
     }
 
     /// Puts a group into the queue of every range that it touches.
@@ -430,10 +436,13 @@ impl Queues {
             return;
         }
         for (at, txn) in lot.txns.clone().zip(&lot.chunk.txns()[lot.txns.clone()]) {
-            if lot.planned(at) == Planned::ToReply {
-                let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
-                core.conclude(&lot.chunk, txn, lot.gsn(txn), &answers, None);
-            }
+            let failure = match lot.planned(at) {
+                Planned::ToReply => None,
+                Planned::ToAbort => Some((SlotNo(0), Abort::Cascade)),
+                Planned::AsGroup | Planned::Apart => continue,
+            };
+            let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
+            core.conclude(&lot.chunk, txn, lot.gsn(txn), &answers, failure);
         }
         lot.replies = 0;
         if has_peers {

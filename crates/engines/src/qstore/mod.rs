@@ -37,7 +37,8 @@
 //!   the plans, in parallel, before that. So what travels between nodes are inputs (as with Calvin, one message for each
 //!   other partition an epoch), never queues, and the number of planners cannot show in the order (qstore.md, gap 2).
 //! - The paper keeps track of who speculates on whom. Here that follows from the plans, and is looked up only if something
-//!   aborts (section 4.7). What aborts because of others is executed again, and not given back to its client.
+//!   aborts (section 4.7). What aborts because of others is executed again, and given back to its client only
+//!   if that is wanted (`--cascade abort`).
 //! - Fragments that only read have one queue a shard, and see the epoch before whatever is committed meanwhile; the paper's
 //!   see what is committed when they run.
 //! - A range stays with its shard: the cores of a node share no record.

@@ -11,7 +11,7 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
 use ordain_model::serial::key_of;
 use ordain_model::{
-    Access, Args, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
+    Access, Args, Cascade, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
 
 use super::unit::{Told, Unit};
@@ -175,6 +175,8 @@ pub(crate) enum Planned {
     Apart,
     /// It was taken apart, and its reply is composed here.
     ToReply,
+    /// The same, and the reply is that it aborts with another one.
+    ToAbort,
 }
 
 /// Some transactions that follow each other in one chunk.
@@ -240,6 +242,16 @@ impl Lot {
             }
         }
         before > 0 && self.replies == 0
+    }
+
+    /// These transactions abort with others.
+    pub(crate) fn abort(&mut self, tainted: &BTreeSet<Gsn>) {
+        for at in self.txns.clone() {
+            let gsn = self.gsn(&self.chunk.txns()[at]);
+            if self.planned(at) == Planned::ToReply && tainted.contains(&gsn) {
+                self.plans[at - self.txns.start] = Planned::ToAbort;
+            }
+        }
     }
 
     /// All of its transactions are there.
@@ -336,6 +348,11 @@ pub(crate) struct Queues {
     pub(crate) unit: Option<Unit>,
     /// The last epoch that some batch says may be executed so.
     pub(crate) speculative: Epoch,
+    /// What becomes of what is undone in it because of others.
+    pub(crate) cascade: Cascade,
+    /// What transactions of it that abort with others, or alone, were to write here, since the whole table was written last.
+    /// Not only in one unit: where units end, the log does not say, as reads of the whole table are not in it.
+    pub(crate) dirt: BTreeSet<KeyHash>,
     /// What others have said of units that are not over, by round.
     pub(crate) told: BTreeMap<(Gsn, u32), Told>,
     /// The last unit that is over.
@@ -369,6 +386,8 @@ impl Default for Queues {
             bare: Box::default(),
             unit: None,
             speculative: Epoch::default(),
+            cascade: Cascade::default(),
+            dirt: BTreeSet::new(),
             told: BTreeMap::new(),
             decided: Gsn::NONE,
             counts: Counts::default(),

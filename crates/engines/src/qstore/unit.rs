@@ -22,12 +22,15 @@
 //! is shown the record as it was before; what it writes nobody later has left standing.
 //!
 //! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
+//!
+//! With [`Cascade::Abort`] there is no second time: what is tainted aborts. What that takes along must not hang on where a
+//! unit ends, or on who is alone, which the log does not say: see `Queues::dirt` and `Unit::note_done`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::{Abort, Cell, Chunk, Gsn, KeyHash, Millis, SlotNo, Txn};
+use ordain_model::{Abort, Cascade, Cell, Chunk, Gsn, KeyHash, Millis, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
@@ -43,6 +46,10 @@ pub(crate) struct Unit {
     /// What it is called; it comes before all of its transactions and after what precedes them.
     pub(crate) id: Gsn,
     stage: Stage,
+    /// What becomes of what is undone because of others.
+    cascade: Cascade,
+    /// What was to be written here by what was dropped earlier in its epoch; with [`Cascade::Abort`] only.
+    dirt: BTreeSet<KeyHash>,
     /// Where its transactions are: the chunk, the number of its index 0, and the time.
     sources: Vec<(Arc<Chunk>, Gsn, Millis)>,
     /// Those in which this shard takes part, in order: by source, and by place in the chunk.
@@ -98,7 +105,10 @@ impl Unit {
 
     /// All that a transaction had to do here the first time is done.
     pub(crate) fn note_done(&mut self, active: &Active) {
-        if let Some((slot, abort)) = active.own_failure.filter(|_| !active.alone) {
+        // One of this shard alone has left nothing that another could have used. If others abort with it, that must not count:
+        // who is alone hangs on how many shards there are.
+        let counts = !active.alone || self.cascade == Cascade::Abort;
+        if let Some((slot, abort)) = active.own_failure.filter(|_| counts) {
             let is_logged = active.chunk.txns()[active.at].logged;
             self.aborts.push((active.gsn, slot, abort, is_logged));
         }
@@ -119,7 +129,7 @@ impl Unit {
     /// Who, of those not known to, uses what may have been written by what is undone: one pass in order finds all that there
     /// is to be found here.
     fn taint<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
-        let mut dirty = BTreeSet::new();
+        let mut dirty = self.dirt.clone();
         let mut found = Vec::new();
         for (gsn, chunk, txn) in self.members() {
             let mine = || chunk.fragments(txn).iter().filter(|f| core.has_turn(f));
@@ -136,6 +146,16 @@ impl Unit {
             |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
         let at_home = Unlogged { tainted: of(false), ..Unlogged::default() };
         Round { tainted: of(true), at_home, ..Round::default() }
+    }
+
+    /// What was to be written here by what is dropped now, or was before.
+    fn dirt_at_end<S: RecordStore>(&mut self, core: &Core<S>) -> BTreeSet<KeyHash> {
+        let mut dirt = std::mem::take(&mut self.dirt);
+        for (_, chunk, txn) in self.members().filter(|(gsn, ..)| self.is_undone(*gsn)) {
+            let written = chunk.fragments(txn).iter().filter(|f| core.has_turn(f) && f.writes());
+            dirt.extend(written.map(|fragment| fragment.hash));
+        }
+        dirt
     }
 
     /// What has failed here.
@@ -174,6 +194,8 @@ impl Queues {
         self.unit = Some(Unit {
             id,
             stage: Stage::Open,
+            cascade: self.cascade,
+            dirt: std::mem::take(&mut self.dirt),
             sources: Vec::new(),
             members: Vec::new(),
             turns: Vec::new(),
@@ -214,7 +236,11 @@ impl Queues {
         let is_executed = core.unfinished == 0 && self.is_idle() && core.ready.is_empty();
         match unit.stage {
             Stage::Planned if is_executed && self.is_answered(core, &unit) => {
-                let round = unit.aborts();
+                let mut round = unit.aborts();
+                if !unit.dirt.is_empty() {
+                    let found = unit.taint(core);
+                    (round.tainted, round.at_home.tainted) = (found.tainted, found.at_home.tainted);
+                }
                 self.tell(core, &unit, 0, round);
                 unit.stage = Stage::Told(0);
             }
@@ -278,18 +304,24 @@ impl Queues {
         self.counts.tainted += unit.tainted.len() as u64;
         core.undone.0 += unit.members.len() as u32;
         core.undone.1 += unit.members().filter(|(gsn, ..)| unit.is_undone(*gsn)).count() as u32;
-        self.index_later(core, &mut unit);
+        match unit.cascade {
+            Cascade::Repair => self.index_later(core, &mut unit),
+            Cascade::Abort => self.dirt = unit.dirt_at_end(core),
+        }
         core.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
         let kept: Vec<(Gsn, u32)> =
             core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
         for (gsn, number) in kept {
             let Some(mut active) = core.active[number as usize].take() else { continue };
-            if unit.tainted.contains(&gsn) {
+            let is_tainted = unit.tainted.contains(&gsn);
+            if is_tainted && unit.cascade == Cascade::Repair {
                 core.forget(number, active);
                 continue;
             }
             active.in_unit = false;
-            if let Some(failure) = unit.failures.get(&gsn) {
+            if is_tainted {
+                active.failure = Some((SlotNo(0), Abort::Cascade));
+            } else if let Some(failure) = unit.failures.get(&gsn) {
                 Active::fail(&mut active.failure, *failure);
             }
             core.active[number as usize] = Some(active);
@@ -298,7 +330,9 @@ impl Queues {
         for place in 0..self.lots.len() {
             let lot = &mut self.lots[place];
             if std::mem::take(&mut lot.in_unit) {
-                if lot.leave_out(&unit.tainted) && core.has_peers() {
+                if unit.cascade == Cascade::Abort {
+                    lot.abort(&unit.tainted);
+                } else if lot.leave_out(&unit.tainted) && core.has_peers() {
                     core.backlog.count(turn_of(lot.base), -1);
                 }
                 self.look_after(core, place);
@@ -310,7 +344,8 @@ impl Queues {
         for (source, at) in members {
             let (chunk, base, now) = unit.sources[source as usize].clone();
             let gsn = Gsn(base.0 + u64::from(chunk.txns()[at as usize].index));
-            if unit.tainted.contains(&gsn)
+            if unit.cascade == Cascade::Repair
+                && unit.tainted.contains(&gsn)
                 && let Some(mut active) = core.take_up(gsn, now, &chunk, at as usize)
             {
                 active.is_again = true;
@@ -322,7 +357,7 @@ impl Queues {
 
     /// Undoes what is to be undone.
     fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit) {
-        if unit.failures.is_empty() {
+        if unit.failures.is_empty() && unit.tainted.is_empty() {
             return;
         }
         let mut loses = core.settings.bugs.has(Bug::LoseUndo);

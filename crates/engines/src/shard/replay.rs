@@ -154,7 +154,7 @@ mod tests {
             partition,
             layout: 1,
             now,
-            speculative: false,
+            speculative: None,
             total,
             chunks,
             lookups: Vec::new(),

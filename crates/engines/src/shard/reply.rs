@@ -1,7 +1,9 @@
 //! How a transaction's reply is composed from its slots, and whom it is for.
 
 use ordain_model::procedure::Slots;
-use ordain_model::{Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn};
+use ordain_model::{
+    Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
+};
 
 /// The outcomes for a gateway, among those that are being gathered.
 pub(crate) fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
@@ -34,6 +36,8 @@ pub(crate) fn write_reply(
     };
     match failure {
         None => procedure.reply(&cx, reply),
+        // Whatever it has answered, it was on what is not there any more.
+        Some((_, Abort::Cascade)) => Writer(reply).abort(Abort::Cascade),
         Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
     }
 }

@@ -90,7 +90,7 @@ impl World {
             epoch: Epoch(self.epoch),
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: Millis(self.epoch),
             total,
             chunks,

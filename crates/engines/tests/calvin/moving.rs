@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ordain_engines::shard::Order;
 use ordain_model::args::encode;
 use ordain_model::{
-    Call, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ReferenceExecutor, RequestNo,
-    SessionId, system,
+    Call, Cascade, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ReferenceExecutor,
+    RequestNo, SessionId, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -286,6 +286,7 @@ proptest! {
             checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
             order,
             speculative,
+            cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
             isolation,
             ..Shape::default()
         };

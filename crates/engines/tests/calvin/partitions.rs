@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ordain_engines::shard::{Item, Order, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
-    Abort, ArgsBuilder, Call, CheckpointMode, Db, Epoch, Gsn, Isolation, Millis, OutcomeStatus, ProcedureId,
-    RequestNo, SessionId, SlotNo, system,
+    Abort, ArgsBuilder, Call, Cascade, CheckpointMode, Db, Epoch, Gsn, Isolation, Millis, OutcomeStatus,
+    ProcedureId, RequestNo, SessionId, SlotNo, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -539,7 +539,12 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![1usize, 2, 40, 2000]),
         any::<u64>(),
         prop::sample::select(vec![0u32, 200_000, 500_000]),
-        prop::sample::select(vec![(Order::Locks, false), (Order::Queues, false), (Order::Queues, true)]),
+        prop::sample::select(vec![
+            (Order::Locks, None),
+            (Order::Queues, None),
+            (Order::Queues, Some(Cascade::Repair)),
+            (Order::Queues, Some(Cascade::Abort)),
+        ]),
         prop::sample::select(vec![Isolation::Serializable, Isolation::ReadCommitted]),
     );
     let shape =
@@ -548,7 +553,8 @@ fn plans() -> impl Strategy<Value = Plan> {
             threads,
             window,
             order,
-            speculative,
+            speculative: speculative.is_some(),
+            cascade: speculative.unwrap_or_default(),
             isolation: if order == Order::Queues { level } else { Isolation::Serializable },
             seed,
             doubled,

@@ -14,8 +14,10 @@
 //! | 10 nobody asks for anything | all that is here: no epoch is closed then; `sequencer/src/tests.rs` | |
 //! | 11 killed amid a batch | | sim; e2e `kill` |
 //! | 12 another number of shards at replay | `random`; `replay` in `src/calvin/replay.rs` | |
-//! | 13, 14 ranges that change hands | absent: a range stays with its shard | |
+//! | 13 another map, and transactions planned under the old one | below: a range is a fixed part of a shard, and slots move between shards | `moving`; sim |
+//! | 14 slots that change hands often, under load | below | `moving`; sim |
 //! | 15 all keys in one range | below | |
+//! | 16 orders of items that there are not | below; items are records, so a planner knows only what is no item's key | |
 //! | 18 a scan among inserts and deletions | below | `random` |
 //! | 19 nothing to abort, then something | below | |
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
@@ -24,7 +26,10 @@
 use ordain_engines::shard::{Item, Order, Round, ShardMessage};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
-use ordain_model::{Abort, Call, Db, Execution, Gsn, OutcomeStatus, SlotNo};
+use ordain_model::{
+    Abort, ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, KeyHash, OutcomeStatus, PartitionId,
+    SlotNo, system,
+};
 use ordain_sim::workload::procedures as p;
 
 use crate::random::command;
@@ -42,6 +47,16 @@ fn speculative(shards: usize) -> Bench {
         ..ordain_sequencer::Settings::default()
     };
     Bench::new(Options { shards, order: Order::Queues, sequencer, ..Options::default() })
+}
+
+/// The same, where what used something that is undone aborts too.
+fn cascading(shards: usize) -> Bench {
+    let sequencer = ordain_sequencer::Settings {
+        execution: Execution::Speculative,
+        cascade: Cascade::Abort,
+        ..ordain_sequencer::Settings::default()
+    };
+    Bench::new(Options { shards, order: Order::Queues, sequencer, log: true, ..Options::default() })
 }
 
 /// Submits what changes `counted`, unless `checked` is there: then it aborts.
@@ -214,6 +229,70 @@ fn scenario_07_a_tainted_one_reads_what_a_later_one_has_changed() {
     assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 3));
 }
 
+/// qstore.md, section 4.12, with `cascade=abort`.
+#[test]
+fn whoever_used_what_is_undone_aborts_too() {
+    let mut bench = cascading(2);
+    let (a, y) = (key_on("a", 0, 2), key_on("y", 0, 2));
+    let (x, z, w) = (key_on("x", 1, 2), key_on("z", 1, 2), key_on("w", 1, 2));
+    submit(&mut bench, &[&[b"mset", &a, b"1", &x, b"1", &y, b"1"]]);
+    run(&mut bench);
+    let first = trust(&mut bench, &a, &x);
+    let copies: [&[&[u8]]; 5] = [
+        &[b"copy", &x, &y, b"replace"],
+        &[b"set", &z, b"1"],
+        &[b"copy", &y, &w],
+        &[b"get", &w],
+        &[b"mset", &a, b"2", &z, b"2"],
+    ];
+    let asked = submit(&mut bench, &copies);
+    run(&mut bench);
+    assert!(is_aborted(&bench, first));
+    let ended = |bench: &Bench, ticket: &Ticket| bench.answer(*ticket).unwrap().status;
+    let (committed, cascade) = (OutcomeStatus::Committed, OutcomeStatus::Aborted(Abort::Cascade));
+    let all: Vec<OutcomeStatus> = asked.iter().map(|ticket| ended(&bench, ticket)).collect();
+    assert_eq!(all, [cascade, committed, cascade, cascade, committed]);
+    assert!(shown(&bench, asked[0]).contains("TXNABORT it used what another transaction had written"));
+    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 3));
+    // Whoever asks again gets it.
+    let again = submit(&mut bench, &copies[..3]);
+    run(&mut bench);
+    assert!(again.iter().all(|ticket| ended(&bench, ticket) == committed));
+    bench.crash();
+}
+
+/// What aborts with what is a function of the log: of which reads of the whole table are not part, though units end there;
+/// and not of how many shards there are, though a transaction on one alone is judged at once.
+#[test]
+fn what_a_cascade_takes_along_is_the_same_when_the_log_is_executed_again() {
+    let mut bench = cascading(3);
+    // Of two keys on one shard.
+    let (taken, hot) = (key_on("t", 0, 3), key_on("h", 1, 3));
+    let (alone, beside) = (key_on("a", 2, 3), key_on("b", 2, 3));
+    submit(&mut bench, &[&[b"mset", &taken, b"x", &alone, b"y"]]);
+    run(&mut bench);
+    trust(&mut bench, &taken, &hot);
+    trust(&mut bench, &alone, &beside);
+    let count = |bench: &mut Bench, key: &[u8]| submit(bench, &[&[b"incrby", key, b"1"]])[0];
+    let before = [count(&mut bench, &hot), count(&mut bench, &beside)];
+    submit(&mut bench, &[&[b"dbsize"]]);
+    let after = [count(&mut bench, &hot), count(&mut bench, &beside)];
+    let (procedure, db, args) = command(&[b"flushdb"], Db(5));
+    bench.submit(0, Call::new(procedure, db), &args).unwrap();
+    let last = [count(&mut bench, &hot), count(&mut bench, &beside)];
+    run(&mut bench);
+    let ended = |ticket: &Ticket| bench.answer(*ticket).unwrap().status;
+    let cascade = OutcomeStatus::Aborted(Abort::Cascade);
+    assert!(before.iter().chain(&after).all(|ticket| ended(ticket) == cascade));
+    assert!(last.iter().all(|ticket| ended(ticket) == OutcomeStatus::Committed));
+    let digest = bench.digest();
+    for shards in [3, 1, 2, 5] {
+        bench.options.shards = shards;
+        bench.crash();
+        assert_eq!(bench.digest(), digest, "{shards} shards");
+    }
+}
+
 #[test]
 fn scenario_19_nothing_to_abort_then_something() {
     let mut bench = speculative(2);
@@ -279,6 +358,157 @@ fn scenario_09_answers_come_before_their_batch() {
     bench.verify();
     assert_eq!(shown(&bench, asked[1]), "[\"1\" \"2\" \"1\"]");
     assert_eq!(gauge(&bench.shards[0], "ordain_shard_early_messages"), 0.0);
+}
+
+/// The ways of executing a cluster's queues.
+const WAYS: [(bool, Cascade, Isolation); 5] = [
+    (false, Cascade::Repair, Isolation::Serializable),
+    (true, Cascade::Repair, Isolation::Serializable),
+    (true, Cascade::Abort, Isolation::Serializable),
+    (false, Cascade::Repair, Isolation::ReadCommitted),
+    (true, Cascade::Repair, Isolation::ReadCommitted),
+];
+
+fn in_queues((speculative, cascade, isolation): (bool, Cascade, Isolation), seed: u64) -> Shape {
+    let (order, threads) = (Order::Queues, 2);
+    Shape { order, speculative, cascade, isolation, threads, seed, ..Shape::default() }
+}
+
+fn send_move(cluster: &mut Cluster, slots: &std::ops::Range<usize>, to: u16) {
+    let mut args = Vec::new();
+    system::move_args(slots, PartitionId(to), &mut ArgsBuilder::new(&mut args));
+    cluster.submit(0, REPLICA, Call::new(system::MOVE, Db(0)), &args).unwrap();
+}
+
+fn send(cluster: &mut Cluster, node: usize, words: &[&[u8]]) -> crate::support::cluster::Ticket {
+    let (procedure, db, args) = command(words, Db(0));
+    cluster.submit(node, REPLICA, Call::new(procedure, db), &args).unwrap()
+}
+
+#[test]
+fn scenario_13_another_map_when_the_next_batch_is_planned_under_the_old_one() {
+    for (way, seed) in WAYS.into_iter().flat_map(|way| (0..8).map(move |seed| (way, seed))) {
+        let mut cluster = Cluster::new(in_queues(way, seed));
+        let (moves, stays, far) = (cluster.key_in("m", 0), cluster.key_in("s", 0), cluster.key_in("f", 1));
+        let slot = KeyHash::of(&moves).slot();
+        assert_ne!(slot, KeyHash::of(&stays).slot());
+        send(&mut cluster, 0, &[b"mset", &moves, b"1", &stays, b"1", &far, b"1"]);
+        cluster.seal();
+        // What node 0 gives away does not arrive, so the batch of the move is under way when the next comes.
+        cluster.hold(0, 1);
+        send_move(&mut cluster, &(slot..slot + 1), 1);
+        cluster.seal();
+        let stale = [
+            send(&mut cluster, 0, &[b"append", &moves, b"2"]),
+            send(&mut cluster, 1, &[b"msetnx", &far, b"3", &moves, b"3"]),
+        ];
+        let other = send(&mut cluster, 0, &[b"append", &stays, b"2"]);
+        cluster.seal();
+        cluster.plans = cluster.layout.moved(&(slot..slot + 1), PartitionId(1)).unwrap().into();
+        let fresh = send(&mut cluster, 1, &[b"append", &moves, b"45"]);
+        cluster.seal();
+        cluster.settle();
+        assert!(cluster.answer(fresh).is_none(), "its records are not there");
+        cluster.release(0, 1);
+        cluster.settle();
+        cluster.verify();
+        let status = |ticket| cluster.answer(ticket).unwrap().status;
+        assert_eq!(stale.map(status), [OutcomeStatus::Moved; 2]);
+        let reply = |ticket| render(&cluster.answer(ticket).unwrap().reply);
+        assert_eq!((reply(other), reply(fresh)), ("2".into(), "3".into()), "{way:?}");
+    }
+}
+
+#[test]
+fn scenario_14_slots_change_hands_every_ten_transactions_under_load() {
+    for (way, seed) in WAYS.into_iter().flat_map(|way| (0..3).map(move |seed| (way, seed))) {
+        let mut cluster = Cluster::new(in_queues(way, 100 + seed));
+        let mut requests = crate::random::Requests::new(6);
+        let mut random = ordain_sim::Random::new(seed);
+        let mut to = 1;
+        for n in 0..600 {
+            let (procedure, db, args) = requests.next(&mut random);
+            if cluster.registry.get(procedure).is_some_and(|procedure| !procedure.is_dependent()) {
+                cluster.submit(random.index(2), REPLICA, Call::new(procedure, db), &args);
+            }
+            if n % 3 == 0 {
+                cluster.seal();
+                (0..random.index(6)).for_each(|_| _ = cluster.step());
+            }
+            if n % 10 == 9 {
+                // All of one side, and back: nothing of before is done when it is asked for.
+                let slots = if to == 1 { 0..512 } else { 0..1024 };
+                send_move(&mut cluster, &slots, to);
+                cluster.seal();
+                cluster.plans = cluster.plans.moved(&slots, PartitionId(to)).unwrap().into();
+                to = 1 - to;
+            }
+        }
+        cluster.settle();
+        cluster.verify();
+    }
+}
+
+/// TPC-C's orders over warehouses on several shards, one in a hundred of an item that there is not: a fragment finds that out, at
+/// home, when stock elsewhere may have been taken.
+#[test]
+fn scenario_16_orders_of_items_that_there_are_not() {
+    use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale, Tpcc};
+    use ordain_workload::{Source, Workload};
+    let scale = Scale { districts: 2, customers: 5, items: 60, orders: 5, undelivered: 2 };
+    let mix = Mix { new_order: 100.0, payment: 0.0, order_status: 0.0, delivery: 0.0, stock_level: 0.0 };
+    let parameters = Parameters { warehouses: 4, scale, partitions: 3, mix, remote: Remote::Share(1.0) };
+    let tpcc = Tpcc::new(parameters).unwrap();
+    let write = |source: &dyn Source| {
+        let mut args = Vec::new();
+        source.write_args(&mut ArgsBuilder::new(&mut args));
+        args
+    };
+    let mut found = Vec::new();
+    for execution in [Execution::Conservative, Execution::Speculative] {
+        let sequencer = ordain_sequencer::Settings { execution, ..ordain_sequencer::Settings::default() };
+        let mut bench =
+            Bench::new(Options { shards: 3, order: Order::Queues, sequencer, ..Options::default() });
+        let mut source = tpcc.source(7, 0, 1);
+        while let Some(procedure) = source.load() {
+            bench.submit(0, Call::new(procedure, Db(0)), &write(&*source)).unwrap();
+        }
+        run(&mut bench);
+        let mut orders = Vec::new();
+        for _ in 0..4 {
+            for _ in 0..300 {
+                let made = source.next();
+                orders.push(bench.submit(0, Call::new(made.procedure, Db(0)), &write(&*source)).unwrap());
+            }
+            run(&mut bench);
+        }
+        // What a planner sees to be wrong is refused before it is sequenced: nobody has to do with it.
+        let before = (count(&bench, "units"), count(&bench, "tainted"));
+        let damaged = encode(&[&b"no warehouse"[..]]);
+        let refused = (0..10).map(|_| {
+            bench.submit(0, Call::new(ordain_workload::tpcc::new_order::NEW_ORDER, Db(0)), &damaged)
+        });
+        assert!(refused.into_iter().all(|refused| refused.is_err()));
+        run(&mut bench);
+        assert_eq!((count(&bench, "units"), count(&bench, "tainted")), before);
+        let statuses: Vec<OutcomeStatus> =
+            orders.iter().map(|ticket| bench.answer(*ticket).unwrap().status).collect();
+        let aborted =
+            statuses.iter().filter(|status| **status == OutcomeStatus::Aborted(Abort::Logic)).count();
+        let committed = statuses.iter().filter(|status| **status == OutcomeStatus::Committed).count();
+        assert_eq!(aborted + committed, orders.len());
+        assert!((4..40).contains(&aborted), "{aborted} of {}", orders.len());
+        let is_speculative = execution == Execution::Speculative;
+        assert_eq!(
+            (count(&bench, "undone") as usize, count(&bench, "tainted") > 0),
+            match is_speculative {
+                true => (aborted, true),
+                false => (0, false),
+            }
+        );
+        found.push((statuses, bench.digest()));
+    }
+    assert_eq!(found[0], found[1], "the same orders, and the same stocks");
 }
 
 #[test]
@@ -369,7 +599,7 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
             cluster.seal();
             cluster.settle();
             let batch = cluster.sealed.last().unwrap().clone();
-            if batch.speculative {
+            if batch.speculative.is_some() {
                 break Gsn::new(batch.epoch, batch.partition, 0);
             }
             cluster.release(2, 0);

@@ -8,7 +8,7 @@ use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    ArgsBuilder, Call, Db, Execution, Gsn, Isolation, Micros, OutcomeStatus, ProcedureId, RequestNo,
+    ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, Micros, OutcomeStatus, ProcedureId, RequestNo,
     SessionId, system,
 };
 use ordain_sim::workload::{ledgers as l, procedures as p};
@@ -175,6 +175,7 @@ struct Plan {
     order: Order,
     execution: Execution,
     isolation: Isolation,
+    cascade: Cascade,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -189,7 +190,12 @@ fn plans() -> impl Strategy<Value = Plan> {
     let queues = Isolation::ALL.map(|(_, level)| (Order::Queues, level));
     let orders = Order::ALL.map(|order| (order, Isolation::Serializable)).into_iter().chain(queues);
     let order = prop::sample::select(orders.collect::<Vec<_>>());
-    let execution = prop::sample::select(vec![Execution::Conservative, Execution::Speculative]);
+    let ways = vec![
+        (Execution::Conservative, Cascade::Repair),
+        (Execution::Speculative, Cascade::Repair),
+        (Execution::Speculative, Cascade::Abort),
+    ];
+    let execution = prop::sample::select(ways);
     (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution)).prop_map(
         |(
             seed,
@@ -197,7 +203,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             (log, crashes, tight),
             keys,
             steps,
-            ((order, isolation), execution),
+            ((order, isolation), (execution, cascade)),
         )| Plan {
             seed,
             shards,
@@ -213,6 +219,8 @@ fn plans() -> impl Strategy<Value = Plan> {
             order,
             execution,
             isolation,
+            // Nobody else knows what that is.
+            cascade: if order == Order::Queues { cascade } else { Cascade::Repair },
         },
     )
 }
@@ -240,6 +248,7 @@ fn run(plan: &Plan) -> Bench {
     };
     options.sequencer.batch_cap = plan.cap;
     options.sequencer.execution = plan.execution;
+    options.sequencer.cascade = plan.cascade;
     options.sequencer.lag_max = plan.lag;
     options.sequencer.linger = Micros::from_millis(plan.linger);
     options.sequencer.backlog_max = 60;
@@ -360,6 +369,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             order: Order::Locks,
             execution: Execution::default(),
             isolation: Isolation::default(),
+            cascade: Cascade::default(),
         };
         let twice = [run(&plan(3)), run(&plan(3))].map(|mut bench| (bench.digest(), bench.random.draw()));
         assert_eq!(twice[0], twice[1]);

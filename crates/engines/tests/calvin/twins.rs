@@ -102,7 +102,7 @@ impl Twins {
             epoch: Epoch(epoch),
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: Millis(epoch),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, Arc::new(chunk))],

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
-    Batch, Call, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation, KeyHash, Layout,
-    Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, SessionId,
+    Batch, Call, Cascade, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
+    KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
+    Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
 use ordain_sequencer::{Post, Reading, Saving, Sequencing};
@@ -41,6 +42,8 @@ pub struct Shape {
     pub isolation: Isolation,
     /// Whether batches say now and then that they may be executed before it is known what of them aborts.
     pub speculative: bool,
+    /// What then becomes of what used what is undone.
+    pub cascade: Cascade,
     pub seed: u64,
     /// How many letters of a million come once more.
     pub doubled: u32,
@@ -61,6 +64,7 @@ impl Default for Shape {
             order: Order::Locks,
             isolation: Isolation::default(),
             speculative: false,
+            cascade: Cascade::default(),
             seed: 0,
             doubled: 0,
             snapshots: false,
@@ -299,7 +303,8 @@ impl Cluster {
                 epoch: self.epoch,
                 partition: PartitionId(home as u16),
                 layout: self.layout.version(),
-                speculative: self.shape.speculative && self.random.below(3) == 0,
+                speculative: (self.shape.speculative && self.random.below(3) == 0)
+                    .then_some(self.shape.cascade),
                 now: self.now,
                 total,
                 chunks,
@@ -597,7 +602,8 @@ impl Cluster {
             .input
             .iter()
             .filter(|batch| {
-                (batch.is_logged() || batch.speculative) && begun.is_none_or(|begun| batch.epoch > begun)
+                (batch.is_logged() || batch.speculative.is_some())
+                    && begun.is_none_or(|begun| batch.epoch > begun)
             })
             .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
             .collect();

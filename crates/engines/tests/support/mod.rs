@@ -136,6 +136,7 @@ pub fn registry() -> Arc<Registry> {
     system::register(&mut registry);
     ordain_sim::workload::procedures::register(&mut registry);
     ordain_commands::register(&mut registry);
+    ordain_workload::register(&mut registry);
     procedures::register(&mut registry);
     Arc::new(registry)
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{CheckpointMode, Execution, Isolation, Micros, Reads};
+use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
 use ordain_node::cluster::Replication;
-use ordain_node::engine::Engine;
+use ordain_node::engine::{Engine, cascades};
 use ordain_role::Bugs;
 
 use super::measure::Sockets;
@@ -168,6 +168,9 @@ pub struct Terms {
     /// engine's]
     #[arg(long, value_delimiter = ',')]
     pub(super) execution: Vec<Execution>,
+    /// What becomes of what was executed speculatively on what is undone: repair or abort; several are compared [default: repair]
+    #[arg(long, value_delimiter = ',')]
+    pub(super) cascade: Vec<Cascade>,
     /// What transactions see of each other: serializable, or with qstore read-committed; several are compared [default:
     /// serializable]
     #[arg(long, value_delimiter = ',')]
@@ -341,6 +344,7 @@ impl Terms {
         }
         for ours in self.systems_of_ours() {
             ours.engine.isolated(ours.isolation)?;
+            cascades(ours.execution, ours.cascade)?;
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
@@ -509,16 +513,24 @@ impl Terms {
             [] => &[Isolation::Serializable],
             given => given,
         };
+        let cascades = match &self.cascade[..] {
+            [] => &[Cascade::Repair],
+            given => given,
+        };
         let mut systems = Vec::new();
         for engine in engines {
             for reads in reads(engine) {
                 for execution in executions(engine) {
-                    systems.extend(levels.iter().map(|&isolation| Ours {
-                        engine,
-                        reads,
-                        execution,
-                        isolation,
-                    }));
+                    for &cascade in cascades {
+                        let ways = levels.iter();
+                        systems.extend(ways.map(|&isolation| Ours {
+                            engine,
+                            reads,
+                            execution,
+                            cascade,
+                            isolation,
+                        }));
+                    }
                 }
             }
         }

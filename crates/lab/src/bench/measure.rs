@@ -153,6 +153,7 @@ impl Bench {
             System::Embedded { ours, durability, grid } => {
                 say("via", "embedded".into());
                 say("execution", ours.execution.to_string().into());
+                say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
                 say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
@@ -166,6 +167,7 @@ impl Bench {
             System::Served { ours, durability, form } => {
                 say("via", "resp".into());
                 say("execution", ours.execution.to_string().into());
+                say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
                 say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());
@@ -218,6 +220,7 @@ impl Bench {
                 reads: ours.reads,
                 order: ours.engine.order(),
                 execution: ours.execution,
+                cascade: ours.cascade,
                 isolation: ours.isolation,
                 checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),

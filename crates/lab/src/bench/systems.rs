@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{CheckpointMode, Execution, Isolation, Reads};
+use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Reads};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -20,6 +20,8 @@ pub struct Ours {
     pub reads: Reads,
     /// How it executes what depends on verdicts.
     pub execution: Execution,
+    /// What becomes of what was executed on what is undone.
+    pub cascade: Cascade,
     /// What transactions see of each other.
     pub isolation: Isolation,
 }
@@ -28,14 +30,17 @@ impl Ours {
     /// As the engine does it unless it is told otherwise.
     pub fn new(engine: Engine) -> Ours {
         let (reads, execution) = (engine.reads(), engine.execution());
-        Ours { engine, reads, execution, isolation: Isolation::default() }
+        Ours { engine, reads, execution, cascade: Cascade::default(), isolation: Isolation::default() }
     }
 }
 
 impl fmt::Display for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ours { engine, reads, execution, isolation } = self;
-        write!(f, "{engine} with --reads {reads} --execution {execution} --isolation {isolation}")
+        let Ours { engine, reads, execution, cascade, isolation } = self;
+        write!(
+            f,
+            "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation}"
+        )
     }
 }
 

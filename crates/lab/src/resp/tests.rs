@@ -36,6 +36,7 @@ fn node(password: Option<&str>) -> Node {
         checkpoint_store: None,
         checkpoint_mode: CheckpointMode::default(),
         execution: Execution::default(),
+        cascade: ordain_model::Cascade::default(),
         isolation: Isolation::default(),
         cluster: None,
         join: false,

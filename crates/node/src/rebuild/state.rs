@@ -59,6 +59,7 @@ impl State {
     /// Executes a batch, as it stands in a log, and says how many transactions it had.
     pub(super) fn execute(&mut self, entry: &[u8]) -> Result<u64, String> {
         let batch = Batch::decode(&self.registry, entry).map_err(|error| error.to_string())?;
+        self.records.open(&batch);
         let mut executed = 0;
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
             let result = self.records.run_placed(gsn, batch.now, chunk, txn);

@@ -32,6 +32,7 @@ pub(super) struct Wanted {
     pub replication: Option<Replication>,
     pub checkpoint_mode: Option<String>,
     pub execution: Option<String>,
+    pub cascade: Option<String>,
     pub isolation: Option<String>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
@@ -174,6 +175,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         checkpoint_store_keep: None,
         checkpoint_mode: wanted.checkpoint_mode.clone(),
         execution: wanted.execution.clone(),
+        cascade: wanted.cascade.clone(),
         isolation: wanted.isolation.clone(),
         password: None,
         insecure: None,
@@ -229,6 +231,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.durability = wanted.durability.clone().or(file.durability);
     file.checkpoint_mode = wanted.checkpoint_mode.clone().or(file.checkpoint_mode);
     file.execution = wanted.execution.clone().or(file.execution);
+    file.cascade = wanted.cascade.clone().or(file.cascade);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

@@ -87,6 +87,9 @@ pub struct UpArgs {
     /// [default: auto, or as it was]
     #[arg(long, value_name = "HOW")]
     execution: Option<String>,
+    /// What becomes of what was executed speculatively on what is undone: repair or abort [default: repair, or as it was]
+    #[arg(long, value_name = "HOW")]
+    cascade: Option<String>,
     /// What transactions see of each other: serializable, or with qstore read-committed [default: serializable]
     #[arg(long, value_name = "LEVEL")]
     isolation: Option<String>,
@@ -130,6 +133,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         }),
         checkpoint_mode: args.checkpoint_mode.clone(),
         execution: args.execution.clone(),
+        cascade: args.cascade.clone(),
         isolation: args.isolation.clone(),
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),

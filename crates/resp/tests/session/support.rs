@@ -165,7 +165,7 @@ impl Server {
             epoch: self.epoch,
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: self.now.to_millis(),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, chunk.clone())],

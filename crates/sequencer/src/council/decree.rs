@@ -151,7 +151,7 @@ impl Decree {
             partition,
             layout: 0,
             now,
-            speculative: false,
+            speculative: None,
             total: 1,
             chunks,
             lookups: Vec::new(),

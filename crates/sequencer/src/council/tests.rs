@@ -40,7 +40,7 @@ fn batch(epoch: u64, txns: &[&[u16]]) -> Batch {
         epoch: Epoch(epoch),
         partition: PartitionId(0),
         layout: 1,
-        speculative: false,
+        speculative: None,
         now: Millis(7),
         total: 0,
         chunks: Vec::new(),

@@ -543,7 +543,7 @@ impl Shipping {
                 epoch: through,
                 partition,
                 layout: 0,
-                speculative: false,
+                speculative: None,
                 now: Millis(0),
                 total: 0,
                 chunks,

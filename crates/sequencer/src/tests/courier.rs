@@ -213,7 +213,7 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
         partition,
         layout: 1,
         now,
-        speculative: false,
+        speculative: None,
         total: 1,
         chunks,
         lookups: Vec::new(),
@@ -712,7 +712,7 @@ fn what_was_executed_meanwhile_is_not_lacking() {
         let (partition, now, none) = (PartitionId(0), Millis(0), Vec::new());
         let (epoch, chunks) = (Epoch(epoch), Vec::new());
         let batch =
-            Batch { epoch, partition, layout: 1, now, speculative: false, total: 0, chunks, lookups: none };
+            Batch { epoch, partition, layout: 1, now, speculative: None, total: 0, chunks, lookups: none };
         let sent = desk.tell(at(1), Sequencing::Sealed(Arc::new(batch)));
         shown(&sent).into_iter().filter(|sent| sent.contains("Resume")).collect::<Vec<String>>()
     };

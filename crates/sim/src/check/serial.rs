@@ -45,6 +45,10 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
     let mut now = Millis(0);
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
+        while let Some(read) = reads.next_if(|read| read.answer.gsn < start) {
+            read.check(registry, &mut reference, now)?;
+        }
+        reference.open(batch);
         for (gsn, chunk, txn) in batch.txns() {
             while let Some(read) = reads.next_if(|read| read.answer.gsn <= gsn) {
                 let time = if read.answer.gsn >= start { batch.now } else { now };

@@ -375,7 +375,7 @@ impl Order {
             epoch: self.epoch,
             partition: PartitionId(0),
             layout: 1,
-            speculative: false,
+            speculative: None,
             now: self.now,
             total: 0,
             chunks: Vec::new(),

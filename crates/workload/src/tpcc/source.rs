@@ -256,7 +256,9 @@ impl Source for Clients {
         match status {
             OutcomeStatus::Committed => {}
             // To be started over in vain is an engine's good right; any other abort has one reason only.
-            OutcomeStatus::Aborted(abort) if !matches!(abort, Abort::Restart | Abort::Conflict) => {
+            OutcomeStatus::Aborted(abort)
+                if !matches!(abort, Abort::Restart | Abort::Conflict | Abort::Cascade) =>
+            {
                 let is_expected = (kind, abort) == (Kind::NewOrder as u8, Abort::Logic)
                     && Datum::first(reply) == Datum::Error(new_order::UNUSED_ITEM.as_bytes());
                 self.learnt.odd += u64::from(!is_expected);

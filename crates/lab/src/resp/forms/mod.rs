@@ -165,6 +165,7 @@ pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
         b"BUSY" => OutcomeStatus::Busy,
         b"MISCONF" | b"OOM" => OutcomeStatus::Refused,
         b"TXNABORT" if is("TXNABORT a record that") => OutcomeStatus::Aborted(Abort::Conflict),
+        b"TXNABORT" if is("TXNABORT it used what") => OutcomeStatus::Aborted(Abort::Cascade),
         b"TXNABORT" => OutcomeStatus::Aborted(Abort::Restart),
         b"ERR" if is("ERR transaction aborted by its own logic") || text == UNUSED_ITEM.as_bytes() => {
             OutcomeStatus::Aborted(Abort::Logic)
@@ -271,6 +272,7 @@ mod tests {
             (Abort::Logic, Some(logic)),
             (Abort::Conflict, Some(OutcomeStatus::Aborted(Abort::Conflict))),
             (Abort::Restart, Some(OutcomeStatus::Aborted(Abort::Restart))),
+            (Abort::Cascade, Some(OutcomeStatus::Aborted(Abort::Cascade))),
             (Abort::Panic, None),
             (Abort::Budget, None),
         ] {

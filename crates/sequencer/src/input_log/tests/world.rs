@@ -291,7 +291,7 @@ impl World {
             epoch: Epoch(epoch),
             partition: PartitionId(0),
             layout: 0,
-            speculative: false,
+            speculative: None,
             now: Millis(self.next_id),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
