@@ -38,7 +38,11 @@ pub const ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", level: "strict serializable", engine: Some(Engine::Calvin) },
     EngineInfo { name: "calvin-paper", level: "strict serializable", engine: Some(Engine::CalvinPaper) },
     EngineInfo { name: "paxflow", level: "serializable", engine: Some(Engine::Paxflow) },
-    EngineInfo { name: "qstore", level: "strict serializable", engine: Some(Engine::Qstore) },
+    EngineInfo {
+        name: "qstore",
+        level: "strict serializable, or read committed",
+        engine: Some(Engine::Qstore),
+    },
     EngineInfo { name: "no-wait", level: "serializable", engine: None },
     EngineInfo { name: "wait-die", level: "serializable", engine: None },
     EngineInfo { name: "timestamp", level: "serializable", engine: None },
