@@ -31,6 +31,11 @@ pub(crate) const fn by_all(epoch: Epoch) -> Covered {
     Covered { by_all: epoch, by_own: epoch }
 }
 
+/// Of all its twins this node alone has one.
+pub(crate) const fn by_own(epoch: Epoch) -> Covered {
+    Covered { by_all: Epoch(0), by_own: epoch }
+}
+
 const fn at(role: u16) -> Address {
     Address { node: NodeId(0), role }
 }

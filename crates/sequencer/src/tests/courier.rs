@@ -73,7 +73,7 @@ impl Desk {
             checkpointer: Some(CHECKPOINTER),
             shards: vec![SHARD],
             kept_max: 1 << 20,
-            keep_bytes: u64::MAX,
+            keep_bytes: KEEP,
             piece: PIECE,
             incarnation,
             bugs: Default::default(),
@@ -522,6 +522,9 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
     }
 }
 
+/// So long a journal may be for twins that are away.
+const KEEP: u64 = 20 << 10;
+
 /// A node that has taken slices and letters of so many epochs.
 fn desk_after(epochs: u64) -> Desk {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
@@ -547,6 +550,19 @@ fn letters_in(directory: &MemoryDirectory) -> Vec<u64> {
     })
     .unwrap();
     letters
+}
+
+/// What only this node has a checkpoint of stays for its twins as long as it is not too much.
+#[test]
+fn a_journal_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+    for (epochs, is_too_long) in [(10, false), (40, true)] {
+        let mut desk = desk_after(epochs);
+        let bytes: u64 = desk.directory.list().unwrap().iter().map(|(_, len)| *len).sum();
+        assert_eq!(bytes > KEEP, is_too_long, "{bytes}");
+        desk.tell(CHECKPOINTER, Sequencing::Trim(by_own(Epoch(epochs - 2))));
+        desk.disk_is_done();
+        assert_eq!(letters_in(&desk.directory)[0] > 1, is_too_long);
+    }
 }
 
 /// What a checkpoint covers goes, by whole segments, whenever the machine stops; everything of later epochs stays.

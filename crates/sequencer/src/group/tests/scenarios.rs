@@ -12,6 +12,7 @@ use super::super::membership::Member;
 use super::super::said::Said;
 use super::world::{Fate, World};
 use crate::message::GroupMessage;
+use crate::tests::by_own;
 
 /// A group at rest, every message of which takes one millisecond and every disk request two.
 fn at_rest(members: usize) -> World {
@@ -318,6 +319,33 @@ fn trim_all(world: &mut World) {
 
 fn first_of(world: &World, node: usize) -> f64 {
     world.gauge(node, "ordain_group_first")
+}
+
+/// What only this member has a checkpoint of stays for its twins as long as it is not too much.
+#[test]
+fn a_log_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+    for (keep_bytes, is_too_long) in [(1 << 20, false), (10_000, true)] {
+        let mut world = World::new(3, 1, Bugs::NONE);
+        world.keep_bytes = keep_bytes;
+        (0..3).for_each(|node| world.stop(node, true));
+        (0..3).for_each(|node| world.start(node).unwrap());
+        settle(&mut world);
+        world.stop(2, true);
+        work(&mut world, 50, 1000);
+        for node in 0..2 {
+            world.checkpoint(node);
+            let covered = by_own(Epoch(world.nodes[node].checkpoint));
+            world.cover(node, covered).unwrap();
+        }
+        world.run(200_000).unwrap();
+        assert!((0..2).all(|node| (first_of(&world, node) > 1.0) == is_too_long));
+        // It gets a checkpoint when it is back, or the log.
+        world.start(2).unwrap();
+        world.run(2_000_000).unwrap();
+        assert_eq!(world.nodes[2].behind.is_some(), is_too_long);
+        assert_eq!(world.copy_checkpoint(2).unwrap(), is_too_long);
+        settle(&mut world);
+    }
 }
 
 #[test]

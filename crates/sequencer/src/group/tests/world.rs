@@ -21,7 +21,7 @@ use ordain_role::{
 use super::super::membership::Member;
 use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
-use crate::message::{GroupMessage, Message, Sequencing};
+use crate::message::{Covered, GroupMessage, Message, Sequencing};
 use crate::tests::{Random, by_all};
 
 pub type Fault = Result<(), String>;
@@ -77,6 +77,7 @@ pub struct World {
     bugs: Bugs,
     pub tail_bytes: usize,
     pub kept_max: u64,
+    pub keep_bytes: u64,
     /// Microseconds.
     pub delay: (u64, u64),
     pub disk_delay: (u64, u64),
@@ -134,6 +135,7 @@ impl World {
             bugs,
             tail_bytes: 1500,
             kept_max: 20_000,
+            keep_bytes: u64::MAX,
             delay: (200, 2000),
             disk_delay: (100, 3000),
             loss: 0,
@@ -176,6 +178,7 @@ impl World {
             checkpointer: Some(here(CHECKPOINTER)),
             tail_bytes: self.tail_bytes,
             kept_max: self.kept_max,
+            keep_bytes: self.keep_bytes,
             ..GroupSettings::new(here(LOG), twins)
         };
         let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
@@ -368,8 +371,13 @@ impl World {
 
     /// A member's log is told that nobody will ask for what is up to an epoch.
     pub fn trim(&mut self, node: usize, epoch: u64) -> Fault {
+        self.cover(node, by_all(Epoch(epoch)))
+    }
+
+    /// A member's log is told what checkpoints cover.
+    pub fn cover(&mut self, node: usize, covered: Covered) -> Fault {
         let from = Address { node: NodeId(node as u16), role: CHECKPOINTER };
-        self.event(node, Event::Message { from, message: Sequencing::Trim(by_all(Epoch(epoch))).into() })
+        self.event(node, Event::Message { from, message: Sequencing::Trim(covered).into() })
     }
 
     /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.

@@ -8,7 +8,7 @@ use ordain_role::{Address, Directory as _, DiskDone, Event, NodeId, Outbox, Peer
 use super::world::World;
 use crate::council::{Arrival, Expulsion};
 use crate::message::{Message, Sequencing, Ship};
-use crate::tests::by_all;
+use crate::tests::{by_all, by_own};
 use crate::{InputLog, LogSettings, RESERVE};
 
 const ASK: TimerId = TimerId(3);
@@ -534,6 +534,31 @@ fn a_twin_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint()
     world.settle().unwrap();
     seal(&mut world, &[300; 3]);
     world.converged().unwrap();
+}
+
+/// What only the master has a checkpoint of stays for its twins as long as it is not too much.
+#[test]
+fn a_log_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+    for (keep_bytes, is_too_long) in [(1 << 20, false), (2000, true)] {
+        let mut world = World::new(2, 1).unwrap();
+        world.keep_bytes = keep_bytes;
+        (0..2).for_each(|node| world.crash(node));
+        (0..2).for_each(|node| world.start(node).unwrap());
+        world.settle().unwrap();
+        world.crash(1);
+        seal(&mut world, &[300; 60]);
+        world.checkpoint(0);
+        let covered = by_own(Epoch(world.nodes[0].checkpoint));
+        world.tell(0, (0, 6), Sequencing::Trim(covered)).unwrap();
+        world.settle().unwrap();
+        world.start(1).unwrap();
+        world.settle().unwrap();
+        world.wait().unwrap();
+        assert_eq!(world.nodes[1].behind.is_some(), is_too_long);
+        assert_eq!(world.copy_checkpoint(1).unwrap(), is_too_long);
+        world.settle().unwrap();
+        assert_eq!(world.nodes[1].entries, 60);
+    }
 }
 
 /// What a twin is read from the files it is read to the end, although a checkpoint covers it.

@@ -72,6 +72,7 @@ pub struct World {
     /// Of the term that is being prepared.
     first: Epoch,
     pub kept_bytes: usize,
+    pub keep_bytes: u64,
     pub piece: usize,
     pub in_memory: bool,
     /// Up to where logs were told to let go, or begin after a checkpoint.
@@ -105,6 +106,7 @@ impl World {
             truth: Vec::new(),
             first: Epoch(1),
             kept_bytes: 2000,
+            keep_bytes: u64::MAX,
             piece: 500,
             in_memory: false,
             trimmed: 0,
@@ -166,7 +168,8 @@ impl World {
             Err(LogError::Disk(_)) => return Ok(()),
             Err(error) => return Err(format!("node {node} does not open: {error}")),
         };
-        let log_settings = LogSettings { executed: Epoch(checkpoint), ..LogSettings::default() };
+        let (executed, keep_bytes) = (Epoch(checkpoint), self.keep_bytes);
+        let log_settings = LogSettings { executed, keep_bytes, ..LogSettings::default() };
         let log = InputLog::new(log_settings, writer, here(SEQUENCER), vec![here(SINK)]);
         let state = &mut self.nodes[node];
         state.log = Some(log.with_twins(settings, self.registry.clone(), index));
