@@ -1,7 +1,7 @@
 //! The lab: workloads driven against engines, and what came out of it, told honestly.
 //!
 //! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
-//! ceiling`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
+//! ceiling`, [`failover`] is `ordain bench failover`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
 //!
 //! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
 //! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
@@ -21,6 +21,7 @@ pub mod bench;
 pub mod ceiling;
 pub mod demand;
 pub mod embedded;
+pub mod failover;
 pub mod figures;
 pub mod host;
 pub mod html;
@@ -56,6 +57,8 @@ pub enum BenchCommand {
     Append(BenchArgs<workloads::append::AppendKnobs>),
     /// The same record accesses with no transaction system at all: what this machine could do at best
     Ceiling(ceiling::CeilingArgs),
+    /// For how long writes are not acknowledged when a node that leads is killed
+    Failover(failover::FailoverArgs),
 }
 
 /// Runs a benchmark; says whether all of its checks passed.
@@ -71,5 +74,6 @@ pub fn run(command: BenchCommand) -> anyhow::Result<bool> {
         BenchCommand::Micro(args) => bench::run(&args),
         BenchCommand::Append(args) => bench::run(&args),
         BenchCommand::Ceiling(args) => ceiling::run(&args),
+        BenchCommand::Failover(args) => failover::run(&args),
     }
 }

@@ -199,3 +199,23 @@ fn the_papers_figures_are_listed_with_what_they_need() {
         assert!(list.contains(name), "{name} is not in\n{list}");
     }
 }
+
+#[test]
+fn a_leader_is_killed_and_frozen_and_nothing_acknowledged_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    for blow in ["kill", "freeze"] {
+        let json = directory.path().join("failover.json");
+        let words = format!("bench failover --partitions 2 --repeat 2 --blow {blow} --json");
+        let ended = run(&words, &[json.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let found: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let outcomes = found["outcomes"].as_array().unwrap();
+        let hit: Vec<_> = outcomes.iter().map(|outcome| outcome["partition"].as_u64().unwrap()).collect();
+        assert_eq!((&found["lost"], hit), (&0.into(), vec![0, 1]), "{found}");
+        // Nobody else takes over before silence has been noticed.
+        let waited = |outcome: &Value| outcome["hit_ms"].as_f64().unwrap() > 100.0;
+        assert!(outcomes.iter().all(waited), "{found}");
+    }
+    let refused = run("bench failover --replicas 2", &[]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+}
