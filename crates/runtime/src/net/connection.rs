@@ -38,6 +38,8 @@ pub(super) struct Connection {
     late: VecDeque<(Micros, Vec<u8>)>,
     late_bytes: usize,
     pub(super) is_writable: bool,
+    /// It is on the list of those that may have something to send.
+    pub(super) is_sending: bool,
     /// There may be more to read than was read.
     pub(super) is_readable: bool,
     /// The other side has closed it, or it has failed: what there is to read ends with that.
@@ -66,6 +68,7 @@ impl Connection {
             late: VecDeque::new(),
             late_bytes: 0,
             is_writable: false,
+            is_sending: false,
             is_readable: false,
             is_over: false,
         }

@@ -187,6 +187,13 @@ pub struct Network<M> {
     peers: Vec<Peer>,
     connections: BTreeMap<usize, Connection>,
     next_connection: usize,
+    /// Connections that have something to send, or may have: the others are not looked at.
+    sending: Vec<usize>,
+    /// Connections that have brought more than a turn's share.
+    reading: Vec<usize>,
+    /// What is due next has to be found anew. Not after whatever is heard of a peer, which only puts off its loss: the
+    /// timer that was set finds that out.
+    is_rescheduled: bool,
     hears: Vec<u16>,
     /// By the place in `hears`: how many messages the role has been sent.
     told: Vec<u64>,
@@ -242,6 +249,9 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             peers: peers.into_iter().filter(|(node, _)| *node != me.node).map(peer).collect(),
             connections: BTreeMap::new(),
             next_connection: LISTENER + 1,
+            sending: Vec::new(),
+            reading: Vec::new(),
+            is_rescheduled: true,
             told: vec![0; hears.len()],
             hears,
             delay,
@@ -275,6 +285,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let peer = &mut self.peers[peer];
         peer.is_lost = state == PeerState::Lost;
         self.is_news = true;
+        self.is_rescheduled = true;
         tracing::info!(node = peer.node.0, ?state, "peer");
         for (i, role) in self.hears.iter().enumerate() {
             self.told[i] += 1;
@@ -308,6 +319,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection of a peer");
                     self.accept_at = Some(now.elapsed.plus(LASTING));
+                    self.is_rescheduled = true;
                     return;
                 }
             }
@@ -358,7 +370,18 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let mut connection = Connection::new(stream, stage);
         connection.output = output;
         self.connections.insert(number, connection);
+        self.will_send(number);
+        self.is_rescheduled = true;
         true
+    }
+
+    /// A connection may have something to send.
+    fn will_send(&mut self, number: usize) {
+        if let Some(connection) = self.connections.get_mut(&number)
+            && !std::mem::replace(&mut connection.is_sending, true)
+        {
+            self.sending.push(number);
+        }
     }
 
     /// Reads what has arrived on a connection, up to a turn's share.
@@ -385,7 +408,14 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             }
         };
         match verdict {
-            Verdict::Keep => drop(self.connections.insert(number, connection)),
+            Verdict::Keep => {
+                if connection.is_readable {
+                    self.reading.push(number);
+                }
+                self.connections.insert(number, connection);
+                // An answer, or an acknowledgement.
+                self.will_send(number);
+            }
             Verdict::Close(reason) => self.close(number, connection, reason, now),
         }
     }
@@ -423,6 +453,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                         break Verdict::Close(reason);
                     }
                     if !answer.is_empty() {
+                        self.is_rescheduled = true;
                         connection.push_late(now.elapsed.plus(self.delay), answer);
                     }
                     taken += len;
@@ -509,6 +540,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         it.heard_at = now.elapsed;
         it.ping_at = now.elapsed;
         self.is_news = true;
+        self.is_rescheduled = true;
     }
 
     fn refused(&mut self, peer: Option<usize>, reason: Refusal) {
@@ -524,6 +556,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
 
     /// Ends a connection that is in the map no more.
     fn close(&mut self, number: usize, connection: Connection, reason: Option<Refusal>, now: Now) {
+        self.is_rescheduled = true;
         match connection.stage {
             Stage::Unproven { dialled: Some(peer), .. } => {
                 self.peers[peer].refused = reason;
@@ -555,6 +588,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
     /// Does what is due.
     fn tick(&mut self, now: Now, out: &mut Outbox<M>) {
         self.is_news = true;
+        self.is_rescheduled = true;
         if self.accept_at.is_some_and(|at| at <= now.elapsed) {
             self.accept(now);
         }
@@ -597,6 +631,8 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 self.dial(peer, now);
             }
         }
+        let all: Vec<usize> = self.connections.keys().copied().collect();
+        all.into_iter().for_each(|number| self.will_send(number));
     }
 
     fn is_silent(&self, peer: usize, now: Now) -> bool {
@@ -618,30 +654,41 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         peers.chain(connections).chain([self.accept_at]).flatten().min()
     }
 
-    /// Puts what a link has to say on its connection's way, and writes.
+    /// Puts what a link has to say on its connection's way, and writes, as much as the system takes.
     fn send(&mut self, number: usize, now: Now) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let written = if let Stage::Proven { peer, .. } = connection.stage {
-            let it = &mut self.peers[peer];
-            // What is held back on purpose has to lie somewhere.
-            let ahead = if self.delay > Micros(0) { self.limits.kept_bytes } else { AHEAD };
-            let most = ACKNOWLEDGE.min(self.limits.kept_bytes / 8);
+        connection.is_sending = false;
+        let mut peer = match connection.stage {
+            Stage::Proven { peer, .. } => Some(&mut self.peers[peer]),
+            Stage::Unproven { .. } => None,
+        };
+        // What is held back on purpose has to lie somewhere.
+        let ahead = if self.delay > Micros(0) { self.limits.kept_bytes } else { AHEAD };
+        let most = ACKNOWLEDGE.min(self.limits.kept_bytes / 8);
+        loop {
             let mut late = Vec::new();
-            while connection.pending() + late.len() < ahead
-                && let Some(frame) = it.next_frame(most)
-            {
-                let out = if self.delay > Micros(0) { &mut late } else { &mut connection.output };
-                wire::write_link(out, &frame);
+            let mut is_more = false;
+            if let Some(it) = &mut peer {
+                while connection.pending() + late.len() < ahead
+                    && let Some(frame) = it.next_frame(most)
+                {
+                    is_more = true;
+                    let out = if self.delay > Micros(0) { &mut late } else { &mut connection.output };
+                    wire::write_link(out, &frame);
+                }
             }
             if !late.is_empty() {
+                self.is_rescheduled = true;
                 connection.push_late(now.elapsed.plus(self.delay), late);
             }
-            connection.write(now.elapsed).inspect(|count| it.output_bytes += *count as u64)
-        } else {
-            connection.write(now.elapsed)
-        };
-        if written.is_err() {
-            self.close_number(number, now);
+            match connection.write(now.elapsed) {
+                Ok(count) => peer.iter_mut().for_each(|it| it.output_bytes += count as u64),
+                Err(_) => return self.close_number(number, now),
+            }
+            if !is_more || connection.pending() > 0 {
+                // What the system did not take leaves when it makes room, and what is late when its time has come.
+                return;
+            }
         }
     }
 }
@@ -708,7 +755,11 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
             return self.accept(now);
         }
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        connection.is_writable |= event.is_writable();
+        if event.is_writable() {
+            connection.is_writable = true;
+            self.will_send(number);
+        }
+        let Some(connection) = self.connections.get_mut(&number) else { return };
         let is_over = event.is_read_closed() || event.is_error();
         if event.is_readable() || is_over {
             connection.is_readable = true;
@@ -718,18 +769,9 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
     }
 
     fn turn(&mut self, now: Now, out: &mut Outbox<M>) -> Turn {
-        let mut turn = Turn::Idle;
-        let mut next = 0;
-        while let Some((&number, connection)) = self.connections.range(next..).next() {
-            next = number + 1;
-            if connection.is_readable {
-                self.read(number, now, out);
-                if self.connections.get(&number).is_some_and(|connection| connection.is_readable) {
-                    turn = Turn::Again;
-                }
-            }
-        }
-        turn
+        let begun = std::mem::take(&mut self.reading);
+        begun.into_iter().for_each(|number| self.read(number, now, out));
+        if self.reading.is_empty() { Turn::Idle } else { Turn::Again }
     }
 
     fn depart(&mut self, departing: Departing<M>, _now: Now, out: &mut Outbox<M>) {
@@ -752,16 +794,24 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
                 "more is kept for a peer than there is room for: the stream is given up"
             );
         }
+        if let Some(number) = peer.connection {
+            self.will_send(number);
+        }
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
-        let mut next = 0;
-        while let Some((&number, _)) = self.connections.range(next..).next() {
-            next = number + 1;
-            self.send(number, now);
+        let sending = std::mem::take(&mut self.sending);
+        sending.iter().for_each(|number| self.send(*number, now));
+        // Its memory.
+        if self.sending.is_empty() {
+            self.sending = sending;
+            self.sending.clear();
         }
         if std::mem::take(&mut self.is_news) {
             self.status.publish(self.peers.iter().map(Peer::status));
+        }
+        if !std::mem::take(&mut self.is_rescheduled) {
+            return;
         }
         let due = self.next_due();
         if due != self.timer_at {
