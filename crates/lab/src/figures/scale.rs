@@ -1,5 +1,5 @@
 //! Scale-out, for the Calvin paper's Figures 4 and 5: what transactions cost nodes is measured on one, two and four of
-//! them, what an epoch costs for each other node on four and eight, and a model plays clusters of up to a hundred with
+//! them, what an epoch costs for each other node on four and sixteen, and a model plays clusters of up to a hundred with
 //! these demands.
 
 use std::sync::Arc;
@@ -49,9 +49,9 @@ const CLIENTS: usize = 4_000;
 const EPOCHS: &str = "on nodes: epochs";
 /// How many nodes that is measured on.
 const FEW: u16 = 4;
-const MORE: u16 = 8;
+const MORE: u16 = 16;
 /// Transactions a second there, all nodes together: each opens an epoch.
-const RATE: f64 = 500.0;
+const RATE: f64 = 250.0;
 
 /// Whether a line was measured on clusters.
 pub fn is_on_nodes(line: &str) -> bool {
@@ -190,7 +190,7 @@ pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
     }
     let plot = |title: String, series| Plot {
         title,
-        subtitle: "a model with the demands measured on 1, 2, 4 and 8 nodes; a core a node".to_owned(),
+        subtitle: "a model with the demands measured on 1, 2, 4 and 16 nodes; a core a node".to_owned(),
         x: Axis::new("nodes", "", Scale::Linear),
         y: Axis::throughput(),
         kind: Kind::Lines,
