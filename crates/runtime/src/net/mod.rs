@@ -51,6 +51,10 @@ const HANDSHAKE: Micros = Micros::from_millis(2000);
 const UNPROVEN: usize = 64;
 /// How much is encoded ahead of what the system takes.
 const AHEAD: usize = 1 << 20;
+/// Room for most messages.
+const USUAL: usize = 128;
+/// How often the way to a peer is measured while there is enough else that is said to it.
+const MEASURED: Micros = Micros::from_millis(1000);
 /// An acknowledgement that no message carries goes with the next sign of life, or after so many bytes.
 const ACKNOWLEDGE: usize = 256 << 10;
 
@@ -59,7 +63,7 @@ const ACKNOWLEDGE: usize = 256 << 10;
 pub struct NetLimits {
     /// How many bytes of messages are kept for one peer until it acknowledges them; also the largest message.
     pub kept_bytes: usize,
-    /// How often a sign of life is sent.
+    /// How often a sign of life is sent to whom nothing else is.
     pub heartbeat: Micros,
     /// After how much silence a peer is lost.
     pub lost_after: Micros,
@@ -122,6 +126,10 @@ struct Peer {
     /// When something was last heard of it.
     heard_at: Micros,
     ping_at: Micros,
+    /// When it was last asked for a sign of life, which also tells how long the way is.
+    pinged_at: Micros,
+    /// Something has left since the last look whether it needs a sign of life.
+    has_spoken: bool,
     is_lost: bool,
     refused: Option<Refusal>,
     /// By the place in `hears`: how many messages of the edge's the role must have handled to know of the stream.
@@ -152,6 +160,7 @@ impl Peer {
         }?;
         if !matches!(frame, Frame::Hello(_)) {
             self.unacknowledged = 0;
+            self.has_spoken = true;
         }
         Some(frame)
     }
@@ -232,6 +241,8 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             backoff: SOON,
             heard_at: Micros(0),
             ping_at: Micros(0),
+            pinged_at: Micros(0),
+            has_spoken: false,
             is_lost: false,
             refused: None,
             fences: vec![0; hears.len()],
@@ -619,13 +630,18 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 && let Some(connection) = self.connections.get_mut(&number)
             {
                 it.ping_at = now.elapsed.plus(self.limits.heartbeat);
-                let mut sign = Vec::new();
-                wire::write_ping(&mut sign, now.elapsed.0);
-                if let Some(ack) = it.link.poll_ack() {
-                    wire::write_link(&mut sign, &ack);
+                // Whatever else was said is a sign of life too.
+                let has_spoken = std::mem::take(&mut it.has_spoken);
+                if !has_spoken || now.elapsed.since(it.pinged_at) >= MEASURED {
+                    it.pinged_at = now.elapsed;
+                    let mut sign = Vec::new();
+                    wire::write_ping(&mut sign, now.elapsed.0);
+                    if let Some(ack) = it.link.poll_ack() {
+                        wire::write_link(&mut sign, &ack);
+                    }
+                    it.unacknowledged = 0;
+                    connection.push_late(now.elapsed.plus(self.delay), sign);
                 }
-                it.unacknowledged = 0;
-                connection.push_late(now.elapsed.plus(self.delay), sign);
             }
             if it.dial_at.is_some_and(|at| at <= now.elapsed) {
                 self.dial(peer, now);
@@ -784,7 +800,7 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
             // For a stream that is over.
             return;
         }
-        let mut payload = Vec::new();
+        let mut payload = Vec::with_capacity(USUAL);
         message.encode(&mut payload);
         let parcel = Parcel { from: from.role, to: to.role, payload: Arc::new(payload) };
         let bytes = parcel.bytes();
