@@ -91,11 +91,17 @@ pub fn epochs() -> anyhow::Result<Vec<FigurePoint>> {
 }
 
 /// Processor time that an epoch costs a node for each other node: one slice, sent there and received from there. An epoch
-/// is a transaction's there, and each of n nodes hears of it from n - 1.
+/// is a transaction's there.
 fn peer_us(measured: &Measured) -> Option<f64> {
     let us = |nodes: u16| Some(measured.demands(EPOCHS, nodes.into()).sum_us()).filter(|us| *us > 0.0);
-    let pairs = |nodes: u16| f64::from(nodes) * f64::from(nodes - 1);
-    Some(((us(MORE)? - us(FEW)?) / (pairs(MORE) - pairs(FEW))).max(0.0))
+    Some(more_for_each((FEW, us(FEW)?), (MORE, us(MORE)?)))
+}
+
+/// By how much a node's share of a cluster's cost is more with each other node. What every node has to do for an epoch,
+/// whoever else there is, is not in it: the demands of transactions, measured under load, have that already.
+fn more_for_each((few, few_us): (u16, f64), (more, more_us): (u16, f64)) -> f64 {
+    let share = |nodes: u16, us: f64| us / f64::from(nodes);
+    ((share(more, more_us) - share(few, few_us)) / f64::from(more - few)).max(0.0)
 }
 
 /// A line's demands, and what the model makes of them.
@@ -211,7 +217,7 @@ pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
          and in a line of its own, for up to {SLOW_MAX} nodes and {} s, the eighth is as slow as the paper's slow instance is \
          thought to be (0.8). An epoch lasts {} ms, as in the \
          paper, and costs each node {:.1} us for each other node: that is measured on {FEW} and {MORE} nodes which next to \
-         nothing is asked of.",
+         nothing is asked of. What it costs a node anyway is in what its transactions cost.",
         LINK_US / 1e3,
         2.0 * SLOW_FOR * EPOCH_US / 1e6,
         EPOCH_US / 1e3,
@@ -282,6 +288,14 @@ mod tests {
         let speeds = model(&LINE, (&demands, 0.0), 8, Some(SLOW)).speeds;
         assert_eq!((speeds[6], speeds[7]), (1.0, 0.8));
         assert!(model(&LINE, (&demands, 0.0), 6, Some(SLOW)).speeds.iter().all(|speed| *speed == 1.0));
+    }
+
+    #[test]
+    fn what_an_epoch_costs_a_node_anyway_is_not_for_its_peers() {
+        // 100 us each, and 5 us for each other node.
+        let all = |nodes: u16| (nodes, f64::from(nodes) * (100.0 + 5.0 * f64::from(nodes - 1)));
+        assert!((more_for_each(all(4), all(16)) - 5.0).abs() < 1e-9);
+        assert_eq!(more_for_each((4, 400.0), (16, 1000.0)), 0.0, "noise");
     }
 
     #[test]
