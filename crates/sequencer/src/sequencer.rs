@@ -713,8 +713,16 @@ impl<X> Sequencer<X> {
             return;
         }
         self.counts.passed_on += chunk.txns().len() as u64;
+        let id = (chunk.gateway, chunk.number);
+        let is_it = |placed: &Placed| (placed.chunk.gateway, placed.chunk.number) == id;
+        let is_in_log = self.in_log.iter().any(|entry| entry.batch.chunks.iter().any(is_it));
         if let Some(twins) = &mut self.twins {
-            twins.forget((chunk.gateway, chunk.number));
+            if is_in_log {
+                // It is on its way still: should that batch be lost, it waits here again, and not twice.
+                twins.travelled.insert(id);
+            } else {
+                twins.forget(id);
+            }
             let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
             while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
             twins.passed_on.push_back((since, chunk.clone()));

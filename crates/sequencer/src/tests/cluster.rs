@@ -192,6 +192,21 @@ fn a_chunk_that_is_passed_on_again_takes_effect_once() {
     assert_eq!(again.chunks[0].skipped, [0], "the read may be run again, the write not");
 }
 
+/// Seed 5104 of two partitions, three replicas: one chunk was in a batch twice.
+#[test]
+fn a_chunk_that_was_passed_on_while_its_batch_was_in_the_log_takes_effect_once() {
+    let mut one = One::new(true);
+    one.lead(Some(0), 0);
+    let first = batch_of(&one.submit(0, &[WRITE]));
+    // Deposed, and asked again.
+    one.lead(Some(3), 0);
+    assert_eq!(passed_on(&one.submit(0, &[WRITE]), 3), [0]);
+    one.lead(None, 0);
+    assert!(one.tell(Sequencing::Lost(first)).is_empty());
+    let sent = [one.lead(Some(0), 5), one.submit(0, &[WRITE]), one.pause_ends()].concat();
+    assert_eq!(batch_of(&sent).chunks.len(), 1);
+}
+
 #[test]
 fn batches_follow_each_other_into_a_log_that_takes_its_time() {
     let mut one = One::with_room(true, 3);
