@@ -27,6 +27,7 @@ use crate::bench::scratch;
 use crate::interrupt;
 use crate::report::{check_writable, median, table};
 use crate::resp::{Link, Speech, Target};
+use crate::server::last_words;
 
 /// How the leader is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -364,7 +365,7 @@ impl Cluster {
         let cluster = Cluster { binary: binary.to_owned(), child, directory };
         if !is_ready {
             let said = fs::read_to_string(cluster.directory.path().join("stderr")).unwrap_or_default();
-            bail!("the cluster did not start: {}", said.lines().last().unwrap_or("it said nothing"));
+            bail!("the cluster did not start: {}", last_words(&said));
         }
         Ok(cluster)
     }

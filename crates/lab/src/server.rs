@@ -85,7 +85,7 @@ impl Server {
             let _ = child.kill();
             let _ = child.wait();
             let said = fs::read_to_string(&log).unwrap_or_default();
-            bail!("the server did not start: {}", said.lines().last().unwrap_or("it said nothing"));
+            bail!("the server did not start: {}", last_words(&said));
         };
         Ok(Server { child, target: Target::at(address), _directory: directory })
     }
@@ -126,6 +126,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The error that a program has ended with, of all that it said; the last line, if none looks like one.
+pub(crate) fn last_words(said: &str) -> &str {
+    let is_error = |line: &&str| line.starts_with("ordain: ") || line.starts_with("error: ");
+    said.lines().rfind(is_error).or_else(|| said.lines().last()).unwrap_or("it said nothing")
 }
 
 /// The address in the line that says that a node takes connections.
@@ -217,6 +223,14 @@ mod tests {
         for line in ["", "resp=127.0.0.1:1", "ready", "ready resp=x"] {
             assert_eq!(ready(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn the_error_is_found_among_what_was_said() {
+        let usage = "error: no such flag\n\nFor more information, try '--help'.\n";
+        assert_eq!(last_words(usage), "error: no such flag");
+        assert_eq!(last_words("WARN slow\nordain: no room\n"), "ordain: no room");
+        assert_eq!((last_words("WARN slow\n"), last_words("")), ("WARN slow", "it said nothing"));
     }
 
     #[test]
