@@ -187,6 +187,13 @@ struct Submitted {
     is_open: bool,
 }
 
+impl Submitted {
+    /// Whether any node has been sent it.
+    fn was_sent(&self) -> bool {
+        self.asked.is_some() || !self.formerly.is_empty()
+    }
+}
+
 /// Who waits for a transaction.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
@@ -253,11 +260,15 @@ impl Owed {
         waiter.answers == self.partition && (is_to || submitted.formerly.contains(&self.replica))
     }
 
+    /// Whether it may have led where a request is sequenced, and have turned it away: nobody else says so.
+    fn turned_away(&self, submitted: &Submitted) -> bool {
+        submitted.was_sent() && submitted.view.is_none() && submitted.home == self.partition
+    }
+
     /// Whether it may have led where a request was sequenced, and be the only one who could answer it.
     fn led(&self, submitted: &Submitted, waiter: &Waiter) -> bool {
-        let was_sent = submitted.asked.is_some() || !submitted.formerly.is_empty();
         let is_there = submitted.home == self.partition || waiter.answers == self.partition;
-        waiter.may_be_led && was_sent && is_there
+        waiter.may_be_led && submitted.was_sent() && is_there
     }
 }
 
@@ -616,7 +627,10 @@ impl Gateway {
                 let answers = owed.answers(submitted, &chunk, waiter);
                 let may_repeat = txn.read_only || txn.call.session.is_some();
                 let is_lost = match may_repeat {
-                    true => is_held || answers || owed.led(submitted, waiter),
+                    true => {
+                        let is_there = is_held || owed.turned_away(submitted);
+                        is_there || answers || owed.led(submitted, waiter)
+                    }
                     false => owed.is_gone && (answers || is_held && !owed.has_twins),
                 };
                 if is_lost {

@@ -140,6 +140,20 @@ fn what_only_reads_is_asked_again_and_a_write_waits_or_is_sent_again() {
     assert_eq!((submitted(&mut gateway, 1), gateway.outstanding()), (vec![(2, 4, 1, 2)], 4));
 }
 
+/// Seed 909 of two partitions, three replicas, async: a read of several partitions, so one that is logged, was passed on to
+/// a master that turned it away, and could not tell.
+#[test]
+fn what_only_reads_is_asked_again_when_whoever_may_have_led_is_met_anew() {
+    let (mut gateway, _, [a, _, c]) = in_cluster();
+    read(&mut gateway, 1, &[&c, &a]);
+    write(&mut gateway, 2, None, &a);
+    let sent = submitted(&mut gateway, 0);
+    let home = sent.iter().map(|(home, ..)| *home).find(|home| *home != 0).unwrap();
+    assert_eq!(given_up(&mut gateway, gone(2, home)), []);
+    assert_eq!(submitted(&mut gateway, 0), [(home, 2, 0, 1)]);
+    assert_eq!(answered(&mut gateway, [2]), [1]);
+}
+
 #[test]
 fn a_write_that_is_sent_again_is_answered_once() {
     let (mut gateway, _, [_, _, c]) = in_cluster();
