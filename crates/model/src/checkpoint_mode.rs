@@ -1,7 +1,6 @@
 //! How the state of a checkpoint is kept while transactions go on.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// The three ways of the Calvin paper, section 5. What a checkpoint holds does not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,25 +23,7 @@ impl CheckpointMode {
     ];
 }
 
-impl fmt::Display for CheckpointMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(CheckpointMode::ALL.iter().find(|(_, mode)| mode == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// A name that is no mode of checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no way to take a checkpoint: multiversion, naive or zigzag")]
-pub struct UnknownCheckpointMode(pub String);
-
-impl FromStr for CheckpointMode {
-    type Err = UnknownCheckpointMode;
-
-    fn from_str(name: &str) -> Result<CheckpointMode, UnknownCheckpointMode> {
-        let known = CheckpointMode::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, mode)| *mode).ok_or_else(|| UnknownCheckpointMode(name.into()))
-    }
-}
+named!(CheckpointMode, UnknownCheckpointMode, "no way to take a checkpoint: multiversion, naive or zigzag");
 
 #[cfg(test)]
 mod tests {

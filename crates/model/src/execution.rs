@@ -1,7 +1,6 @@
 //! Whether transactions are executed before it is known which of them abort.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// How what depends on verdicts of other shards is executed (the Q-Store paper, section 3.2.2; qstore.md, sections 4.7 and
 /// 4.8). The results are the same.
@@ -25,25 +24,7 @@ impl Execution {
     ];
 }
 
-impl fmt::Display for Execution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Execution::ALL.iter().find(|(_, mode)| mode == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// A name that is no way to execute.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no way to execute transactions: speculative, conservative or auto")]
-pub struct UnknownExecution(pub String);
-
-impl FromStr for Execution {
-    type Err = UnknownExecution;
-
-    fn from_str(name: &str) -> Result<Execution, UnknownExecution> {
-        let known = Execution::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, mode)| *mode).ok_or_else(|| UnknownExecution(name.into()))
-    }
-}
+named!(Execution, UnknownExecution, "no way to execute transactions: speculative, conservative or auto");
 
 /// What becomes of a transaction that was executed on what another one had written which then aborted (the Q-Store paper,
 /// section 3.2.2; qstore.md, section 4.7, step 7).
@@ -61,25 +42,7 @@ impl Cascade {
     pub const ALL: [(&'static str, Cascade); 2] = [("repair", Cascade::Repair), ("abort", Cascade::Abort)];
 }
 
-impl fmt::Display for Cascade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Cascade::ALL.iter().find(|(_, way)| way == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// A name that is no way out of a cascade.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is nothing that can become of what used what was undone: repair or abort")]
-pub struct UnknownCascade(pub String);
-
-impl FromStr for Cascade {
-    type Err = UnknownCascade;
-
-    fn from_str(name: &str) -> Result<Cascade, UnknownCascade> {
-        let known = Cascade::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, way)| *way).ok_or_else(|| UnknownCascade(name.into()))
-    }
-}
+named!(Cascade, UnknownCascade, "nothing that can become of what used what was undone: repair or abort");
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! What transactions see of each other.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// The isolation level (the Q-Store paper, section 4.5; qstore.md, section 4.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,25 +19,7 @@ impl Isolation {
         [("serializable", Isolation::Serializable), ("read-committed", Isolation::ReadCommitted)];
 }
 
-impl fmt::Display for Isolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Isolation::ALL.iter().find(|(_, level)| level == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// A name that is no isolation level.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no isolation level: serializable or read-committed")]
-pub struct UnknownIsolation(pub String);
-
-impl FromStr for Isolation {
-    type Err = UnknownIsolation;
-
-    fn from_str(name: &str) -> Result<Isolation, UnknownIsolation> {
-        let known = Isolation::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, level)| *level).ok_or_else(|| UnknownIsolation(name.into()))
-    }
-}
+named!(Isolation, UnknownIsolation, "no isolation level: serializable or read-committed");
 
 #[cfg(test)]
 mod tests {

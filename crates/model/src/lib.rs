@@ -27,6 +27,7 @@ pub mod isolation;
 pub mod key;
 pub mod layout;
 pub mod map;
+mod named;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;

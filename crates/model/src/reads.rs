@@ -1,10 +1,8 @@
 //! How read-only transactions are run: in the order like all others, or on the state as of the end of an epoch
 //! (paxflow.md, section 4.6).
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::ids::Epoch;
+use crate::named::named;
 use crate::wire::{self, Reader};
 
 /// Where a node runs transactions that only read.
@@ -31,25 +29,7 @@ impl Reads {
     ];
 }
 
-impl fmt::Display for Reads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Reads::ALL.iter().find(|(_, reads)| reads == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// A name that is no way of reading.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no way to run reads: ordered, previous, session or strict")]
-pub struct UnknownReads(pub String);
-
-impl FromStr for Reads {
-    type Err = UnknownReads;
-
-    fn from_str(name: &str) -> Result<Reads, UnknownReads> {
-        let known = Reads::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, reads)| *reads).ok_or_else(|| UnknownReads(name.into()))
-    }
-}
+named!(Reads, UnknownReads, "no way to run reads: ordered, previous, session or strict");
 
 /// What whoever asks wants a transaction to see, if it only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,13 +83,13 @@ fn submit(bench: &mut Bench, commands: &[&[&[u8]]]) -> Vec<Ticket> {
     commands.iter().map(submit).collect()
 }
 
-fn run(bench: &mut Bench) {
+pub(super) fn run(bench: &mut Bench) {
     bench.flush(0);
     bench.settle();
     bench.verify();
 }
 
-fn shown(bench: &Bench, ticket: Ticket) -> String {
+pub(super) fn shown(bench: &Bench, ticket: Ticket) -> String {
     render(&bench.answer(ticket).expect("it is answered").reply)
 }
 

@@ -9,6 +9,7 @@ use ordain_model::{
 };
 use ordain_sim::workload::procedures as p;
 
+use crate::qstore::{run, shown};
 use crate::random::{Request, command};
 use crate::support::cluster::{Cluster, REPLICA, Shape};
 use crate::support::{Bench, Options, SHARD, key_on, procedures as t, render};
@@ -33,16 +34,6 @@ fn multi(bench: &mut Bench, watched: &[(&[u8], Gsn)], calls: &[Request]) -> Tick
         &mut ArgsBuilder::new(&mut args),
     );
     bench.submit(0, Call::new(system::MULTI, Db(0)), &args).unwrap()
-}
-
-fn run(bench: &mut Bench) {
-    bench.flush(0);
-    bench.settle();
-    bench.verify();
-}
-
-fn shown(bench: &Bench, ticket: Ticket) -> String {
-    render(&bench.answer(ticket).expect("it is answered").reply)
 }
 
 /// Of two records on two shards both are changed a thousand times, together, by transactions of all shapes, some of which

@@ -52,7 +52,7 @@ const UNPROVEN: usize = 64;
 /// How much is encoded ahead of what the system takes.
 const AHEAD: usize = 1 << 20;
 /// Room for most messages.
-const USUAL: usize = 128;
+const ROOM: usize = 128;
 /// How often the way to a peer is measured while there is enough else that is said to it.
 const MEASURED: Micros = Micros::from_millis(1000);
 /// An acknowledgement that no message carries goes with the next sign of life, or after so many bytes.
@@ -800,7 +800,7 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
             // For a stream that is over.
             return;
         }
-        let mut payload = Vec::with_capacity(USUAL);
+        let mut payload = Vec::with_capacity(ROOM);
         message.encode(&mut payload);
         let parcel = Parcel { from: from.role, to: to.role, payload: Arc::new(payload) };
         let bytes = parcel.bytes();

@@ -1,0 +1,30 @@
+//! Choices that people make by name, on command lines and in files.
+
+/// Lets a choice be written and read by its name in `ALL`, and says what is wrong with another name.
+macro_rules! named {
+    ($choice:ident, $unknown:ident, $wrong:literal) => {
+        impl std::fmt::Display for $choice {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(
+                    $choice::ALL.iter().find(|(_, choice)| choice == self).map_or("", |(name, _)| name),
+                )
+            }
+        }
+
+        #[doc = concat!("A name that is no [`", stringify!($choice), "`].")]
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        #[error("'{0}' is {wrong}", wrong = $wrong)]
+        pub struct $unknown(pub String);
+
+        impl std::str::FromStr for $choice {
+            type Err = $unknown;
+
+            fn from_str(name: &str) -> Result<$choice, $unknown> {
+                let known = $choice::ALL.iter().find(|(known, _)| *known == name);
+                known.map(|(_, choice)| *choice).ok_or_else(|| $unknown(name.into()))
+            }
+        }
+    };
+}
+
+pub(crate) use named;
