@@ -612,8 +612,9 @@ impl Gateway {
     }
 
     /// A node cannot be reached, or has lost what was under way. What only reads is asked again, and so is what has a
-    /// session: it takes effect once. The chunk of every other request is sent again if the node may not have come to
-    /// it and has twins: twins agree on a chunk once. A request whose outcome may have been on its way is reported as
+    /// session: it takes effect once. The chunk of every other request is sent again if the node has twins and may not have
+    /// come to it, or may have turned it away in words that are gone: twins agree on a chunk once, and whoever has turned
+    /// it away says so again. A request whose outcome may have been on its way is reported as
     /// [`OutcomeStatus::Unknown`] once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
         let mut lost = Vec::new();
@@ -621,6 +622,7 @@ impl Gateway {
             let Some(chunk) = submitted.chunk.clone() else { continue };
             let mut tickets = std::mem::take(&mut submitted.tickets);
             let is_held = owed.holds(submitted);
+            let may_be_away = owed.is_gone && owed.turned_away(submitted);
             let mut is_sent_again = false;
             for (index, waiter) in (0..).zip(&mut tickets).filter(|(_, waiter)| waiter.ticket.is_some()) {
                 let txn = &chunk.txns()[index as usize];
@@ -639,7 +641,7 @@ impl Gateway {
                     let waits = waiter.ticket.take().map(|ticket| ((ticket, late), view));
                     lost.extend(waits.map(|waits| (ChunkNo(number), index, waits, again)));
                 } else {
-                    is_sent_again |= is_held && !may_repeat;
+                    is_sent_again |= (is_held || may_be_away) && !may_repeat;
                 }
             }
             submitted.left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();

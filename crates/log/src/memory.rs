@@ -10,8 +10,8 @@
 //!   may vanish and a removed one may return, with the data that was synced to it.
 //! - **A failed `Sync`** (see [`MemoryDirectory::fail_syncs`]) forgets that anything needed writing: reads still
 //!   show it, a later `Sync` succeeds without having written it, and a crash loses it.
-//! - **A full disk.** A `Write` that runs out of space has written half of its bytes; a `Create` leaves an empty
-//!   file behind.
+//! - **A full disk.** A `Write` that runs out of space has written half of its bytes, and of what the file had
+//!   before only whole sectors: space is given out in blocks. A `Create` leaves an empty file behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -246,6 +246,13 @@ fn io(file: &str, reason: &str) -> DiskError {
     DiskError::Io { file: file.to_owned(), reason: reason.to_owned() }
 }
 
+/// How much of a write the disk still takes that becomes full in its midst.
+fn half(offset: u64, bytes: u64, len: u64) -> u64 {
+    let end = offset + bytes / 2;
+    let torn = if end < len { end % SECTOR } else { 0 };
+    (bytes / 2).saturating_sub(torn)
+}
+
 /// What errors about the directory itself name.
 const ITSELF: &str = ".";
 
@@ -295,7 +302,7 @@ impl Directory for MemoryDirectory {
             DiskOp::Write { offset, data, .. } => {
                 let bytes: u64 = data.iter().map(|part| part.as_ref().len() as u64).sum();
                 let is_full = self.is_full((offset + bytes).saturating_sub(self.len(file)));
-                let mut left = if is_full { bytes / 2 } else { bytes };
+                let mut left = if is_full { half(*offset, bytes, self.len(file)) } else { bytes };
                 let target = self.live(file)?;
                 let mut at = *offset;
                 for part in data {
@@ -448,5 +455,22 @@ mod tests {
         disk.set_read_only(true);
         assert_eq!(disk.apply(&write("a", 0, &[2])), Err(DiskError::ReadOnly { file: "a".into() }));
         assert_eq!(disk.read("a", 0, 8).unwrap(), [1; 4]);
+    }
+
+    #[test]
+    fn a_full_disk_tears_no_sector_that_the_file_had() {
+        let mut disk = disk(&[create("a", 1536), write("a", 0, &[1; 1536]), sync("a")]);
+        disk.set_full_from(Some(3));
+        let half_of = |disk: &mut MemoryDirectory, offset, bytes: usize| {
+            let full = DiskError::Full { file: "a".into() };
+            assert_eq!(disk.apply(&write("a", offset, &vec![2; bytes])), Err(full));
+            let now = disk.read("a", 0, 4096).unwrap();
+            let written = |byte: &u8| *byte == 2;
+            (now.iter().position(written), now.iter().filter(|byte| written(byte)).count())
+        };
+        assert_eq!(half_of(&mut disk, 0, 512), (None, 0));
+        assert_eq!(half_of(&mut disk, 300, 400), (None, 0));
+        assert_eq!(half_of(&mut disk, 300, 500), (Some(300), 212));
+        assert_eq!(half_of(&mut disk, 300, 2600), (Some(300), 1300));
     }
 }

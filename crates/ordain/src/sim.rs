@@ -726,6 +726,8 @@ mod tests {
         demand_sound_of(&grid("2", "2"), 141..142);
         demand_sound_of(&grid("2", "3"), 136..137);
         demand_sound_of(&grid("2", "2"), 106..107);
+        // A full disk left half of a sector that was written before.
+        demand_sound_of(&grid("3", "2"), 209..210);
     }
 
     #[test]

@@ -14,15 +14,21 @@ pub(crate) struct Chunks(BTreeMap<GatewayId, BTreeSet<ChunkNo>>);
 
 impl Chunks {
     /// How many of each gateway are remembered. One that is so old that it was forgotten counts as known.
-    const MAX: usize = 1 << 12;
+    pub(crate) const MAX: usize = 1 << 12;
 
     /// Whether what of a chunk is logged was agreed on, or may have been too long ago to tell.
     pub(crate) fn is_known(&self, chunk: &Chunk) -> bool {
-        self.0.get(&chunk.gateway).is_some_and(|known| {
-            let is_old =
-                || known.len() >= Chunks::MAX && known.first().is_some_and(|first| chunk.number < *first);
-            known.contains(&chunk.number) || is_old()
-        })
+        self.is_there(chunk) || self.is_forgotten(chunk)
+    }
+
+    /// Whether a chunk is so old that nobody can tell any more.
+    pub(crate) fn is_forgotten(&self, chunk: &Chunk) -> bool {
+        let is_before = |known: &BTreeSet<ChunkNo>| known.first().is_some_and(|first| chunk.number < *first);
+        self.0.get(&chunk.gateway).is_some_and(|known| known.len() >= Chunks::MAX && is_before(known))
+    }
+
+    fn is_there(&self, chunk: &Chunk) -> bool {
+        self.0.get(&chunk.gateway).is_some_and(|known| known.contains(&chunk.number))
     }
 
     /// Notes the chunks of a sealed batch.

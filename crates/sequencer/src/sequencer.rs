@@ -200,6 +200,8 @@ enum Leader {
 #[derive(Debug, Default)]
 struct Twins {
     sealed: Chunks,
+    /// Those that were turned away here. Whoever asked has been told, but may not have heard it.
+    away: Chunks,
     /// Those that wait here, or are on their way.
     queued: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
@@ -223,7 +225,13 @@ impl Twins {
     /// A chunk was turned away: whoever asked has been told, so nothing of it may come to be here later.
     fn turn_away(&mut self, chunk: &Chunk) {
         self.forget((chunk.gateway, chunk.number));
-        self.sealed.note_chunk(chunk);
+        self.away.note_chunk(chunk);
+    }
+
+    /// Whether a chunk that is submitted again will never be answered by those that execute batches: it was turned away
+    /// here, or is too old for anybody to say what has become of it.
+    fn is_unanswered(&self, chunk: &Chunk) -> bool {
+        self.sealed.is_forgotten(chunk) || self.away.is_known(chunk) && !self.sealed.is_known(chunk)
     }
 
     /// Twins have agreed on a batch.
@@ -335,6 +343,9 @@ impl<X> Sequencer<X> {
     fn submit(&mut self, now: Now, has_travelled: bool, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         if let Leader::Other(node) = self.leader {
             return self.pass_on((now, now.elapsed), node, chunk, out);
+        }
+        if self.twins.as_ref().is_some_and(|twins| twins.is_unanswered(&chunk)) {
+            return self.answer_all(&chunk, OutcomeStatus::Unknown, |_| true, out);
         }
         let id = (chunk.gateway, chunk.number);
         if let Some(twins) = &mut self.twins {

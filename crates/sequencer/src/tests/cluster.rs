@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Post;
+use crate::chunks::Chunks;
 
 const COURIER: Address = at(2);
 const ME: Address = at(0);
@@ -205,6 +206,43 @@ fn a_chunk_that_was_passed_on_while_its_batch_was_in_the_log_takes_effect_once()
     assert!(one.tell(Sequencing::Lost(first)).is_empty());
     let sent = [one.lead(Some(0), 5), one.submit(0, &[WRITE]), one.pause_ends()].concat();
     assert_eq!(batch_of(&sent).chunks.len(), 1);
+}
+
+/// What gateways were told of chunks: by number, with the words.
+fn told(sent: &Sent) -> Vec<(u64, OutcomeStatus)> {
+    let outcomes = sent.iter().filter_map(|(_, message)| match message {
+        Message::Front(Front::Outcomes(told)) => Some(&told.outcomes),
+        _ => None,
+    });
+    outcomes.flatten().map(|outcome| (outcome.chunk.0, outcome.status)).collect()
+}
+
+#[test]
+fn what_was_turned_away_is_turned_away_again_and_never_in_silence() {
+    let mut one = One::new(true);
+    one.lead(Some(0), 0);
+    let first = batch_of(&one.submit(0, &[WRITE, Ask::Read]));
+    let sent = one.tell(Sequencing::Rejected(first));
+    assert_eq!(told(&sent), [(0, OutcomeStatus::Refused), (0, OutcomeStatus::Refused)]);
+    one.tell(Sequencing::Writable);
+    // The words may be lost on their way: whoever asks again is told, and nothing takes effect.
+    let again = one.submit(0, &[WRITE, Ask::Read]);
+    assert_eq!(told(&again), [(0, OutcomeStatus::Unknown), (0, OutcomeStatus::Unknown)]);
+    assert_eq!(again.len(), 1);
+    // But if another has put it into a batch, that is what counts.
+    one.tell(Sequencing::Sealed(batch(0, &[WRITE])));
+    assert_eq!(told(&one.submit(0, &[WRITE])), []);
+}
+
+#[test]
+fn what_is_too_old_to_tell_is_unknown_and_not_passed_over_in_silence() {
+    let mut one = One::new(true);
+    one.lead(Some(0), 0);
+    for number in 1..=Chunks::MAX as u64 {
+        one.tell(Sequencing::Sealed(batch(number, &[WRITE])));
+    }
+    assert_eq!(told(&one.submit(0, &[WRITE])), [(0, OutcomeStatus::Unknown)]);
+    assert_eq!(told(&one.submit(1, &[WRITE])), [], "whoever executed it answers");
 }
 
 #[test]
