@@ -88,10 +88,6 @@ impl<M> Role for Metered<M> {
         self.role.name()
     }
 
-    fn is_background(&self) -> bool {
-        self.role.is_background()
-    }
-
     fn check(&self) -> Result<(), String> {
         self.role.check()
     }

@@ -3,6 +3,9 @@
 //! One request is in flight at a time, and each does one of a few things ([`Work`]), chosen so that after a full
 //! disk the very same request can be made again: it writes the same bytes to the same place. Only creating a file
 //! cannot be repeated, so it is a request of its own. That is why a batch never spans two segments.
+//!
+//! Trimmed segments are removed beside that, in the background: to remove a file takes as long as many groups. The oldest
+//! goes first, and the next one only when that is durable, so that no crash leaves a gap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -125,10 +128,19 @@ enum Work {
     Grow(SegmentHeader),
     /// Write zeros from the position to here, over entries that were given up.
     Zero(u64),
-    /// Remove the oldest segment.
-    Trim,
-    /// Make that durable.
-    Trimmed,
+}
+
+/// How far the removal of trimmed segments is.
+#[derive(Debug, Default)]
+struct Removal {
+    /// Everything before this epoch may go.
+    before: Epoch,
+    /// The request that is in flight.
+    token: Option<u64>,
+    /// The oldest segment is removed, which is not durable yet.
+    is_removed: bool,
+    /// There was no space even for that: whether the oldest is gone is unknown, so no further one is touched.
+    is_blocked: bool,
 }
 
 /// The writing end of a log.
@@ -153,15 +165,13 @@ pub struct LogWriter {
     /// The last entry on disk is a mark.
     marked: bool,
     failed: Option<String>,
+    /// Of the request that was made last.
+    last_token: u64,
+    /// Of the request in flight.
     token: u64,
     /// First epochs of the segments before the current one.
     older: VecDeque<Epoch>,
-    trim_before: Epoch,
-    trim_blocked: bool,
-    /// The oldest segment is removed, which is not durable yet.
-    is_removed: bool,
-    /// The last that was done was a part of that.
-    has_trimmed: bool,
+    removal: Removal,
 }
 
 impl LogWriter {
@@ -188,12 +198,10 @@ impl LogWriter {
             full: false,
             marked,
             failed: None,
+            last_token: 0,
             token: 0,
             older,
-            trim_before: Epoch(0),
-            trim_blocked: false,
-            is_removed: false,
-            has_trimmed: false,
+            removal: Removal::default(),
         }
     }
 
@@ -241,7 +249,7 @@ impl LogWriter {
 
     /// Asks for the removal of the segments that hold nothing but epochs before `epoch`. The current one stays.
     pub fn truncate_before(&mut self, epoch: Epoch) {
-        self.trim_before = self.trim_before.max(epoch);
+        self.removal.before = self.removal.before.max(epoch);
     }
 
     /// Asks for the removal of the segments that end before a place.
@@ -258,37 +266,44 @@ impl LogWriter {
     /// grows.
     pub fn begins(&self) -> Place {
         let segments = || self.older.iter().chain([&self.current.header.first_epoch]);
-        let stays = segments().take_while(|first| **first <= self.trim_before).last().or(segments().next());
+        let stays =
+            segments().take_while(|first| **first <= self.removal.before).last().or(segments().next());
         Place { segment: stays.copied().unwrap_or_default(), offset: HEADER }
     }
 
-    /// The next request, if there is something to do and none is in flight. Whoever takes it carries it out and
-    /// brings the answer to [`LogWriter::done`].
+    /// The next request, if there is something to do: one is in flight at a time, and one in the background beside it.
+    /// Whoever takes it carries it out and brings the answer to [`LogWriter::done`].
     pub fn next_request(&mut self) -> Option<DiskRequest> {
-        if self.in_flight.is_some() || self.failed.is_some() {
+        if self.failed.is_some() {
             return None;
         }
-        let (work, ops) = self.choose()?;
-        self.in_flight = Some(work);
-        self.token += 1;
-        Some(DiskRequest { token: self.token, ops })
+        if self.in_flight.is_none()
+            && let Some((work, ops)) = self.choose()
+        {
+            self.in_flight = Some(work);
+            self.token = self.new_token();
+            return Some(DiskRequest::new(self.token, ops));
+        }
+        let removal = self.next_removal()?;
+        let token = self.new_token();
+        self.removal.token = Some(token);
+        Some(DiskRequest::in_background(token, vec![removal]))
+    }
+
+    fn new_token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
+    }
+
+    /// The next step of removing segments that hold nothing but what may go.
+    fn next_removal(&self) -> Option<DiskOp> {
+        let Removal { before, token, is_removed, is_blocked } = self.removal;
+        let next_first = self.older.get(1).copied().unwrap_or(self.current.header.first_epoch);
+        let oldest = self.older.front().filter(|_| next_first <= before && token.is_none() && !is_blocked)?;
+        Some(if is_removed { DiskOp::SyncDirectory } else { DiskOp::Remove { file: file_name(*oldest) } })
     }
 
     fn choose(&mut self) -> Option<(Work, Vec<DiskOp>)> {
-        let next_first = self.older.get(1).copied().unwrap_or(self.current.header.first_epoch);
-        // Each takes as long as many groups, and there may be many segments: entries have their turns between them. A
-        // full disk needs the space first.
-        let gives_way = self.has_trimmed && !self.full && !self.queue.is_empty();
-        if !self.trim_blocked
-            && !gives_way
-            && next_first <= self.trim_before
-            && let Some(oldest) = self.older.front()
-        {
-            return Some(match self.is_removed {
-                false => (Work::Trim, vec![DiskOp::Remove { file: file_name(*oldest) }]),
-                true => (Work::Trimmed, vec![DiskOp::SyncDirectory]),
-            });
-        }
         if self.full {
             return None;
         }
@@ -366,8 +381,8 @@ impl LogWriter {
         let header_of = |header: &SegmentHeader| vec![Bytes::Owned(header.encode())];
         let file = self.current.file();
         match work {
-            // Both are made where they are chosen.
-            Work::Group { .. } | Work::Trim | Work::Trimmed => Vec::new(),
+            // It is made where it is chosen.
+            Work::Group { .. } => Vec::new(),
             Work::Create(next) => {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
             }
@@ -416,6 +431,9 @@ impl LogWriter {
 
     /// Takes the answer to a request. `None` if it is not the answer that the log waits for.
     pub fn done(&mut self, done: &DiskDone) -> Option<Progress> {
+        if self.removal.token.take_if(|token| *token == done.token).is_some() {
+            return Some(self.removed(&done.result));
+        }
         if done.token != self.token {
             return None;
         }
@@ -427,11 +445,6 @@ impl LogWriter {
             }
             // Whether the file was there is what we do not know. If it still is, creating it will fail.
             (Err(DiskError::Io { .. }), Work::Clear(_)) => Progress::Durable(self.durable),
-            // Old segments do no harm; whether this one is gone is unknown, so no further one is touched.
-            (Err(DiskError::Full { .. }), Work::Trim | Work::Trimmed) => {
-                self.trim_blocked = true;
-                Progress::Durable(self.durable)
-            }
             (Err(DiskError::Full { file }), work) => {
                 self.full = true;
                 self.next = match work {
@@ -444,16 +457,33 @@ impl LogWriter {
                 };
                 Progress::Full { file: file.clone() }
             }
-            (Err(error), _) => {
-                let reason = error.to_string();
-                self.failed = Some(reason.clone());
-                Progress::Failed { reason }
-            }
+            (Err(error), _) => self.fail(error),
         })
     }
 
+    /// A step of a removal is done.
+    fn removed(&mut self, result: &Result<(), DiskError>) -> Progress {
+        match result {
+            Ok(()) => {
+                self.removal.is_removed = !self.removal.is_removed;
+                if !self.removal.is_removed {
+                    self.older.pop_front();
+                }
+            }
+            // Old segments do no harm.
+            Err(DiskError::Full { .. }) => self.removal.is_blocked = true,
+            Err(error) => return self.fail(error),
+        }
+        Progress::Durable(self.durable)
+    }
+
+    fn fail(&mut self, error: &DiskError) -> Progress {
+        let reason = error.to_string();
+        self.failed = Some(reason.clone());
+        Progress::Failed { reason }
+    }
+
     fn succeed(&mut self, work: Work) {
-        self.has_trimmed = matches!(work, Work::Trim | Work::Trimmed);
         match work {
             Work::Group { count, end, chain, last, has_data } => {
                 let bytes: u64 = self
@@ -481,11 +511,6 @@ impl LogWriter {
             }
             Work::Grow(header) => self.current.header = header,
             Work::Zero(_) => self.dirty = self.current.position,
-            Work::Trim => self.is_removed = true,
-            Work::Trimmed => {
-                self.is_removed = false;
-                self.older.pop_front();
-            }
         }
     }
 
@@ -500,7 +525,7 @@ impl LogWriter {
     /// The log is not full any more, unless it is the overwriting that found no space: that waits for
     /// [`LogWriter::retry`].
     ///
-    /// Nothing is given back while a request is in flight or the disk is not full.
+    /// Nothing is given back while something is being written or the disk is not full.
     pub fn give_up(&mut self) -> Vec<Pending> {
         if !self.full || self.in_flight.is_some() {
             return Vec::new();
@@ -552,7 +577,7 @@ impl LogWriter {
         Place { segment: self.current.header.first_epoch, offset: self.current.position }
     }
 
-    /// Whether nothing is queued or under way, and nothing that was given up can come back.
+    /// Whether nothing is queued or being written, and nothing that was given up can come back.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_none() && !self.cleans_up()
     }

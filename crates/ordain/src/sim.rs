@@ -183,10 +183,6 @@ impl Role for Watched {
         self.log.name()
     }
 
-    fn is_background(&self) -> bool {
-        self.log.is_background()
-    }
-
     fn check(&self) -> Result<(), String> {
         self.log.check()
     }

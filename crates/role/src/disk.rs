@@ -120,12 +120,30 @@ impl fmt::Debug for Bytes {
 }
 
 /// Operations to carry out in order. They stop at the first that fails.
+///
+/// Requests of a role are carried out in the order in which it made them; those in the background among themselves, and
+/// beside the others.
 #[derive(Clone, Debug)]
 pub struct DiskRequest {
     /// Comes back in [`DiskDone`].
     pub token: u64,
     /// What to do.
     pub ops: Vec<DiskOp>,
+    /// No client waits for it, and it may take long: it holds up nothing that is not in the background too, and is never
+    /// carried out by a thread that runs roles.
+    pub in_background: bool,
+}
+
+impl DiskRequest {
+    /// A request that somebody waits for.
+    pub fn new(token: u64, ops: Vec<DiskOp>) -> DiskRequest {
+        DiskRequest { token, ops, in_background: false }
+    }
+
+    /// A request in the background.
+    pub fn in_background(token: u64, ops: Vec<DiskOp>) -> DiskRequest {
+        DiskRequest { token, ops, in_background: true }
+    }
 }
 
 /// The answer to a request.

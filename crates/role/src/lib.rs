@@ -199,12 +199,6 @@ pub trait Role: Send {
     /// What the role is called in traces and metrics.
     fn name(&self) -> &'static str;
 
-    /// Whether nobody waits for what it has on disk. Then its requests are carried out beside those of the other roles, by
-    /// a thread that holds up none of them, and never by a thread that runs roles.
-    fn is_background(&self) -> bool {
-        false
-    }
-
     /// Checks the invariants that are too dear to check on every step; called by the simulator after each.
     ///
     /// # Errors
@@ -228,10 +222,6 @@ impl<R: Role + ?Sized> Role for Box<R> {
 
     fn name(&self) -> &'static str {
         (**self).name()
-    }
-
-    fn is_background(&self) -> bool {
-        (**self).is_background()
     }
 
     fn check(&self) -> Result<(), String> {

@@ -6,9 +6,9 @@
 //! loop also syncs a *little* itself. There is next to nothing to do meanwhile, what comes in gathers in the sockets
 //! and is one batch afterwards, and two hand-offs are saved, which cost as much as a third of such a sync.
 //!
-//! Roles that write in the background, such as to a checkpoint, have a disk thread of their own: a large write or a sync of
-//! theirs takes as long as many small ones, and clients wait for those. Not even their writes are done by a loop: a file
-//! system may hold up whoever writes to a file behind the sync of another.
+//! What is asked for in the background, such as to write a checkpoint, is done by a disk thread of its own: a large write,
+//! a sync of it, the removal of a file take as long as many small writes, and clients wait for those. Nothing of it is done
+//! by a loop: a file system may hold up whoever writes to a file behind the sync of another.
 //!
 //! Order within a role is kept by one rule: as long as a request of a role is at its disk thread, its later ones
 //! follow it there.
@@ -73,32 +73,19 @@ pub(crate) struct Answer {
 pub(crate) struct DiskPort {
     directory: Box<dyn Directory + Send>,
     lines: [DiskLine; LINES],
-    seats: Vec<DiskSeat>,
+    /// How many requests of each role are at the disk thread, those in the background not counted.
+    queued: Vec<usize>,
     pace: SyncPace,
 }
 
 /// How many disk threads a node has: the second is for what is done in the background.
 pub(crate) const LINES: usize = 2;
+const BACKGROUND: usize = 1;
 
 /// A loop's way to one disk thread.
 pub(crate) struct DiskLine {
     pub(crate) jobs: Outlet<Job>,
     pub(crate) answers: Inlet<Answer>,
-}
-
-/// A role, as its loop's way to the disk knows it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DiskSeat {
-    /// It writes in the background.
-    pub(crate) is_background: bool,
-    /// How many requests of it are at its disk thread.
-    queued: usize,
-}
-
-impl DiskSeat {
-    pub(crate) fn new(is_background: bool) -> DiskSeat {
-        DiskSeat { is_background, queued: 0 }
-    }
 }
 
 /// How long it takes to sync a little, on average; unknown until it has been done.
@@ -141,15 +128,18 @@ impl DiskPort {
     pub(crate) fn new(
         directory: Box<dyn Directory + Send>,
         lines: [DiskLine; LINES],
-        seats: Vec<DiskSeat>,
+        seats: usize,
     ) -> DiskPort {
-        DiskPort { directory, lines, seats, pace: SyncPace::default() }
+        DiskPort { directory, lines, queued: vec![0; seats], pace: SyncPace::default() }
     }
 
     /// Carries a request out, if that can be done here and now; otherwise hands it over.
-    pub(crate) fn submit(&mut self, number: usize, request: DiskRequest) -> Option<DiskDone> {
-        let seat = &mut self.seats[number];
-        if seat.queued == 0 && !seat.is_background {
+    pub(crate) fn submit(&mut self, seat: usize, request: DiskRequest) -> Option<DiskDone> {
+        if request.in_background {
+            self.lines[BACKGROUND].jobs.send(Job { seat, request });
+            return None;
+        }
+        if self.queued[seat] == 0 {
             if request.ops.iter().all(|op| matches!(op, DiskOp::Write { .. })) {
                 return Some(perform(&mut *self.directory, request));
             }
@@ -159,8 +149,8 @@ impl DiskPort {
                 return Some(done);
             }
         }
-        seat.queued += 1;
-        self.lines[usize::from(seat.is_background)].jobs.send(Job { seat: number, request });
+        self.queued[seat] += 1;
+        self.lines[0].jobs.send(Job { seat, request });
         None
     }
 
@@ -171,12 +161,13 @@ impl DiskPort {
 
     /// Takes what has been answered.
     pub(crate) fn answers(&mut self, mut each: impl FnMut(Answer)) {
-        let DiskPort { lines, seats, pace, .. } = self;
-        for line in lines {
+        let DiskPort { lines, queued, pace, .. } = self;
+        for (number, line) in lines.iter_mut().enumerate() {
             line.answers.take(usize::MAX, |answer| {
-                let seat = &mut seats[answer.seat];
-                seat.queued -= 1;
-                answer.took.filter(|_| !seat.is_background).into_iter().for_each(|took| pace.learn(took));
+                if number != BACKGROUND {
+                    queued[answer.seat] -= 1;
+                    answer.took.into_iter().for_each(|took| pace.learn(took));
+                }
                 each(answer);
             });
         }
@@ -335,7 +326,7 @@ mod tests {
     #[test]
     fn a_little_is_a_few_writes_and_a_sync_and_nothing_else() {
         let remove = || DiskOp::Remove { file: "f".into() };
-        let little = |ops: Vec<DiskOp>| syncs_a_little(&DiskRequest { token: 0, ops });
+        let little = |ops: Vec<DiskOp>| syncs_a_little(&DiskRequest::new(0, ops));
         assert!(little(vec![write(LITTLE), sync()]));
         assert!(little(vec![sync()]));
         assert!(!little(vec![write(LITTLE / 2), write(LITTLE / 2 + 1), sync()]));
@@ -380,9 +371,6 @@ mod tests {
         tape: Tape,
     }
 
-    /// The seat that writes in the background; two others do not.
-    const BACKGROUND: usize = 2;
-
     impl Bench {
         fn new() -> Bench {
             let tape = |place| Tape { place, ops: Arc::default(), fails: Arc::default() };
@@ -405,9 +393,8 @@ mod tests {
                 })
                 .into_iter()
                 .unzip();
-            let seats = (0..=BACKGROUND).map(|seat| DiskSeat::new(seat == BACKGROUND)).collect();
             let (lines, threads) = (lines.try_into().ok().unwrap(), threads.try_into().ok().unwrap());
-            Bench { port: DiskPort::new(Box::new(here), lines, seats), threads, tape: there }
+            Bench { port: DiskPort::new(Box::new(here), lines, 2), threads, tape: there }
         }
 
         /// One that has seen a quick sync.
@@ -419,7 +406,7 @@ mod tests {
 
         /// The places where a request's operations were carried out, if they were at once.
         fn submit(&mut self, seat: usize, token: u64, ops: &[DiskOp]) -> Option<Vec<&'static str>> {
-            let done = self.port.submit(seat, DiskRequest { token, ops: ops.to_vec() })?;
+            let done = self.port.submit(seat, DiskRequest::new(token, ops.to_vec()))?;
             assert_eq!(done.token, token);
             Some(self.ops())
         }
@@ -486,15 +473,21 @@ mod tests {
     #[test]
     fn what_is_in_the_background_holds_up_nobody() {
         let mut bench = Bench::quick();
-        assert_eq!(bench.submit(BACKGROUND, 1, &[write(1)]), None, "not even a write is the loop's");
-        assert_eq!(bench.submit(BACKGROUND, 2, &[write(1), sync()]), None);
-        assert_eq!(bench.submit(0, 1, &[write(1), sync()]), Some(vec!["loop", "loop"]));
-        assert_eq!(bench.submit(0, 2, &[write(LITTLE + 1), sync()]), None);
-        assert_eq!(bench.disk(), [(0, 2, true)], "while the others still wait");
-        assert_eq!(bench.ops(), ["disk"; 2]);
+        let in_background = |bench: &mut Bench, token, ops| {
+            let done = bench.port.submit(0, DiskRequest::in_background(token, ops));
+            assert_eq!(done, None, "not even a write is the loop's");
+        };
+        in_background(&mut bench, 1, vec![write(1)]);
+        in_background(&mut bench, 2, vec![write(1), sync()]);
+        assert_eq!(bench.submit(0, 3, &[write(1), sync()]), Some(vec!["loop", "loop"]), "of the same role");
+        assert_eq!(bench.submit(0, 4, &[write(LITTLE + 1), sync()]), None);
+        in_background(&mut bench, 5, vec![DiskOp::Remove { file: "f".into() }]);
+        assert_eq!(bench.submit(0, 6, &[write(1)]), None, "behind what it has at the disk thread");
+        assert_eq!(bench.disk(), [(0, 4, true), (0, 6, true)], "while the others still wait");
+        assert_eq!(bench.ops(), ["disk"; 3]);
         let pace = bench.port.pace.0;
-        assert_eq!(bench.line(1), [(BACKGROUND, 1, true), (BACKGROUND, 2, true)]);
-        assert_eq!(bench.ops(), ["background"; 3]);
+        assert_eq!(bench.line(BACKGROUND), [(0, 1, true), (0, 2, true), (0, 5, true)]);
+        assert_eq!(bench.ops(), ["background"; 4]);
         assert_eq!(bench.port.pace.0, pace, "it tells nothing of the syncs that clients wait for");
     }
 
@@ -527,7 +520,7 @@ mod tests {
     fn a_fault_on_the_loop_is_told_as_one_at_the_disk() {
         let mut bench = Bench::quick();
         bench.tape.fails.store(true, Ordering::Relaxed);
-        let done = bench.port.submit(0, DiskRequest { token: 1, ops: vec![write(1), sync()] });
+        let done = bench.port.submit(0, DiskRequest::new(1, vec![write(1), sync()]));
         let full = DiskError::Full { file: "f".into() };
         assert_eq!(done, Some(DiskDone { token: 1, result: Err(full) }));
         assert_eq!(bench.port.pace.0, Some(Duration::ZERO));

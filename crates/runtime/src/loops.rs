@@ -81,14 +81,6 @@ impl<M> Actor<M> {
         }
     }
 
-    /// See [`Role::is_background`].
-    pub(crate) fn is_background(&self) -> bool {
-        match self {
-            Actor::Role(role) => role.is_background(),
-            Actor::Edge(_) => false,
-        }
-    }
-
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         match self {
             Actor::Role(role) => role.gauges(report),

@@ -14,7 +14,7 @@ use ordain_role::{Address, NodeId, Role, StartOver};
 
 use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
-use crate::disk::{Disk, DiskLine, DiskPort, DiskSeat, DiskThread, LINES};
+use crate::disk::{Disk, DiskLine, DiskPort, DiskThread, LINES};
 use crate::edge::{Edge, Tokens};
 use crate::lane::{Inlet, Outlet, Party, lane};
 use crate::loops::{Actor, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
@@ -172,8 +172,7 @@ impl Runtime {
                     disk_ports[line].push((inbound, outbound));
                     DiskLine { jobs, answers }
                 });
-                let seats = seats.iter().map(|seat| DiskSeat::new(seat.actor.is_background()));
-                DiskPort::new(disk.handle(), lines, seats.collect())
+                DiskPort::new(disk.handle(), lines, seats.len())
             });
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
             let effects = Effects {

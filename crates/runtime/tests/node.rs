@@ -226,7 +226,7 @@ fn sync(file: &str) -> DiskOp {
 }
 
 fn request(token: u64, ops: impl Into<Vec<DiskOp>>) -> DiskRequest {
-    DiskRequest { token, ops: ops.into() }
+    DiskRequest::new(token, ops.into())
 }
 
 /// Reports what the disk answers; makes `requests` at its start.

@@ -207,7 +207,7 @@ impl<K: Ord + Copy> Readers<K> {
             self.reads += 1;
             let token = READ | self.reads;
             (reading.token, reading.into) = (Some(token), Fetched::default());
-            let request = DiskRequest { token, ops: vec![reading.fetch.op(&reading.into)] };
+            let request = DiskRequest::in_background(token, vec![reading.fetch.op(&reading.into)]);
             out.disk(in_space(request, self.prefix));
             return None;
         }

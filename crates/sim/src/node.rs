@@ -65,7 +65,9 @@ impl<M> Node<M> {
     /// Whether every role has heard what it was told of a stop, and all that it asked of the disk is answered.
     pub(crate) fn has_closed(&self) -> bool {
         let waits = |event: &Event<M>| matches!(event, Event::Stop | Event::Disk(_));
-        self.roles.values().all(|slot| !slot.disk.is_busy() && !slot.inbox.iter().any(waits))
+        self.roles
+            .values()
+            .all(|slot| !slot.disk.iter().any(DiskQueue::is_busy) && !slot.inbox.iter().any(waits))
     }
 
     /// There is an empty disk in the place of the one that was there.
@@ -96,7 +98,8 @@ pub(crate) struct Slot<M> {
     pub(crate) step_us_max: u64,
     /// The valid setting of each timer.
     pub(crate) timers: BTreeMap<TimerId, u64>,
-    pub(crate) disk: DiskQueue,
+    /// What it has asked the disk for, and what in the background.
+    pub(crate) disk: [DiskQueue; 2],
 }
 
 impl<M> Slot<M> {
@@ -109,7 +112,7 @@ impl<M> Slot<M> {
             ready_at: Micros(0),
             step_us_max,
             timers: BTreeMap::new(),
-            disk: DiskQueue::default(),
+            disk: Default::default(),
         }
     }
 }
@@ -120,7 +123,7 @@ impl<M> std::fmt::Debug for Slot<M> {
     }
 }
 
-/// The disk requests of one role, carried out one operation at a time.
+/// Disk requests of one role, carried out one operation at a time.
 #[derive(Debug, Default)]
 pub(crate) struct DiskQueue {
     requests: VecDeque<DiskRequest>,
@@ -205,15 +208,15 @@ mod tests {
     #[test]
     fn a_request_is_answered_once_and_stops_at_the_first_failure() {
         let mut queue = DiskQueue::default();
-        assert!(queue.push(DiskRequest { token: 1, ops: vec![create("a"), create("b"), create("c")] }));
-        assert!(!queue.push(DiskRequest { token: 2, ops: vec![create("d")] }));
+        assert!(queue.push(DiskRequest::new(1, vec![create("a"), create("b"), create("c")])));
+        assert!(!queue.push(DiskRequest::new(2, vec![create("d")])));
         assert_eq!(queue.advance(Ok(())), None);
         assert!(matches!(queue.current(), Some(DiskOp::Create { file, .. }) if file == "b"));
         let full = DiskError::Full { file: "b".to_owned() };
         assert_eq!(queue.advance(Err(full.clone())), Some(DiskDone { token: 1, result: Err(full) }));
         assert_eq!(queue.advance(Ok(())), Some(DiskDone { token: 2, result: Ok(()) }));
         assert!(!queue.is_busy());
-        queue.push(DiskRequest { token: 3, ops: Vec::new() });
+        queue.push(DiskRequest::new(3, Vec::new()));
         assert_eq!(queue.advance(Ok(())), Some(DiskDone { token: 3, result: Ok(()) }));
     }
 

@@ -51,7 +51,7 @@ pub(crate) enum Happening<M> {
     /// A timer fires, if this setting of it still holds.
     Timer { node: usize, life: u32, role: u16, timer: TimerId, setting: u64 },
     /// A role's disk operation is carried out.
-    Disk { node: usize, life: u32, role: u16 },
+    Disk { node: usize, life: u32, role: u16, line: usize },
     /// A request reaches a front door that stood still.
     Ask { door: usize, life: u32, waiter: Waiter },
     /// A front door sends what it has gathered.
@@ -343,7 +343,9 @@ impl<'a, S: System> Simulator<'a, S> {
                     self.push_event(node, role, Event::Timer(timer));
                 }
             }
-            Happening::Disk { node, life, role } if self.lives(node, life) => self.disk_step(node, role),
+            Happening::Disk { node, life, role, line } if self.lives(node, life) => {
+                self.disk_step(node, role, line);
+            }
             Happening::Ask { door, life, waiter } if self.lives(self.doors[door].node.0 as usize, life) => {
                 self.enter(door, waiter);
             }
@@ -714,14 +716,15 @@ impl<'a, S: System> Simulator<'a, S> {
 
     fn ask_disk(&mut self, number: usize, role: u16, request: DiskRequest) {
         let Some(slot) = self.nodes[number].roles.get_mut(&role) else { return };
-        if slot.disk.push(request) {
-            self.schedule_disk(number, role);
+        let line = usize::from(request.in_background);
+        if slot.disk[line].push(request) {
+            self.schedule_disk(number, role, line);
         }
     }
 
-    fn schedule_disk(&mut self, number: usize, role: u16) {
+    fn schedule_disk(&mut self, number: usize, role: u16, line: usize) {
         let Some(slot) = self.nodes[number].roles.get(&role) else { return };
-        let most = match slot.disk.current() {
+        let most = match slot.disk[line].current() {
             Some(DiskOp::Sync { .. } | DiskOp::SyncDirectory) => self.intensity.sync_us_max,
             _ => self.intensity.write_us_max,
         };
@@ -730,14 +733,14 @@ impl<'a, S: System> Simulator<'a, S> {
             takes *= 100;
         }
         let life = self.nodes[number].incarnation;
-        self.after(takes, Happening::Disk { node: number, life, role });
+        self.after(takes, Happening::Disk { node: number, life, role, line });
     }
 
-    fn disk_step(&mut self, number: usize, role: u16) {
+    fn disk_step(&mut self, number: usize, role: u16, line: usize) {
         let Simulator { nodes, random, trace, now, intensity, counts, .. } = self;
         let Node { disk, roles, crash_at_op, sync_failed, .. } = &mut nodes[number];
         let Some(slot) = roles.get_mut(&role) else { return };
-        let op = slot.disk.current().cloned();
+        let op = slot.disk[line].current().cloned();
         if crash_at_op.is_some_and(|at| disk.ops() >= at) {
             // Power goes before the operation, or after it and before anybody hears of it.
             if let Some(op) = op.filter(|_| random.chance(500_000)) {
@@ -754,14 +757,14 @@ impl<'a, S: System> Simulator<'a, S> {
         let result = op.as_ref().map_or(Ok(()), |op| disk.apply(op));
         disk.fail_syncs(false);
         trace.note(*now, format_args!("{number}/{role} disk {op:?} {result:?}"));
-        if let Some(done) = slot.disk.advance(result) {
+        if let Some(done) = slot.disk[line].advance(result) {
             slot.inbox.push_back(Event::Disk(done));
-            if slot.disk.is_busy() {
-                self.schedule_disk(number, role);
+            if slot.disk[line].is_busy() {
+                self.schedule_disk(number, role, line);
             }
             self.wake(number, role);
         } else {
-            self.schedule_disk(number, role);
+            self.schedule_disk(number, role, line);
         }
     }
 }

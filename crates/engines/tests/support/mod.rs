@@ -291,7 +291,7 @@ impl Bench {
         if let Some(request) = self.disk.pop_front() {
             let done = self.random.index(request.ops.len() + 1);
             let ops = request.ops[..done].to_vec();
-            carry_out(&mut self.directory, &DiskRequest { token: request.token, ops });
+            carry_out(&mut self.directory, &DiskRequest::new(request.token, ops));
         }
         let random = &mut self.random;
         self.directory.crash(|| random.draw());

@@ -3,7 +3,7 @@
 use crate::support::*;
 use ordain_log::{Durability, LogConfig, LogWriter, MemoryDirectory};
 use ordain_model::Epoch;
-use ordain_role::{Bug, Bugs};
+use ordain_role::{Bug, Bugs, DiskRequest};
 use proptest::prelude::*;
 
 /// One life of a node: appends at random until the machine stops after `left` operations. Returns what was appended,
@@ -18,6 +18,8 @@ fn live(
 ) -> (Entries, Epoch) {
     let mut entries = before;
     let mut last = writer.appended().0;
+    // What is asked for in the background takes as long as it likes.
+    let mut removal: Option<DiskRequest> = None;
     loop {
         match random.below(16) {
             0 => writer.mark(),
@@ -29,7 +31,11 @@ fn live(
                 append(&mut writer, last, &entries[entries.len() - 1].1);
             }
             _ => {
-                if until_stop(disk, &mut writer, &mut left).is_none() {
+                let waiting = removal.take_if(|_| random.below(4) == 0);
+                let Some(request) = waiting.or_else(|| writer.next_request()) else { continue };
+                if request.in_background && random.below(4) > 0 {
+                    removal = Some(request);
+                } else if finish(disk, &mut writer, &request, &mut left).is_none() {
                     return (entries, writer.durable());
                 }
             }

@@ -221,33 +221,36 @@ fn old_segments_are_removed_whole() {
 }
 
 #[test]
-fn entries_have_their_turns_between_segments_that_are_removed() {
+fn entries_do_not_wait_for_segments_that_are_removed() {
     let mut disk = MemoryDirectory::new();
     let (mut writer, _, _) = open(&mut disk, config()).unwrap();
     for epoch in 1..=60 {
         append(&mut writer, epoch, &payload(epoch, 300));
         settle(&mut disk, &mut writer);
     }
-    let before = disk.list().unwrap().len();
+    let before = disk.list().unwrap();
     writer.truncate_before(Epoch(60));
-    // Whether each request, in turn, is a part of removing something.
-    let mut removes = Vec::new();
-    let mut epoch = 60;
-    while disk.list().unwrap().len() > before / 2 {
-        // Somebody always waits.
-        epoch += 1;
-        append(&mut writer, epoch, b"x");
-        let request = writer.next_request().unwrap();
-        let is_removal = |op: &DiskOp| matches!(op, DiskOp::Remove { .. } | DiskOp::SyncDirectory);
-        removes.push(request.ops.iter().all(is_removal));
-        assert!(!removes.ends_with(&[true, true]), "{removes:?}");
-        assert!(!removes.ends_with(&[false; 4]), "nor do removals wait for ever: {removes:?}");
-        writer.done(&ordain_log::carry_out(&mut disk, &request));
+    let removal = writer.next_request().unwrap();
+    assert!(
+        removal.in_background
+            && matches!(&removal.ops[..], [DiskOp::Remove { file }] if *file == before[0].0)
+    );
+    // While it is on its way there is no other, and the log goes on, from segment to segment.
+    for epoch in 61..=80 {
+        append(&mut writer, epoch, &payload(epoch, 300));
+        assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(epoch))));
+        assert!(writer.is_idle());
     }
-    // With nothing else to do, the rest goes at once.
+    assert!(disk.list().unwrap().len() > before.len());
+    // The second goes only when it is durable that the first is gone.
+    writer.done(&ordain_log::carry_out(&mut disk, &removal));
+    let sync = writer.next_request().unwrap();
+    assert!(sync.in_background && matches!(sync.ops[..], [DiskOp::SyncDirectory]));
+    assert!(writer.next_request().is_none());
+    writer.done(&ordain_log::carry_out(&mut disk, &sync));
     settle(&mut disk, &mut writer);
     let (_, _, found) = open(&mut disk, config()).unwrap();
-    assert!(found[0].0 > 40 && found.last().map(|entry| entry.0) == Some(epoch), "{}", found[0].0);
+    assert!(found[0].0 > 40 && found.last().map(|entry| entry.0) == Some(80), "{}", found[0].0);
 }
 
 /// A log of a node that has a checkpoint and nothing else begins after that, and says so from then on.

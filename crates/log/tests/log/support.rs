@@ -2,7 +2,7 @@
 
 use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory, Progress, Recovered, carry_out};
 use ordain_model::Epoch;
-use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp};
+use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
 
 /// Entries by epoch, in order.
 pub type Entries = Vec<(u64, Vec<u8>)>;
@@ -92,6 +92,16 @@ impl Directory for Interrupted<'_> {
 /// Carries out one request until the machine stops; `None` if it did.
 pub fn until_stop(disk: &mut MemoryDirectory, writer: &mut LogWriter, left: &mut u64) -> Option<bool> {
     let Some(request) = writer.next_request() else { return Some(false) };
+    finish(disk, writer, &request, left).map(|()| true)
+}
+
+/// The same of a request that was taken before.
+pub fn finish(
+    disk: &mut MemoryDirectory,
+    writer: &mut LogWriter,
+    request: &DiskRequest,
+    left: &mut u64,
+) -> Option<()> {
     for op in &request.ops {
         if *left == 0 {
             return None;
@@ -100,5 +110,5 @@ pub fn until_stop(disk: &mut MemoryDirectory, writer: &mut LogWriter, left: &mut
         disk.apply(op).expect("the disk of this test does not fail");
     }
     writer.done(&DiskDone { token: request.token, result: Ok(()) });
-    Some(true)
+    Some(())
 }

@@ -118,7 +118,7 @@ impl<X> Checkpointer<X> {
         let token = self.next_token;
         if let Some(copying) = &mut self.copying {
             copying.writing = Some(Writing { token, bytes, what });
-            out.disk(DiskRequest { token, ops });
+            out.disk(DiskRequest::in_background(token, ops));
         }
     }
 
@@ -188,7 +188,10 @@ impl<X> Checkpointer<X> {
         self.next_token += 1;
         let (token, into) = (self.next_token, Fetched::default());
         let (file, len) = (file_name(epoch), self.settings.piece);
-        out.disk(DiskRequest { token, ops: vec![DiskOp::Read { file, offset, len, into: into.clone() }] });
+        out.disk(DiskRequest::in_background(
+            token,
+            vec![DiskOp::Read { file, offset, len, into: into.clone() }],
+        ));
         self.reads.insert(token, Read { to, epoch, offset, into });
     }
 

@@ -190,7 +190,7 @@ impl<X> Checkpointer<X> {
     fn ask(&mut self, what: Asked, ops: Vec<DiskOp>, out: &mut Outbox<Message<X>>) {
         self.next_token += 1;
         self.asked.insert(self.next_token, what);
-        out.disk(DiskRequest { token: self.next_token, ops });
+        out.disk(DiskRequest::in_background(self.next_token, ops));
     }
 
     fn tell_others(&self, out: &mut Outbox<Message<X>>) {
@@ -476,10 +476,6 @@ impl<X: Send> Role for Checkpointer<X> {
 
     fn name(&self) -> &'static str {
         "checkpointer"
-    }
-
-    fn is_background(&self) -> bool {
-        true
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

@@ -522,7 +522,7 @@ fn a_crash_at_any_point_leaves_the_one_before_or_the_next() {
                 let left = stop.saturating_sub(disk.ops()) as usize;
                 let (cut, whole) = (request.ops.len() > left, request.ops.len());
                 let ops = request.ops.into_iter().take(left.min(whole)).collect();
-                let done = carry_out(disk, &DiskRequest { token: request.token, ops });
+                let done = carry_out(disk, &DiskRequest::new(request.token, ops));
                 if cut {
                     is_over = false;
                     break;

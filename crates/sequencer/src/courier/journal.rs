@@ -270,7 +270,7 @@ impl Journal {
 
     /// Asks the disk for whatever is next to be written.
     pub fn ask<X>(&mut self, out: &mut Outbox<Message<X>>) {
-        if let Some(request) = self.writer.next_request() {
+        while let Some(request) = self.writer.next_request() {
             out.disk(in_space(request, self.prefix));
         }
     }

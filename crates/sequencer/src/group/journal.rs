@@ -291,7 +291,7 @@ impl Journal {
 
     /// Asks the disk for whatever is next to be written.
     pub fn ask_disk<M>(&mut self, out: &mut Outbox<M>) {
-        if let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
+        while let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
             out.disk(request);
         }
     }
@@ -367,7 +367,7 @@ impl Journal {
             Saying::Offer(offered) => (store.base().clone(), Some(offered.clone())),
         };
         let Some(ops) = memo.write(&Beginning { base, offered }.encode()) else { return };
-        out.disk(DiskRequest { token: BASE, ops });
+        out.disk(DiskRequest::new(BASE, ops));
         self.saying = Some(saying);
     }
 
@@ -440,7 +440,7 @@ impl Reading {
     /// The next request. The same place to put it serves no two.
     fn request(&mut self) -> DiskRequest {
         self.into = Fetched::default();
-        DiskRequest { token: self.token, ops: vec![self.fetch.op(&self.into)] }
+        DiskRequest::in_background(self.token, vec![self.fetch.op(&self.into)])
     }
 
     /// Takes what was read; says whether it is enough.

@@ -252,7 +252,7 @@ impl<X> InputLog<X> {
     }
 
     fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
-        if let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
+        while let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
             out.disk(request);
         }
     }

@@ -121,7 +121,7 @@ impl Receiver {
             DiskOp::Sync { file },
         ];
         ops.extend(self.last.map(|_| DiskOp::SyncDirectory));
-        out.disk(DiskRequest { token: self.asked, ops });
+        out.disk(DiskRequest::new(self.asked, ops));
         self.asked += 1;
     }
 }

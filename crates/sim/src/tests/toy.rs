@@ -15,8 +15,8 @@ use ordain_model::{
     reference, wire,
 };
 use ordain_role::{
-    Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState,
-    ReplicaId, Role, TimerId, Wire,
+    Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role,
+    TimerId, Wire,
 };
 
 use crate::ViolationKind;
@@ -426,11 +426,11 @@ impl Order {
             }
             self.sealed.pop_front();
         }
-        while let Some(DiskRequest { token, mut ops }) = self.log.next_request() {
+        while let Some(mut request) = self.log.next_request() {
             if self.has(Mistake::NoSync) {
-                ops.retain(|op| !matches!(op, DiskOp::Sync { .. }));
+                request.ops.retain(|op| !matches!(op, DiskOp::Sync { .. }));
             }
-            out.disk(DiskRequest { token, ops });
+            out.disk(request);
         }
     }
 }
