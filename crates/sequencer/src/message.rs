@@ -118,9 +118,6 @@ pub enum Sequencing {
     /// Courier to its shards, council to checkpointer: nothing that was sealed up to this epoch, by whatever partition, can be
     /// lost with a master.
     Certain(Epoch),
-    /// Courier to council, the answer to `Seats`: up to which epoch there is something that it needs and that nobody
-    /// keeps any more whom it has asked; 0 if there is nothing.
-    Lacks(Epoch),
 }
 
 /// Reads on a snapshot (paxflow.md, section 3). None of it is logged or told again: who asked asks again.
@@ -209,8 +206,6 @@ pub enum Counsel {
         through: Epoch,
         /// If it is master: the twins that are sent at once what it seals.
         in_sync: Vec<NodeId>,
-        /// It needs something of other partitions that nobody keeps any more whom it has asked.
-        lacks: bool,
         /// If it is a candidate: what it has come to.
         ending: Option<Ending>,
     },
@@ -791,9 +786,8 @@ impl Ship {
 impl Counsel {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Counsel::Report { arrival, version, through, in_sync, lacks, ending } => {
+            Counsel::Report { arrival, version, through, in_sync, ending } => {
                 wire::u8(out, 0);
-                wire::u8(out, u8::from(*lacks));
                 let numbers = [arrival.incarnation, arrival.life, *version, through.0];
                 numbers.iter().for_each(|number| wire::u64(out, *number));
                 Seats::encode_nodes(in_sync, out);
@@ -812,13 +806,12 @@ impl Counsel {
     fn decode(bytes: &mut Reader<'_>) -> Option<Counsel> {
         Some(match bytes.u8()? {
             0 => {
-                let lacks = wire::flag(bytes)?;
                 let arrival = Arrival { incarnation: bytes.u64()?, life: bytes.u64()? };
                 let (version, through) = (bytes.u64()?, Epoch(bytes.u64()?));
                 let in_sync = Seats::decode_nodes(bytes)?;
                 let has_ended = wire::flag(bytes)?;
                 let ending = if has_ended { Some(Ending::decode(bytes)?) } else { None };
-                Counsel::Report { arrival, version, through, in_sync, lacks, ending }
+                Counsel::Report { arrival, version, through, in_sync, ending }
             }
             1 => {
                 let seats = Box::new(Seats::decode(bytes)?);

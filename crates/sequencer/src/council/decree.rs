@@ -55,12 +55,6 @@ pub enum Decree {
         /// Who has to start over.
         expelled: Vec<(NodeId, Expulsion)>,
     },
-    /// Nodes of a replica lack what nobody has any more: all of it executes its logs again, so that they tell each other
-    /// everything again (calvin.md, section 4.13, the fallback).
-    Rewind {
-        /// All its nodes.
-        expelled: Vec<(NodeId, Expulsion)>,
-    },
 }
 
 impl Seats {
@@ -97,7 +91,6 @@ impl Seats {
                 (seat.term, seat.master, seat.first) = (*term, master, *first);
                 self.expel(expelled);
             }
-            Decree::Rewind { expelled } => self.expel(expelled),
         }
     }
 
@@ -196,10 +189,6 @@ impl Decree {
                 wire::u64(out, first.0);
                 Seats::encode_expelled(expelled.iter().copied(), out);
             }
-            Decree::Rewind { expelled } => {
-                wire::u8(out, 4);
-                Seats::encode_expelled(expelled.iter().copied(), out);
-            }
         }
     }
 
@@ -222,7 +211,6 @@ impl Decree {
                 let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 Decree::Seat { partition, term, end, first, expelled: Seats::decode_expelled(bytes)? }
             }
-            4 => Decree::Rewind { expelled: Seats::decode_expelled(bytes)? },
             _ => return None,
         })
     }

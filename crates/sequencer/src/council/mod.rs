@@ -85,8 +85,6 @@ const SILENCE: u64 = 8;
 const TOUCH: u64 = 6;
 /// A candidate waits for so long for those that do not answer, after the last answer.
 const PATIENCE: u64 = 4;
-/// A replica of which a node lacks for so long what no other has is rewound.
-const WANT: u64 = 20;
 /// A candidate that has not become master after so long is replaced.
 const PREPARATION: u64 = 30;
 
@@ -101,8 +99,6 @@ pub struct Council<X> {
     heard: Option<Micros>,
     /// What the log of this node has said of itself.
     kept: Kept,
-    /// Its courier lacks something.
-    lacks: bool,
     succession: Option<Succession>,
     /// Only on members.
     chair: Option<Chair>,
@@ -146,8 +142,6 @@ struct Report {
     /// As of which decree.
     version: u64,
     kept: Kept,
-    /// Since when it lacks something, if it does.
-    lacks: Option<Micros>,
     conclusion: Option<Ending>,
 }
 
@@ -216,7 +210,6 @@ impl<X> Council<X> {
             has_arrived: false,
             heard: None,
             kept: Kept::default(),
-            lacks: false,
             succession: None,
             chair,
             counts: Counts::default(),
@@ -394,7 +387,6 @@ impl<X> Council<X> {
                 version,
                 through: self.kept.through,
                 in_sync: self.kept.in_sync.clone(),
-                lacks: self.lacks,
                 ending: ending.clone(),
             };
             out.send(self.at(member, self.settings.me.role), counsel);
@@ -462,28 +454,8 @@ impl Chair {
         };
         let partitions = (0..topology.layout.partitions()).map(PartitionId);
         let arrival = self.reports.iter().find_map(is_new);
-        let next = arrival
-            .or_else(|| partitions.into_iter().find_map(|partition| self.next_for(partition, topology, now)));
-        next.or_else(|| self.rewind(topology, now))
-    }
-
-    /// If nodes of a replica lack what no twin of theirs has either, the replica is rewound. One at a time: the others may
-    /// get it from there.
-    fn rewind(&self, topology: &Topology, now: Micros) -> Option<Decree> {
-        let lacks = |node: &NodeId| self.reports.get(node).and_then(|report| report.lacks);
-        let has_it =
-            |node: &NodeId| self.is_live(*node, now) && !self.seats.is_out(*node) && lacks(node).is_none();
-        let is_late = |since: Micros| now.since(since.max(self.since)) >= Micros(self.pace.0 * WANT);
-        let in_need = (0..topology.nodes()).map(NodeId).find(|node| {
-            !self.seats.is_out(*node)
-                && lacks(node).is_some_and(is_late)
-                && !topology.group(topology.partition_of(*node)).any(|twin| has_it(&twin))
-        });
-        let replica = topology.replica(topology.replica_of(in_need?));
-        let expelled = replica.map(|node| {
-            (node, Expulsion { incarnation: self.seats.last_incarnation_of(node), without_log: false })
-        });
-        Some(Decree::Rewind { expelled: expelled.collect() })
+        arrival
+            .or_else(|| partitions.into_iter().find_map(|partition| self.next_for(partition, topology, now)))
     }
 
     fn next_for(&self, partition: PartitionId, topology: &Topology, now: Micros) -> Option<Decree> {
@@ -586,12 +558,10 @@ impl<X: Send> Role for Council<X> {
                 out.set_timer(TICK, self.settings.pace);
             }
             Event::Message { from, message } => match message {
-                Message::Counsel(Counsel::Report { arrival, version, through, in_sync, lacks, ending }) => {
+                Message::Counsel(Counsel::Report { arrival, version, through, in_sync, ending }) => {
                     let kept = Kept { through, in_sync };
                     if let Some(chair) = &mut self.chair {
-                        let before = chair.reports.get(&from.node).and_then(|report| report.lacks);
-                        let lacks = lacks.then(|| before.unwrap_or(at));
-                        let report = Report { at, arrival, version, kept, lacks, conclusion: ending };
+                        let report = Report { at, arrival, version, kept, conclusion: ending };
                         chair.reports.insert(from.node, report);
                         chair.note_joining(from.node);
                     }
@@ -612,7 +582,6 @@ impl<X: Send> Role for Council<X> {
                 Message::Sequencing(Sequencing::Kept { through, in_sync }) => {
                     self.kept = Kept { through, in_sync };
                 }
-                Message::Sequencing(Sequencing::Lacks(epoch)) => self.lacks = epoch > Epoch(0),
                 Message::Ship(Ship::Collected {
                     partition,
                     term,
@@ -661,7 +630,6 @@ impl<X: Send> Role for Council<X> {
         report("ordain_council_master", f64::from(seat.master.0));
         report("ordain_council_is_fenced", f64::from(u8::from(self.seats.is_fenced())));
         report("ordain_council_has_arrived", f64::from(u8::from(self.has_arrived)));
-        report("ordain_council_lacks", f64::from(u8::from(self.lacks)));
         report("ordain_council_in_sync", seat.in_sync.len() as f64);
         report("ordain_council_leads", f64::from(u8::from(self.chair.as_ref().is_some_and(|c| c.leads))));
         report("ordain_council_decrees_total", self.counts.decrees as f64);

@@ -192,7 +192,7 @@ fn report(through: u64, in_sync: &[u16]) -> Report {
     let in_sync = in_sync.iter().map(|node| NodeId(*node)).collect();
     let kept = Kept { through: Epoch(through), in_sync };
     let arrival = Arrival { incarnation: 0, life: 1 };
-    Report { at: Micros(0), arrival, version: 0, kept, lacks: None, conclusion: None }
+    Report { at: Micros(0), arrival, version: 0, kept, conclusion: None }
 }
 
 /// Of whoever leads, with these reports of the master of partition 0 and of its twin, which was taken off the list.
@@ -286,7 +286,9 @@ fn decrees_make_seats_in_their_order() {
     // It may be in its next incarnation by now, with a log that was not known to be wrong when it began that.
     assert_eq!((seats.last_incarnation_of(NodeId(0)), seats.last_incarnation_of(NodeId(2))), (1, 0));
     let stained = Expulsion { incarnation: 1, without_log: false };
-    seats.apply(&Decree::Rewind { expelled: vec![(NodeId(0), stained), (NodeId(2), stained)] });
+    let expelled = vec![(NodeId(0), stained), (NodeId(2), stained)];
+    seats.apply(&fence(3));
+    seats.apply(&Decree::Seat { partition, term: 3, end: Epoch(11), first: Epoch(12), expelled });
     assert_eq!(seats.expulsion(NodeId(0), 0), Some(Expulsion { incarnation: 1, without_log: true }));
     assert_eq!(seats.expulsion(NodeId(2), 1), Some(stained));
     seats.apply(&arrive(2, 6));

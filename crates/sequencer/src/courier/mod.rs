@@ -909,7 +909,6 @@ impl<X: Letter> Role for Courier<X> {
                 }
                 Message::Post(post) => self.admit(from.node, post, out),
                 Message::Sequencing(Sequencing::Seats { seats, .. }) => {
-                    out.send(from, Sequencing::Lacks(self.lack.up_to()));
                     let released = self.told(seats, out);
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
