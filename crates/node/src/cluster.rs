@@ -144,6 +144,9 @@ pub struct ClusterFile {
     /// About how long a log may be before what twins that are away may want is trimmed too.
     #[serde(alias = "log_keep_bytes", skip_serializing_if = "Option::is_none")]
     pub log_keep_bytes: Option<u64>,
+    /// How long a file of a log is.
+    #[serde(alias = "log_segment_bytes", skip_serializing_if = "Option::is_none")]
+    pub log_segment_bytes: Option<u64>,
     /// Where copies of complete checkpoints are taken to.
     #[serde(alias = "checkpoint_store", skip_serializing_if = "Option::is_none")]
     pub checkpoint_store: Option<Location>,

@@ -57,6 +57,8 @@ pub struct ServeConfig {
     pub checkpoint_log_bytes: u64,
     /// About how long a log may be before what twins that are away may want is trimmed too.
     pub log_keep_bytes: u64,
+    /// How long a file of a log is.
+    pub log_segment_bytes: u64,
     /// Where copies of complete checkpoints are taken to, and how many are kept there.
     pub checkpoint_store: Option<(Location, NonZeroUsize)>,
     /// How the state of a checkpoint is kept while transactions go on.
@@ -289,6 +291,7 @@ impl Node {
             order: config.engine.order(),
             checkpoint_mode: config.checkpoint_mode,
             log_keep_bytes: config.log_keep_bytes,
+            segment_bytes: config.log_segment_bytes,
             execution: config.execution,
             cascade: config.cascade,
             isolation: config.isolation,

@@ -84,6 +84,9 @@ pub struct ServeArgs {
     /// a twin that was away gets a checkpoint when it is back [default: 8 GiB]
     #[arg(long, env = "ORDAIN_LOG_KEEP_BYTES", value_name = "BYTES")]
     log_keep_bytes: Option<u64>,
+    /// How long a file of a log is; only whole files are removed [default: 64 MiB]
+    #[arg(long, env = "ORDAIN_LOG_SEGMENT_BYTES", value_name = "BYTES")]
+    log_segment_bytes: Option<u64>,
     /// Take copies of complete checkpoints to this store: `file:///DIR`, or `s3://BUCKET/PREFIX` with the usual AWS_*
     /// environment (AWS_ENDPOINT and AWS_ALLOW_HTTP=true for other services than Amazon's)
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
@@ -158,6 +161,7 @@ impl ServeArgs {
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
             log_keep_bytes: self.log_keep_bytes.or(file.log_keep_bytes),
+            log_segment_bytes: self.log_segment_bytes.or(file.log_segment_bytes),
             checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
             checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
@@ -237,6 +241,7 @@ impl ServeArgs {
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
             log_keep_bytes: file.log_keep_bytes,
+            log_segment_bytes: file.log_segment_bytes,
             checkpoint_store: file.checkpoint_store,
             checkpoint_store_keep: file.checkpoint_store_keep,
             checkpoint_mode: file.checkpoint_mode,
@@ -277,6 +282,7 @@ impl ServeArgs {
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
             log_keep_bytes: self.log_keep_bytes.unwrap_or(8 << 30),
+            log_segment_bytes: self.log_segment_bytes.unwrap_or(64 << 20),
             checkpoint_store: self
                 .checkpoint_store
                 .clone()

@@ -33,6 +33,7 @@ fn node(password: Option<&str>) -> Node {
         linger: Micros(0),
         checkpoint_log_bytes: 0,
         log_keep_bytes: 0,
+        log_segment_bytes: 1 << 20,
         checkpoint_store: None,
         checkpoint_mode: CheckpointMode::default(),
         execution: Execution::default(),

@@ -171,6 +171,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         linger_us: None,
         checkpoint_log_bytes: None,
         log_keep_bytes: None,
+        log_segment_bytes: None,
         checkpoint_store: wanted.checkpoint_store.clone(),
         checkpoint_store_keep: None,
         checkpoint_mode: wanted.checkpoint_mode.clone(),

@@ -12,6 +12,7 @@ mod admin;
 mod archive;
 mod async_replication;
 mod bench;
+mod bounded_log;
 mod checkpoint;
 mod cluster;
 mod configuration;

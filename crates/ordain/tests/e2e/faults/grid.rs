@@ -1,5 +1,6 @@
 //! The nodes of a cluster as processes that can be killed, frozen and started again, and the network between them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,12 @@ impl Grid {
         self.nodes.len()
     }
 
+    /// The files in a node's directory.
+    pub fn files(&self, id: usize) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.dir.path().join(format!("node-{id}"))).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
     /// Where clients connect.
     pub fn doors(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.resp).collect()
@@ -227,10 +234,16 @@ impl Grid {
     /// Waits until every node has the same digest, that of all that was acknowledged.
     #[track_caller]
     pub fn await_equal_digests(&self) -> String {
+        self.await_same_digests(self.len())
+    }
+
+    /// The same of the nodes that are up, so many.
+    #[track_caller]
+    pub fn await_same_digests(&self, up: usize) -> String {
         let mut digests = Vec::new();
         until("the digests are equal on all nodes", || {
             digests = (0..self.len()).filter_map(|id| self.digest(id)).collect();
-            digests.len() == self.len() && digests.iter().all(|digest| *digest == digests[0])
+            digests.len() == up && digests.iter().all(|digest| *digest == digests[0])
         });
         digests.swap_remove(0)
     }
