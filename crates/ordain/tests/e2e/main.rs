@@ -21,6 +21,7 @@ mod faults;
 mod full_disk;
 mod hostile;
 mod kill;
+mod levels;
 mod natives;
 mod recovery;
 mod refusals;
