@@ -881,8 +881,13 @@ mod tests {
                 true => Isolation::ReadCommitted,
                 false => Isolation::Serializable,
             };
+            let (execution, cascade) = match bug.is_of_cascades() {
+                true => (Some(Execution::Speculative), Cascade::Abort),
+                false => (flags.execution, flags.cascade),
+            };
             let plant = Some(bug);
-            let args = SimArgs { plant, partitions, replicas, replication, isolation, ..flags };
+            let args =
+                SimArgs { plant, partitions, replicas, replication, isolation, execution, cascade, ..flags };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

@@ -49,6 +49,8 @@ pub enum Bug {
     LoseUndo,
     /// What a transaction only reads it sees as it is just now, where it is to see the state before its epoch.
     ReadUncommitted,
+    /// Who has used what aborts is undone, where all that is tainted aborts too, and is answered as if it had not been.
+    SpareTainted,
 }
 
 impl Bug {
@@ -80,7 +82,7 @@ impl Bug {
 
     /// Whether it shows only where transactions are executed in queues.
     pub const fn is_of_queues(self) -> bool {
-        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted)
+        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted | Bug::SpareTainted)
     }
 
     /// Whether it shows only where transactions read what is committed, at whatever moment.
@@ -88,8 +90,13 @@ impl Bug {
         matches!(self, Bug::ReadUncommitted)
     }
 
+    /// Whether it shows only where aborts cascade.
+    pub const fn is_of_cascades(self) -> bool {
+        matches!(self, Bug::SpareTainted)
+    }
+
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 20] = [
+    pub const ALL: [(Bug, &'static str); 21] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -110,6 +117,7 @@ impl Bug {
         (Bug::KeepLate, "keep-late"),
         (Bug::LoseUndo, "lose-undo"),
         (Bug::ReadUncommitted, "read-uncommitted"),
+        (Bug::SpareTainted, "spare-tainted"),
     ];
 }
 

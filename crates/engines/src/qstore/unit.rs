@@ -320,7 +320,8 @@ impl Queues {
             }
             active.in_unit = false;
             if is_tainted {
-                active.failure = Some((SlotNo(0), Abort::Cascade));
+                let aborts = !core.settings.bugs.has(Bug::SpareTainted);
+                active.failure = aborts.then_some((SlotNo(0), Abort::Cascade));
             } else if let Some(failure) = unit.failures.get(&gsn) {
                 Active::fail(&mut active.failure, *failure);
             }
