@@ -1,4 +1,4 @@
-//! Calvin on one node, on the test bench: golden transcripts, the scenarios of calvin.md section 8, random
+//! Shards, by every engine, on the test bench: golden transcripts, the scenarios of calvin.md section 8, random
 //! transactions against the reference executor.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
