@@ -35,6 +35,9 @@ pub trait Below {
     /// The record below the fragment's key with this suffix, as the transaction sees it.
     fn read(&self, suffix: &[u8]) -> &Cell;
 
+    /// Says that it will be asked for soon, so that its memory can be on its way.
+    fn expect(&self, _suffix: &[u8]) {}
+
     /// Changes it. Only under [`Access::Write`](crate::Access::Write).
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>));
 }

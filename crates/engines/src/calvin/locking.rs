@@ -9,19 +9,18 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::locks::Locks;
-use crate::shard::core::{AHEAD, Core, Progress};
+use crate::shard::core::{Core, Progress};
 use crate::shard::messages::Item;
 use crate::shard::state::Active;
 use crate::shard::turns::Turns;
 use crate::shard::undo::PINNED;
+use crate::shard::warm::Warm;
 
 /// The locks of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Locking {
     locks: Locks,
-    /// Up to where in the first batch records have been fetched ahead.
-    warmed: (usize, usize),
-    warming: Vec<KeyHash>,
+    warm: Warm,
     /// How many transactions did not get all their locks at once.
     waited: u64,
 }
@@ -44,9 +43,7 @@ impl<S: RecordStore> Turns<S> for Locking {
                             core.turn_left =
                                 core.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
                         }
-                        if core.cursor >= self.warmed {
-                            self.warm(core, &placed.chunk);
-                        }
+                        self.warm.reach(core, &placed.chunk, |_| true);
                         self.start(core, &batch, placed.base, (&placed.chunk, is_stale));
                         any = true;
                         if txn.table {
@@ -60,7 +57,7 @@ impl<S: RecordStore> Turns<S> for Locking {
                 }
                 core.cursor = (core.cursor.0 + 1, 0);
             }
-            self.warmed = (0, 0);
+            self.warm.begin_batch();
             core.end_batch(&batch);
         }
         any
@@ -102,21 +99,6 @@ impl<S: RecordStore> Turns<S> for Locking {
 }
 
 impl Locking {
-    /// Has the memory of the next transactions' records on its way before their turn (calvin.md, section 9 (a)).
-    fn warm<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk) {
-        self.warming.clear();
-        self.warmed = core.cursor;
-        for txn in chunk.txns().get(core.cursor.1..).unwrap_or_default() {
-            if self.warming.len() >= AHEAD {
-                break;
-            }
-            let keyed = chunk.fragments(txn).iter().filter(|f| f.is_keyed() && core.owns(f));
-            self.warming.extend(keyed.take(4 * AHEAD).map(|f| f.hash));
-            self.warmed.1 += 1;
-        }
-        core.store.prefetch(self.warming.iter().copied());
-    }
-
     /// The turn of the transaction at the cursor has come: it asks for its locks, and runs if it has them.
     fn start<S: RecordStore>(
         &mut self,

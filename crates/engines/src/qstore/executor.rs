@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use ordain_model::procedure::{Inputs, Target};
 use ordain_model::serial::seed_of;
-use ordain_model::{Abort, Batch, Cell, Chunk, FragmentContext, Gsn, Isolation, Placed, SlotNo, Txn};
+use ordain_model::{
+    Abort, Access, Batch, Cell, Chunk, Fragment, FragmentContext, Gsn, Isolation, Placed, SlotNo, Txn,
+};
 use ordain_role::Bug;
 use ordain_store::{Fetch, RecordStore};
 
-use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Planned, Queues, What};
+use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, Queues, What};
+use super::ranges::{Place, range_of};
 use super::unit::Unit;
-use crate::shard::core::{Core, before, turn_of};
+use crate::shard::core::{Core, Progress, before, turn_of};
 use crate::shard::mail::EarlyItem;
 use crate::shard::messages::{Item, Round};
 use crate::shard::records::{past_of, read_record, write_record};
@@ -28,6 +31,8 @@ const WINDOW: usize = 64;
 /// How many places of a queue have their turn before those of another (qstore.md, section 6, `quantum`): all that there
 /// usually are, as switching gains nothing while nobody waits.
 const QUANTUM: usize = 4096;
+/// How many groups may wait on a node on its own; beyond it the order does.
+const GROUPS: usize = 128;
 
 impl<S: RecordStore> Turns<S> for Queues {
     /// Runs what is in front of a queue, or else plans more.
@@ -38,17 +43,47 @@ impl<S: RecordStore> Turns<S> for Queues {
         if core.settings.isolation == Isolation::ReadCommitted {
             let published = core.backlog.published();
             while let Some(number) = self.wake(published) {
-                self.give_turn(core, number);
+                self.awake(core, number);
             }
         }
-        match self.due.pop_front() {
-            Some(range) => {
-                self.queues[range as usize].is_due = false;
-                self.run_range(core, range);
-                true
-            }
-            None => self.go_on(core) || self.plan(core),
+        if let Some(queue) = self.due.pop_front() {
+            self.queues[usize::from(queue)].is_due = false;
+            self.run_queue(core, queue);
+            return true;
         }
+        if !self.behind.is_empty() {
+            let mut behind = std::mem::take(&mut self.behind);
+            behind.drain(..).for_each(|number| self.awake(core, number));
+            self.behind = behind;
+            return true;
+        }
+        self.go_on(core) || self.plan(core)
+    }
+
+    fn prepare(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
+        if active.is_piecemeal {
+            let is_turn = |range: u16| self.ranges.is_turn_of(range, number);
+            active.stops_at = first_without_turn(core, active, is_turn).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// It gives up the ranges in which all of it has been executed, unless that may be undone by itself.
+    fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        if !active.is_piecemeal {
+            return;
+        }
+        self.needs[number as usize] = need_of(active);
+        let kept = self.find_kept(core, active);
+        let mut at = 0;
+        while let Some(range) = active.ranges.get(at).copied() {
+            if kept.contains(&range) {
+                at += 1;
+            } else {
+                active.ranges.swap_remove(at);
+                self.release_range(core, range);
+            }
+        }
+        self.kept = kept;
     }
 
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
@@ -58,7 +93,9 @@ impl<S: RecordStore> Turns<S> for Queues {
                 false => unit.unhide(core, number, active),
             }
         }
-        active.ranges.drain(..).for_each(|range| self.release_range(range));
+        while let Some(range) = active.ranges.pop() {
+            self.release_range(core, range);
+        }
     }
 
     /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
@@ -144,6 +181,7 @@ impl Queues {
                 core.cursor = (core.cursor.0 + 1, 0);
             }
             core.end_batch(&batch);
+            self.warm.begin_batch();
         }
         if self.is_at_end_of_unit(core) { self.close_unit() } else { false }
     }
@@ -163,7 +201,8 @@ impl Queues {
     fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
         // Of a unit nothing is over before all of it is planned.
         let may_be_full = self.unit.is_none();
-        let is_full = may_be_full && (core.by_gsn.len() >= core.settings.window || self.lots.len() >= AHEAD);
+        let is_full = may_be_full && (core.by_gsn.len() >= core.settings.window || self.ahead >= AHEAD)
+            || is_held_up(core);
         // What is over the whole table waits until all before it is done here.
         let waits = txn.table && (core.unfinished > 0 || !self.is_idle());
         core.barrier.is_none() && !is_full && !waits
@@ -179,8 +218,9 @@ impl Queues {
         let is_stale = placed.chunk.map != *core.maps.now().map() || core.has_moved_in(batch.epoch);
         let txns = placed.chunk.txns();
         while let Some(txn) = txns.get(core.cursor.1).filter(|_| core.cursor.1 - begin < LOT) {
-            // One that runs alone is planned alone.
-            if txn.table && core.cursor.1 > begin {
+            // One that runs alone is planned alone; and what groups have said, and whom they have made room for, goes first.
+            let is_time = core.turn_left == 0 || !core.ready.is_empty() || is_held_up(core);
+            if core.cursor.1 > begin && (txn.table || is_time) {
                 break;
             }
             if !placed.is_skipped(txn.index) {
@@ -236,10 +276,13 @@ impl Queues {
                 let is_past = core.is_past(fragment);
                 let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (&chunk, txn), is_past);
                 entry.answers = Entry::shard(collector).filter(|_| !fragment.silent);
-                let range = if is_past { ASIDE } else { self.range_of(place) };
-                self.push(range, entry);
+                let range = range_of(fragment.hash);
+                match is_past {
+                    true => self.push(ASIDE, entry),
+                    false => self.enqueue(range, entry),
+                }
                 if core.settings.bugs.has(Bug::SkipRankOrder) && gsn.0 % 5 == 2 {
-                    self.swap_last(range);
+                    self.swap_last(Queues::stream_of(range));
                 }
                 lot.left += 1;
             } else if replies_here && !fragment.silent {
@@ -248,8 +291,8 @@ impl Queues {
         }
     }
 
-    /// Puts the transaction at the cursor, which cannot be taken apart, into the queue of every range that it touches. Says no
-    /// if this shard has nothing to do with it.
+    /// The transaction at the cursor cannot be taken apart: it comes to its place in every range that it touches. Says no if
+    /// this shard has nothing to do with it.
     fn plan_group<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -258,52 +301,126 @@ impl Queues {
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) -> bool {
         let at = core.cursor.1;
+        if core.is_awaited() {
+            let fragments = chunk.fragments(&chunk.txns()[at]).len().max(1);
+            core.turn_left = core.turn_left.saturating_sub(fragments);
+        }
+        self.warm.reach(core, chunk, |txn| !txn.independent || txn.table);
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
-        let mut unit = self.unit.take();
-        if let Some(unit) = &mut unit {
+        if let Some(unit) = &mut self.unit {
             unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
             (active.in_unit, active.votes_missing) = (true, 0);
         }
-        self.enter_group(core, active, unit.as_mut());
-        self.unit = unit;
+        self.start_group(core, active);
         true
     }
 
-    /// Puts a group into the queue of every range that it touches.
-    pub(super) fn enter_group<S: RecordStore>(
+    /// A group whose place it is runs as far as nobody is in front of it. Mostly that is to its end, and nobody could have
+    /// seen that it had any places.
+    fn start_group<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        active.is_piecemeal = is_piecemeal(&active, txn, fragments);
+        let looks_back = fragments.iter().any(|f| core.is_past(f) && core.owns(f));
+        let may_be_queued = |f: &Fragment| core.has_turn(f) && self.may_be_queued(range_of(f.hash));
+        let is_behind = !self.due.is_empty() && fragments.iter().any(may_be_queued);
+        let waits = match self.ranges.is_free() {
+            true => None,
+            false => first_without_turn(core, &active, |range| !self.ranges.is_held(range)),
+        };
+        if let Some(n) = waits.filter(|_| active.is_piecemeal) {
+            active.stops_at = n;
+        }
+        if core.early.holds(active.gsn) {
+            core.take_early(&mut active);
+        }
+        let is_asleep = looks_back && core.backlog.published() < before(active.gsn);
+        let may_begin = active.is_piecemeal || waits.is_none();
+        let progress = (may_begin && !is_asleep && !is_behind).then(|| {
+            core.witness.credit(turn_of(active.gsn), || core.store.digest());
+            core.advance(&mut active)
+        });
+        if progress == Some(Progress::Done) {
+            let over = match &mut self.unit {
+                Some(unit) if active.in_unit => {
+                    unit.note_done(&active);
+                    core.leave_undecided(&mut active)
+                }
+                _ => core.finish_here(&mut active),
+            };
+            if over {
+                core.give_back(active);
+                return;
+            }
+        }
+        let number = core.number_of(&active);
+        if progress != Some(Progress::Done) {
+            self.hold_ranges(core, number, &mut active);
+        }
+        if is_asleep {
+            active.sleeps += 1;
+            self.asleep.push_back((before(active.gsn), number));
+        }
+        if is_behind {
+            active.sleeps += 1;
+            self.behind.push(number);
+        }
+        core.active[number as usize] = Some(active);
+    }
+
+    /// A group that is executed again comes to its place in every range that it touches.
+    pub(super) fn enter_again<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
         mut active: Box<Active>,
-        unit: Option<&mut Unit>,
+        unit: &mut Unit,
     ) {
-        let chunk = active.chunk.clone();
-        let txn = &chunk.txns()[active.at];
         let number = core.number_of(&active);
-        let mut looks_back = false;
-        for fragment in chunk.fragments(txn) {
-            looks_back |= core.is_past(fragment) && core.owns(fragment);
-            if core.has_turn(fragment) {
-                let range = self.range_of(fragment.hash.slot());
-                if !active.ranges.contains(&range) {
-                    active.ranges.push(range);
-                    self.push(range, Entry::group(fragment.hash, number));
-                }
-            }
-        }
-        active.turns_left = active.ranges.len();
-        if looks_back && core.backlog.published() < before(active.gsn) {
-            active.turns_left += 1;
-            self.asleep.push_back((before(active.gsn), number));
-        }
+        self.hold_ranges(core, number, &mut active);
         let is_ready = active.turns_left == 0;
         core.take_early(&mut active);
-        if let Some(unit) = unit.filter(|_| is_ready) {
+        if is_ready {
             unit.hide(core, number, &active);
         }
         core.active[number as usize] = Some(active);
         if is_ready {
             core.ready.push_back(number);
         }
+    }
+
+    /// Gives a group its place in every range that it still needs.
+    fn hold_ranges<S: RecordStore>(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
+        let kept = self.find_kept(core, active);
+        for range in &kept {
+            active.turns_left += usize::from(self.ranges.push(*range, Place::Group(number)));
+        }
+        active.ranges.extend_from_slice(&kept);
+        self.kept = kept;
+        if self.needs.len() <= number as usize {
+            self.needs.resize(number as usize + 1, Need::Nothing);
+        }
+        self.needs[number as usize] = if active.is_piecemeal { need_of(active) } else { Need::All };
+    }
+
+    /// The ranges that a group still needs: those where not all of it is executed, and those that it has changed as long as
+    /// that may be undone, unless all who come after are undone with it.
+    fn find_kept<S: RecordStore>(&mut self, core: &Core<S>, active: &Active) -> Vec<u16> {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.clear();
+        let txn = &active.chunk.txns()[active.at];
+        let may_be_undone =
+            !active.in_unit && (active.may_be_undone(txn, active.next) || !active.undo.touched.is_empty());
+        for (n, fragment) in active.chunk.fragments(txn).iter().enumerate() {
+            let is_needed = n >= active.next || !active.is_piecemeal || may_be_undone && fragment.writes();
+            if is_needed && core.has_turn(fragment) {
+                let range = range_of(fragment.hash);
+                if !kept.contains(&range) {
+                    kept.push(range);
+                }
+            }
+        }
+        kept
     }
 
     /// A lot is planned: it is under way, unless there is nothing of it to do here.
@@ -319,6 +436,7 @@ impl Queues {
             core.backlog.count(turn, 1);
         }
         self.left += lot.left;
+        self.ahead += lot.txns.len();
         self.lots.push_back(lot);
         let place = self.lots.len() - 1;
         self.take_early_answers(core, place);
@@ -328,49 +446,85 @@ impl Queues {
 
     // ---- execution ---------------------------------------------------------------------------------------
 
-    /// Runs a queue from the front until a group is there, or its quantum is used.
-    fn run_range<S: RecordStore>(&mut self, core: &mut Core<S>, range: u16) {
-        let queue = &mut self.queues[range as usize];
+    /// Runs a queue from the front until its quantum is used.
+    fn run_queue<S: RecordStore>(&mut self, core: &mut Core<S>, number: u16) {
+        let queue = &mut self.queues[usize::from(number)];
         let (entries, mut next) = (std::mem::take(&mut queue.entries), queue.next);
         let most = entries.len().min(next + QUANTUM);
         let mut end = most;
-        if range == ASIDE {
+        if number == ASIDE {
             let published = core.backlog.published();
             end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
         }
-        let mut bare = std::mem::take(&mut self.bare);
-        let mut group = None;
         fetch_ahead(&core.store, &entries, next);
-        while next < end && group.is_none() && core.turn_left > 0 {
+        while next < end && core.turn_left > 0 {
             let begin = next;
-            (next, group) = self.run_window(core, &entries, begin..end.min(begin + WINDOW), &mut bare);
+            next = end.min(begin + WINDOW);
+            self.run_window(core, &entries, begin..next);
             if core.has_reads || core.shards() > 1 && !core.by_gsn.is_empty() {
                 core.turn_left = core.turn_left.saturating_sub(next - begin);
             }
         }
-        self.bare = bare;
-        let queue = &mut self.queues[range as usize];
+        let queue = &mut self.queues[usize::from(number)];
         (queue.entries, queue.next) = (entries, next);
-        if let Some(number) = group {
-            queue.is_held = true;
-            self.give_turn(core, number);
-        } else if next == end && end < most {
+        if next == end && end < most {
             queue.is_held = true;
         } else if next == queue.entries.len() {
             queue.entries.clear();
             queue.next = 0;
         } else {
             queue.is_due = true;
-            self.due.push_back(range);
+            self.due.push_back(number);
         }
         self.drop_done();
     }
 
-    /// A group has one more of the turns that it needs.
+    /// What is in front of a range needs it no more: whoever comes next has a turn.
+    fn release_range<S: RecordStore>(&mut self, core: &mut Core<S>, range: u16) {
+        self.ranges.pop(range);
+        loop {
+            match self.ranges.front(range) {
+                None => return,
+                Some(Place::Group(number)) => {
+                    let number = *number;
+                    // Nobody looks at a transaction that would not go on.
+                    match self.needs[number as usize] {
+                        Need::Range(needed) if needed == range => core.ready.push_back(number),
+                        Need::All => self.give_turn(core, number),
+                        _ => {}
+                    }
+                    return;
+                }
+                Some(Place::Fragment(_)) => {
+                    if let Some(Place::Fragment(entry)) = self.ranges.pop(range) {
+                        self.run_window(core, std::slice::from_ref(&*entry), 0..1);
+                        self.drop_done();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group has one more of the turns that it needs, all of them.
     fn give_turn<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
-        let Some(mut active) = core.active[number as usize].take() else { return };
-        active.turns_left -= 1;
-        if active.turns_left == 0 {
+        if let Some(active) = &mut core.active[number as usize] {
+            active.turns_left -= 1;
+            self.look_at(core, number);
+        }
+    }
+
+    /// A group waits for one thing less, beside turns.
+    fn awake<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        if let Some(active) = &mut core.active[number as usize] {
+            active.sleeps -= 1;
+            self.look_at(core, number);
+        }
+    }
+
+    /// A group goes on if it can.
+    fn look_at<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        let Some(active) = core.active[number as usize].take() else { return };
+        if active.may_run() {
             if let Some(unit) = &mut self.unit {
                 unit.hide(core, number, &active);
             }
@@ -379,38 +533,28 @@ impl Queues {
         core.active[number as usize] = Some(active);
     }
 
-    /// Runs some places of a queue; answers the place in front afterwards, and the group that is there.
-    fn run_window<S: RecordStore>(
-        &mut self,
-        core: &mut Core<S>,
-        entries: &[Entry],
-        places: Range<usize>,
-        bare: &mut Active,
-    ) -> (usize, Option<u32>) {
+    /// Runs some places of a queue.
+    fn run_window<S: RecordStore>(&mut self, core: &mut Core<S>, entries: &[Entry], places: Range<usize>) {
         let mut at = places.start;
         while at < places.end {
-            let Entry { lot: number, what, txn, .. } = entries[at];
-            if what == What::Group {
-                return (at, Some(txn));
-            }
             // All that follow each other of one lot: its state is looked up once.
+            let number = entries[at].lot;
             let place = self.place_of(number);
             let Some(lot) = self.lots.get_mut(place) else {
                 core.broken.get_or_insert(format!(
                     "shard {}: a queue has a fragment of a lot that is gone",
                     core.number
                 ));
-                return (places.end, None);
+                break;
             };
             core.witness.credit(turn_of(lot.base), || core.store.digest());
             let begin = at;
             let mut arena = lot.slots.take_arena();
             while let Some(entry) = entries[..places.end].get(at)
                 && entry.lot == number
-                && entry.what != What::Group
             {
                 fetch_one(&core.store, entries, at);
-                run_entry(core, lot, entry, &mut arena, bare);
+                run_entry(core, lot, entry, &mut arena, &mut self.bare);
                 at += 1;
             }
             lot.slots.return_arena(arena);
@@ -418,7 +562,6 @@ impl Queues {
             self.left -= at - begin;
             self.look_after(core, place);
         }
-        (at, None)
     }
 
     /// Goes on with a lot as far as it has come: its records are settled, its replies composed.
@@ -461,6 +604,39 @@ impl Queues {
     }
 }
 
+/// Whether so many groups wait that no more should have to. Where all shards are near, one that is ahead of the others gains
+/// nothing by going on: what it comes to waits behind what waits for them, and costs more than what runs at once.
+fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
+    core.unfinished >= GROUPS && !core.has_peers()
+}
+
+/// Whether the fragments of a group may run one by one, each when its turn has come (qstore.md, section 4.3). Not if some work
+/// on records of others, or if it must be executed in one go: what is executed again is shown other states
+/// meanwhile, and what is judged at once within a unit takes back what the unit has noted last.
+fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
+    let is_judged_at_once = active.in_unit && active.alone && txn.abortable;
+    !(txn.table || active.is_again || is_judged_at_once)
+        && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
+}
+
+/// The first fragment, of those that a transaction has not come to, whose turn has not come.
+fn first_without_turn<S: RecordStore>(
+    core: &Core<S>,
+    active: &Active,
+    is_turn: impl Fn(u16) -> bool,
+) -> Option<usize> {
+    let fragments = active.chunk.fragments(&active.chunk.txns()[active.at]);
+    let mut rest = (active.next..).zip(&fragments[active.next.min(fragments.len())..]);
+    rest.find(|(_, fragment)| core.has_turn(fragment) && !is_turn(range_of(fragment.hash))).map(|(n, _)| n)
+}
+
+/// What a transaction waits for whose fragments run one by one.
+fn need_of(active: &Active) -> Need {
+    let next = active.chunk.fragments(&active.chunk.txns()[active.at]).get(active.next);
+    next.filter(|_| active.next >= active.stops_at)
+        .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
+}
+
 /// Has the first records of a queue on their way, as if the places before had been run.
 fn fetch_ahead(store: &impl RecordStore, entries: &[Entry], next: usize) {
     for (steps, what) in FETCHES {
@@ -493,7 +669,7 @@ fn run_entry<S: RecordStore>(
     let past = core.seen_by(gsn);
     let result = match (entry.what, core.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
-        (What::Cover | What::Group, _) => {
+        (What::Cover, _) => {
             if !Arc::ptr_eq(&bare.chunk, &lot.chunk) {
                 bare.chunk = lot.chunk.clone();
             }

@@ -5,21 +5,28 @@
 //! sessions. What differs is how a shard keeps to the order on its records: it has no locks. Its records are divided
 //! into *ranges*; planning puts each fragment into the queue of its range, in the order (section 4.1); a range is
 //! executed strictly from the front, and ranges in any order, which keeps the paper's condition (section 4.2: for each
-//! record, operations of higher priority first).
+//! record, operations of higher priority first). There are so many ranges that mostly one is a record, and a range has
+//! a queue of its own only while something in it waits; what does not wait is in a few long queues, of many
+//! ranges each, along which records are fetched ahead.
 //!
 //! ```text
-//!  Sealed ──▶ lots of some transactions ──plan──▶ queue of range 0   [T1 T1 T4 T7 …
-//!                                                 queue of range 1   [T2 T4 T5 …        ──execute──▶ answers ──▶ replies
-//!                                                 …                                                 by lot
+//!  Sealed ──▶ lots of some transactions ──plan─┬─▶ fragments: queue 0 [T1 T1 T4 T7 …
+//!                                              │              queue 1 [T2 T4 T5 …   ──execute──▶ answers ──▶ replies by lot
+//!                                              └─▶ groups: at once, or as far as nobody is in front of them; then
+//!                                                             range 17  [T3 T6 …
+//!                                                             range 903 [T3 …       as the first are over, the next go on
 //! ```
 //!
 //! - An *independent* transaction, whose fragments need nothing of each other and cannot abort, is taken apart: each
 //!   fragment runs when the front of its queue has come to it, and no state is kept of the transaction but its answers.
 //!   The answers of a lot are made into replies together, once all of the lot is done.
-//! - Any other transaction is a *group* on each shard: it has a place in the queue of every range that it touches, and
-//!   runs as a whole once it is in front of all of them (section 4.3). What it waits for then, a value, a verdict or a
-//!   record from another shard, keeps its ranges waiting, and no others (section 4.4: switch). Mostly
-//!   nothing of it can be seen before all its verdicts are known (the paper calls it conservative).
+//! - Any other transaction is a *group* on each shard (section 4.3). It runs at once, in its place in the order: nobody could
+//!   have seen that it had any places in ranges. If somebody is in front of it, or it waits for a value or a verdict, it
+//!   gets a place in the range of each fragment that is still to be run, and of each that has changed its record as long as
+//!   that may be undone; the others may go on there, which no lock to the end of a transaction would allow. From then
+//!   on each fragment runs, in plan order, when it is in front of its range. With fragments that compute on
+//!   several records it must be in front of all its ranges before it begins.
+//! - What a group has changed cannot be seen before its verdicts are known (the paper calls it conservative).
 //! - A transaction over the whole table runs when everything before it is done, alone.
 //! - Where a batch says so, nobody waits for verdicts: see the module `unit`.
 //! - With read committed (section 4.5) what is only read is seen as of the end of the epoch before: it goes aside, to a queue
@@ -28,8 +35,10 @@
 //! # Why it cannot block itself
 //!
 //! All shards plan in the same order, and a shard is one thread. Of the unfinished transactions the one that is first in
-//! the order is in front of all its queues, on every shard; what it waits for is its own, and that has no cycles (section
-//! 4.5). Both traps of that section need a group that is cut up among queues, which there is not.
+//! the order is in front of all its ranges, on every shard; what it waits for is its own, and that has no cycles (section
+//! 4.5). Of the traps of that section, the one has no place here: no fragment holds back what it says until verdicts are known.
+//! The other, a change that waits for a verdict in front of the check that gives it, neither: a group that
+//! holds a range is in front of it with all its fragments.
 //!
 //! # Departures from the paper
 //!
@@ -45,6 +54,7 @@
 
 mod executor;
 mod queues;
+mod ranges;
 mod unit;
 
 pub(crate) use queues::Queues;

@@ -14,20 +14,25 @@ use ordain_model::{
     Access, Args, Cascade, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
 
+use super::ranges::{Place, Ranges};
 use super::unit::{Told, Unit};
 use crate::shard::core::before;
 use crate::shard::state::{Active, Known, SlotTable};
+use crate::shard::warm::Warm;
 
-/// Into how many ranges a shard divides its records (qstore.md, section 6, `K`). More of them keep less waiting when a
-/// transaction waits; fewer are longer, and run longer at a time.
-pub(crate) const RANGES: usize = 8;
+/// How many queues there are of fragments that nothing is in front of but such fragments. Each is of many ranges, as long
+/// queues are what records can be fetched ahead from.
+const STREAMS: usize = 8;
 /// The number of the queue of what waits for no range: fragments that see the state before their epoch (qstore.md, section
 /// 4.10). It is in the order too, but only so that the first to be run is in front.
-pub(crate) const ASIDE: u16 = RANGES as u16;
+pub(crate) const ASIDE: u16 = STREAMS as u16;
 /// How many transactions make a lot (qstore.md, section 6, `chunk_txns`).
 pub(crate) const LOT: usize = 1024;
-/// How many lots may be planned and not done: beyond it the order waits.
-pub(crate) const AHEAD: usize = 8;
+/// How many transactions may be planned in lots that are not done, or that one in front of them keeps: beyond it the order
+/// waits.
+pub(crate) const AHEAD: usize = 8 * LOT;
+/// How many lots are kept for their memory.
+const SPARE: usize = 8;
 
 /// One place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
 /// from the front like any stream.
@@ -37,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) hash: KeyHash,
     /// Its lot, by number.
     pub(crate) lot: u32,
-    /// The transaction, by its place in the chunk; of a group, its number among those under way.
+    /// The transaction, by its place in the chunk.
     pub(crate) txn: u32,
     /// Its index in the chunk.
     pub(crate) index: u32,
@@ -75,32 +80,9 @@ pub(crate) enum What {
     Write,
     /// A fragment that reaches what lies below its record too.
     Cover,
-    /// The turn of a group.
-    Group,
 }
 
 impl Entry {
-    /// The turn of a group.
-    pub(crate) fn group(hash: KeyHash, number: u32) -> Entry {
-        Entry {
-            hash,
-            lot: 0,
-            txn: number,
-            index: 0,
-            slot: 0,
-            args: (0, 0),
-            key_at: 0,
-            procedure: ProcedureId(0),
-            code: 0,
-            db: Db(0),
-            what: What::Group,
-            is_logged: false,
-            answers: None,
-            key_len: 0,
-            key: [0; SHORT_KEY],
-        }
-    }
-
     /// A fragment of an independent transaction.
     pub(crate) fn fragment(
         fragment: &Fragment,
@@ -111,6 +93,7 @@ impl Entry {
         let args = chunk.args(of);
         let (key, call) = (key_of(args, fragment).bytes, nested_args(args, fragment.call_at));
         let mut entry = Entry {
+            hash: fragment.hash,
             lot,
             txn,
             index: of.index,
@@ -127,8 +110,9 @@ impl Entry {
                 _ => What::Read,
             },
             is_logged: of.logged,
+            answers: None,
             key_len: u8::MAX,
-            ..Entry::group(fragment.hash, 0)
+            key: [0; SHORT_KEY],
         };
         if let Some(short) = entry.key.get_mut(..key.len()) {
             short.copy_from_slice(key);
@@ -154,13 +138,13 @@ impl Entry {
 
 const _: () = assert!(MAX_SHARDS < u8::MAX as usize);
 
-/// The queue of one range.
+/// A queue of fragments that nothing has to be waited for but what is in front of them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) entries: Vec<Entry>,
     /// The place in front.
     pub(crate) next: usize,
-    /// Whether a group is in front, and has been told; or what is has to wait for the epoch before to be over.
+    /// Whether what is in front has to wait for the epoch before to be over.
     pub(crate) is_held: bool,
     /// Whether it is among those to be run.
     pub(crate) is_due: bool,
@@ -257,7 +241,9 @@ impl Lot {
     /// All of its transactions are there.
     pub(crate) fn close(&mut self, end: usize) {
         self.txns.end = end;
-        let last = end.checked_sub(1).and_then(|last| self.chunk.txns().get(last));
+        // What is run as a group has slots of its own.
+        let is_apart = self.left > 0 || self.replies > 0;
+        let last = end.checked_sub(1).and_then(|last| self.chunk.txns().get(last)).filter(|_| is_apart);
         self.slots.reset(last.map_or(0, |txn| txn.fragments().end).saturating_sub(self.first));
     }
 
@@ -325,23 +311,46 @@ impl Slots for Answers<'_> {
     }
 }
 
+/// What a group waits for before its turn, or the next of its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing that is in front of it.
+    Nothing,
+    /// To be in front of a range, that of its next fragment.
+    Range(u16),
+    /// To be in front of all its ranges.
+    All,
+}
+
 /// What a shard has planned and not done.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// One a range, and one for what goes aside.
+    /// What can be run without waiting, and in the end what goes aside.
     pub(crate) queues: Vec<Queue>,
+    /// The ranges that somebody holds.
+    pub(crate) ranges: Ranges,
+    /// What each group waits for, by number, as far as it is others that come before it.
+    pub(crate) needs: Vec<Need>,
     /// Those that have something in front that can be run.
     pub(crate) due: VecDeque<u16>,
     /// Lots that are not done, in order; among them some that are.
     pub(crate) lots: VecDeque<Lot>,
     /// The number of the first of them.
     pub(crate) first: u32,
+    /// How many transactions they have.
+    pub(crate) ahead: usize,
     /// Done, to be used again.
     spare: Vec<Lot>,
     /// How many fragments of independent transactions are still to be run.
     pub(crate) left: usize,
     /// Groups that are to see the state at the end of an epoch that is not over, in order.
     pub(crate) asleep: VecDeque<(Epoch, u32)>,
+    /// Groups that come after fragments which are in the queues now.
+    pub(crate) behind: Vec<u32>,
+    /// What has been fetched ahead of the order.
+    pub(crate) warm: Warm,
+    /// The ranges that a group keeps, while it is found out which these are.
+    pub(crate) kept: Vec<u16>,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
     pub(crate) bare: Box<Active>,
     /// What is executed before it is known what of it aborts.
@@ -376,13 +385,19 @@ impl Default for Queues {
     /// Empty ones.
     fn default() -> Queues {
         Queues {
-            queues: (0..=RANGES).map(|_| Queue::default()).collect(),
+            queues: (0..=STREAMS).map(|_| Queue::default()).collect(),
+            ranges: Ranges::default(),
+            needs: Vec::new(),
             due: VecDeque::new(),
             lots: VecDeque::new(),
             first: 0,
+            ahead: 0,
             spare: Vec::new(),
             left: 0,
             asleep: VecDeque::new(),
+            behind: Vec::new(),
+            warm: Warm::default(),
+            kept: Vec::new(),
             bare: Box::default(),
             unit: None,
             speculative: Epoch::default(),
@@ -396,28 +411,44 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// The range of a slot: whichever slots a shard has, they are spread evenly.
+    /// The queue of a range that nobody holds.
     #[inline]
-    pub(crate) fn range_of(&self, slot: usize) -> u16 {
-        (slot % RANGES) as u16
+    pub(crate) const fn stream_of(range: u16) -> u16 {
+        range % STREAMS as u16
+    }
+
+    /// Whether something of a range may be in a queue. It may be of other ranges too.
+    #[inline]
+    pub(crate) fn may_be_queued(&self, range: u16) -> bool {
+        !self.queues[usize::from(Queues::stream_of(range))].entries.is_empty()
+    }
+
+    /// Puts a fragment behind everything of its range.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, range: u16, entry: Entry) {
+        if self.ranges.is_held(range) {
+            self.ranges.push(range, Place::Fragment(Box::new(entry)));
+        } else {
+            self.push(Queues::stream_of(range), entry);
+        }
     }
 
     /// Puts something at the end of a queue.
     #[inline]
-    pub(crate) fn push(&mut self, range: u16, entry: Entry) {
-        let queue = &mut self.queues[range as usize];
+    pub(crate) fn push(&mut self, queue: u16, entry: Entry) {
+        let number = queue;
+        let queue = &mut self.queues[usize::from(number)];
         queue.entries.push(entry);
         if !queue.is_held && !queue.is_due {
             queue.is_due = true;
-            self.due.push_back(range);
+            self.due.push_back(number);
         }
     }
 
     /// Takes the last two places of a queue in the wrong order: a mistake that a test plants.
-    pub(crate) fn swap_last(&mut self, range: u16) {
-        let queue = &mut self.queues[range as usize];
+    pub(crate) fn swap_last(&mut self, queue: u16) {
+        let queue = &mut self.queues[usize::from(queue)];
         if let [.., one, other] = &mut queue.entries[queue.next..]
-            && one.what != What::Group
             && one.lot == other.lot
         {
             std::mem::swap(one, other);
@@ -441,20 +472,6 @@ impl Queues {
         self.asleep.pop_front_if(|(epoch, _)| *epoch <= published).map(|(_, number)| number)
     }
 
-    /// The group in front of a queue is done.
-    pub(crate) fn release_range(&mut self, range: u16) {
-        let queue = &mut self.queues[range as usize];
-        queue.is_held = false;
-        queue.next += 1;
-        if queue.next == queue.entries.len() {
-            queue.entries.clear();
-            queue.next = 0;
-        } else if !queue.is_due {
-            queue.is_due = true;
-            self.due.push_back(range);
-        }
-    }
-
     /// A lot to be filled.
     pub(crate) fn take_spare(&mut self) -> Lot {
         self.spare.pop().unwrap_or_default()
@@ -463,7 +480,7 @@ impl Queues {
     /// Gives back one of which nothing is wanted any more.
     pub(crate) fn give_back(&mut self, mut lot: Lot) {
         lot.chunk = Arc::default();
-        if self.spare.len() < AHEAD {
+        if self.spare.len() < SPARE {
             self.spare.push(lot);
         }
     }
@@ -478,6 +495,7 @@ impl Queues {
     pub(crate) fn drop_done(&mut self) {
         while self.lots.front().is_some_and(|lot| lot.is_done() && lot.replies == 0) {
             if let Some(lot) = self.lots.pop_front() {
+                self.ahead -= lot.txns.len();
                 self.give_back(lot);
             }
             self.first = self.first.wrapping_add(1);
@@ -497,6 +515,6 @@ impl Queues {
 
     /// Whether there is nothing in the queues, unless fragments are to be run.
     pub(crate) fn is_empty_if_idle(&self) -> bool {
-        !self.is_idle() || self.queues.iter().all(|queue| queue.entries.is_empty())
+        !self.is_idle() || self.ranges.is_free() && self.queues.iter().all(|queue| queue.entries.is_empty())
     }
 }

@@ -350,7 +350,7 @@ impl Queues {
                 && let Some(mut active) = core.take_up(gsn, now, &chunk, at as usize)
             {
                 active.is_again = true;
-                self.enter_group(core, active, Some(&mut unit));
+                self.enter_again(core, active, &mut unit);
             }
         }
         unit

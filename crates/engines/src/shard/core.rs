@@ -401,7 +401,13 @@ impl<S: RecordStore> Core<S> {
         let Some(mut active) = self.active[number as usize].take() else { return };
         self.witness.credit(turn_of(active.gsn), || self.store.digest());
         let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
-        if !active.done_here && active.turns_left == 0 && self.advance(&mut active) == Progress::Done {
+        let progress = (!active.done_here && active.may_run()).then(|| {
+            turns.prepare(self, number, &mut active);
+            self.advance(&mut active)
+        });
+        if progress == Some(Progress::Blocked) {
+            turns.pause(self, number, &mut active);
+        } else if progress == Some(Progress::Done) {
             self.unfinished -= 1;
             self.backlog.count_unsettled(turn_of(active.gsn), -1);
             if !self.has_peers() {
@@ -438,7 +444,7 @@ impl<S: RecordStore> Core<S> {
 
     /// The fragments of a transaction of a unit are done. Its reply is kept until the unit is decided; says whether none is
     /// composed here.
-    fn leave_undecided(&self, active: &mut Active) -> bool {
+    pub(crate) fn leave_undecided(&self, active: &mut Active) -> bool {
         active.done_here = true;
         !active.alone && active.routes.collector != self.number
     }
@@ -489,7 +495,7 @@ impl<S: RecordStore> Core<S> {
             let n = active.next;
             // A lent fragment has its turn with the compute fragment that it is lent to.
             if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
-                if active.lent_out > 0 {
+                if active.lent_out > 0 || n >= active.stops_at {
                     return Progress::Blocked;
                 }
                 if !self.owns(fragment) {

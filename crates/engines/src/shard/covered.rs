@@ -8,7 +8,7 @@
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
-use ordain_store::{RecordStore, Snapshot};
+use ordain_store::{Fetch, RecordStore, Snapshot};
 
 use super::core::guarded;
 use super::records::past_of;
@@ -141,6 +141,10 @@ struct Writing<'a, S> {
 impl<S: RecordStore> Below for Writing<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         self.cover.read(self.store, suffix)
+    }
+
+    fn expect(&self, suffix: &[u8]) {
+        self.store.fetch(KeyHash::under(self.cover.fragment.hash, suffix), Fetch::Index);
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {

@@ -56,6 +56,7 @@ mod sessions;
 pub(crate) mod state;
 pub(crate) mod turns;
 pub(crate) mod undo;
+pub(crate) mod warm;
 mod withheld;
 mod witness;
 

@@ -270,10 +270,16 @@ pub(crate) struct Active {
     /// The first failure of this shard's own fragments.
     pub(crate) own_failure: Option<(SlotNo, Abort)>,
     pub(crate) locks: Vec<(RecordId, KeyHash)>,
-    /// The ranges of the shard in whose queues it has its turns, where there are queues instead of locks.
+    /// The ranges of the shard in which it has a place, where there are queues instead of locks.
     pub(crate) ranges: Vec<u16>,
     /// How many of its locks, or places in front, it does not have yet.
     pub(crate) turns_left: usize,
+    /// It need not have all of them to begin: each fragment runs once it has its own.
+    pub(crate) is_piecemeal: bool,
+    /// The first fragment whose turn is missing, if it is.
+    pub(crate) stops_at: usize,
+    /// How many things it waits for as a whole, beside turns.
+    pub(crate) sleeps: u8,
     /// Its fragments here are done and its turns given up; only the reply is missing.
     pub(crate) done_here: bool,
     /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
@@ -308,6 +314,9 @@ impl Active {
         self.locks.clear();
         self.ranges.clear();
         self.turns_left = 0;
+        self.is_piecemeal = false;
+        self.stops_at = usize::MAX;
+        self.sleeps = 0;
         self.done_here = false;
         self.in_unit = false;
         self.mark = 0;
@@ -317,6 +326,11 @@ impl Active {
     /// What shards call it when they speak of it.
     pub(crate) const fn called(&self) -> Gsn {
         if self.is_again { self.gsn.again() } else { self.gsn }
+    }
+
+    /// Whether it has the turns without which none of its fragments may run.
+    pub(crate) const fn may_run(&self) -> bool {
+        self.sleeps == 0 && (self.turns_left == 0 || self.is_piecemeal)
     }
 
     /// Whether every part of the reply that is composed here is there.

@@ -48,6 +48,12 @@ pub(crate) trait Turns<S: RecordStore>: Debug + Send {
     /// Takes up the next transactions of the order, as far as nothing forbids it; says whether it did anything.
     fn run(&mut self, core: &mut Core<S>) -> bool;
 
+    /// A transaction that had to wait goes on, as far as it has turns.
+    fn prepare(&mut self, _core: &Core<S>, _number: u32, _active: &mut Active) {}
+
+    /// It has to wait again: whoever waits for records that it needs no more may have a turn.
+    fn pause(&mut self, _core: &mut Core<S>, _number: u32, _active: &mut Active) {}
+
     /// Everything of a transaction that has had to wait is done here: whoever waits for its records may have a turn.
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active);
 

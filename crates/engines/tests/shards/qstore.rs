@@ -553,22 +553,67 @@ fn a_group_that_waits_keeps_its_ranges_waiting_and_no_others() {
     let behind = bench.submit(0, call(p::GET), &encode(&[&held])).unwrap();
     bench.flush(0);
     bench.settle();
-    // Later chunks: their replies wait for nothing but their own fragments.
-    let keys: Vec<Vec<u8>> = (0..64).map(|i| key_on(&format!("q{i}:"), 0, 2)).collect();
-    let others: Vec<Ticket> = keys
-        .iter()
-        .map(|key| {
-            let ticket = bench.submit(0, call(p::GET), &encode(&[key])).unwrap();
-            bench.flush(0);
-            bench.settle();
-            ticket
-        })
-        .collect();
+    // A later chunk: its replies wait for nothing but its own fragments.
+    let keys = (0..64).map(|i| key_on(&format!("q{i}:"), 0, 2));
+    let others: Vec<Ticket> =
+        keys.map(|key| bench.submit(0, call(p::GET), &encode(&[&key])).unwrap()).collect();
+    bench.flush(0);
+    bench.settle();
     assert!(bench.answer(group).is_none() && bench.answer(behind).is_none());
     let answered = others.iter().filter(|ticket| bench.answer(**ticket).is_some()).count();
-    assert!((1..others.len()).contains(&answered), "{answered} of {}: of the other ranges", others.len());
+    assert_eq!(answered, others.len(), "their ranges are others");
     bench.release(SHARD + 1, SHARD);
     bench.settle();
+    bench.verify();
+}
+
+/// qstore.md, section 4.3: what is in front of a range has its turn, whatever else its transaction waits for. What has been
+/// read is not needed any more, and who comes next may write it; what is to be written by a value that is not here is.
+#[test]
+fn a_group_that_waits_for_a_value_gives_up_what_it_has_read_and_nothing_else() {
+    let mut bench = bench(2);
+    let (read, written, far) = (key_on("o", 0, 2), key_on("w", 0, 2), key_on("p", 1, 2));
+    let call = |procedure| Call::new(procedure, p::OBJECTS);
+    bench.ask(call(p::PUT), &encode(&[&far[..], b"far"]));
+    bench.hold(SHARD + 1, SHARD);
+    let mut ask = |procedure, args: &[&[u8]]| {
+        let ticket = bench.submit(0, call(procedure), &encode(args)).unwrap();
+        bench.flush(0);
+        bench.settle();
+        (ticket, bench.answer(ticket).is_some())
+    };
+    let (group, is_over) = ask(t::AFTER, &[&read, &far, &written]);
+    assert!(!is_over);
+    assert!(ask(p::PUT, &[&read, b"new"]).1, "what it has read may change");
+    // Another group, in front of the one range and not of the other.
+    let (second, is_over) = ask(t::AFTER, &[&read, &read, &written]);
+    assert!(!is_over);
+    assert!(ask(p::PUT, &[&read, b"newer"]).1, "neither does the second keep it");
+    let (third, is_over) = ask(p::GET, &[&written]);
+    assert!(!is_over, "it is still to be written");
+    bench.release(SHARD + 1, SHARD);
+    bench.settle();
+    assert!([group, second].iter().all(|ticket| bench.answer(*ticket).is_some()));
+    assert_eq!(shown(&bench, third), "[\"new\"]", "as the second has read it");
+    bench.verify();
+}
+
+/// Its write is there, and may be undone: nobody may see it before the verdict is known.
+#[test]
+fn a_group_that_waits_for_a_verdict_keeps_what_it_has_written() {
+    let mut bench = bench(2);
+    let (written, far) = (key_on("o", 0, 2), key_on("p", 1, 2));
+    let call = |procedure| Call::new(procedure, p::OBJECTS);
+    bench.ask(call(p::PUT), &encode(&[&far[..], b"taken"]));
+    bench.hold(SHARD + 1, SHARD);
+    let group = bench.submit(0, call(t::GUARDED), &encode(&[&written, &far])).unwrap();
+    let behind = bench.submit(0, call(p::GET), &encode(&[&written])).unwrap();
+    bench.flush(0);
+    bench.settle();
+    assert!(bench.answer(group).is_none() && bench.answer(behind).is_none());
+    bench.release(SHARD + 1, SHARD);
+    bench.settle();
+    assert_eq!(shown(&bench, behind), "[nil]", "it has aborted");
     bench.verify();
 }
 

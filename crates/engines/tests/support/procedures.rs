@@ -22,6 +22,9 @@ pub const EXPIRE_IN: ProcedureId = ProcedureId(61_003);
 /// key, which must be absent, and counted key.
 pub const TRUSTING: ProcedureId = ProcedureId(61_004);
 
+/// Reads a key, then writes another by what a third holds. Arguments: read key, key that is taken from, written key.
+pub const AFTER: ProcedureId = ProcedureId(61_006);
+
 /// Entries below two ledgers, which may be one: one is appended to the first, one moved or removed in the second,
 /// and a third is looked at. Arguments: which of its fragments may abort (a byte of bits), two ledgers to write, one
 /// to read, and a plain key that is counted up. What aborts it depends on the state.
@@ -34,6 +37,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(PEEK, "test.peek", Arc::new(Peek));
     registry.register(EXPIRE_IN, "test.expire-in", Arc::new(ExpireIn));
     registry.register(TRUSTING, "test.trusting", Arc::new(Trusting));
+    registry.register(AFTER, "test.after", Arc::new(After));
     registry.register(LEDGER, "test.ledger", Arc::new(Ledger));
 }
 
@@ -163,6 +167,36 @@ impl Procedure for ExpireIn {
         }
         let version = cx.version;
         cx.writer().int(version.0 as i64);
+        Ok(())
+    }
+}
+
+struct After;
+
+impl Procedure for After {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        let (Some(read), Some(taken), Some(written), None) =
+            (items.next(), items.next(), items.next(), items.next())
+        else {
+            return Err(ARITY);
+        };
+        planner.key(0, Access::Read, read)?;
+        let taken = planner.key(0, Access::Read, taken)?;
+        planner.key(1, Access::Write, written)?;
+        planner.input(taken);
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == 0 {
+            let held = cx.cell().string().unwrap_or_default().to_vec();
+            cx.writer().bulk(&held);
+            return Ok(());
+        }
+        let taken = cx.inputs.get(0).as_bytes().unwrap_or_default().to_vec();
+        cx.cell_mut().put(Value::String(taken));
+        cx.writer().ok();
         Ok(())
     }
 }

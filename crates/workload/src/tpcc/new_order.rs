@@ -159,6 +159,11 @@ impl NewOrder {
         write_numbers(cx, &numbers);
 
         let (inputs, count) = (cx.inputs, quantities.len());
+        let lines = (1..=count).map(|line| Covered::OrderLine(number, line as u8));
+        for row in lines.chain([Covered::Order(number), Covered::NewOrder(number), Covered::Newest(customer)])
+        {
+            cx.below().expect(&row.suffix());
+        }
         let mut all_local = true;
         for (i, (stock, quantity)) in keys.skip(count).zip(quantities).enumerate() {
             let Some(Named { warehouse, row: Row::Stock(item), .. }) = home.beside(stock.bytes) else {

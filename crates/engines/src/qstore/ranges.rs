@@ -1,0 +1,161 @@
+//! The ranges of a shard's records, and who waits for each (qstore.md, sections 0 and 4.3).
+//!
+//! There are so many ranges that what waits keeps next to nothing else waiting, and mostly nobody holds any: then all that is
+//! looked at is whether that is so. Who holds some, or waits for them, is in lists over one slab, so that a place costs no
+//! memory of its own and is warm.
+
+use ordain_model::KeyHash;
+
+use super::queues::Entry;
+
+/// Into how many ranges a shard divides its records (qstore.md, section 6, `K`).
+const RANGES: usize = 4096;
+
+/// The range of a record, by the hash of its key. The records of a slot are spread over all of them: those that share it by
+/// the tags of their keys share nothing else.
+#[inline]
+pub(crate) const fn range_of(hash: KeyHash) -> u16 {
+    (hash.tag() as usize % RANGES) as u16
+}
+
+/// What has a place in a range.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A group, by its number among the transactions under way. If it is in front, it holds the range.
+    Group(u32),
+    /// A fragment that came after it.
+    Fragment(Box<Entry>),
+}
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Link {
+    /// Nothing, if it is vacant.
+    place: Option<Place>,
+    /// The one behind it, or the next that is vacant.
+    next: u32,
+}
+
+/// Ranges with somebody in them.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    /// The first and the last place of each; the latter means nothing without the former.
+    ends: Vec<(u32, u32)>,
+    links: Vec<Link>,
+    vacant: u32,
+    /// Which of them are held, a bit each, and how many those are.
+    held: [u64; RANGES / 64],
+    count: usize,
+}
+
+impl Default for Ranges {
+    fn default() -> Ranges {
+        Ranges {
+            ends: vec![(NONE, NONE); RANGES],
+            links: Vec::new(),
+            vacant: NONE,
+            held: [0; RANGES / 64],
+            count: 0,
+        }
+    }
+}
+
+impl Ranges {
+    /// Whether somebody holds a range.
+    #[inline]
+    pub(crate) fn is_held(&self, range: u16) -> bool {
+        self.count > 0 && self.held[usize::from(range) / 64] & 1 << (range % 64) != 0
+    }
+
+    /// Whether nobody holds any.
+    #[inline]
+    pub(crate) const fn is_free(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Puts something at the end of a range; says whether something is in front of it.
+    pub(crate) fn push(&mut self, range: u16, place: Place) -> bool {
+        let link = Link { place: Some(place), next: NONE };
+        let at = match self.links.get_mut(self.vacant as usize) {
+            Some(vacant) => {
+                let next = vacant.next;
+                *vacant = link;
+                std::mem::replace(&mut self.vacant, next)
+            }
+            None => {
+                self.links.push(link);
+                self.links.len() as u32 - 1
+            }
+        };
+        let (first, last) = &mut self.ends[usize::from(range)];
+        let waits = *first != NONE;
+        if waits {
+            self.links[*last as usize].next = at;
+        } else {
+            *first = at;
+            self.held[usize::from(range) / 64] |= 1 << (range % 64);
+            self.count += 1;
+        }
+        *last = at;
+        waits
+    }
+
+    /// Takes what is in front of a range.
+    pub(crate) fn pop(&mut self, range: u16) -> Option<Place> {
+        let (first, _) = &mut self.ends[usize::from(range)];
+        let at = *first;
+        let link = self.links.get_mut(at as usize)?;
+        *first = std::mem::replace(&mut link.next, self.vacant);
+        self.vacant = at;
+        if *first == NONE {
+            self.held[usize::from(range) / 64] &= !(1 << (range % 64));
+            self.count -= 1;
+        }
+        link.place.take()
+    }
+
+    /// What is in front of a range.
+    #[inline]
+    pub(crate) fn front(&self, range: u16) -> Option<&Place> {
+        self.links.get(self.ends[usize::from(range)].0 as usize)?.place.as_ref()
+    }
+
+    /// Whether a group is in front of a range.
+    #[inline]
+    pub(crate) fn is_turn_of(&self, range: u16, number: u32) -> bool {
+        matches!(self.front(range), Some(Place::Group(group)) if *group == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(place: Option<Place>) -> Option<u32> {
+        match place {
+            Some(Place::Group(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn places_are_in_the_order_in_which_they_were_given_range_by_range() {
+        let mut ranges = Ranges::default();
+        assert!(ranges.is_free() && ranges.pop(5).is_none() && ranges.front(5).is_none());
+        let waits: Vec<bool> =
+            [(5, 1), (70, 1), (5, 2), (70, 3), (5, 4)].map(|(r, n)| ranges.push(r, Place::Group(n))).into();
+        assert_eq!(waits, [false, false, true, true, true]);
+        assert!(ranges.is_turn_of(5, 1) && !ranges.is_turn_of(5, 2) && !ranges.is_held(6));
+        assert_eq!([5, 5, 70].map(|range| group(ranges.pop(range))), [Some(1), Some(2), Some(1)]);
+        // The places of those that are gone are used again.
+        ranges.push(5, Place::Group(6));
+        ranges.push(6, Place::Group(7));
+        assert_eq!(ranges.links.len(), 5);
+        assert_eq!([5, 5, 5].map(|range| group(ranges.pop(range))), [Some(4), Some(6), None]);
+        assert!(!ranges.is_held(5) && ranges.is_held(6) && ranges.is_held(70) && !ranges.is_free());
+        assert_eq!([70, 6].map(|range| group(ranges.pop(range))), [Some(3), Some(7)]);
+        assert!(ranges.is_free());
+    }
+}
