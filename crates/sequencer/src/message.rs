@@ -76,13 +76,6 @@ pub enum Sequencing {
         /// Its partition.
         partition: PartitionId,
     },
-    /// Shard to sequencer: what became of transactions that were executed before it was known which of them abort.
-    Decided {
-        /// How many of them the shard took part in.
-        txns: u32,
-        /// How many of these were undone.
-        undone: u32,
-    },
     /// Shard to sequencer: records of these slots have outlived their time.
     Expired {
         /// The slots, of the 1,024.

@@ -499,7 +499,7 @@ impl<X> Sequencer<X> {
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
         }
-        let is_speculative = self.speculation.chooses(&batch, &self.neighbours.readers.layout);
+        let is_speculative = self.speculation.chooses(now.elapsed, &batch, &self.neighbours.readers.layout);
         batch.speculative = is_speculative.then_some(self.settings.cascade);
         self.sweeps.clear();
         self.counts.batches += 1;
@@ -944,9 +944,6 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
-                Message::Sequencing(Sequencing::Decided { txns, undone }) => {
-                    self.speculation.note(txns, undone)
-                }
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(

@@ -1,34 +1,53 @@
 //! Which batches may be executed before it is known what of them aborts (qstore.md, section 4.8: the choice is made batch by
 //! batch and stands in the log, so that every replica makes the same).
 
-use ordain_model::{Batch, Chunk, Execution, Layout, Txn};
+use ordain_model::{Batch, Chunk, Execution, Layout, Micros, Txn};
 
-/// Beyond this share of undone transactions it does not pay. Waiting for verdicts was measured to cost four to six times what
-/// executing once without waiting does, and what is undone costs both: so it pays up to four of five (decision 22; qstore.md,
-/// section 4.8, says 1%).
-const SHARE: f64 = 0.8;
-/// How much what was seen last counts against what was seen before.
-const WEIGHT: f64 = 0.25;
-/// So many batches later it is tried again.
-const PAUSE: u32 = 64;
+/// How many batches are executed in the way that was found to be the faster one before the other is tried, and how many the
+/// other has then. A try may take thrice its time and still costs less than a fiftieth.
+const BETWEEN: u32 = 4096;
+const TRY: u32 = 32;
+/// So many at the end of either are timed: those before are executed while some of the other kind still are.
+const TIMED: u32 = 24;
+/// By so much the other way must be faster: what is measured is noisy, and to change has its price.
+const GAIN: f64 = 1.1;
 
 /// What the sequencer knows of how speculation pays.
+///
+/// It depends on who waits for what, on how far away that is and on how much has to be undone: so it is tried
+/// (decision 26; qstore.md, section 4.8, would compute it from how much aborts).
 #[derive(Clone, Debug)]
 pub(crate) struct Speculation {
     execution: Execution,
-    /// What share of the transactions had to be undone, of late.
-    undone: f64,
-    /// How many batches are still not to be speculated.
-    pause: u32,
+    /// The way that was found to be the faster one.
+    is_better: bool,
+    /// How many transactions a microsecond it did when it was timed last.
+    rate: f64,
+    /// The other way is tried.
+    is_trial: bool,
+    /// Batches so far, in this way.
+    batches: u32,
+    /// Since when it is timed, and how many transactions were closed since.
+    since: Micros,
+    txns: u64,
 }
 
 impl Speculation {
     pub(crate) const fn new(execution: Execution) -> Speculation {
-        Speculation { execution, undone: 0.0, pause: 0 }
+        Speculation {
+            execution,
+            is_better: matches!(execution, Execution::Speculative),
+            rate: 0.0,
+            is_trial: false,
+            batches: 0,
+            since: Micros(0),
+            txns: 0,
+        }
     }
 
-    /// Whether a batch is to be executed so. It is only worth while if somebody would have to wait for a verdict.
-    pub(crate) fn chooses(&mut self, batch: &Batch, layout: &Layout) -> bool {
+    /// Whether a batch that is closed now is to be executed so. It is only worth while if somebody would have to wait for
+    /// a verdict.
+    pub(crate) fn chooses(&mut self, now: Micros, batch: &Batch, layout: &Layout) -> bool {
         if self.execution == Execution::Conservative {
             return false;
         }
@@ -38,25 +57,34 @@ impl Speculation {
         if !batch.txns().any(waits) {
             return false;
         }
-        if self.execution == Execution::Auto && self.pause > 0 {
-            self.pause -= 1;
-            return false;
+        if self.execution == Execution::Auto {
+            self.count(now, batch.total);
         }
-        true
+        self.is_better != self.is_trial
     }
 
-    /// What became of a unit: so many transactions, and so many of them that were undone.
-    pub(crate) fn note(&mut self, txns: u32, undone: u32) {
-        if txns == 0 {
-            return;
+    /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
+    fn count(&mut self, now: Micros, txns: u32) {
+        let end = if self.is_trial { TRY } else { BETWEEN };
+        if self.batches == end {
+            let took = now.since(self.since).0.max(1);
+            let rate = self.txns as f64 / took as f64;
+            let is_faster = rate > self.rate * GAIN;
+            match self.is_trial {
+                true if is_faster => {
+                    (self.is_better, self.rate, self.is_trial) = (!self.is_better, rate, false)
+                }
+                true => self.is_trial = false,
+                false => (self.rate, self.is_trial) = (rate, true),
+            }
+            self.batches = 0;
         }
-        let share = f64::from(undone) / f64::from(txns);
-        self.undone += (share - self.undone) * WEIGHT;
-        if self.undone > SHARE {
-            // One more try, and if that is no better, the next pause.
-            self.pause = PAUSE;
-            self.undone = SHARE;
+        let end = if self.is_trial { TRY } else { BETWEEN };
+        if self.batches == end - TIMED {
+            (self.since, self.txns) = (now, 0);
         }
+        self.txns += u64::from(txns);
+        self.batches += 1;
     }
 }
 
@@ -123,31 +151,44 @@ mod tests {
     fn a_batch_is_speculated_in_which_somebody_would_wait_for_a_verdict() {
         let layout = Layout::even(1, 64).unwrap();
         let mut speculation = Speculation::new(Execution::Speculative);
-        assert!(speculation.chooses(&batch(2, &["a", "b", "c"]), &layout));
-        assert!(!speculation.chooses(&batch(2, &["a"]), &layout), "it is alone");
-        assert!(!speculation.chooses(&batch(1, &["a", "b", "c"]), &layout), "it cannot abort");
-        assert!(!speculation.chooses(&batch(2, &["a", "b", "c"]), &Layout::even(1, 1).unwrap()));
-        assert!(!Speculation::new(Execution::Conservative).chooses(&batch(2, &["a", "b"]), &layout));
+        assert!(speculation.chooses(Micros(0), &batch(2, &["a", "b", "c"]), &layout));
+        assert!(!speculation.chooses(Micros(0), &batch(2, &["a"]), &layout), "it is alone");
+        assert!(!speculation.chooses(Micros(0), &batch(1, &["a", "b", "c"]), &layout), "it cannot abort");
+        assert!(!speculation.chooses(Micros(0), &batch(2, &["a", "b", "c"]), &Layout::even(1, 1).unwrap()));
+        assert!(!Speculation::new(Execution::Conservative).chooses(
+            Micros(0),
+            &batch(2, &["a", "b"]),
+            &layout
+        ));
     }
 
     #[test]
-    fn where_much_is_done_twice_it_pauses_and_tries_again() {
+    fn whichever_way_is_faster_is_gone_and_the_other_is_tried_now_and_then() {
         let layout = Layout::even(1, 64).unwrap();
         let abortable = batch(2, &["a", "b", "c"]);
         let mut auto = Speculation::new(Execution::Auto);
-        for _ in 0..100 {
-            auto.note(1000, 700);
-            assert!(auto.chooses(&abortable, &layout), "it still pays");
-        }
-        (0..10).for_each(|_| auto.note(1000, 990));
-        let chosen = |auto: &mut Speculation| (0..1000).position(|_| auto.chooses(&abortable, &layout));
-        assert_eq!(chosen(&mut auto), Some(PAUSE as usize));
-        auto.note(1000, 990);
-        assert_eq!(chosen(&mut auto), Some(PAUSE as usize), "no better");
-        (0..10).for_each(|_| auto.note(1000, 0));
-        assert_eq!(chosen(&mut auto), Some(0));
+        let mut now = Micros(0);
+        // So long takes a batch in either way; answers how many of these many were speculated.
+        let mut go = |waiting: u64, speculating: u64, batches: u32| {
+            let mut speculated = 0;
+            for _ in 0..batches {
+                let speculates = auto.chooses(now, &abortable, &layout);
+                now = now.plus(Micros(if speculates { speculating } else { waiting }));
+                speculated += u32::from(speculates);
+            }
+            speculated
+        };
+        assert_eq!(go(1000, 3000, BETWEEN), 0, "nothing is known");
+        assert_eq!(go(1000, 3000, TRY), TRY);
+        assert_eq!(go(1000, 3000, 2 * BETWEEN + TRY), TRY, "it does not pay");
+        assert_eq!(go(1000, 950, TRY + BETWEEN), TRY, "nor does so little");
+        assert_eq!(go(3000, 1000, TRY), TRY, "waiting was as fast when it was timed");
+        assert_eq!(go(3000, 1000, BETWEEN), 0);
+        assert_eq!(go(3000, 1000, TRY + BETWEEN), TRY + BETWEEN, "it has turned out to be faster");
+        assert_eq!(go(3000, 1000, TRY), 0, "now it is waiting that is tried");
+        assert_eq!(go(1000, 3000, BETWEEN), BETWEEN);
+        assert_eq!(go(1000, 3000, TRY + BETWEEN), 0, "which pays again by now");
         let mut always = Speculation::new(Execution::Speculative);
-        always.note(10, 10);
-        assert!(always.chooses(&abortable, &layout));
+        assert!((0..2 * BETWEEN).all(|_| always.chooses(now, &abortable, &layout)));
     }
 }

@@ -302,8 +302,6 @@ impl Queues {
         self.undo(core, &unit);
         self.counts.undone += unit.failures.len() as u64;
         self.counts.tainted += unit.tainted.len() as u64;
-        core.undone.0 += unit.members.len() as u32;
-        core.undone.1 += unit.members().filter(|(gsn, ..)| unit.is_undone(*gsn)).count() as u32;
         match unit.cascade {
             Cascade::Repair => self.index_later(core, &mut unit),
             Cascade::Abort => self.dirt = unit.dirt_at_end(core),

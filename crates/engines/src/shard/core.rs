@@ -111,8 +111,6 @@ pub(crate) struct Core<S> {
     pub(crate) barrier: Option<u32>,
     /// What the transactions of a unit have changed that is not decided.
     pub(crate) undo: Undo,
-    /// How many transactions of units this shard took part in of late, and how many of them were undone.
-    pub(crate) undone: (u32, u32),
     /// What comes up to here is not executed a second time any more, if it ever was to be.
     pub(crate) settled: Gsn,
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
@@ -199,7 +197,6 @@ impl<S: RecordStore> Core<S> {
             ready: VecDeque::new(),
             barrier: None,
             undo: Undo::default(),
-            undone: (0, 0),
             settled: Gsn::NONE,
             early: Early::default(),
             sessions: Sessions::default(),
@@ -924,10 +921,6 @@ impl<S: RecordStore> Core<S> {
             if let Some(gateway) = self.places.way_to(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
             }
-        }
-        if self.undone.0 > 0 && self.number == self.partition.start {
-            let (txns, undone) = std::mem::take(&mut self.undone);
-            out.send(self.places.sequencer, Sequencing::Decided { txns, undone });
         }
         if let Some((epoch, partition)) = self.backlog.advance() {
             let listener = self.places.post.unwrap_or(self.places.sequencer);

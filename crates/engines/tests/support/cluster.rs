@@ -685,7 +685,7 @@ impl Cluster {
                     self.pieces.entry(shard).or_default().push_back(epoch);
                 }
                 Message::Saving(Saving::Last(epoch)) => self.saved.end(shard, epoch),
-                Message::Saving(Saving::Past(_)) | Message::Sequencing(Sequencing::Decided { .. }) => {}
+                Message::Saving(Saving::Past(_)) => {}
                 other => panic!("shard {shard} sends {other:?}"),
             }
         }
