@@ -11,7 +11,7 @@ pub enum Execution {
     /// What is written is seen when all verdicts are known.
     #[default]
     Conservative,
-    /// Batch by batch, speculative unless much of it has had to be done twice.
+    /// Batch by batch, whichever of the two was found to be faster.
     Auto,
 }
 

@@ -101,7 +101,7 @@ pub struct ServeArgs {
     checkpoint_mode: Option<String>,
     /// How `qstore` executes transactions that may abort by a verdict of another thread or node. `conservative`: what they
     /// write is seen when all verdicts are known. `speculative`: nobody waits; what turns out wrong is undone, with all that
-    /// depends on it, and executed again. `auto`: speculative, unless too much is executed twice. The results are the same
+    /// depends on it, and executed again. `auto`: whichever is found to be faster. The results are the same
     /// [default: auto]
     #[arg(long, env = "ORDAIN_EXECUTION", value_name = "HOW")]
     execution: Option<String>,
