@@ -435,8 +435,7 @@ impl Queues {
 
     /// Puts something at the end of a queue.
     #[inline]
-    pub(crate) fn push(&mut self, queue: u16, entry: Entry) {
-        let number = queue;
+    pub(crate) fn push(&mut self, number: u16, entry: Entry) {
         let queue = &mut self.queues[usize::from(number)];
         queue.entries.push(entry);
         if !queue.is_held && !queue.is_due {
@@ -446,8 +445,8 @@ impl Queues {
     }
 
     /// Takes the last two places of a queue in the wrong order: a mistake that a test plants.
-    pub(crate) fn swap_last(&mut self, queue: u16) {
-        let queue = &mut self.queues[usize::from(queue)];
+    pub(crate) fn swap_last(&mut self, number: u16) {
+        let queue = &mut self.queues[usize::from(number)];
         if let [.., one, other] = &mut queue.entries[queue.next..]
             && one.lot == other.lot
         {
