@@ -42,7 +42,7 @@ impl Encoder {
     pub fn begin(header: &Header) -> (Encoder, Bytes) {
         let block = header.encode();
         let chain = Header::decode(&block).map_or(0, |(_, chain)| chain);
-        (Encoder { chain, len: block.len() as u64, totals: Totals::default() }, Bytes::Owned(block))
+        (Encoder { chain, len: block.len() as u64, totals: Totals::default() }, Bytes::from(block))
     }
 
     /// The next frame.
@@ -61,7 +61,7 @@ impl Encoder {
         let head = Head::of(self.chain, kind, count, &payload);
         self.chain = head.chain;
         self.len += (HEAD + payload.len()) as u64;
-        [Bytes::Owned(head.encode()), Bytes::Owned(payload)]
+        [Bytes::from(head.encode()), Bytes::from(payload)]
     }
 
     /// How long the file is so far.

@@ -79,7 +79,7 @@ fn file(header: &Header, pieces: &[Vec<Thing>]) -> Vec<u8> {
 fn put(disk: &mut MemoryDirectory, file: &str, bytes: &[u8]) {
     let write = |data| DiskOp::Write { file: file.to_owned(), offset: 0, data };
     disk.apply(&DiskOp::Create { file: file.to_owned(), len: 0 }).expect("a new file");
-    disk.apply(&write(vec![Bytes::Owned(bytes.to_vec())])).expect("an endless disk");
+    disk.apply(&write(vec![Bytes::from(bytes.to_vec())])).expect("an endless disk");
 }
 
 fn disk(bytes: &[u8]) -> MemoryDirectory {

@@ -463,7 +463,7 @@ pub fn sync_latency(directory: &Path) -> anyhow::Result<Latency> {
     let begun = Instant::now();
     for block in (0..BLOCKS).take_while(|_| begun.elapsed() < RAW) {
         let at = Instant::now();
-        let data = vec![Bytes::Owned(vec![block as u8; BLOCK])];
+        let data = vec![Bytes::from(vec![block as u8; BLOCK])];
         apply(DiskOp::Write { file: file.clone(), offset: block * BLOCK as u64, data })?;
         apply(DiskOp::Sync { file: file.clone() })?;
         samples.push(at.elapsed());

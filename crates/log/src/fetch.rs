@@ -156,7 +156,7 @@ mod tests {
         let mut places = Vec::new();
         for epoch in 1..=40 {
             places.push(writer.place());
-            writer.append(Epoch(epoch), 7, vec![Bytes::Owned(payload(epoch))]).unwrap();
+            writer.append(Epoch(epoch), 7, vec![Bytes::from(payload(epoch))]).unwrap();
             if epoch % 3 == 0 {
                 writer.mark();
             }

@@ -71,7 +71,7 @@ impl Memo {
         let number = self.number + 1;
         let sector = encode(number, &self.identity, bytes)?;
         let (file, offset) = (self.file.to_owned(), number % 2 * SECTOR);
-        let write = DiskOp::Write { file: file.clone(), offset, data: vec![Bytes::Owned(sector)] };
+        let write = DiskOp::Write { file: file.clone(), offset, data: vec![Bytes::from(sector)] };
         Some(vec![write, DiskOp::Sync { file }])
     }
 
@@ -204,7 +204,7 @@ mod tests {
                 let ops = memo.write(b"tried").unwrap();
                 // Half of it.
                 let DiskOp::Write { file, offset, data } = &ops[0] else { panic!("{ops:?}") };
-                let half = vec![Bytes::Owned(data[0].as_ref()[..256].to_vec())];
+                let half = vec![Bytes::from(data[0][..256].to_vec())];
                 disk.apply(&DiskOp::Write { file: file.clone(), offset: *offset, data: half }).unwrap();
                 assert_eq!(Memo::read(&disk, FILE, None).unwrap().as_deref(), said.map(|said| &said[..]));
             }

@@ -300,13 +300,12 @@ impl Directory for MemoryDirectory {
                 if is_full { full() } else { Ok(()) }
             }
             DiskOp::Write { offset, data, .. } => {
-                let bytes: u64 = data.iter().map(|part| part.as_ref().len() as u64).sum();
+                let bytes: u64 = data.iter().map(|part| part.len() as u64).sum();
                 let is_full = self.is_full((offset + bytes).saturating_sub(self.len(file)));
                 let mut left = if is_full { half(*offset, bytes, self.len(file)) } else { bytes };
                 let target = self.live(file)?;
                 let mut at = *offset;
                 for part in data {
-                    let part = part.as_ref();
                     let now = part.len().min(left as usize);
                     target.write(at, &part[..now]);
                     at += now as u64;
@@ -363,7 +362,7 @@ mod tests {
     }
 
     fn write(file: &str, offset: u64, data: &[u8]) -> DiskOp {
-        DiskOp::Write { file: file.into(), offset, data: vec![Bytes::Owned(data.to_vec())] }
+        DiskOp::Write { file: file.into(), offset, data: vec![Bytes::from(data.to_vec())] }
     }
 
     fn sync(file: &str) -> DiskOp {

@@ -144,7 +144,7 @@ fn create(directory: &mut dyn Directory, config: &LogConfig) -> Result<SegmentHe
     };
     let file = file_name(header.first_epoch);
     directory.apply(&DiskOp::Create { file: file.clone(), len: header.len })?;
-    let data = vec![Bytes::Owned(header.encode())];
+    let data = vec![Bytes::from(header.encode())];
     directory.apply(&DiskOp::Write { file: file.clone(), offset: 0, data })?;
     directory.apply(&DiskOp::Sync { file })?;
     directory.apply(&DiskOp::SyncDirectory)?;
@@ -168,11 +168,11 @@ fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Wa
     while at < walk.position {
         let len = PIECE.min(walk.position - at);
         let bytes = directory.read(&file, at, len as usize)?;
-        directory.apply(&write(at, vec![Bytes::Owned(bytes)]))?;
+        directory.apply(&write(at, vec![Bytes::from(bytes)]))?;
         at += len;
     }
     if !walk.has_data {
-        directory.apply(&write(0, vec![Bytes::Owned(header.encode())]))?;
+        directory.apply(&write(0, vec![Bytes::from(header.encode())]))?;
     }
     // Where an entry follows, the link to its segment was synced before.
     if walk.last_kind.is_none()
@@ -180,7 +180,7 @@ fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Wa
     {
         let file = file_name(before.first_epoch);
         let bytes = directory.read(&file, offset, LINK as usize)?;
-        let data = vec![Bytes::Owned(bytes)];
+        let data = vec![Bytes::from(bytes)];
         directory.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
         directory.apply(&DiskOp::Sync { file })?;
     }

@@ -72,7 +72,7 @@ mod tests {
                 })
                 .unwrap();
                 assert_eq!(seen, vec![vec![byte]; round as usize - 1]);
-                writer.append(Epoch(round), 0, vec![Bytes::Owned(vec![byte])]).unwrap();
+                writer.append(Epoch(round), 0, vec![Bytes::from(vec![byte])]).unwrap();
                 while let Some(request) = writer.next_request() {
                     let done = carry_out(&mut directory, &in_space(request, prefix));
                     writer.done(&done);

@@ -130,7 +130,7 @@ pub fn copy_file(
         let read = piece.len() as u64;
         // What is reserved reads as zeros already, and most of a log is.
         if piece.iter().any(|byte| *byte != 0) {
-            to.apply(&DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::Owned(piece)] })?;
+            to.apply(&DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::from(piece)] })?;
         }
         offset += read;
     }

@@ -8,7 +8,6 @@
 //! goes first, and the next one only when that is durable, so that no crash leaves a gap.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use ordain_model::Epoch;
 use ordain_role::{Bug, Bytes, DiskDone, DiskError, DiskOp, DiskRequest};
@@ -217,13 +216,7 @@ impl LogWriter {
             return Err(AppendError::Order { epoch, last: self.appended });
         }
         self.appended = epoch;
-        // Shared, so that a request that has to be made again costs no copy.
-        let share = |part| match part {
-            Bytes::Owned(bytes) => Bytes::Shared(Arc::new(bytes)),
-            shared @ Bytes::Shared(_) => shared,
-        };
-        let parts: Vec<Bytes> = parts.into_iter().map(share).collect();
-        let len = parts.iter().map(|part| part.as_ref().len() as u64).sum();
+        let len = parts.iter().map(|part| part.len() as u64).sum();
         self.pending_bytes += len;
         self.queue.push_back(Queued { epoch: Some(epoch), term, len, parts });
         Ok(())
@@ -378,7 +371,7 @@ impl LogWriter {
 
     fn ops_of(&self, work: &Work) -> Vec<DiskOp> {
         let write = |file: &str, offset, data| DiskOp::Write { file: file.to_owned(), offset, data };
-        let header_of = |header: &SegmentHeader| vec![Bytes::Owned(header.encode())];
+        let header_of = |header: &SegmentHeader| vec![Bytes::from(header.encode())];
         let file = self.current.file();
         match work {
             // It is made where it is chosen.
@@ -399,7 +392,7 @@ impl LogWriter {
                     offset: self.current.position,
                     synced: self.current.synced,
                 };
-                let target = [Bytes::Owned(next.first_epoch.0.to_le_bytes().to_vec())];
+                let target = [Bytes::from(next.first_epoch.0.to_le_bytes().to_vec())];
                 let mut link = Vec::new();
                 encode_entry(head, self.current.header.seed(), &target, &mut link);
                 // The header and the name are synced in every mode: it costs little, and recovery knows then that a
@@ -604,14 +597,14 @@ fn encode_entry(head: EntryHead, seed: u32, parts: &[Bytes], data: &mut Vec<Byte
     let padding = padding(head.len);
     let mut crc = crc32c::crc32c_append(seed, &head.encode()[4..]);
     for part in parts {
-        crc = crc32c::crc32c_append(crc, part.as_ref());
+        crc = crc32c::crc32c_append(crc, part);
     }
     crc = crc32c::crc32c_append(crc, padding);
     let head = EntryHead { crc, ..head };
-    data.push(Bytes::Owned(head.encode().to_vec()));
+    data.push(Bytes::from(head.encode().to_vec()));
     data.extend(parts.iter().cloned());
     if !padding.is_empty() {
-        data.push(Bytes::Owned(padding.to_vec()));
+        data.push(Bytes::from(padding.to_vec()));
     }
     crc
 }
@@ -619,15 +612,13 @@ fn encode_entry(head: EntryHead, seed: u32, parts: &[Bytes], data: &mut Vec<Byte
 /// Parts that are `len` zeros.
 pub(crate) fn zeros(len: u64) -> Vec<Bytes> {
     const PIECE: u64 = 1 << 16;
-    let piece = Arc::new(vec![0; len.min(PIECE) as usize]);
+    let piece = Bytes::from(vec![0; len.min(PIECE) as usize]);
     let mut parts = Vec::new();
     let mut left = len;
-    while left >= PIECE {
-        parts.push(Bytes::Shared(piece.clone()));
-        left -= PIECE;
-    }
-    if left > 0 {
-        parts.push(Bytes::Owned(vec![0; left as usize]));
+    while left > 0 {
+        let taken = left.min(PIECE);
+        parts.push(piece.slice(..taken as usize));
+        left -= taken;
     }
     parts
 }

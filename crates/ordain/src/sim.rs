@@ -309,7 +309,7 @@ impl CalvinSystem {
             // Not the version of the format: a file of another one is refused, not done without.
             let (file, offset) = (file_name(*epoch), 12 + (drawn >> 1) % (len - 12));
             let byte = disk.read(&file, offset, 1)?.first().map_or(0, |byte| byte ^ 1 << (drawn % 7));
-            let data = vec![Bytes::Owned(vec![byte])];
+            let data = vec![Bytes::from(vec![byte])];
             disk.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
             disk.apply(&DiskOp::Sync { file })?;
         }

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 /// One operation on a file of the node's directory.
 #[derive(Clone, Debug)]
 pub enum DiskOp {
@@ -95,28 +97,17 @@ impl DiskOp {
     }
 }
 
-/// Bytes to write, owned or shared with whoever made them.
-#[derive(Clone)]
-pub enum Bytes {
-    /// The request's own.
-    Owned(Vec<u8>),
-    /// Somebody's, who keeps them unchanged.
-    Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
-}
+/// The bytes of something that is not changed any more, without a copy.
+pub fn shared<T: AsRef<[u8]> + Send + Sync + 'static>(owner: Arc<T>) -> Bytes {
+    struct Shared<T>(Arc<T>);
 
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Bytes::Owned(bytes) => bytes,
-            Bytes::Shared(bytes) => (**bytes).as_ref(),
+    impl<T: AsRef<[u8]>> AsRef<[u8]> for Shared<T> {
+        fn as_ref(&self) -> &[u8] {
+            (*self.0).as_ref()
         }
     }
-}
 
-impl fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.as_ref().len())
-    }
+    Bytes::from_owner(Shared(owner))
 }
 
 /// Operations to carry out in order. They stop at the first that fails.

@@ -22,7 +22,8 @@ pub mod topology;
 use ordain_model::{Micros, Registry};
 
 pub use bugs::{Bug, Bugs};
-pub use disk::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched};
+pub use bytes::Bytes;
+pub use disk::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched, shared};
 pub use topology::{ReplicaId, Topology};
 
 /// A node of the cluster.

@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn write(len: usize) -> DiskOp {
-        DiskOp::Write { file: "f".into(), offset: 0, data: vec![Bytes::Owned(vec![0; len])] }
+        DiskOp::Write { file: "f".into(), offset: 0, data: vec![Bytes::from(vec![0; len])] }
     }
 
     fn sync() -> DiskOp {

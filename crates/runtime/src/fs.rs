@@ -234,7 +234,7 @@ fn reserve(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
 /// Writes all parts one after the other, with as few calls as there can be.
 fn write_all(fd: &OwnedFd, mut offset: u64, data: &[Bytes]) -> Result<(), Errno> {
     let mut parts: Vec<IoSlice<'_>> =
-        data.iter().map(|part| IoSlice::new(part.as_ref())).filter(|part| !part.is_empty()).collect();
+        data.iter().map(|part| IoSlice::new(part)).filter(|part| !part.is_empty()).collect();
     let mut rest = &mut parts[..];
     while !rest.is_empty() {
         let some = &rest[..rest.len().min(BUFFERS_MAX)];
@@ -322,7 +322,7 @@ impl DirLock {
             Err(errno) => return Err(failed(errno)),
         }
         retry_on_intr(|| rustix::fs::ftruncate(&fd, 0)).map_err(failed)?;
-        let pid = Bytes::Owned(format!("{}\n", std::process::id()).into_bytes());
+        let pid = Bytes::from(format!("{}\n", std::process::id()).into_bytes());
         write_all(&fd, 0, &[pid]).map_err(failed)?;
         Ok(DirLock { _fd: fd })
     }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn write(file: &str, offset: u64, parts: &[&[u8]]) -> DiskOp {
-        let data = parts.iter().map(|part| Bytes::Owned(part.to_vec())).collect();
+        let data = parts.iter().map(|part| Bytes::from(part.to_vec())).collect();
         DiskOp::Write { file: file.to_owned(), offset, data }
     }
 

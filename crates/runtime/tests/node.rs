@@ -218,7 +218,7 @@ fn watched() -> (Watched, Log, Sender<()>) {
 }
 
 fn write(file: &str, offset: u64) -> DiskOp {
-    DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::Owned(vec![7; 10])] }
+    DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::from(vec![7; 10])] }
 }
 
 fn sync(file: &str) -> DiskOp {
@@ -441,7 +441,7 @@ impl Directory for Timeless {
 fn a_loop_syncs_a_little_itself_once_it_knows_that_syncs_are_quick() {
     let (seen, heard) = channel();
     let entry = |token, len| {
-        let data = vec![Bytes::Owned(vec![7; len])];
+        let data = vec![Bytes::from(vec![7; len])];
         request(token, [DiskOp::Write { file: "x".to_owned(), offset: 0, data }, sync("x")])
     };
     // One request after the other, as the input log makes them; every other one is large.

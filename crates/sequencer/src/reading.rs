@@ -281,7 +281,7 @@ mod tests {
         for number in 1..=20 {
             // Every entry has to do with twice the epoch, and every second has a place.
             index.note_entry(Epoch(number), writer.place(), 300, Epoch(2 * number));
-            writer.append(Epoch(number), 0, vec![Bytes::Owned(vec![7; 300])]).unwrap();
+            writer.append(Epoch(number), 0, vec![Bytes::from(vec![7; 300])]).unwrap();
             while let Some(request) = writer.next_request() {
                 let done = carry_out(&mut disk, &request);
                 writer.done(&done);

@@ -544,7 +544,7 @@ fn flips_not_refused(directory: &MemoryDirectory) -> (usize, u64) {
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         for (offset, bit) in (512..end).flat_map(|offset| (0..8).map(move |bit| (offset, bit))) {
             let mut damaged = directory.clone();
-            let data = vec![Bytes::Owned(vec![bytes[offset] ^ (1 << bit)])];
+            let data = vec![Bytes::from(vec![bytes[offset] ^ (1 << bit)])];
             damaged.apply(&DiskOp::Write { file: file.clone(), offset: offset as u64, data }).unwrap();
             if let Some(left) = count(&mut damaged) {
                 accepted += 1;

@@ -67,7 +67,7 @@ fn nothing_is_copied_of_a_log_that_is_damaged() {
     })
     .unwrap();
     let (file, offset) = place.unwrap();
-    let data = vec![Bytes::Owned(vec![0xa5])];
+    let data = vec![Bytes::from(vec![0xa5])];
     disk.apply(&DiskOp::Write { file: file.clone(), offset, data }).unwrap();
     let mut copy = MemoryDirectory::new();
     let refused = copy_until(&disk, &mut copy, Epoch(60));

@@ -209,7 +209,7 @@ fn swapped_and_misplaced_entries_do_not_pass() {
     let second = disk.read(&file, 512 + size, size as usize).unwrap();
     let third = disk.read(&file, 512 + 2 * size, size as usize).unwrap();
     let put = |disk: &mut MemoryDirectory, offset: u64, bytes: &[u8]| {
-        let data = vec![ordain_role::Bytes::Owned(bytes.to_vec())];
+        let data = vec![ordain_role::Bytes::from(bytes.to_vec())];
         disk.apply(&DiskOp::Write { file: file.clone(), offset, data }).unwrap();
     };
     let mut swapped = disk.clone();
@@ -290,7 +290,7 @@ fn a_segment_of_another_history_is_refused() {
     let (mut disk, other) = (history(0), history(100));
     let second = files(&disk).remove(1);
     let bytes = other.read(&second, 0, 1 << 20).unwrap();
-    let data = vec![ordain_role::Bytes::Owned(bytes)];
+    let data = vec![ordain_role::Bytes::from(bytes)];
     disk.apply(&DiskOp::Write { file: second.clone(), offset: 0, data }).unwrap();
     let Err(LogError::Damaged { file, offset: 0, .. }) = open(&mut disk, config()) else { panic!("passed") };
     assert_eq!(file, second);
@@ -310,7 +310,7 @@ fn an_entry_of_another_history_is_refused() {
     };
     let (mut disk, other) = (history(0), history(100));
     let (file, second) = (files(&disk).remove(0), 512 + 48 + 64);
-    let data = vec![ordain_role::Bytes::Owned(other.read(&file, second, 48 + 64).unwrap())];
+    let data = vec![ordain_role::Bytes::from(other.read(&file, second, 48 + 64).unwrap())];
     disk.apply(&DiskOp::Write { file, offset: second, data }).unwrap();
     let Err(LogError::Damaged { offset, .. }) = open(&mut disk, config()) else { panic!("passed") };
     assert_eq!(offset, second);

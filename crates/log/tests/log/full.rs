@@ -216,7 +216,7 @@ fn old_segments_are_removed_whole() {
     assert_eq!(disk.list().unwrap().len(), 1);
     let (mut writer, recovered, found) = open(&mut disk, config()).unwrap();
     assert_eq!((recovered.last_epoch, found.last().map(|entry| entry.0)), (Epoch(60), Some(60)));
-    writer.append(Epoch(61), 0, vec![Bytes::Owned(b"goes on".to_vec())]).unwrap();
+    writer.append(Epoch(61), 0, vec![Bytes::from(b"goes on".to_vec())]).unwrap();
     assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(61))));
 }
 

@@ -51,7 +51,7 @@ pub fn payload(epoch: u64, len: u64) -> Vec<u8> {
 /// Appends an entry in two parts.
 pub fn append(writer: &mut LogWriter, epoch: u64, payload: &[u8]) {
     let (head, tail) = payload.split_at(payload.len() / 3);
-    let parts = vec![Bytes::Owned(head.to_vec()), Bytes::Owned(tail.to_vec())];
+    let parts = vec![Bytes::from(head.to_vec()), Bytes::from(tail.to_vec())];
     writer.append(Epoch(epoch), 7, parts).expect("epochs grow in the tests");
 }
 

@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
         let Writer { directory, seal, encoder, offset, .. } = self;
         let (end, totals) = encoder.end();
         let (state, file, seal) = (file_name(seal.epoch), seal_name(seal.epoch), Seal { at, ..seal });
-        let data = vec![Bytes::Owned(seal.encode())];
+        let data = vec![Bytes::from(seal.encode())];
         for op in [
             DiskOp::Write { file: state.clone(), offset, data: end.into() },
             DiskOp::Sync { file: state },

@@ -108,7 +108,7 @@ impl<X> Checkpointer<X> {
         let file = file_name(epoch);
         let create = (offset == 0).then(|| DiskOp::Create { file: file.clone(), len: 0 });
         let (len, what) = (bytes.len() as u64, if is_last { Step::Last(at) } else { Step::More });
-        let data = vec![Bytes::Owned(bytes)];
+        let data = vec![Bytes::from(bytes)];
         let write = [DiskOp::Write { file: file.clone(), offset, data }, DiskOp::Sync { file }];
         self.write_copy(len, what, create.into_iter().chain(write).collect(), out);
     }

@@ -429,7 +429,7 @@ fn seal_ops(seal: Seal) -> Vec<DiskOp> {
     let file = seal_name(seal.epoch);
     vec![
         DiskOp::Create { file: file.clone(), len: 0 },
-        DiskOp::Write { file: file.clone(), offset: 0, data: vec![Bytes::Owned(seal.encode())] },
+        DiskOp::Write { file: file.clone(), offset: 0, data: vec![Bytes::from(seal.encode())] },
         DiskOp::Sync { file },
         DiskOp::SyncDirectory,
     ]

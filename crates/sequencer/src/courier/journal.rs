@@ -259,7 +259,7 @@ impl Journal {
         if !self.pending.is_empty() {
             let entry = std::mem::take(&mut self.pending);
             let (number, bytes, largest) = (self.next, entry.len(), self.largest);
-            self.writer.append(number, 0, vec![Bytes::Owned(entry)])?;
+            self.writer.append(number, 0, vec![Bytes::from(entry)])?;
             self.marks.push_back(Mark { number, progress, largest, bytes });
             self.next = number.next();
         } else if self.marks.is_empty() {

@@ -259,7 +259,7 @@ impl Journal {
     pub fn write(&mut self, hard: &HardState, entries: &[Entry]) -> Result<u64, AppendError> {
         let Some(writer) = &mut self.writer else { return Ok(0) };
         let parts = record::encode(hard, entries);
-        let bytes = parts.iter().map(|part| part.as_ref().len() as u64).sum();
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
         // The label is for whoever looks at the log; the record says it again.
         writer.append(writer.appended().next(), u32::try_from(hard.term).unwrap_or(u32::MAX), parts)?;
         self.commit = hard.commit;

@@ -12,8 +12,6 @@
 //! | 8, 8, 1, 4 each | index, term, kind (0 batch, 1 change of the membership), length |
 //! | … | their bytes, in order |
 
-use std::sync::Arc;
-
 use ordain_model::wire::{self, Reader};
 use ordain_role::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState};
@@ -38,8 +36,8 @@ pub(super) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
         wire::u32(&mut head, entry.data.len() as u32);
     }
     let data = entries.iter().filter(|entry| !entry.data.is_empty());
-    let mut parts = vec![Bytes::Owned(head)];
-    parts.extend(data.map(|entry| Bytes::Shared(Arc::new(entry.data.clone()))));
+    let mut parts = vec![Bytes::from(head)];
+    parts.extend(data.map(|entry| entry.data.clone()));
     parts
 }
 
@@ -79,7 +77,7 @@ mod tests {
     use super::*;
 
     fn whole(parts: &[Bytes]) -> Vec<u8> {
-        parts.iter().flat_map(|part| part.as_ref().to_vec()).collect()
+        parts.iter().flat_map(|part| part.to_vec()).collect()
     }
 
     proptest! {

@@ -177,7 +177,7 @@ mod tests {
         let vote = Member { node: NodeId(1), generation: 0 }.id();
         let hard = HardState { term: 3, vote, commit: 4, ..HardState::default() };
         let write = |hard: &HardState, entries: &[Entry]| -> Vec<u8> {
-            record::encode(hard, entries).iter().flat_map(|part| part.as_ref().to_vec()).collect()
+            record::encode(hard, entries).iter().flat_map(|part| part.to_vec()).collect()
         };
         let entries = [entry(5, vec![]), entry(6, vec![1, 2]), third];
         let shown = GroupRecord::decode(&write(&hard, &entries)).unwrap();

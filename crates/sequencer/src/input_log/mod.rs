@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogWriter, Progress};
 use ordain_model::{Batch, Epoch, Micros};
-use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, StartOver, TimerId};
+use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, StartOver, TimerId, shared};
 
 use crate::message::{Covered, Message, Sequencing};
 use crate::reading;
@@ -146,10 +146,10 @@ impl<X> InputLog<X> {
         let Queued { batch, content, .. } = &queued;
         if has_entry && let Some(writer) = &mut self.writer {
             let parts = match content {
-                Some(content) => vec![Bytes::Shared(content.clone())],
+                Some(content) => vec![shared(content.clone())],
                 None => {
-                    let mut parts = vec![Bytes::Owned(batch.encode_head())];
-                    parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
+                    let mut parts = vec![Bytes::from(batch.encode_head())];
+                    parts.extend(batch.logged().map(|placed| shared(placed.chunk.clone())));
                     parts
                 }
             };

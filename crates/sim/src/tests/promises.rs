@@ -114,7 +114,7 @@ struct Receiver {
 
 impl Receiver {
     fn write(&mut self, out: &mut Outbox<Message>) {
-        let (file, data) = (format!("f{}", self.asked), vec![Bytes::Owned(vec![1; 9])]);
+        let (file, data) = (format!("f{}", self.asked), vec![Bytes::from(vec![1; 9])]);
         let mut ops = vec![
             DiskOp::Create { file: file.clone(), len: 0 },
             DiskOp::Write { file: file.clone(), offset: 0, data },

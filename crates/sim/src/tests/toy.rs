@@ -16,7 +16,7 @@ use ordain_model::{
 };
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role,
-    TimerId, Wire,
+    TimerId, Wire, shared,
 };
 
 use crate::ViolationKind;
@@ -245,7 +245,7 @@ impl System for Toy {
         }
         if self.mistake == Some(Mistake::DamageLog) && incarnation > 0 {
             let (file, _) = disk.list().map_err(|e| e.to_string())?.remove(0);
-            let data = vec![Bytes::Owned(vec![0xff; 64])];
+            let data = vec![Bytes::from(vec![0xff; 64])];
             disk.apply(&DiskOp::Write { file, offset: 700, data }).map_err(|e| e.to_string())?;
         }
         let (log, batches) = self.open(disk)?;
@@ -399,8 +399,8 @@ impl Order {
         }
         let logged = batch.is_logged();
         if logged {
-            let mut parts = vec![Bytes::Owned(batch.encode_head())];
-            parts.extend(batch.logged().map(|placed| Bytes::Shared(placed.chunk.clone())));
+            let mut parts = vec![Bytes::from(batch.encode_head())];
+            parts.extend(batch.logged().map(|placed| shared(placed.chunk.clone())));
             if let Err(error) = self.log.append(batch.epoch, 0, parts) {
                 return out.halt(error.to_string());
             }

@@ -52,7 +52,7 @@ impl Follow {
         if self.forks && batch.epoch.0.is_multiple_of(8) {
             entry.now.0 += 1;
         }
-        if let Err(error) = self.log.append(entry.epoch, 0, vec![Bytes::Owned(entry.encode())]) {
+        if let Err(error) = self.log.append(entry.epoch, 0, vec![Bytes::from(entry.encode())]) {
             return out.halt(error.to_string());
         }
         self.run(&entry);
