@@ -81,6 +81,17 @@ pub trait Wire: Sized {
 
     /// The message that the bytes are; `None` if they are none. Damaged and hostile bytes are possible.
     fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self>;
+
+    /// As [`Wire::encode`], but what is large and stands at the end is answered instead, without a copy.
+    fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
+        self.encode(out);
+        Bytes::new()
+    }
+
+    /// As [`Wire::decode`], of bytes that the message may keep instead of a copy.
+    fn decode_shared(registry: &Registry, bytes: &Bytes) -> Option<Self> {
+        Self::decode(registry, bytes)
+    }
 }
 
 /// What happens to a role.

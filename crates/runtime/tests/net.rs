@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ordain_link::Life;
 use ordain_model::{Micros, Registry};
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
+use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 use ordain_runtime::{
     LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, PeerStatus, Reach, Refusal, Running, Runtime,
 };
@@ -51,12 +51,25 @@ impl Wire for Msg {
                 out.push(0);
                 out.extend(n.to_le_bytes());
             }
-            Msg::Bulk(byte, count) => {
-                out.push(1);
-                out.resize(out.len() + count, *byte);
+            Msg::Bulk(..) => {
+                let bulk = self.encode_shared(out);
+                out.extend(bulk);
             }
             Msg::Riddle => out.push(2),
             Msg::Peer(_) => unreachable!("nobody sends what the edge says"),
+        }
+    }
+
+    fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
+        match self {
+            Msg::Bulk(byte, count) => {
+                out.push(1);
+                vec![*byte; *count].into()
+            }
+            _ => {
+                self.encode(out);
+                Bytes::new()
+            }
         }
     }
 

@@ -7,9 +7,12 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Registry, SlotNo,
 };
-use ordain_role::{NodeId, PeerChange, Wire};
+use ordain_role::{Bytes, NodeId, PeerChange, Wire};
 
 use crate::council::{Arrival, Ending, Seats};
+
+/// What a [`GroupMessage`] begins with between nodes.
+const GROUP: u8 = 2;
 
 /// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
@@ -468,7 +471,9 @@ pub struct GroupMessage {
     /// Who says it.
     pub from: NodeId,
     /// What, in the group's own encoding.
-    pub bytes: Arc<Vec<u8>>,
+    pub head: Bytes,
+    /// How that goes on: bytes that are shared with the log rather than copied.
+    pub tail: Bytes,
 }
 
 impl<X> From<Front> for Message<X> {
@@ -548,10 +553,10 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 1);
                 post.encode(out);
             }
-            Message::Group(GroupMessage { from, bytes }) => {
-                wire::u8(out, 2);
-                wire::u16(out, from.0);
-                wire::bytes(out, bytes);
+            Message::Group(message) => {
+                wire::u8(out, GROUP);
+                message.encode(out);
+                out.extend_from_slice(&message.tail);
             }
             Message::Sequencing(Sequencing::Reached(epoch)) => {
                 wire::u8(out, 3);
@@ -603,10 +608,7 @@ impl<X: Wire> Wire for Message<X> {
         let message = match bytes.u8()? {
             0 => Front::decode(registry, &mut bytes)?.into(),
             1 => return Post::decode(registry, bytes.0).map(Message::Post),
-            2 => {
-                let (from, content) = (NodeId(bytes.u16()?), bytes.bytes()?.to_vec());
-                GroupMessage { from, bytes: Arc::new(content) }.into()
-            }
+            GROUP => return GroupMessage::decode(&Bytes::copy_from_slice(bytes.0)).map(Message::Group),
             3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
             4 => return X::decode(registry, bytes.0).map(Message::Engine),
             5 => Ship::decode(&mut bytes)?.into(),
@@ -626,6 +628,38 @@ impl<X: Wire> Wire for Message<X> {
             _ => return None,
         };
         bytes.end(message)
+    }
+
+    fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
+        let Message::Group(message) = self else {
+            self.encode(out);
+            return Bytes::new();
+        };
+        wire::u8(out, GROUP);
+        message.encode(out);
+        message.tail.clone()
+    }
+
+    fn decode_shared(registry: &Registry, bytes: &Bytes) -> Option<Self> {
+        match bytes.first()? {
+            &GROUP => GroupMessage::decode(&bytes.slice(1..)).map(Message::Group),
+            _ => Message::decode(registry, bytes),
+        }
+    }
+}
+
+impl GroupMessage {
+    /// Appends what stands before the tail.
+    fn encode(&self, out: &mut Vec<u8>) {
+        wire::u16(out, self.from.0);
+        wire::u32(out, (self.head.len() + self.tail.len()) as u32);
+        out.extend_from_slice(&self.head);
+    }
+
+    fn decode(bytes: &Bytes) -> Option<GroupMessage> {
+        let mut reader = Reader(bytes);
+        let (from, head) = (NodeId(reader.u16()?), reader.bytes()?);
+        reader.end(GroupMessage { from, head: bytes.slice_ref(head), tail: Bytes::new() })
     }
 }
 

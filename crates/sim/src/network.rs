@@ -9,11 +9,10 @@
 //! As in the runtime, what a role sends before it has handled the news of a fresh stream is dropped with the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use ordain_link::{Frame, Life, Link, Received};
 use ordain_model::Micros;
-use ordain_role::{Address, Event, NodeId, PeerChange, PeerState, Wire};
+use ordain_role::{Address, Bytes, Event, NodeId, PeerChange, PeerState, Wire};
 
 use crate::check::{Violation, ViolationKind};
 use crate::random::Random;
@@ -33,7 +32,7 @@ pub(crate) struct Parcel {
     to: u16,
     /// In which of its lives the sender has said it. It may arrive in another.
     life: u32,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
 }
 
 /// What crosses the network.
@@ -210,7 +209,8 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn post(&mut self, from: Address, to: Address, message: &S::Message) {
         let (here, there) = (from.node.0 as usize, to.node.0 as usize);
         let mut bytes = Vec::new();
-        message.encode(&mut bytes);
+        let tail = message.encode_shared(&mut bytes);
+        bytes.extend_from_slice(&tail);
         let size = bytes.len() + HEAD;
         let life = self.nodes[here].incarnation;
         let parcel = Parcel { from: from.role, to: to.role, life, bytes: bytes.into() };
@@ -314,7 +314,7 @@ impl<S: System> Simulator<'_, S> {
     fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
         let address = |node: usize, role| Address { node: NodeId(node as u16), role };
         let (from, to) = (address(from, parcel.from), address(to, parcel.to));
-        match S::Message::decode(&self.registry, &parcel.bytes) {
+        match S::Message::decode_shared(&self.registry, &parcel.bytes) {
             Some(message) => self.deliver((from, parcel.life), to, message),
             None => {
                 let text = format!("a message from {from:?} to {to:?} is not what it was when it is decoded");

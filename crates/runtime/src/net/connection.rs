@@ -1,13 +1,15 @@
 //! One TCP connection: what has arrived and is not whole yet, and what is to leave.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 
+use bytes::BytesMut;
 use mio::net::TcpStream;
 use ordain_model::Micros;
 
 use super::handshake::Handshake;
+use super::output::Output;
 
 /// How much is read before others get their turn.
 pub(super) const READ_AT_ONCE: usize = 1 << 20;
@@ -30,12 +32,10 @@ pub(super) enum Stage {
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) stage: Stage,
-    pub(super) input: Vec<u8>,
-    pub(super) output: Vec<u8>,
-    /// How much of `output` has been written.
-    written: usize,
+    pub(super) input: BytesMut,
+    pub(super) output: Output,
     /// What is to leave at a time and not before, in order.
-    late: VecDeque<(Micros, Vec<u8>)>,
+    late: VecDeque<(Micros, Output)>,
     late_bytes: usize,
     pub(super) is_writable: bool,
     /// It is on the list of those that may have something to send.
@@ -62,9 +62,8 @@ impl Connection {
         Connection {
             stream,
             stage,
-            input: Vec::new(),
-            output: Vec::new(),
-            written: 0,
+            input: BytesMut::new(),
+            output: Output::default(),
             late: VecDeque::new(),
             late_bytes: 0,
             is_writable: false,
@@ -98,18 +97,17 @@ impl Connection {
         }
     }
 
-    /// Forgets input that has been taken.
-    pub(super) fn taken(&mut self, count: usize) {
-        self.input.drain(..count);
+    /// Whole frames have been taken from the input.
+    pub(super) fn taken(&mut self) {
         if self.input.is_empty() && self.input.capacity() > USUAL {
-            self.input = Vec::new();
+            self.input = BytesMut::new();
         }
     }
 
-    /// Adds bytes that leave at a time, not before what was added before.
-    pub(super) fn push_late(&mut self, at: Micros, bytes: Vec<u8>) {
-        self.late_bytes += bytes.len();
-        self.late.push_back((at, bytes));
+    /// Adds what leaves at a time, not before what was added before.
+    pub(super) fn push_late(&mut self, at: Micros, what: Output) {
+        self.late_bytes += what.len();
+        self.late.push_back((at, what));
     }
 
     /// When the next late bytes leave.
@@ -119,34 +117,25 @@ impl Connection {
 
     /// How much has not left yet.
     pub(super) fn pending(&self) -> usize {
-        self.output.len() - self.written + self.late_bytes
+        self.output.len() + self.late_bytes
     }
 
     /// Writes what is due, with one call to the system if it takes all; answers how many bytes have left.
     pub(super) fn write(&mut self, now: Micros) -> io::Result<usize> {
-        while let Some((_, bytes)) = self.late.pop_front_if(|(at, _)| *at <= now) {
-            self.late_bytes -= bytes.len();
-            self.output.extend_from_slice(&bytes);
+        while let Some((_, what)) = self.late.pop_front_if(|(at, _)| *at <= now) {
+            self.late_bytes -= what.len();
+            self.output.append(what);
         }
-        let before = self.written;
-        while self.is_writable && self.written < self.output.len() {
-            match self.stream.write(&self.output[self.written..]) {
+        let mut count = 0;
+        while self.is_writable && self.output.len() > 0 {
+            match self.output.write(&mut self.stream) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
+                Ok(n) => count += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     self.is_writable = false;
                 }
                 Err(error) => return Err(error),
-            }
-        }
-        let count = self.written - before;
-        // What was written goes when all of it has, or when it is the larger part.
-        if self.written * 2 > self.output.len() {
-            self.output.drain(..self.written);
-            self.written = 0;
-            if self.output.is_empty() && self.output.capacity() > 2 * USUAL {
-                self.output = Vec::new();
             }
         }
         Ok(count)

@@ -17,6 +17,7 @@
 
 use std::fmt;
 
+use bytes::{Buf as _, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use ordain_link::Life;
 use ordain_model::wire::{Reader, u8, u16, u64};
@@ -214,7 +215,7 @@ impl Handshake {
     pub(super) fn take(
         &mut self,
         identity: &Identity,
-        input: &mut Vec<u8>,
+        input: &mut BytesMut,
         out: &mut Vec<u8>,
     ) -> Result<Option<NodeId>, Failure> {
         loop {
@@ -238,7 +239,8 @@ impl Handshake {
             }
             let Some(body) = reader.0.get(..usize::from(len)) else { return Ok(None) };
             let body = body.to_vec();
-            input.drain(..HEAD + body.len());
+            let taken = HEAD + body.len();
+            input.advance(taken);
             if kind == REFUSAL {
                 let reason = body.first().and_then(|code| Refusal::ALL.get(usize::from(*code)));
                 return Err(self.failure(reason.copied().unwrap_or(Refusal::Garbage)));
@@ -357,6 +359,11 @@ mod tests {
     type Spoil = fn(&mut Identity);
     type Outcome = Result<Option<NodeId>, Failure>;
 
+    /// What has arrived.
+    fn input(bytes: &[u8]) -> BytesMut {
+        BytesMut::from(bytes)
+    }
+
     /// Carries a handshake to its end, changing the bytes of either side on the way.
     fn meet(
         dialer: &Identity,
@@ -368,14 +375,14 @@ mod tests {
         let mut one = Handshake::dial(dialer, NodeId(wanted), [1; 32], &mut to_acceptor);
         let mut other = Handshake::accept([2; 32]);
         let mut ends = [Ok(None), Ok(None)];
-        let mut inputs = [Vec::new(), Vec::new()];
+        let mut inputs = [BytesMut::new(), BytesMut::new()];
         while !to_acceptor.is_empty() || !to_dialer.is_empty() {
             change(&mut to_acceptor);
-            inputs[1].append(&mut to_acceptor);
+            inputs[1].extend(to_acceptor.drain(..));
             if ends[1] == Ok(None) {
                 ends[1] = other.take(acceptor, &mut inputs[1], &mut to_dialer);
             }
-            inputs[0].append(&mut to_dialer);
+            inputs[0].extend(to_dialer.drain(..));
             if ends[0] == Ok(None) {
                 ends[0] = one.take(dialer, &mut inputs[0], &mut to_acceptor);
             }
@@ -425,23 +432,23 @@ mod tests {
         // Replayed to an acceptor with another nonce.
         let mut other = Handshake::accept([3; 32]);
         let mut out = Vec::new();
-        assert_eq!(other.take(&acceptor, &mut said[0].clone(), &mut out), Ok(None));
-        let end = other.take(&acceptor, &mut said[1].clone(), &mut out);
+        assert_eq!(other.take(&acceptor, &mut input(&said[0]), &mut out), Ok(None));
+        let end = other.take(&acceptor, &mut input(&said[1]), &mut out);
         assert_eq!(end.unwrap_err().reason, Refusal::Secret);
         // The dialer's own proof, sent back to it. The greeting that it takes for the acceptor's is real.
         let (mut hello, mut answer) = (Vec::new(), Vec::new());
         let mut one = Handshake::dial(&dialer, NodeId(2), [1; 32], &mut hello);
-        Handshake::accept([2; 32]).take(&acceptor, &mut hello, &mut answer).unwrap();
+        Handshake::accept([2; 32]).take(&acceptor, &mut input(&hello), &mut answer).unwrap();
         let mut proof = Vec::new();
-        assert_eq!(one.take(&dialer, &mut answer, &mut proof), Ok(None));
-        let end = one.take(&dialer, &mut proof.clone(), &mut Vec::new());
+        assert_eq!(one.take(&dialer, &mut input(&answer), &mut proof), Ok(None));
+        let end = one.take(&dialer, &mut input(&proof), &mut Vec::new());
         assert_eq!(end.unwrap_err().reason, Refusal::Secret);
     }
 
     #[test]
     fn what_speaks_another_protocol_is_found_at_its_first_bytes() {
         let mut out = Vec::new();
-        let end = Handshake::accept([2; 32]).take(&identity(2), &mut b"GE".to_vec(), &mut out);
+        let end = Handshake::accept([2; 32]).take(&identity(2), &mut input(b"GE"), &mut out);
         assert_eq!(end.unwrap_err(), Failure { reason: Refusal::Garbage, claimed: None });
         assert_eq!(out, []);
     }
@@ -463,7 +470,7 @@ mod tests {
 
         #[test]
         fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut input = [&MAGIC[..], &bytes].concat();
+            let mut input = input(&[&MAGIC[..], &bytes].concat());
             let _ = Handshake::accept([2; 32]).take(&identity(2), &mut input, &mut Vec::new());
         }
     }

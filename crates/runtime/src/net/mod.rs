@@ -12,6 +12,7 @@
 
 mod connection;
 mod handshake;
+mod output;
 mod status;
 mod wire;
 
@@ -31,6 +32,7 @@ use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Ro
 use crate::edge::{Departing, Edge, Tokens, Turn};
 use connection::{CHUNK, Connection, Intake, READ_AT_ONCE, Stage};
 use handshake::{Handshake, Identity, cluster_id};
+use output::Output;
 use wire::{Packet, Parcel};
 
 pub use handshake::Refusal;
@@ -379,7 +381,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let by = now.elapsed.plus(HANDSHAKE);
         let stage = Stage::Unproven { handshake: Box::new(handshake), dialled, by };
         let mut connection = Connection::new(stream, stage);
-        connection.output = output;
+        *connection.output.small() = output;
         self.connections.insert(number, connection);
         self.will_send(number);
         self.is_rescheduled = true;
@@ -435,11 +437,11 @@ impl<M: Wire + From<PeerChange>> Network<M> {
     fn take(&mut self, number: usize, connection: &mut Connection, now: Now, out: &mut Outbox<M>) -> Verdict {
         if let Stage::Unproven { handshake, dialled, .. } = &mut connection.stage {
             let dialled = *dialled;
-            match handshake.take(&self.identity, &mut connection.input, &mut connection.output) {
+            match handshake.take(&self.identity, &mut connection.input, connection.output.small()) {
                 Ok(None) => return Verdict::Keep,
                 Ok(Some(node)) => {
                     let Some(peer) = self.peers.iter().position(|peer| peer.node == node) else {
-                        handshake::refuse(&mut connection.output, Refusal::Node);
+                        handshake::refuse(connection.output.small(), Refusal::Node);
                         return Verdict::Close(Some(Refusal::Node));
                     };
                     self.meet(peer, number, connection, now);
@@ -454,20 +456,18 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             }
         }
         let Stage::Proven { peer, .. } = connection.stage else { return Verdict::Keep };
-        let mut taken = 0;
         let verdict = loop {
-            match wire::read(&connection.input[taken..], self.limits.kept_bytes) {
+            match wire::read(&mut connection.input, self.limits.kept_bytes) {
                 Ok(None) => break Verdict::Keep,
-                Ok(Some((packet, len))) => {
-                    let mut answer = Vec::new();
+                Ok(Some(packet)) => {
+                    let mut answer = Output::default();
                     if let Err(reason) = self.packet(peer, packet, &mut answer, now, out) {
                         break Verdict::Close(reason);
                     }
-                    if !answer.is_empty() {
+                    if answer.len() > 0 {
                         self.is_rescheduled = true;
                         connection.push_late(now.elapsed.plus(self.delay), answer);
                     }
-                    taken += len;
                 }
                 Err(wire::Damaged) => {
                     tracing::warn!(
@@ -478,7 +478,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 }
             }
         };
-        connection.taken(taken);
+        connection.taken();
         verdict
     }
 
@@ -486,8 +486,8 @@ impl<M: Wire + From<PeerChange>> Network<M> {
     fn packet(
         &mut self,
         peer: usize,
-        packet: Packet<'_>,
-        answer: &mut Vec<u8>,
+        packet: Packet,
+        answer: &mut Output,
         now: Now,
         out: &mut Outbox<M>,
     ) -> Result<(), Option<Refusal>> {
@@ -504,7 +504,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             Packet::Link(frame) => (frame, None),
             Packet::Data { frame, from, to, payload } => {
                 // Before it is acknowledged: what cannot be read must not count as received.
-                let Some(message) = M::decode(&self.procedures, payload) else {
+                let Some(message) = M::decode_shared(&self.procedures, &payload) else {
                     self.refused(Some(peer), Refusal::Message);
                     return Err(Some(Refusal::Message));
                 };
@@ -634,7 +634,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 let has_spoken = std::mem::take(&mut it.has_spoken);
                 if !has_spoken || now.elapsed.since(it.pinged_at) >= MEASURED {
                     it.pinged_at = now.elapsed;
-                    let mut sign = Vec::new();
+                    let mut sign = Output::default();
                     wire::write_ping(&mut sign, now.elapsed.0);
                     if let Some(ack) = it.link.poll_ack() {
                         wire::write_link(&mut sign, &ack);
@@ -682,7 +682,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let ahead = if self.delay > Micros(0) { self.limits.kept_bytes } else { AHEAD };
         let most = ACKNOWLEDGE.min(self.limits.kept_bytes / 8);
         loop {
-            let mut late = Vec::new();
+            let mut late = Output::default();
             let mut is_more = false;
             if let Some(it) = &mut peer {
                 while connection.pending() + late.len() < ahead
@@ -693,7 +693,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                     wire::write_link(out, &frame);
                 }
             }
-            if !late.is_empty() {
+            if late.len() > 0 {
                 self.is_rescheduled = true;
                 connection.push_late(now.elapsed.plus(self.delay), late);
             }
@@ -801,8 +801,8 @@ impl<M: Wire + From<PeerChange>> Edge for Network<M> {
             return;
         }
         let mut payload = Vec::with_capacity(ROOM);
-        message.encode(&mut payload);
-        let parcel = Parcel { from: from.role, to: to.role, payload: Arc::new(payload) };
+        let tail = message.encode_shared(&mut payload);
+        let parcel = Parcel { from: from.role, to: to.role, payload: payload.into(), tail };
         let bytes = parcel.bytes();
         if !peer.link.send(parcel, bytes) {
             tracing::warn!(
@@ -905,7 +905,7 @@ mod tests {
             mine.map(|frame| other.receive(frame));
             if let Some(frame) = theirs {
                 let packet = Packet::Link(frame.map(|_| ()));
-                edge.packet(0, packet, &mut Vec::new(), Now::default(), out).unwrap();
+                edge.packet(0, packet, &mut Output::default(), Now::default(), out).unwrap();
             }
         }
     }

@@ -6,10 +6,12 @@
 //!
 //! Only a peer that has proven who it is gets so far, but its bytes may still be damaged on the way.
 
-use std::sync::Arc;
-
+use bytes::BytesMut;
 use ordain_link::{End, Frame, Hello, Life};
 use ordain_model::wire::{Reader, u8, u16, u64};
+use ordain_role::Bytes;
+
+use super::output::Output;
 
 /// Length and checksum.
 const HEAD: usize = 8;
@@ -22,6 +24,9 @@ const ACK: u8 = 2;
 const PING: u8 = 3;
 const PONG: u8 = 4;
 
+/// What a frame goes on with that has no large end.
+static NOTHING: Bytes = Bytes::new();
+
 /// A message between two roles, as it travels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parcel {
@@ -29,26 +34,28 @@ pub(super) struct Parcel {
     pub(super) from: u16,
     /// The number of the role that it is for.
     pub(super) to: u16,
-    /// The message.
-    pub(super) payload: Arc<Vec<u8>>,
+    /// The message,
+    pub(super) payload: Bytes,
+    /// and how it goes on: bytes that the sender shares.
+    pub(super) tail: Bytes,
 }
 
 impl Parcel {
     /// How many bytes of memory it holds, about.
     pub(super) fn bytes(&self) -> usize {
-        self.payload.len() + ABOUT
+        self.payload.len() + self.tail.len() + ABOUT
     }
 }
 
-/// What one frame on the wire is. The payload of [`Frame::Data`] stands beside it, because it is read in place.
+/// What one frame on the wire is. The payload of [`Frame::Data`] stands beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Packet<'a> {
+pub(super) enum Packet {
     Link(Frame<()>),
     Data {
         frame: Frame<()>,
         from: u16,
         to: u16,
-        payload: &'a [u8],
+        payload: Bytes,
     },
     /// Asks for a [`Packet::Pong`] with the same number.
     Ping(u64),
@@ -59,15 +66,17 @@ pub(super) enum Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-fn frame(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend_from_slice(&[0; HEAD]);
-    u8(out, kind);
-    write(out);
-    let body = &out[start + HEAD..];
-    let (len, crc) = (body.len() as u32, crc32c::crc32c(body));
-    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-    out[start + 4..start + HEAD].copy_from_slice(&crc.to_le_bytes());
+fn frame(out: &mut Output, kind: u8, tail: &Bytes, write: impl FnOnce(&mut Vec<u8>)) {
+    let small = out.small();
+    let start = small.len();
+    small.extend_from_slice(&[0; HEAD]);
+    u8(small, kind);
+    write(small);
+    let body = &small[start + HEAD..];
+    let (len, crc) = (body.len() + tail.len(), crc32c::crc32c_append(crc32c::crc32c(body), tail));
+    small[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+    small[start + 4..start + HEAD].copy_from_slice(&crc.to_le_bytes());
+    out.share(tail);
 }
 
 fn end(out: &mut Vec<u8>, end: End) {
@@ -81,9 +90,9 @@ fn end_or_none(out: &mut Vec<u8>, given: Option<End>) {
 }
 
 /// Appends a frame of a link.
-pub(super) fn write_link(out: &mut Vec<u8>, link: &Frame<Parcel>) {
+pub(super) fn write_link(out: &mut Output, link: &Frame<Parcel>) {
     match link {
-        Frame::Hello(hello) => frame(out, HELLO, |out| {
+        Frame::Hello(hello) => frame(out, HELLO, &NOTHING, |out| {
             end(out, hello.me);
             end_or_none(out, hello.bound);
             let (heard, its_bound) = hello.heard.map_or((None, None), |(end, bound)| (Some(end), bound));
@@ -92,7 +101,7 @@ pub(super) fn write_link(out: &mut Vec<u8>, link: &Frame<Parcel>) {
             u64(out, hello.received);
             u8(out, u8::from(hello.is_settled));
         }),
-        Frame::Data { to, sequence, received, payload } => frame(out, DATA, |out| {
+        Frame::Data { to, sequence, received, payload } => frame(out, DATA, &payload.tail, |out| {
             end(out, *to);
             u64(out, *sequence);
             u64(out, *received);
@@ -100,7 +109,7 @@ pub(super) fn write_link(out: &mut Vec<u8>, link: &Frame<Parcel>) {
             u16(out, payload.to);
             out.extend_from_slice(&payload.payload);
         }),
-        Frame::Ack { to, received } => frame(out, ACK, |out| {
+        Frame::Ack { to, received } => frame(out, ACK, &NOTHING, |out| {
             end(out, *to);
             u64(out, *received);
         }),
@@ -108,13 +117,13 @@ pub(super) fn write_link(out: &mut Vec<u8>, link: &Frame<Parcel>) {
 }
 
 /// Appends a question for a sign of life.
-pub(super) fn write_ping(out: &mut Vec<u8>, number: u64) {
-    frame(out, PING, |out| u64(out, number));
+pub(super) fn write_ping(out: &mut Output, number: u64) {
+    frame(out, PING, &NOTHING, |out| u64(out, number));
 }
 
 /// Appends the answer.
-pub(super) fn write_pong(out: &mut Vec<u8>, number: u64) {
-    frame(out, PONG, |out| u64(out, number));
+pub(super) fn write_pong(out: &mut Output, number: u64) {
+    frame(out, PONG, &NOTHING, |out| u64(out, number));
 }
 
 fn read_end(reader: &mut Reader<'_>) -> Option<Option<End>> {
@@ -122,7 +131,7 @@ fn read_end(reader: &mut Reader<'_>) -> Option<Option<End>> {
     Some((end.life.0 != 0).then_some(end))
 }
 
-fn read_body(body: &[u8]) -> Option<Packet<'_>> {
+fn read_body(body: &Bytes) -> Option<Packet> {
     let mut reader = Reader(body);
     let packet = match reader.u8()? {
         HELLO => {
@@ -143,7 +152,7 @@ fn read_body(body: &[u8]) -> Option<Packet<'_>> {
             let to = read_end(&mut reader)??;
             let (sequence, received) = (reader.u64()?, reader.u64()?);
             let (from, to_role) = (reader.u16()?, reader.u16()?);
-            let payload = std::mem::take(&mut reader.0);
+            let payload = body.slice_ref(std::mem::take(&mut reader.0));
             let frame = Frame::Data { to, sequence, received, payload: () };
             Packet::Data { frame, from, to: to_role, payload }
         }
@@ -155,19 +164,23 @@ fn read_body(body: &[u8]) -> Option<Packet<'_>> {
     reader.end(packet)
 }
 
-/// The first packet and how many bytes it takes, if all of it is there. A message may hold `limit` bytes.
-pub(super) fn read(input: &[u8], limit: usize) -> Result<Option<(Packet<'_>, usize)>, Damaged> {
+/// Takes the first packet, if all of it is there; makes room for it if not. A message may hold `limit` bytes.
+pub(super) fn read(input: &mut BytesMut, limit: usize) -> Result<Option<Packet>, Damaged> {
     let mut reader = Reader(input);
     let (Some(len), Some(crc)) = (reader.u32(), reader.u32()) else { return Ok(None) };
     let len = len as usize;
     if len > limit.saturating_add(ABOUT) {
         return Err(Damaged);
     }
-    let Some(body) = reader.0.get(..len) else { return Ok(None) };
-    if crc32c::crc32c(body) != crc {
-        return Err(Damaged);
-    }
-    Ok(Some((read_body(body).ok_or(Damaged)?, HEAD + len)))
+    let Some(missing) = len.checked_sub(reader.0.len()).filter(|missing| *missing > 0) else {
+        let body = input.split_to(HEAD + len).freeze().slice(HEAD..);
+        if crc32c::crc32c(&body) != crc {
+            return Err(Damaged);
+        }
+        return read_body(&body).ok_or(Damaged).map(Some);
+    };
+    input.reserve(missing);
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -180,36 +193,42 @@ mod tests {
     const B: End = End { life: Life(9), stream: 1 };
 
     fn all() -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Output::default();
         let hello = Hello { me: A, bound: Some(B), heard: Some((B, None)), received: 4, is_settled: true };
         write_link(&mut out, &Frame::Hello(hello));
-        let parcel = Parcel { from: 16, to: 2, payload: Arc::new(b"hello".to_vec()) };
+        let (payload, tail) = (Bytes::from_static(b"hello"), Bytes::from_static(b", you"));
+        let parcel = Parcel { from: 16, to: 2, payload, tail };
         write_link(&mut out, &Frame::Data { to: B, sequence: 8, received: 3, payload: parcel });
         write_link(&mut out, &Frame::Ack { to: B, received: 3 });
         write_ping(&mut out, 11);
         write_pong(&mut out, 12);
-        out
+        std::mem::take(out.small())
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let bytes = all();
-        let mut rest = &bytes[..];
-        let mut packets = Vec::new();
-        while let Some((packet, len)) = read(rest, 100).unwrap() {
-            packets.push(packet);
-            rest = &rest[len..];
+        // However it arrives.
+        for step in [1, 7, 1000] {
+            let (mut input, mut packets) = (BytesMut::new(), Vec::new());
+            for piece in all().chunks(step) {
+                input.extend_from_slice(piece);
+                while let Some(packet) = read(&mut input, 100).unwrap() {
+                    packets.push(packet);
+                }
+            }
+            let hello =
+                Hello { me: A, bound: Some(B), heard: Some((B, None)), received: 4, is_settled: true };
+            let frame = Frame::Data { to: B, sequence: 8, received: 3, payload: () };
+            let payload = Bytes::from_static(b"hello, you");
+            let expected = [
+                Packet::Link(Frame::Hello(hello)),
+                Packet::Data { frame, from: 16, to: 2, payload },
+                Packet::Link(Frame::Ack { to: B, received: 3 }),
+                Packet::Ping(11),
+                Packet::Pong(12),
+            ];
+            assert_eq!((packets, &input[..]), (expected.into(), &[][..]));
         }
-        let hello = Hello { me: A, bound: Some(B), heard: Some((B, None)), received: 4, is_settled: true };
-        let frame = Frame::Data { to: B, sequence: 8, received: 3, payload: () };
-        let expected = [
-            Packet::Link(Frame::Hello(hello)),
-            Packet::Data { frame, from: 16, to: 2, payload: b"hello" },
-            Packet::Link(Frame::Ack { to: B, received: 3 }),
-            Packet::Ping(11),
-            Packet::Pong(12),
-        ];
-        assert_eq!((packets, rest), (expected.into(), &[][..]));
     }
 
     #[test]
@@ -217,7 +236,7 @@ mod tests {
         let mut head = Vec::new();
         u32(&mut head, u32::MAX);
         u32(&mut head, 0);
-        assert_eq!(read(&head, 1 << 20), Err(Damaged));
+        assert_eq!(read(&mut BytesMut::from(&head[..]), 1 << 20), Err(Damaged));
     }
 
     proptest! {
@@ -227,18 +246,18 @@ mod tests {
             let mut bad = good.clone();
             let at = at.index(bad.len());
             bad[at] ^= change;
-            let mut offset = 0;
-            while let Ok(Some((packet, len))) = read(&bad[offset..], 100) {
-                prop_assert_eq!(Ok(Some((packet, len))), read(&good[offset..], 100));
-                offset += len;
+            let (mut bad, mut good) = (BytesMut::from(&bad[..]), BytesMut::from(&good[..]));
+            let whole = good.len();
+            while let Ok(Some(packet)) = read(&mut bad, 100) {
+                prop_assert_eq!(Ok(Some(packet)), read(&mut good, 100));
             }
-            prop_assert!(offset <= at);
+            prop_assert!(whole - good.len() <= at);
         }
 
         #[test]
         fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read(&bytes, 100);
-            let _ = read_body(&bytes);
+            let _ = read(&mut BytesMut::from(&bytes[..]), 100);
+            let _ = read_body(&bytes.into());
         }
     }
 }

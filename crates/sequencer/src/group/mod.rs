@@ -359,8 +359,8 @@ impl<X> GroupLog<X> {
         out.send(self.sequencer, Sequencing::Lost(batch));
     }
 
-    fn receive(&mut self, now: Now, from: NodeId, bytes: &[u8], out: &mut Outbox<Message<X>>) {
-        match Said::decode(bytes) {
+    fn receive(&mut self, now: Now, from: NodeId, said: Option<Said>, out: &mut Outbox<Message<X>>) {
+        match said {
             Some(Said::Raft(message)) => self.step(now, from, message, out),
             Some(Said::Join(newcomer)) if newcomer.node == from => self.let_in(now, newcomer),
             Some(Said::Found { is_ready, has_begun }) => self.hear_founding(from, (is_ready, has_begun), out),
@@ -502,8 +502,9 @@ impl<X> GroupLog<X> {
     }
 
     fn tell(&self, node: NodeId, said: &Said, out: &mut Outbox<Message<X>>) {
-        let bytes = Arc::new(said.encode());
-        out.send(Address { node, ..self.settings.me }, GroupMessage { from: self.settings.me.node, bytes });
+        let (head, tail) = said.encode();
+        let message = GroupMessage { from: self.settings.me.node, head: head.into(), tail };
+        out.send(Address { node, ..self.settings.me }, message);
     }
 
     /// Takes what was agreed on, in order, and decides what becomes of this member's proposals.
@@ -744,8 +745,8 @@ impl<X: Send> Role for GroupLog<X> {
             Event::Message { message: Message::Sequencing(Sequencing::Trim(covered)), .. } => {
                 self.journal.cover(covered);
             }
-            Event::Message { from, message: Message::Group(GroupMessage { bytes, .. }) } => {
-                self.receive(now, from.node, &bytes, out);
+            Event::Message { from, message: Message::Group(GroupMessage { head, tail, .. }) } => {
+                self.receive(now, from.node, Said::decode(&head, &tail), out);
             }
             Event::Message { message: Message::Peer(change), .. } => self.peer(change, out),
             Event::Message { .. } => out.halt("the group's log was sent a message that is not for it"),

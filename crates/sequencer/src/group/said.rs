@@ -5,7 +5,7 @@
 //! our members never set are left out.
 
 use ordain_model::wire::{self, Reader};
-use ordain_role::NodeId;
+use ordain_role::{Bytes, NodeId};
 use protobuf::ProtobufEnum as _;
 use raft::eraftpb::{Entry, EntryType, Message as RaftMessage, MessageType};
 
@@ -15,6 +15,10 @@ use super::store::is_change;
 
 /// Bytes that an entry takes at least.
 const ENTRY: usize = 21;
+
+/// An entry of so many bytes is shared rather than copied. A small one is not: as long as it is kept, all would be that
+/// has arrived together with it.
+const LARGE: usize = 16 << 10;
 
 /// What members say to each other.
 #[derive(Debug)]
@@ -35,14 +39,14 @@ pub(super) enum Said {
 }
 
 impl Said {
-    pub fn encode(&self) -> Vec<u8> {
+    /// The bytes, and how they go on: a last entry that is large is shared, not copied.
+    pub fn encode(&self) -> (Vec<u8>, Bytes) {
         let mut out = Vec::new();
+        let mut tail = Bytes::new();
         match self {
             Said::Raft(message) => {
-                let bytes: usize = message.entries.iter().map(|entry| entry.data.len() + ENTRY).sum();
-                out.reserve(bytes + 96);
                 wire::u8(&mut out, 0);
-                encode(message, &mut out);
+                tail = encode(message, &mut out);
             }
             Said::Join(member) => {
                 wire::u8(&mut out, 1);
@@ -59,24 +63,28 @@ impl Said {
                 base.encode(&mut out);
             }
         }
-        out
+        (out, tail)
     }
 
-    /// What the bytes say; `None` if they are nothing that a member says.
-    pub fn decode(bytes: &[u8]) -> Option<Said> {
-        let mut bytes = Reader(bytes);
-        let said = match bytes.u8()? {
-            0 => Said::Raft(decode(&mut bytes)?),
+    /// What the bytes say, which go on with the tail, if it was not appended to them on the way; `None` if they are
+    /// nothing that a member says.
+    pub fn decode(head: &Bytes, tail: &Bytes) -> Option<Said> {
+        let mut bytes = Reader(head);
+        let kind = bytes.u8()?;
+        if kind == 0 {
+            return decode(head, bytes, tail).map(Said::Raft);
+        }
+        let said = match kind {
             1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
             2 => Said::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
             3 => Said::Behind(Base::decode(&mut bytes)?),
             _ => return None,
         };
-        bytes.end(said)
+        bytes.end(said).filter(|_| tail.is_empty())
     }
 }
 
-fn encode(message: &RaftMessage, out: &mut Vec<u8>) {
+fn encode(message: &RaftMessage, out: &mut Vec<u8>) -> Bytes {
     wire::u8(out, message.msg_type.value() as u8);
     wire::u8(out, u8::from(message.reject));
     for number in [
@@ -93,15 +101,23 @@ fn encode(message: &RaftMessage, out: &mut Vec<u8>) {
     }
     wire::bytes(out, &message.context);
     wire::u32(out, message.entries.len() as u32);
-    for entry in &message.entries {
+    let mut tail = Bytes::new();
+    for (i, entry) in message.entries.iter().enumerate() {
         wire::u64(out, entry.index);
         wire::u64(out, entry.term);
         wire::u8(out, u8::from(is_change(entry)));
-        wire::bytes(out, &entry.data);
+        wire::u32(out, entry.data.len() as u32);
+        if i + 1 == message.entries.len() && entry.data.len() >= LARGE {
+            tail = entry.data.clone();
+        } else {
+            out.extend_from_slice(&entry.data);
+        }
     }
+    tail
 }
 
-fn decode(bytes: &mut Reader<'_>) -> Option<RaftMessage> {
+fn decode(head: &Bytes, mut bytes: Reader<'_>, tail: &Bytes) -> Option<RaftMessage> {
+    let bytes = &mut bytes;
     let msg_type = MessageType::from_i32(i32::from(bytes.u8()?))?;
     let reject = flag(bytes.u8()?)?;
     let (to, from, term) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
@@ -109,13 +125,25 @@ fn decode(bytes: &mut Reader<'_>) -> Option<RaftMessage> {
     let (commit, commit_term, reject_hint) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
     let context = bytes.bytes()?.to_vec().into();
     let mut entries = Vec::new();
+    let mut tail = Some(tail).filter(|tail| !tail.is_empty());
     for _ in 0..bytes.count(ENTRY)? {
         let mut entry = Entry { index: bytes.u64()?, term: bytes.u64()?, ..Entry::default() };
         if flag(bytes.u8()?)? {
             entry.entry_type = EntryType::EntryConfChange;
         }
-        entry.data = bytes.bytes()?.to_vec().into();
+        let len = bytes.u32()? as usize;
+        entry.data = match tail.take_if(|tail| bytes.is_empty() && tail.len() == len) {
+            Some(tail) => tail.clone(),
+            None => {
+                let (data, rest) = bytes.0.split_at_checked(len)?;
+                bytes.0 = rest;
+                if len >= LARGE { head.slice_ref(data) } else { Bytes::copy_from_slice(data) }
+            }
+        };
         entries.push(entry);
+    }
+    if !bytes.is_empty() || tail.is_some() {
+        return None;
     }
     let mut message =
         RaftMessage { msg_type, reject, to, from, term, log_term, index, ..RaftMessage::default() };
@@ -134,13 +162,24 @@ mod tests {
 
     use super::*;
 
+    /// What an entry may hold; some of it is large.
+    fn data() -> impl Strategy<Value = Vec<u8>> {
+        let small = proptest::collection::vec(any::<u8>(), 0..20);
+        (small, 0..4).prop_map(|(data, size)| if size == 0 { [data, vec![7; LARGE]].concat() } else { data })
+    }
+
+    /// As they come from another node.
+    fn heard(bytes: &[u8]) -> Option<Said> {
+        Said::decode(&Bytes::copy_from_slice(bytes), &Bytes::new())
+    }
+
     proptest! {
         #[test]
         fn what_is_said_is_heard_and_no_less_of_it(
             (kind, reject, numbers) in (0i32..19, any::<bool>(), any::<[u64; 8]>()),
             context in proptest::collection::vec(any::<u8>(), 0..9),
             entries in proptest::collection::vec(
-                (any::<u64>(), any::<u64>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)), 0..4),
+                (any::<u64>(), any::<u64>(), any::<bool>(), data()), 0..4),
         ) {
             let mut message = RaftMessage { reject, context: context.into(), ..RaftMessage::default() };
             message.msg_type = MessageType::from_i32(kind).unwrap();
@@ -155,33 +194,37 @@ mod tests {
                 }
                 message.entries.push(entry);
             }
-            let bytes = Said::Raft(message.clone()).encode();
-            for cut in 0..bytes.len() {
-                prop_assert!(Said::decode(&bytes[..cut]).is_none());
+            let (mut bytes, tail) = Said::Raft(message.clone()).encode();
+            let apart = Said::decode(&bytes.clone().into(), &tail);
+            prop_assert!(matches!(apart, Some(Said::Raft(heard)) if heard == message));
+            prop_assert!(Said::decode(&bytes.clone().into(), &Bytes::from_static(b"more")).is_none());
+            bytes.extend_from_slice(&tail);
+            let bytes = Bytes::from(bytes);
+            for cut in (0..bytes.len()).rev().take(300) {
+                prop_assert!(Said::decode(&bytes.slice(..cut), &Bytes::new()).is_none());
             }
-            prop_assert!(matches!(Said::decode(&bytes), Some(Said::Raft(heard)) if heard == message));
+            let whole = Said::decode(&bytes, &Bytes::new());
+            prop_assert!(matches!(whole, Some(Said::Raft(heard)) if heard == message));
         }
 
         #[test]
         fn any_bytes_are_something_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Said::decode(&bytes);
+            let _ = heard(&bytes);
         }
     }
 
     #[test]
     fn who_asks_to_be_let_in_is_heard() {
         let member = Member { node: NodeId(3), generation: 2 };
-        let join = Said::Join(member).encode();
-        assert!(matches!(Said::decode(&join), Some(Said::Join(heard)) if heard == member));
-        assert!(
-            Said::decode(&join[..6]).is_none() && Said::decode(&[]).is_none() && Said::decode(&[3]).is_none()
-        );
-        let found = Said::Found { is_ready: true, has_begun: false }.encode();
-        assert!(matches!(Said::decode(&found), Some(Said::Found { is_ready: true, has_begun: false })));
-        assert!(Said::decode(&found[..2]).is_none() && Said::decode(&[2, 1, 2]).is_none());
+        let join = Said::Join(member).encode().0;
+        assert!(matches!(heard(&join), Some(Said::Join(newcomer)) if newcomer == member));
+        assert!(heard(&join[..6]).is_none() && heard(&[]).is_none() && heard(&[3]).is_none());
+        let found = Said::Found { is_ready: true, has_begun: false }.encode().0;
+        assert!(matches!(heard(&found), Some(Said::Found { is_ready: true, has_begun: false })));
+        assert!(heard(&found[..2]).is_none() && heard(&[2, 1, 2]).is_none());
         let base = Base { index: 9, ..Base::default() };
-        let behind = Said::Behind(base.clone()).encode();
-        assert!(matches!(Said::decode(&behind), Some(Said::Behind(heard)) if heard == base));
-        assert!(Said::decode(&behind[..8]).is_none() && Said::decode(&[4]).is_none());
+        let behind = Said::Behind(base.clone()).encode().0;
+        assert!(matches!(heard(&behind), Some(Said::Behind(said)) if said == base));
+        assert!(heard(&behind[..8]).is_none() && heard(&[4]).is_none());
     }
 }

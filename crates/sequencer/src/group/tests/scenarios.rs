@@ -1,10 +1,8 @@
 //! One thing at a time.
 
-use std::sync::Arc;
-
 use ordain_log::MemoryDirectory;
 use ordain_model::Epoch;
-use ordain_role::{Address, Bugs, Directory as _, DiskDone, Event, NodeId};
+use ordain_role::{Address, Bugs, Bytes, Directory as _, DiskDone, Event, NodeId};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::super::found_after;
@@ -577,9 +575,9 @@ fn ask_for_vote(world: &mut World, node: usize, candidate: u16, term: u64) -> St
     let (msg_type, to, from) = (MessageType::MsgRequestVote, id(node as u16), id(candidate));
     let (index, log_term) = (1000, 49);
     let request = RaftMessage { msg_type, to, from, term, index, log_term, ..RaftMessage::default() };
-    let bytes = Arc::new(Said::Raft(request).encode());
+    let (head, tail) = Said::Raft(request).encode();
     let from = Address { node: NodeId(candidate), role: 1 };
-    let message = GroupMessage { from: from.node, bytes }.into();
+    let message = GroupMessage { from: from.node, head: head.into(), tail }.into();
     world.transcript = Some(String::new());
     world.event(node, Event::Message { from, message }).unwrap();
     let said = world.transcript.clone().unwrap();
@@ -618,7 +616,7 @@ fn no_bytes_upset_a_member() {
     let from = Address { node: NodeId(1), role: 1 };
     for len in 0..200 {
         let bytes: Vec<u8> = (0..len).map(|_| world.random.next() as u8 & 0x3f).collect();
-        let message = GroupMessage { from: from.node, bytes: Arc::new(bytes) }.into();
+        let message = GroupMessage { from: from.node, head: bytes.into(), tail: Bytes::new() }.into();
         world.event(0, Event::Message { from, message }).unwrap();
     }
     work(&mut world, 1, 10);

@@ -394,8 +394,8 @@ impl World {
     }
 
     fn post(&mut self, from: usize, to: usize, message: Message<()>) {
-        if let Message::Group(GroupMessage { bytes, .. }) = &message
-            && let Some(Said::Raft(said)) = Said::decode(bytes)
+        if let Message::Group(GroupMessage { head, tail, .. }) = &message
+            && let Some(Said::Raft(said)) = Said::decode(head, tail)
             && !format!("{:?}", said.msg_type).contains("Heartbeat")
         {
             self.note(|| words(from, to, &said));
