@@ -391,7 +391,7 @@ pub enum Post<X> {
         /// The shard, numbered through the replica.
         to: u16,
         /// What it is told.
-        letter: X,
+        letter: Arc<X>,
     },
     /// Everything up to this epoch is executed at the sender, and it could do it again alone (calvin.md, section 3:
     /// PROGRESS).
@@ -452,7 +452,7 @@ impl Covered {
 }
 
 /// Something that one role of an engine tells another on another node.
-pub trait Letter: Wire + Clone + std::fmt::Debug + Send {
+pub trait Letter: Wire + Clone + std::fmt::Debug + Send + Sync {
     /// The last of the transactions that it is about: the sender has executed something of it.
     fn last(&self) -> Gsn;
 
@@ -723,7 +723,12 @@ impl<X: Wire> Wire for Post<X> {
                 let content = (!bytes.is_empty()).then(|| Arc::new(bytes.0.to_vec()));
                 return Some(Post::Slot { sequencer, after, through, logged, content });
             }
-            5 => return Some(Post::Letter { to: bytes.u16()?, letter: X::decode(registry, bytes.0)? }),
+            5 => {
+                return Some(Post::Letter {
+                    to: bytes.u16()?,
+                    letter: Arc::new(X::decode(registry, bytes.0)?),
+                });
+            }
             6 => Post::Forgotten(Epoch(bytes.u64()?)),
             7 => Post::Pause,
             8 => Post::Continue,

@@ -57,7 +57,7 @@ impl Places {
     fn send(&self, to: usize, letter: ShardMessage, out: &mut Outbox<Message>) {
         let shard = self.shards[to];
         match self.post.filter(|_| shard.node != self.sequencer.node) {
-            Some(post) => out.send(post, Post::Letter { to: to as u16, letter }),
+            Some(post) => out.send(post, Post::Letter { to: to as u16, letter: Arc::new(letter) }),
             None => out.send(shard, Message::Engine(letter)),
         }
     }

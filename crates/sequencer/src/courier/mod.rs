@@ -315,7 +315,7 @@ impl<X: Letter> Courier<X> {
     }
 
     /// A shard of this node tells one of another partition something.
-    fn post(&mut self, to: u16, letter: X, out: &mut Outbox<Message<X>>) {
+    fn post(&mut self, to: u16, letter: Arc<X>, out: &mut Outbox<Message<X>>) {
         let partition = self.settings.topology.layout.partition_of_shard(usize::from(to));
         let (epoch, weight) = (letter.epoch(), letter.weight());
         self.counts.letters_out += 1;
@@ -424,7 +424,7 @@ impl<X: Letter> Courier<X> {
         }
     }
 
-    fn take_letter(&mut self, from: NodeId, to: u16, letter: X, out: &mut Outbox<Message<X>>) {
+    fn take_letter(&mut self, from: NodeId, to: u16, letter: Arc<X>, out: &mut Outbox<Message<X>>) {
         let mine = self.settings.topology.layout.shards_of(self.partition);
         let shard = usize::from(to).checked_sub(mine.start).and_then(|n| self.settings.shards.get(n));
         let Some(shard) = shard.copied() else {
@@ -440,7 +440,7 @@ impl<X: Letter> Courier<X> {
         if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
             journal.note_post(from, &Post::Letter { to, letter: letter.clone() });
         }
-        out.send(shard, Message::Engine(letter));
+        out.send(shard, Message::Engine(Arc::unwrap_or_clone(letter)));
     }
 
     /// Takes what a sequencer has sealed, and says whether it was something new.

@@ -184,7 +184,7 @@ impl Desk {
     fn live_through(&mut self, epoch: u64, slice: Post<Note>) {
         self.hear(1, slice);
         self.hear(2, empty_slot(2, epoch));
-        self.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
+        self.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(epoch, 7)) });
         self.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
         self.execute();
         self.time_passes();
@@ -279,7 +279,7 @@ fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
 fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     let mut desk = Desk::new(None);
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
-    desk.tell(SHARD, Post::Letter { to: 2, letter: Note(4, 1) });
+    desk.tell(SHARD, Post::Letter { to: 2, letter: Arc::new(Note(4, 1)) });
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[0, 2])));
     let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
     let letter = "2: Letter { to: 2, letter: Note(4, 1) }";
@@ -304,7 +304,7 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 7, &[0, 2])));
     assert_eq!(shown(&sent), ["1: 0..7", "2: 6..7 full", "5: 6..7 full"]);
     desk.hear(5, Post::Relieved);
-    let sent = desk.tell(SHARD, Post::Letter { to: 2, letter: Note(7, 2) });
+    let sent = desk.tell(SHARD, Post::Letter { to: 2, letter: Arc::new(Note(7, 2)) });
     assert_eq!(sent.len(), 1);
 }
 
@@ -348,7 +348,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     desk.hear(1, slot(1, 0, 3));
     desk.hear(2, empty_slot(2, 3));
-    desk.hear(1, Post::Letter { to: 0, letter: Note(3, 9) });
+    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(3, 9)) });
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
     desk.execute();
     assert_eq!(desk.courier.progress(), Epoch(3));
@@ -358,7 +358,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     // The nodes of the other replica keep it for this one too.
     assert_eq!(told, [1, 2, 4, 5].map(|node| format!("{node}: Progress(Epoch(3))")));
     // All of it is there after a crash, and what was not on disk is not.
-    desk.hear(1, Post::Letter { to: 0, letter: Note(4, 9) });
+    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(4, 9)) });
     let mut directory = desk.directory.clone();
     directory.crash(|| 0);
     let again = Desk::new(Some(directory));
@@ -441,7 +441,7 @@ fn what_is_sent_again_comes_in_pieces() {
 fn what_is_owed_to_a_node_that_is_lost_and_back_is_still_owed() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     for (state, owed) in [(PeerState::Lost, 1), (PeerState::Fresh, 0)] {
-        desk.hear(1, Post::Letter { to: 0, letter: Note(9, 9) });
+        desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(9, 9)) });
         desk.hear(1, Post::Pause);
         desk.change(1, state);
         if state == PeerState::Lost {
@@ -461,7 +461,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
     for epoch in 1..=30u64 {
         old.hear(1, slot(1, before, epoch));
         old.hear(2, empty_slot(2, epoch));
-        old.hear(1, Post::Letter { to: 0, letter: Note(epoch, 7) });
+        old.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(epoch, 7)) });
         old.hear(1, Post::Progress(Epoch(before)));
         old.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
         old.execute();
@@ -599,7 +599,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(1000))));
     desk.disk_is_done();
     desk.hear(1, slot(1, 40, 41));
-    desk.hear(1, Post::Letter { to: 0, letter: Note(41, 7) });
+    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(41, 7)) });
     desk.time_passes();
     desk.disk_is_done();
     assert_eq!(letters_in(&desk.directory).last(), Some(&41));
