@@ -9,6 +9,8 @@
 //! are the lent fragments among its inputs, and it runs once, with all their records in hand. That is how a
 //! script reads and writes several keys: read everything, one compute step, write everything back.
 
+use smallvec::SmallVec;
+
 use crate::args::{Arg, Args};
 use crate::error::PlanError;
 use crate::ids::{Db, ProcedureId, SlotNo};
@@ -343,6 +345,9 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// So many hashes are sooner looked through than sorted.
+const FEW: usize = 16;
+
 /// Says of each fragment of a transaction whether it is [pure](Fragment::pure). A check reads the record as the order has
 /// it, or else evidence would prove nothing; so does whatever else its transaction reads under that name, in any database.
 /// What is over the whole table has its turn alone, and nothing is to be had from reading beside it.
@@ -352,10 +357,15 @@ pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
         return;
     }
     let others = fragments.iter().filter(|fragment| fragment.is_keyed() && !is_read(fragment));
-    let mut used: Vec<KeyHash> = others.map(|fragment| fragment.hash).collect();
-    used.sort_unstable();
+    let mut used: SmallVec<[KeyHash; FEW]> = others.map(|fragment| fragment.hash).collect();
+    let are_few = used.len() <= FEW;
+    if !are_few {
+        used.sort_unstable();
+    }
+    let is_used =
+        |hash: &KeyHash| if are_few { used.contains(hash) } else { used.binary_search(hash).is_ok() };
     for fragment in fragments {
-        fragment.pure = is_read(fragment) && used.binary_search(&fragment.hash).is_err();
+        fragment.pure = is_read(fragment) && !is_used(&fragment.hash);
     }
 }
 
