@@ -276,7 +276,7 @@ impl Queues {
             if !core.partition.contains(&to) {
                 round.at_home = Unlogged::default();
             }
-            core.letters.add(to, unit.id, Item::Round(round));
+            core.letters.add(to, unit.id, Item::Round(Box::new(round)));
         }
         self.hear_round(core.number, unit.id, round);
     }

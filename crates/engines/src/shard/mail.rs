@@ -111,8 +111,12 @@ impl Letters {
         while self.written != 0 {
             let to = self.written.trailing_zeros() as usize;
             self.written &= self.written - 1;
-            let next = ShardMessage { from: self.from, ..Default::default() };
-            places.send(to, std::mem::replace(&mut self.to[to], next), out);
+            let letter = &mut self.to[to];
+            // With room for as much: one that has to grow is copied again and again.
+            let (items, bytes) =
+                (Vec::with_capacity(letter.items.len()), Vec::with_capacity(letter.bytes.len()));
+            let next = ShardMessage { from: self.from, items, bytes };
+            places.send(to, std::mem::replace(letter, next), out);
         }
     }
 }

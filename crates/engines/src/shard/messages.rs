@@ -77,8 +77,8 @@ pub enum Item {
         /// Some of them.
         records: Vec<MovedRecord>,
     },
-    /// Of a unit, which the number is of: the sender has done its part of a round.
-    Round(Round),
+    /// Of a unit, which the number is of: the sender has done its part of a round. Apart, as slots are many and small.
+    Round(Box<Round>),
     /// The receiver's piece of that number has been taken: it may send more.
     Taken(u32),
     /// Between twins: the digest of the shard's state after the batch that the number is of.
@@ -178,7 +178,8 @@ impl Item {
                 }
             }
             Item::Taken(number) => wire::u32(out, *number),
-            Item::Round(Round { number, aborts, tainted, at_home }) => {
+            Item::Round(round) => {
+                let Round { number, aborts, tainted, at_home } = &**round;
                 wire::u32(out, *number);
                 write_found(out, aborts, tainted);
                 write_found(out, &at_home.aborts, &at_home.tainted);
@@ -232,7 +233,7 @@ impl Item {
                 let (aborts, tainted) = found(bytes)?;
                 let home = found(bytes)?;
                 let at_home = Unlogged { aborts: home.0, tainted: home.1 };
-                Item::Round(Round { number, aborts, tainted, at_home })
+                Item::Round(Box::new(Round { number, aborts, tainted, at_home }))
             }
             _ => return None,
         })
@@ -394,7 +395,7 @@ mod tests {
             any::<u32>().prop_map(move |number| none(Item::Taken(number))),
             (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, tainted), home)| {
                 let at_home = Unlogged { aborts: home.0, tainted: home.1 };
-                none(Item::Round(Round { number, aborts, tainted, at_home }))
+                none(Item::Round(Box::new(Round { number, aborts, tainted, at_home })))
             }),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
                 none(Item::Vouch { digest: Digest { sum, records }, doubted })

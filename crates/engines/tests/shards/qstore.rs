@@ -652,7 +652,7 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
         let repeated = |cluster: &Cluster| cluster.gauge(0, "ordain_shard_repeated_total");
         let before = repeated(&cluster);
         let aborts = if is_same { Vec::new() } else { vec![(unit, SlotNo(0), Abort::Logic)] };
-        let round = Item::Round(Round { aborts, ..Round::default() });
+        let round = Item::Round(Box::new(Round { aborts, ..Round::default() }));
         cluster.forge(0, &ShardMessage { from: 1, items: vec![(unit, round)], bytes: Vec::new() });
         cluster.settle();
         if is_same {

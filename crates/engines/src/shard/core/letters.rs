@@ -22,7 +22,7 @@ impl<S: RecordStore> Core<S> {
         let may_repeat = !self.partition.contains(&from);
         for (gsn, item) in items {
             if let Item::Round(round) = item {
-                let known = turns.hear(self, from, gsn, round);
+                let known = turns.hear(self, from, gsn, *round);
                 self.note_known(known, from, gsn);
                 continue;
             }
