@@ -402,7 +402,28 @@ pub fn nested_args(txn_args: Args<'_>, call_at: u32) -> Args<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn fragment() -> Fragment {
+        Fragment {
+            hash: KeyHash(0),
+            call_at: 0,
+            key_at: 0,
+            inputs_at: 0,
+            inputs_len: 0,
+            procedure: ProcedureId(0),
+            code: 0,
+            access: Access::Read,
+            db: Db(0),
+            abortable: false,
+            silent: false,
+            lent: false,
+            covering: false,
+            pure: false,
+        }
+    }
 
     #[test]
     fn a_fragment_is_forty_bytes_at_most() {
@@ -419,5 +440,26 @@ mod tests {
         assert_eq!((procedure, db), (ProcedureId(9), Db(3)));
         assert_eq!(nested_args(outer, item.at + CALL_OFFSET), args);
         assert!(decode_call(&inner[..inner.len() - 1]).is_none());
+    }
+
+    proptest! {
+        /// Whether they are few or many.
+        #[test]
+        fn pure_is_what_is_read_and_neither_written_nor_checked(
+            uses in prop::collection::vec((0..60u64, 0..3), 0..60),
+        ) {
+            let fragment = |(key, kind): (u64, i32)| Fragment {
+                hash: KeyHash(key),
+                access: if kind == 1 { Access::Write } else { Access::Read },
+                abortable: kind == 2,
+                ..fragment()
+            };
+            let mut fragments: Vec<Fragment> = uses.iter().copied().map(fragment).collect();
+            mark_pure(&mut fragments);
+            for ((key, kind), fragment) in uses.iter().zip(&fragments) {
+                let is_used = uses.iter().any(|(other, kind)| other == key && *kind != 0);
+                prop_assert_eq!(fragment.pure, *kind == 0 && !is_used);
+            }
+        }
     }
 }
