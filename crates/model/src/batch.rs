@@ -12,7 +12,7 @@ use crate::procedure::Registry;
 use crate::wire::{self, Reader};
 
 /// The ordered requests of one sequencer in one epoch. Sealed: it never changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// The epoch.
     pub epoch: Epoch,

@@ -118,16 +118,7 @@ mod tests {
 
     fn batch(epoch: u64, partition: u16) -> Arc<Batch> {
         let (epoch, partition, now) = (Epoch(epoch), PartitionId(partition), Millis(0));
-        Arc::new(Batch {
-            epoch,
-            partition,
-            layout: 1,
-            speculative: None,
-            now,
-            total: 0,
-            chunks: Vec::new(),
-            lookups: Vec::new(),
-        })
+        Arc::new(Batch { epoch, partition, layout: 1, now, ..Batch::default() })
     }
 
     fn popped(order: &mut Interleave) -> Vec<(u64, u16)> {

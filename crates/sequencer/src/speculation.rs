@@ -101,9 +101,7 @@ mod tests {
 
     use ordain_model::args::encode;
     use ordain_model::{Abort, Access, Args, FragmentContext, PlanError, Planner, Procedure};
-    use ordain_model::{
-        Call, ChunkNo, Db, Epoch, GatewayId, Millis, PartitionId, Placed, ProcedureId, Registry,
-    };
+    use ordain_model::{Call, ChunkNo, Db, Epoch, GatewayId, Millis, Placed, ProcedureId, Registry};
 
     use super::*;
 
@@ -137,13 +135,11 @@ mod tests {
         chunk.push(&registry, call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes))).unwrap();
         Batch {
             epoch: Epoch(1),
-            partition: PartitionId(0),
             layout: 1,
-            speculative: None,
             now: Millis(1),
             total: 1,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            lookups: Vec::new(),
+            ..Batch::default()
         }
     }
 

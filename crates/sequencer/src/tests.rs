@@ -243,16 +243,7 @@ fn time_does_not_go_back_with_the_wall_clock() {
     assert_eq!(batch_of(&bench.submit(2, &[WRITE])).now, Millis(6000));
     // Nor over a restart.
     let mut again = Bench::new(Settings::default());
-    let mut last = Batch {
-        epoch: Epoch(9),
-        partition: PartitionId(0),
-        layout: 1,
-        speculative: None,
-        now: Millis(7000),
-        total: 0,
-        chunks: Vec::new(),
-        lookups: Vec::new(),
-    };
+    let mut last = Batch { epoch: Epoch(9), layout: 1, now: Millis(7000), ..Batch::default() };
     last.chunks.push(Placed::whole(0, chunk(0, &[Ask::Write(Some((1, 4)))])));
     again.sequencer.replay(&last);
     again.sequencer.resume_after(Epoch(100));
@@ -345,16 +336,7 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
             let chunks = vec![Placed::whole(0, chunk(0, &asks))];
             let total = asks.len() as u32;
             let (partition, now) = (PartitionId(0), Millis(0));
-            sessions.note(&Batch {
-                epoch,
-                partition,
-                layout: 1,
-                now,
-                speculative: None,
-                total,
-                chunks,
-                lookups: Vec::new(),
-            });
+            sessions.note(&Batch { epoch, partition, layout: 1, now, total, chunks, ..Batch::default() });
         }
     };
     let is_known = |sessions: &Sessions, id| sessions.is_known(SessionId(id), RequestNo(9));
@@ -386,16 +368,7 @@ fn empty(epoch: u64) -> Arc<Batch> {
 fn batch(epoch: u64, asks: &[Ask]) -> Arc<Batch> {
     let chunks = vec![Placed::whole(0, chunk(epoch, asks))];
     let (epoch, partition, now) = (Epoch(epoch), PartitionId(0), Millis(1));
-    Arc::new(Batch {
-        epoch,
-        partition,
-        layout: 1,
-        speculative: None,
-        now,
-        total: asks.len() as u32,
-        chunks,
-        lookups: Vec::new(),
-    })
+    Arc::new(Batch { epoch, partition, layout: 1, now, total: asks.len() as u32, chunks, ..Batch::default() })
 }
 
 struct LogBench {

@@ -228,13 +228,11 @@ pub(crate) mod fixture {
         let total = chunk.span();
         Batch {
             epoch: Epoch(epoch),
-            partition: PartitionId(0),
             layout: 1,
-            speculative: None,
             now: Millis(1_000 + epoch),
             total,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            lookups: Vec::new(),
+            ..Batch::default()
         }
     }
 

@@ -116,8 +116,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use ordain_model::{
-        Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Layout, Millis, PartitionId, Placed,
-        ReferenceExecutor, Registry, Value, system,
+        Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Layout, Millis, Placed, ReferenceExecutor,
+        Registry, Value, system,
     };
     use ordain_role::NodeId;
     use ordain_store::MemoryStore;
@@ -148,17 +148,8 @@ mod tests {
             chunk.push(&registry, call, |args| system::commit_args([].into_iter(), writes, args)).unwrap();
         }
         let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
-        let (epoch, partition, now) = (Epoch(1), PartitionId(0), Millis(1));
-        let batch = Arc::new(Batch {
-            epoch,
-            partition,
-            layout: 1,
-            now,
-            speculative: None,
-            total,
-            chunks,
-            lookups: Vec::new(),
-        });
+        let (epoch, now) = (Epoch(1), Millis(1));
+        let batch = Arc::new(Batch { epoch, layout: 1, now, total, chunks, ..Batch::default() });
         let mut reference = ReferenceExecutor::new(registry.clone());
         reference.run(&batch);
 

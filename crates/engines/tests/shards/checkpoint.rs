@@ -9,7 +9,7 @@ use ordain_engines::shard::{self, Message, Places, Shard};
 use ordain_model::args::encode;
 use ordain_model::{
     Args, Batch, Call, CheckpointMode, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, Layout, Micros, Millis,
-    PartitionId, Placed, ProcedureId, Registry, system,
+    Placed, ProcedureId, Registry, system,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_sequencer::{Saving, Sequencing};
@@ -88,13 +88,11 @@ impl World {
         let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
         let batch = Batch {
             epoch: Epoch(self.epoch),
-            partition: PartitionId(0),
             layout: 1,
-            speculative: None,
             now: Millis(self.epoch),
             total,
             chunks,
-            lookups: Vec::new(),
+            ..Batch::default()
         };
         let message = Sequencing::Sealed(Arc::new(batch)).into();
         self.handle(Event::Message { from: Address::default(), message });

@@ -80,7 +80,7 @@ impl Desk {
         chunk.push(&self.registry, Call::new(p::APPEND, p::LISTS), push).expect("it can be planned");
         let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
         let (epoch, partition, now) = (Epoch(epoch), PartitionId(partition), Millis(1));
-        Batch { epoch, partition, layout, now, speculative: None, total, chunks, lookups: Vec::new() }
+        Batch { epoch, partition, layout, now, total, chunks, ..Batch::default() }
     }
 
     /// Another sequencer has sealed a batch, after one of an epoch before.

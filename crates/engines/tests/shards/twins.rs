@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ordain_engines::shard::{self, Message, Places, Shard, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
-    Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Placed,
-    Registry,
+    Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, Placed, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
 use ordain_sequencer::Sequencing;
@@ -100,13 +99,11 @@ impl Twins {
         }
         let batch = Arc::new(Batch {
             epoch: Epoch(epoch),
-            partition: PartitionId(0),
             layout: 1,
-            speculative: None,
             now: Millis(epoch),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            lookups: Vec::new(),
+            ..Batch::default()
         });
         self.batches.iter_mut().for_each(|batches| batches.push_back(batch.clone()));
     }

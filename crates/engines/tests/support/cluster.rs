@@ -308,7 +308,7 @@ impl Cluster {
                 now: self.now,
                 total,
                 chunks,
-                lookups: Vec::new(),
+                ..Batch::default()
             });
             for node in 0..self.shape.partitions {
                 let slice = if node == home {

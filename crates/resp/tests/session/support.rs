@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
-    Batch, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Placed,
-    ReferenceExecutor, Registry, Writer, system,
+    Batch, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, Placed, ReferenceExecutor, Registry,
+    Writer, system,
 };
 use ordain_resp::{
     ClientId, ConnectionId, Context, Control, ControlRequest, Fate, PlainPassword, Session, Shared,
@@ -163,13 +163,11 @@ impl Server {
         self.epoch = self.epoch.next();
         let batch = Batch {
             epoch: self.epoch,
-            partition: PartitionId(0),
             layout: 1,
-            speculative: None,
             now: self.now.to_millis(),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, chunk.clone())],
-            lookups: Vec::new(),
+            ..Batch::default()
         };
         self.transactions += chunk.txns().len();
         let mut results: Vec<_> = match self.weather {

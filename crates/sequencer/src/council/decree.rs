@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ordain_model::args::Args;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{
-    Abort, Access, Batch, Call, Chunk, ChunkNo, Db, Epoch, FragmentContext, GatewayId, Millis, PartitionId,
-    Placed, PlanError, Planner, Procedure, ProcedureId, Registry,
+    Abort, Access, Batch, Call, Chunk, ChunkNo, Db, Epoch, FragmentContext, GatewayId, PartitionId, Placed,
+    PlanError, Planner, Procedure, ProcedureId, Registry,
 };
 use ordain_role::NodeId;
 
@@ -138,17 +138,7 @@ impl Decree {
         self.encode(&mut bytes);
         chunk.push(registry, Call::new(DECREE, Db(0)), |args| _ = args.push(&bytes))?;
         let chunks = vec![Placed::whole(0, Arc::new(chunk))];
-        let (partition, now) = (PartitionId(0), Millis(0));
-        Ok(Batch {
-            epoch,
-            partition,
-            layout: 0,
-            now,
-            speculative: None,
-            total: 1,
-            chunks,
-            lookups: Vec::new(),
-        })
+        Ok(Batch { epoch, total: 1, chunks, ..Batch::default() })
     }
 
     /// The decisions of a batch; `None` if it is damaged.

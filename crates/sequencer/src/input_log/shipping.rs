@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_log::{LogWriter, Place};
-use ordain_model::{Batch, Epoch, Micros, Millis, PartitionId, Registry};
+use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
 use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, TimerId};
 
 use super::tail::{Content, Tail};
@@ -538,17 +538,7 @@ impl Shipping {
     fn read_batch(&self, through: Epoch, content: Option<&Content>) -> Result<Batch, String> {
         let partition = self.settings.partition;
         let Some(content) = content else {
-            let (chunks, lookups) = (Vec::new(), Vec::new());
-            return Ok(Batch {
-                epoch: through,
-                partition,
-                layout: 0,
-                speculative: None,
-                now: Millis(0),
-                total: 0,
-                chunks,
-                lookups,
-            });
+            return Ok(Batch { epoch: through, partition, ..Batch::default() });
         };
         let batch = Batch::decode(&self.registry, content).map_err(|error| error.to_string())?;
         match (batch.epoch, batch.partition) == (through, partition) {

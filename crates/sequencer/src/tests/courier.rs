@@ -208,16 +208,7 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
     chunk.push(&registry(), call, |args| system::commit_args([].into_iter(), writes, args)).unwrap();
     let chunks = vec![Placed::whole(0, Arc::new(chunk))];
     let (epoch, partition, now) = (Epoch(epoch), PartitionId(partition), Millis(1));
-    Arc::new(Batch {
-        epoch,
-        partition,
-        layout: 1,
-        now,
-        speculative: None,
-        total: 1,
-        chunks,
-        lookups: Vec::new(),
-    })
+    Arc::new(Batch { epoch, partition, layout: 1, now, total: 1, chunks, ..Batch::default() })
 }
 
 /// What a sequencer's courier sends node 0 of such a batch.
@@ -727,8 +718,7 @@ fn what_was_executed_meanwhile_is_not_lacking() {
     let seal = |desk: &mut Desk, epoch| {
         let (partition, now, none) = (PartitionId(0), Millis(0), Vec::new());
         let (epoch, chunks) = (Epoch(epoch), Vec::new());
-        let batch =
-            Batch { epoch, partition, layout: 1, now, speculative: None, total: 0, chunks, lookups: none };
+        let batch = Batch { epoch, partition, layout: 1, now, chunks, lookups: none, ..Batch::default() };
         let sent = desk.tell(at(1), Sequencing::Sealed(Arc::new(batch)));
         shown(&sent).into_iter().filter(|sent| sent.contains("Resume")).collect::<Vec<String>>()
     };

@@ -371,16 +371,7 @@ impl Order {
         let wall = now.wall.to_millis();
         self.now = if self.has(Mistake::TimeGoesBack) { wall } else { wall.max(self.now) };
         self.epoch = self.epoch.next();
-        let mut batch = Batch {
-            epoch: self.epoch,
-            partition: PartitionId(0),
-            layout: 1,
-            speculative: None,
-            now: self.now,
-            total: 0,
-            chunks: Vec::new(),
-            lookups: Vec::new(),
-        };
+        let mut batch = Batch { epoch: self.epoch, layout: 1, now: self.now, ..Batch::default() };
         for chunk in std::mem::take(&mut self.open) {
             let mut skipped = Vec::new();
             for txn in chunk.txns().iter().filter(|txn| !txn.read_only) {

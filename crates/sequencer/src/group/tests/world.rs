@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, MemoryDirectory};
 use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, PartitionId, Placed, Registry,
-    Value, system,
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, Placed, Registry, Value, system,
 };
 use ordain_role::{
     Address, Bugs, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
@@ -481,13 +480,10 @@ impl World {
         read.unwrap();
         let batch = Batch {
             epoch: Epoch(epoch),
-            partition: PartitionId(0),
-            layout: 0,
-            speculative: None,
             now: Millis(self.next_id),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            lookups: Vec::new(),
+            ..Batch::default()
         };
         self.next_id += 1;
         Arc::new(batch)

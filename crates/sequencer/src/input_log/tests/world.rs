@@ -292,13 +292,10 @@ impl World {
         self.next_id += 1;
         Arc::new(Batch {
             epoch: Epoch(epoch),
-            partition: PartitionId(0),
-            layout: 0,
-            speculative: None,
             now: Millis(self.next_id),
             total: chunk.span(),
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            lookups: Vec::new(),
+            ..Batch::default()
         })
     }
 
