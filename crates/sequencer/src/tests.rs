@@ -36,6 +36,25 @@ pub(crate) const fn by_own(epoch: Epoch) -> Covered {
     Covered { by_all: Epoch(0), by_own: epoch }
 }
 
+/// A batch with a write of so many bytes, if any are to be kept, and a read, which is not. Its time is its number.
+pub(crate) fn batch_of_size(registry: &Registry, (epoch, number): (u64, u64), size: u64) -> Arc<Batch> {
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(number));
+    let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
+    if size > 0 {
+        let write = chunk.push(registry, Call::new(system::COMMIT, Db(0)), |args| {
+            system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
+        });
+        write.unwrap();
+    }
+    let read = chunk.push(registry, Call::new(system::READ, Db(0)), |args| {
+        system::read_args([(Db(0), &b"k"[..])], args);
+    });
+    read.unwrap();
+    let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
+    let (epoch, now) = (Epoch(epoch), Millis(number));
+    Arc::new(Batch { epoch, now, total, chunks, ..Batch::default() })
+}
+
 const fn at(role: u16) -> Address {
     Address { node: NodeId(0), role }
 }

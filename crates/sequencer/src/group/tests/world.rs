@@ -9,9 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, MemoryDirectory};
-use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, Placed, Registry, Value, system,
-};
+use ordain_model::{Batch, Epoch, Micros, Registry, system};
 use ordain_role::{
     Address, Bugs, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId,
@@ -21,7 +19,7 @@ use super::super::membership::Member;
 use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
 use crate::message::{Covered, GroupMessage, Message, Sequencing};
-use crate::tests::{Random, by_all};
+use crate::tests::{Random, batch_of_size, by_all};
 
 pub type Fault = Result<(), String>;
 
@@ -464,29 +462,9 @@ impl World {
         }
     }
 
-    /// A batch of the given size, with a read that is not part of the entry.
     fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
-        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(self.next_id));
-        let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
-        if size > 0 {
-            let write = chunk.push(&self.registry, Call::new(system::COMMIT, Db(0)), |args| {
-                system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
-            });
-            write.unwrap();
-        }
-        let read = chunk.push(&self.registry, Call::new(system::READ, Db(0)), |args| {
-            system::read_args([(Db(0), &b"k"[..])], args);
-        });
-        read.unwrap();
-        let batch = Batch {
-            epoch: Epoch(epoch),
-            now: Millis(self.next_id),
-            total: chunk.span(),
-            chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            ..Batch::default()
-        };
         self.next_id += 1;
-        Arc::new(batch)
+        batch_of_size(&self.registry, (epoch, self.next_id - 1), size)
     }
 
     /// A member's sequencer closes a batch and gives it to the log, whether that leads or not. Says its number.

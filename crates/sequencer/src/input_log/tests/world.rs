@@ -7,10 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory};
-use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Placed,
-    Registry, Value, system,
-};
+use ordain_model::{Batch, Epoch, Layout, Micros, PartitionId, Registry, system};
 use ordain_role::{
     Address, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId, Topology,
@@ -20,7 +17,7 @@ use crate::council::{Fence, Seats};
 use crate::input_log::ShippingSettings;
 use crate::message::{Held, Message, Sequencing, Ship};
 use crate::reading::Index;
-use crate::tests::{Random, by_all};
+use crate::tests::{Random, batch_of_size, by_all};
 use crate::{InputLog, LogSettings};
 
 pub type Fault = Result<(), String>;
@@ -275,28 +272,9 @@ impl World {
 
     // ---- the sequencer -----------------------------------------------------------------------------------
 
-    /// A batch of the given size, with a read that is not part of the entry.
     pub fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
-        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(self.next_id));
-        let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
-        if size > 0 {
-            let write = chunk.push(&self.registry, Call::new(system::COMMIT, Db(0)), |args| {
-                system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
-            });
-            write.unwrap();
-        }
-        let read = chunk.push(&self.registry, Call::new(system::READ, Db(0)), |args| {
-            system::read_args([(Db(0), &b"k"[..])], args);
-        });
-        read.unwrap();
         self.next_id += 1;
-        Arc::new(Batch {
-            epoch: Epoch(epoch),
-            now: Millis(self.next_id),
-            total: chunk.span(),
-            chunks: vec![Placed::whole(0, Arc::new(chunk))],
-            ..Batch::default()
-        })
+        batch_of_size(&self.registry, (epoch, self.next_id - 1), size)
     }
 
     /// The sequencer of a node appends a batch; of size 0, one with nothing to keep.
