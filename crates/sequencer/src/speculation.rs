@@ -3,9 +3,11 @@
 
 use ordain_model::{Batch, Chunk, Execution, Layout, Micros, Txn};
 
-/// How many batches are executed in the way that was found to be the faster one before the other is tried, and how many the
-/// other has then. A try may take thrice its time and still costs less than a fiftieth.
-const BETWEEN: u32 = 4096;
+/// How many batches are executed in the way that was found to be the faster one before the other is tried: at first, and
+/// twice as many each time that it was no use, up to the most.
+const SOON: u32 = 32;
+const MOST: u32 = 4096;
+/// How many the other has then. In the long run a try may take thrice its time and still costs less than a fiftieth.
 const TRY: u32 = 32;
 /// So many at the end of either are timed: those before are executed while some of the other kind still are.
 const TIMED: u32 = 24;
@@ -23,6 +25,8 @@ pub(crate) struct Speculation {
     is_better: bool,
     /// How many transactions a microsecond it did when it was timed last.
     rate: f64,
+    /// How many batches it has until the other is tried.
+    between: u32,
     /// The other way is tried.
     is_trial: bool,
     /// Batches so far, in this way.
@@ -38,6 +42,7 @@ impl Speculation {
             execution,
             is_better: matches!(execution, Execution::Speculative),
             rate: 0.0,
+            between: SOON,
             is_trial: false,
             batches: 0,
             since: Micros(0),
@@ -65,26 +70,29 @@ impl Speculation {
 
     /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
     fn count(&mut self, now: Micros, txns: u32) {
-        let end = if self.is_trial { TRY } else { BETWEEN };
-        if self.batches == end {
+        if self.batches == self.end() {
             let took = now.since(self.since).0.max(1);
             let rate = self.txns as f64 / took as f64;
             let is_faster = rate > self.rate * GAIN;
             match self.is_trial {
                 true if is_faster => {
-                    (self.is_better, self.rate, self.is_trial) = (!self.is_better, rate, false)
+                    (self.is_better, self.between, self.is_trial) = (!self.is_better, SOON, false);
                 }
-                true => self.is_trial = false,
+                true => (self.between, self.is_trial) = (MOST.min(2 * self.between), false),
                 false => (self.rate, self.is_trial) = (rate, true),
             }
             self.batches = 0;
         }
-        let end = if self.is_trial { TRY } else { BETWEEN };
-        if self.batches == end - TIMED {
+        if self.batches == self.end() - TIMED {
             (self.since, self.txns) = (now, 0);
         }
         self.txns += u64::from(txns);
         self.batches += 1;
+    }
+
+    /// How many batches the present way has.
+    const fn end(&self) -> u32 {
+        if self.is_trial { TRY } else { self.between }
     }
 }
 
@@ -174,17 +182,21 @@ mod tests {
             }
             speculated
         };
-        assert_eq!(go(1000, 3000, BETWEEN), 0, "nothing is known");
-        assert_eq!(go(1000, 3000, TRY), TRY);
-        assert_eq!(go(1000, 3000, 2 * BETWEEN + TRY), TRY, "it does not pay");
-        assert_eq!(go(1000, 950, TRY + BETWEEN), TRY, "nor does so little");
+        for between in [SOON, 2 * SOON, 4 * SOON, 8 * SOON, 16 * SOON, 32 * SOON, 64 * SOON, MOST, MOST] {
+            assert_eq!(go(1000, 3000, between), 0, "it did not pay, so it is tried later");
+            assert_eq!(go(1000, 3000, TRY), TRY);
+        }
+        assert_eq!(go(1000, 3000, MOST), 0);
+        assert_eq!(go(1000, 950, TRY + MOST), TRY, "nor does so little pay");
         assert_eq!(go(3000, 1000, TRY), TRY, "waiting was as fast when it was timed");
-        assert_eq!(go(3000, 1000, BETWEEN), 0);
-        assert_eq!(go(3000, 1000, TRY + BETWEEN), TRY + BETWEEN, "it has turned out to be faster");
-        assert_eq!(go(3000, 1000, TRY), 0, "now it is waiting that is tried");
-        assert_eq!(go(1000, 3000, BETWEEN), BETWEEN);
-        assert_eq!(go(1000, 3000, TRY + BETWEEN), 0, "which pays again by now");
+        assert_eq!(go(3000, 1000, MOST), 0);
+        assert_eq!(go(3000, 1000, TRY + SOON), TRY + SOON, "it has turned out to be faster");
+        assert_eq!(go(3000, 1000, TRY), 0, "now it is waiting that is tried, and soon");
+        assert_eq!(go(3000, 1000, 2 * SOON), 2 * SOON);
+        assert_eq!(go(1000, 3000, TRY), 0);
+        assert_eq!(go(1000, 3000, 4 * SOON), 4 * SOON, "speculation was as fast when it was timed");
+        assert_eq!(go(1000, 3000, TRY + SOON), 0, "waiting pays again by now");
         let mut always = Speculation::new(Execution::Speculative);
-        assert!((0..2 * BETWEEN).all(|_| always.chooses(now, &abortable, &layout)));
+        assert!((0..2 * MOST).all(|_| always.chooses(now, &abortable, &layout)));
     }
 }

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use ordain_model::args::Arg;
 use ordain_model::key::{MAX_KEYS, SLOTS};
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Cell, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
@@ -32,8 +33,9 @@ use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 /// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1020);
 /// Reads counters, or adds one to each. Arguments: keys, then what to do with all of them, 1 byte (0 reads, 1
-/// adds, 2 adds if no counter is below the floor), and the floor, 8 bytes. Answers the sum of what it only
-/// read, or aborts with an error that begins with `CONSTRAINT`.
+/// adds, 2 adds if no counter is below the floor, 3 adds to each of the latter half by what it finds in its counterpart of
+/// the first: together two), and the floor, 8 bytes. Answers the sum of what it only read, or aborts with an error that
+/// begins with `CONSTRAINT`.
 pub const RUN: ProcedureId = ProcedureId(1021);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1022);
@@ -98,14 +100,45 @@ impl Run {
     const READ: u8 = 0;
     const ADD: u8 = 1;
     const CHECK_AND_ADD: u8 = 2;
+    const DEPEND: u8 = 3;
+
+    /// Of [`Run::DEPEND`] the fragments of the first half and the latter.
+    const GIVE: u16 = 3;
+    const TAKE: u16 = 4;
+
+    /// Every record of the latter half is written by what was found in its counterpart.
+    fn plan_dependent<'a>(
+        keys: impl Iterator<Item = Option<Arg<'a>>>,
+        count: usize,
+        planner: &mut Planner<'_>,
+    ) -> Result<(), PlanError> {
+        if count % 2 == 1 {
+            return Err(DAMAGED);
+        }
+        let mut given = Vec::with_capacity(count / 2);
+        for (i, key) in keys.enumerate() {
+            let key = key.ok_or(DAMAGED)?;
+            if i < count / 2 {
+                given.push(planner.key_in(DB, Run::GIVE, Access::Write, key)?);
+            } else {
+                planner.key_in(DB, Run::TAKE, Access::Write, key)?;
+                planner.input(given[i - count / 2]);
+            }
+            planner.silent();
+        }
+        Ok(())
+    }
 }
 
 impl Procedure for Run {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let (keys, packed) = split(args, KEY_BYTES, PACKED_BYTES).ok_or(DAMAGED)?;
         let what = packed[0];
-        if what > Run::CHECK_AND_ADD {
+        if what > Run::DEPEND {
             return Err(DAMAGED);
+        }
+        if what == Run::DEPEND {
+            return Run::plan_dependent(keys, args.len() - 1, planner);
         }
         let access = if what == Run::READ { Access::Read } else { Access::Write };
         for key in keys {
@@ -135,7 +168,15 @@ impl Procedure for Run {
             cx.writer().error("CONSTRAINT a counter is below the floor");
             return Err(Abort::Logic);
         }
-        cx.cell_mut().put_string(&count.wrapping_add(1).to_le_bytes());
+        let more = match code {
+            Run::GIVE => {
+                cx.writer().int((count % 2) as i64);
+                2 - count % 2
+            }
+            Run::TAKE => cx.inputs.get(0).as_int().unwrap_or(0) as u64,
+            _ => 1,
+        };
+        cx.cell_mut().put_string(&count.wrapping_add(more).to_le_bytes());
         Ok(())
     }
 
@@ -160,6 +201,9 @@ pub struct Calvin {
     pub ops_per_txn: usize,
     /// Whether a constraint is checked, and the share of transactions whose check fails.
     pub constraint_fails: Option<f64>,
+    /// The share of transactions in which half of the records are updated by what was found in the others: with two
+    /// partitions, in the other one. They check nothing.
+    pub dependent: f64,
     /// Whether the (first) partition of a transaction is that of the node which its client turns to, as in the paper, where
     /// every machine makes up its own; otherwise clients turn to any node.
     pub at_home: bool,
@@ -174,6 +218,7 @@ impl Default for Calvin {
             multi_partition: 0.0,
             ops_per_txn: 10,
             constraint_fails: Some(0.0),
+            dependent: 0.0,
             at_home: false,
         }
     }
@@ -254,8 +299,8 @@ pub enum MicroError {
         /// The most there may be.
         most: u64,
     },
-    /// Two partitions cannot have half of them each.
-    #[error("ops_per_txn must be even where transactions have two partitions, not {0}")]
+    /// They have no halves.
+    #[error("ops_per_txn must be even where transactions have two partitions or are dependent, not {0}")]
     OddOps(usize),
 }
 
@@ -305,7 +350,8 @@ impl Micro {
         if !(1..=MAX_KEYS).contains(&ops) {
             return Err(MicroError::Ops { ops, most: MAX_KEYS as u64 });
         }
-        if several && ops % 2 == 1 {
+        let has_halves = several || share("dependent", parameters.dependent)? > 0.0;
+        if has_halves && ops % 2 == 1 {
             return Err(MicroError::OddOps(ops));
         }
         let (hot, cold) = ((1.0 / index).round() as u64, ops - 1);
@@ -409,6 +455,9 @@ impl Workload for Micro {
                     Some(share) => ("constraint_fails", Param::Real(share)),
                     None => ("constraint_fails", Param::Text("unchecked".to_owned())),
                 });
+                if p.dependent > 0.0 {
+                    params.push(("dependent", Param::Real(p.dependent)));
+                }
                 if p.at_home {
                     params.push(("clients_at", Param::Text("home".to_owned())));
                 }
@@ -548,10 +597,11 @@ impl Source for Clients {
     fn next(&mut self) -> Made {
         let ops = self.micro.ops();
         let kind = match self.micro.paper {
-            Paper::Calvin(Calvin { multi_partition, constraint_fails, .. }) => {
+            Paper::Calvin(Calvin { multi_partition, constraint_fails, dependent, .. }) => {
                 let several = self.is_one_of(multi_partition);
                 self.draw(ops, if several { 2 } else { 1 });
                 match constraint_fails {
+                    _ if self.is_one_of(dependent) => self.pack(Run::DEPEND, NEVER),
                     Some(share) => {
                         let floor = if self.is_one_of(share) { ALWAYS } else { NEVER };
                         self.pack(Run::CHECK_AND_ADD, floor);
@@ -617,6 +667,10 @@ mod tests {
             seen.by_kind[1].committed += 1;
             assert!(wrong(&micro.check(&seen)).contains(&"increments"));
         }
+        for dependent in [0.5, 1.0] {
+            let micro = Micro::calvin(Calvin { dependent, ..calvin() }).unwrap();
+            assert_eq!(wrong(&micro.check(&run(&micro, 2, 300).1)), [""; 0], "{dependent}");
+        }
         for (records, read_only, reads) in [(50, 0.0, 0..1), (1_000, 0.5, 110..190), (50, 1.0, 300..301)] {
             let micro = Micro::regions(Regions { records, ops_per_txn: 5, read_only }).unwrap();
             let (_, mut seen) = run(&micro, 2, 300);
@@ -646,6 +700,30 @@ mod tests {
         assert!(matches!(Datum::first(&failed.reply), Datum::Error(text) if text.starts_with(b"CONSTRAINT")));
         assert_eq!(bed.executor.digest(), digest);
         assert_eq!(Datum::first(&bed.run(RUN, add(Run::READ, 0))), Datum::Int(4));
+    }
+
+    #[test]
+    fn what_is_added_depends_on_what_is_found_elsewhere() {
+        let mut bed = Bed::new();
+        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
+        let call = |what: u8, keys: &'static [u64]| {
+            move |args: &mut ArgsBuilder<'_>| {
+                keys.iter().for_each(|record| _ = args.push(&key(*record)));
+                args.push(&[what, 0, 0, 0, 0, 0, 0, 0, 0]);
+            }
+        };
+        let mut found =
+            |record: &'static [u64]| Datum::first(&bed.run(RUN, call(Run::READ, record))).as_int();
+        assert_eq!((found(&[1]), found(&[2])), (Some(0), Some(0)));
+        bed.run(RUN, call(Run::ADD, &[1]));
+        // It is odd: one more for itself, and one for the other; and then it is even.
+        for expected in [(2, 1), (4, 1)] {
+            bed.run(RUN, call(Run::DEPEND, &[1, 2]));
+            let mut found =
+                |record: &'static [u64]| Datum::first(&bed.run(RUN, call(Run::READ, record))).as_int();
+            assert_eq!((found(&[1]), found(&[2])), (Some(expected.0), Some(expected.1)));
+        }
+        assert!(bed.refuses(RUN, &[&key(1)[..], &[Run::DEPEND, 0, 0, 0, 0, 0, 0, 0, 0]]), "a half");
     }
 
     #[test]

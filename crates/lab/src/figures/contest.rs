@@ -34,7 +34,7 @@ const CORES: f64 = 8.0;
 /// How many nodes stand for the paper's 16 servers.
 pub(super) const NODES: u16 = 4;
 /// How long it takes from one to another, one way.
-const WAY: Micros = Micros(250);
+pub(super) const WAY: Micros = Micros(250);
 /// How many transactions are under way on all of them, where that is not what the figure is about.
 pub(super) const CLIENTS: usize = 8_000;
 

@@ -15,6 +15,7 @@ mod lab;
 mod ours;
 mod paxflow;
 mod qstore;
+mod queues;
 mod reads;
 mod registry;
 mod scale;
@@ -26,8 +27,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_model::Reads;
 use ordain_model::layout::MAX_SHARDS;
+use ordain_model::{Execution, Reads};
 use ordain_node::cluster::MAX_REPLICAS;
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
@@ -245,6 +246,14 @@ impl FigurePoint {
     fn of_engine(mut self, by: Engine) -> FigurePoint {
         if let System::Embedded { ours, .. } = &mut self.point.system {
             (ours.engine, ours.execution) = (by, by.execution());
+        }
+        self
+    }
+
+    /// The same, executed so.
+    fn executing(mut self, how: Execution) -> FigurePoint {
+        if let System::Embedded { ours, .. } = &mut self.point.system {
+            ours.execution = how;
         }
         self
     }

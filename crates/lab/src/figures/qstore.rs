@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use ordain_workload::Workload;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
@@ -18,7 +19,7 @@ const PARTITIONS: usize = 16;
 const PER_TXN: usize = 8;
 const OPS: usize = 16;
 
-const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
+pub(super) const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
                         writes, theta 0, where not swept";
 
 /// The paper's defaults (Table 1), with the records that qstore.md has for four nodes of one machine.
@@ -38,6 +39,11 @@ fn defaults(size: Size) -> Parameters {
 
 fn ycsb(parameters: Parameters) -> anyhow::Result<Setting> {
     Ok(Setting::of(Arc::new(Ycsb::new(parameters)?)))
+}
+
+/// What the figures sweep one parameter of.
+pub(super) fn workload(size: Size) -> anyhow::Result<Arc<dyn Workload>> {
+    Ok(Arc::new(Ycsb::new(defaults(size))?))
 }
 
 /// Figure 5: batches.

@@ -3,7 +3,7 @@
 //! An entry without an experiment cannot run in this version; its needs say why. One with an experiment may still have
 //! needs: then it runs in part, and says of which part.
 
-use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, reads, tpcc};
+use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, queues, reads, tpcc};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -206,22 +206,25 @@ pub static FIGURES: [Figure; 55] = [
         "qstore-a",
         "qstore.md, ours A",
         "Speculative and conservative execution by share of aborts",
-        &[Part("speculative execution")],
-    ),
+        &[Engine("qstore"), Nodes(4)],
+    )
+    .by(&queues::Aborts, "Q-Store's three ways on four nodes"),
     figure(
         QStore,
         "qstore-b",
         "qstore.md, ours B",
         "Planning ahead, by delay between nodes and batch size",
-        &[Nodes(4), Part("a batch size and planning ahead in the lab")],
-    ),
+        &[Engine("qstore"), Nodes(4), Part("a knob for planning ahead")],
+    )
+    .by(&queues::Barriers, "by delay and by what is under way"),
     figure(
         QStore,
         "qstore-c",
         "qstore.md, ours C",
         "The share of data dependencies, local and remote",
-        &[Nodes(4), Part("a workload with data dependencies")],
-    ),
+        &[Engine("qstore"), Nodes(4)],
+    )
+    .by(&queues::Dependencies, "Q-Store and Calvin on four nodes"),
     figure(FwKv, "fwkv-1", "Figure 1", "A long fork that Walter accepts", &[EXAMPLE]),
     figure(FwKv, "fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", &[EXAMPLE]),
     figure(FwKv, "fwkv-3", "Figure 3", "How an update transaction gets its snapshot", &[EXAMPLE]),
@@ -355,7 +358,8 @@ mod tests {
         }
         let state = |id: &str| find(id).unwrap().state();
         assert_eq!(state("calvin-1"), "nothing to measure: a drawing");
-        assert_eq!(state("qstore-a"), "needs speculative execution");
+        assert_eq!(state("qstore-a"), "runs: Q-Store's three ways on four nodes");
+        assert!(state("qstore-b").ends_with("the rest needs a knob for planning ahead"));
         assert!(state("calvin-3").starts_with("runs: all three modes"));
         assert_eq!(state("paxflow-2"), "runs: PaxFlow and both Calvins; service demands and X(c)");
         assert!(state("paxflow-e3").starts_with("runs: latency and staleness"));

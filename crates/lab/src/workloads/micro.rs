@@ -30,6 +30,10 @@ pub struct MicroKnobs {
     /// calvin: share of transactions whose constraint fails [default: 0]
     #[arg(long, conflicts_with = "no_constraint")]
     pub constraint_fails: Option<f64>,
+    /// calvin: share of transactions in which half of the records are updated by what is found in the others: of two
+    /// partitions, in the other one [default: 0]
+    #[arg(long, value_delimiter = ',')]
+    pub dependent: Vec<f64>,
     /// calvin: leave the constraint out, as the paper's public code does
     #[arg(long)]
     pub no_constraint: bool,
@@ -56,6 +60,7 @@ impl MicroKnobs {
             ("--hot-records", !self.hot_records.is_empty()),
             ("--multi-partition", !self.multi_partition.is_empty()),
             ("--constraint-fails", self.constraint_fails.is_some()),
+            ("--dependent", !self.dependent.is_empty()),
             ("--no-constraint", self.no_constraint),
             ("--at-home", self.at_home),
         ];
@@ -97,8 +102,9 @@ impl Knobs for MicroKnobs {
                 let by_records = self.hot_records.iter().map(|hot| 1.0 / *hot as f64).collect::<Vec<_>>();
                 let indices =
                     if by_records.is_empty() { or(&self.contention_index, 0.0001) } else { by_records };
-                for (ops_per_txn, (contention_index, multi_partition)) in
-                    each(&self.ops_per_txn, &each(&indices, &or(&self.multi_partition, 0.0)))
+                let shares = each(&or(&self.multi_partition, 0.0), &or(&self.dependent, 0.0));
+                for (ops_per_txn, (contention_index, (multi_partition, dependent))) in
+                    each(&self.ops_per_txn, &each(&indices, &shares))
                 {
                     let parameters = Calvin {
                         partitions,
@@ -107,6 +113,7 @@ impl Knobs for MicroKnobs {
                         multi_partition,
                         ops_per_txn,
                         constraint_fails: (!self.no_constraint).then(|| self.constraint_fails.unwrap_or(0.0)),
+                        dependent,
                         at_home: self.at_home,
                     };
                     workloads.push(Arc::new(Micro::calvin(parameters)?));

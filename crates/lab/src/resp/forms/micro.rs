@@ -11,7 +11,7 @@ use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
 /// What a transaction does, in Lua. Arguments: what to do with all of the records (0 reads, 1 adds, 2 adds if none is
-/// below the floor), and the floor.
+/// below the floor, 3 adds to the latter half by what is found in the first), and the floor.
 const BODY: &str = "if ARGV[1] == '0' then
   local sum = 0
   for _, key in ipairs(KEYS) do sum = sum + redis.call('GET', key) end
@@ -24,6 +24,15 @@ if ARGV[1] == '2' then
       return redis.error_reply('CONSTRAINT a counter is below the floor')
     end
   end
+end
+if ARGV[1] == '3' then
+  local half = #KEYS / 2
+  for i = 1, half do
+    local odd = tonumber(redis.call('GET', KEYS[i])) % 2
+    redis.call('INCRBY', KEYS[i], 2 - odd)
+    redis.call('INCRBY', KEYS[half + i], odd)
+  end
+  return 0
 end
 for _, key in ipairs(KEYS) do redis.call('INCR', key) end
 return 0";
@@ -44,6 +53,9 @@ impl Micro {
         let checks = matches!(audit::param(workload, "constraint_fails"), Some(Param::Real(_)));
         if checks && !as_script {
             bail!("a block cannot check a constraint: leave the check out, or choose --form script");
+        }
+        if !as_script && audit::param(workload, "dependent").is_some() {
+            bail!("a block cannot write what it has read: leave --dependent out, or choose --form script");
         }
         let records = match audit::param(workload, "records_per_partition") {
             Some(_) => {
@@ -78,7 +90,7 @@ impl Form for Micro {
                 keys.for_each(|key| _ = out.word(key));
             }),
             (None, 1) => block::write(out, |out| keys.for_each(|key| _ = out.command(&[b"INCR", key]))),
-            (None, _) => bail!("a block cannot check a constraint"),
+            (None, _) => bail!("a block cannot check a constraint or write what it has read"),
         }
         Ok(())
     }
