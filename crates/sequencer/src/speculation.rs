@@ -4,7 +4,7 @@
 use ordain_model::{Batch, Chunk, Execution, Layout, Micros, Txn};
 
 /// How many batches are executed in the way that was found to be the faster one before the other is tried: at first, and
-/// twice as many each time that it was no use, up to the most.
+/// four times as many each time that it was no use, up to the most.
 const SOON: u32 = 32;
 const MOST: u32 = 4096;
 /// How many the other has then. In the long run a try may take thrice its time and still costs less than a fiftieth.
@@ -13,6 +13,9 @@ const TRY: u32 = 32;
 const TIMED: u32 = 24;
 /// By so much the other way must be faster: what is measured is noisy, and to change has its price.
 const GAIN: f64 = 1.1;
+/// If it is slower by so much after so many timed ones, that is enough of it.
+const LOSS: f64 = 1.5;
+const ENOUGH: u32 = 6;
 
 /// What the sequencer knows of how speculation pays.
 ///
@@ -70,15 +73,17 @@ impl Speculation {
 
     /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
     fn count(&mut self, now: Micros, txns: u32) {
-        if self.batches == self.end() {
-            let took = now.since(self.since).0.max(1);
-            let rate = self.txns as f64 / took as f64;
+        let took = now.since(self.since).0.max(1);
+        let rate = self.txns as f64 / took as f64;
+        let timed = (self.batches + TIMED).saturating_sub(self.end());
+        let is_hopeless = self.is_trial && timed >= ENOUGH && rate * LOSS < self.rate;
+        if self.batches == self.end() || is_hopeless {
             let is_faster = rate > self.rate * GAIN;
             match self.is_trial {
                 true if is_faster => {
                     (self.is_better, self.between, self.is_trial) = (!self.is_better, SOON, false);
                 }
-                true => (self.between, self.is_trial) = (MOST.min(2 * self.between), false),
+                true => (self.between, self.is_trial) = (MOST.min(4 * self.between), false),
                 false => (self.rate, self.is_trial) = (rate, true),
             }
             self.batches = 0;
@@ -182,19 +187,22 @@ mod tests {
             }
             speculated
         };
-        for between in [SOON, 2 * SOON, 4 * SOON, 8 * SOON, 16 * SOON, 32 * SOON, 64 * SOON, MOST, MOST] {
-            assert_eq!(go(1000, 3000, between), 0, "it did not pay, so it is tried later");
-            assert_eq!(go(1000, 3000, TRY), TRY);
+        for between in [SOON, 4 * SOON, 16 * SOON, 64 * SOON, MOST, MOST] {
+            assert_eq!(go(1000, 1200, between), 0, "it did not pay, so it is tried later");
+            assert_eq!(go(1000, 1200, TRY), TRY);
         }
         assert_eq!(go(1000, 3000, MOST), 0);
+        const SHORT: u32 = TRY - TIMED + ENOUGH;
+        assert_eq!(go(1000, 3000, SHORT), SHORT);
+        assert_eq!(go(1000, 3000, MOST), 0, "it was so slow that it was soon enough");
         assert_eq!(go(1000, 950, TRY + MOST), TRY, "nor does so little pay");
         assert_eq!(go(3000, 1000, TRY), TRY, "waiting was as fast when it was timed");
         assert_eq!(go(3000, 1000, MOST), 0);
         assert_eq!(go(3000, 1000, TRY + SOON), TRY + SOON, "it has turned out to be faster");
-        assert_eq!(go(3000, 1000, TRY), 0, "now it is waiting that is tried, and soon");
-        assert_eq!(go(3000, 1000, 2 * SOON), 2 * SOON);
+        assert_eq!(go(3000, 1000, SHORT), 0, "now it is waiting that is tried, and soon");
+        assert_eq!(go(3000, 1000, 4 * SOON), 4 * SOON);
         assert_eq!(go(1000, 3000, TRY), 0);
-        assert_eq!(go(1000, 3000, 4 * SOON), 4 * SOON, "speculation was as fast when it was timed");
+        assert_eq!(go(1000, 3000, 16 * SOON), 16 * SOON, "speculation was as fast when it was timed");
         assert_eq!(go(1000, 3000, TRY + SOON), 0, "waiting pays again by now");
         let mut always = Speculation::new(Execution::Speculative);
         assert!((0..2 * MOST).all(|_| always.chooses(now, &abortable, &layout)));

@@ -52,7 +52,11 @@ const AUTO: &str = "auto";
 impl Experiment for Aborts {
     /// Long enough for auto to find out.
     fn measure(&self, size: Size) -> Duration {
-        size.measure().max(Duration::from_secs(3))
+        size.measure().max(Duration::from_secs(10))
+    }
+
+    fn repetitions(&self, size: Size) -> usize {
+        if size == Size::Quick { 1 } else { size.repetitions() }
     }
 
     fn points(&self, size: Size, _cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
