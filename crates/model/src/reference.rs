@@ -624,7 +624,7 @@ impl Table for MapTable<'_> {
         self.map.keys().filter(|(_, d, _)| *d == db).count() as u64
     }
 
-    fn digest(&self) -> Digest {
+    fn digest(&mut self) -> Digest {
         digest_of(self.map)
     }
 

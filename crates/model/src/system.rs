@@ -389,7 +389,7 @@ impl Procedure for StateDigest {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if let Target::Table(table) = &cx.target {
+        if let Target::Table(table) = &mut cx.target {
             let digest = table.digest();
             let mut bytes = digest.sum.to_le_bytes().to_vec();
             bytes.extend_from_slice(&digest.records.to_le_bytes());

@@ -13,7 +13,7 @@ pub trait Table {
     fn len(&self, db: Db) -> u64;
 
     /// The digest of the shard's whole state, our own databases included.
-    fn digest(&self) -> Digest;
+    fn digest(&mut self) -> Digest;
 
     /// Visits the records of `db` at `from` or later, in canonical order (position, then key bytes), until
     /// `visit` says to stop with `false`.

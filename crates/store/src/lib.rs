@@ -170,8 +170,22 @@ pub trait RecordStore {
     /// Whether a record of these slots has outlived its time at `now`.
     fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;
 
-    /// The digest of all content.
+    /// How many records have content, modulo 2^32.
+    fn records(&self) -> u32;
+
+    /// The digest of all content. It costs as much as records were changed and have not been [settled](RecordStore::settle)
+    /// since: a twentieth of a microsecond each, and more for large contents.
     fn digest(&self) -> Digest;
+
+    /// Has at most so many of the records that were changed count for nothing when the [digest](RecordStore::digest) is asked
+    /// for. Whoever asks often settles all of them each time.
+    fn settle(&mut self, most: usize);
+
+    /// The digest, after all of them were settled.
+    fn settled_digest(&mut self) -> Digest {
+        self.settle(usize::MAX);
+        self.digest()
+    }
 
     /// The memory held.
     fn memory(&self) -> Memory;

@@ -9,7 +9,7 @@ use crate::index::Index;
 use crate::past::Past;
 use crate::slab::{Record, Slab};
 use crate::table::TableMut;
-use crate::totals::{Share, Totals};
+use crate::totals::{Share, Totals, hash_of};
 use crate::versions::Versions;
 use crate::zigzag::ZigZag;
 use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot, Spread};
@@ -107,11 +107,9 @@ impl MemoryStore {
 
     /// The digest computed from the records themselves, to check the one that is kept.
     pub fn recompute_digest(&self) -> Digest {
-        let mut totals = Totals::new(&self.slots);
-        for record in self.slab.records() {
-            totals.exchange(record, None, Share::of(record));
-        }
-        totals.digest()
+        let mut digest = Digest::default();
+        self.slab.records().filter_map(hash_of).for_each(|hash| digest.add(hash));
+        digest
     }
 
     #[inline]
@@ -129,10 +127,11 @@ impl MemoryStore {
 
 /// A change in progress: settles totals and versions when it ends, by return or by panic.
 struct Change<'a> {
+    id: RecordId,
     record: &'a mut Record,
     totals: &'a mut Totals,
     versions: &'a mut Versions,
-    before: Option<Share>,
+    before: Share,
     version: Gsn,
     changed: bool,
     /// The newest of the older contents is that of before this change.
@@ -143,10 +142,10 @@ impl Drop for Change<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
-            let after = Share::of(self.record);
-            debug_assert!(after.is_some() || self.record.cell == Cell::ABSENT, "an absent record expires");
-            self.record.version = if after.is_some() { self.version } else { Gsn::NONE };
-            self.totals.exchange(self.record, self.before, after);
+            let is_present = self.record.cell.value.is_some();
+            debug_assert!(is_present || self.record.cell == Cell::ABSENT, "an absent record expires");
+            self.record.version = if is_present { self.version } else { Gsn::NONE };
+            self.totals.exchange(self.id, self.record, self.before);
         } else if self.kept {
             self.versions.undo_push();
         }
@@ -345,13 +344,21 @@ impl RecordStore for MemoryStore {
         rest.is_none()
     }
 
+    fn records(&self) -> u32 {
+        self.totals.all_records()
+    }
+
     fn digest(&self) -> Digest {
-        self.totals.digest()
+        self.totals.digest(&self.slab)
+    }
+
+    fn settle(&mut self, most: usize) {
+        self.totals.settle(&mut self.slab, most);
     }
 
     fn memory(&self) -> Memory {
         Memory {
-            records: self.slab.bytes() as u64,
+            records: (self.slab.bytes() + self.totals.noted_bytes()) as u64,
             indexes: self.totals.index_bytes,
             keys: self.totals.key_bytes,
             values: self.totals.value_bytes,
@@ -382,7 +389,7 @@ impl MemoryStore {
             self.zigzag.put(id, record.cell.clone(), record.version);
         }
         let totals = &mut self.totals;
-        let mut state = Change { record, totals, versions, before, version, changed: false, kept };
+        let mut state = Change { id, record, totals, versions, before, version, changed: false, kept };
         let Change { record, changed, .. } = &mut state;
         change(&mut record.cell, changed)
     }

@@ -61,7 +61,7 @@ impl Table for Past<'_> {
         len
     }
 
-    fn digest(&self) -> Digest {
+    fn digest(&mut self) -> Digest {
         let mut digest = self.store.digest();
         for (record, before) in self.changed_since() {
             let hash = |cell: &Cell| {

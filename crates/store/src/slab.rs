@@ -29,12 +29,18 @@ pub(crate) struct Record {
 /// Lock word and name. They share an enum because a `Box` next to an inline alternative would cost a word
 /// for the discriminant alone. What the record held before is elsewhere (`versions.rs`), as few have any at a time;
 /// the mark tells without a look there that the newest of that was not replaced by a certain epoch.
+///
+/// Beside it stands whether the record is noted as one whose content is not in the digest (`totals.rs`): with the length of a
+/// short key, as its highest bit.
 #[derive(Debug)]
 enum Head {
-    Vacant { next: Option<RecordId> },
+    Vacant { next: Option<RecordId>, is_noted: bool },
     Short { lock: u32, db: Db, mark: u8, len: u8, key: [u8; SHORT_KEY] },
-    Long { lock: u32, db: Db, mark: u8, key: Box<[u8]> },
+    Long { lock: u32, db: Db, mark: u8, is_noted: bool, key: Box<[u8]> },
 }
+
+/// The bit of a short key's length that says whether the record is noted.
+const NOTED: u8 = 0x80;
 
 const _: () = assert!(size_of::<Record>() == 64 && size_of::<Head>() == 24);
 
@@ -47,7 +53,7 @@ impl Record {
             bytes[..key.len()].copy_from_slice(key);
             Head::Short { lock: 0, db, mark: 0, len: key.len() as u8, key: bytes }
         } else {
-            Head::Long { lock: 0, db, mark: 0, key: key.into() }
+            Head::Long { lock: 0, db, mark: 0, is_noted: false, key: key.into() }
         };
         Record { cell: Cell::ABSENT, version: Gsn::NONE, head }
     }
@@ -57,7 +63,9 @@ impl Record {
     pub(crate) fn is(&self, db: Db, key: &[u8]) -> bool {
         match &self.head {
             Head::Short { db: d, len, key: k, .. } => {
-                *d == db && *len as usize == key.len() && k.get(..key.len()).is_some_and(|k| is_same(k, key))
+                *d == db
+                    && (*len & !NOTED) as usize == key.len()
+                    && k.get(..key.len()).is_some_and(|k| is_same(k, key))
             }
             Head::Long { db: d, key: k, .. } => *d == db && **k == *key,
             Head::Vacant { .. } => false,
@@ -71,7 +79,7 @@ impl Record {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match &self.head {
-            Head::Short { len, key, .. } => &key[..*len as usize],
+            Head::Short { len, key, .. } => &key[..(*len & !NOTED) as usize],
             Head::Long { key, .. } => key,
             Head::Vacant { .. } => unreachable!("{STALE}"),
         }
@@ -121,6 +129,23 @@ impl Record {
         match &mut self.head {
             Head::Short { mark, .. } | Head::Long { mark, .. } => *mark = to,
             Head::Vacant { .. } => unreachable!("{STALE}"),
+        }
+    }
+
+    /// Whether the record, or its place if it is vacant, is noted as one whose content is not in the digest.
+    #[inline]
+    pub(crate) fn is_noted(&self) -> bool {
+        match &self.head {
+            Head::Short { len, .. } => len & NOTED != 0,
+            Head::Long { is_noted, .. } | Head::Vacant { is_noted, .. } => *is_noted,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, to: bool) {
+        match &mut self.head {
+            Head::Short { len, .. } => *len = *len & !NOTED | if to { NOTED } else { 0 },
+            Head::Long { is_noted, .. } | Head::Vacant { is_noted, .. } => *is_noted = to,
         }
     }
 
@@ -193,8 +218,11 @@ impl Slab {
         let record = Record::new(db, key);
         if let Some(id) = self.vacant {
             let place = self.get_mut(id);
-            let Head::Vacant { next } = place.head else { unreachable!("the list holds vacant places only") };
+            let Head::Vacant { next, is_noted } = place.head else {
+                unreachable!("the list holds vacant places only")
+            };
             *place = record;
+            place.note(is_noted);
             self.vacant = next;
             return id;
         }
@@ -209,10 +237,12 @@ impl Slab {
         RecordId(id.expect("a shard's memory does not hold 2^32 records"))
     }
 
-    /// Vacates a record's place.
+    /// Vacates a record's place. If that is noted it stays so.
     pub(crate) fn free(&mut self, id: RecordId) {
         let next = self.vacant.replace(id);
-        *self.get_mut(id) = Record { cell: Cell::ABSENT, version: Gsn::NONE, head: Head::Vacant { next } };
+        let record = self.get_mut(id);
+        let head = Head::Vacant { next, is_noted: record.is_noted() };
+        *record = Record { cell: Cell::ABSENT, version: Gsn::NONE, head };
     }
 
     /// All places that are not vacant.

@@ -32,7 +32,8 @@ impl Table for TableMut<'_> {
         self.store.visit(from, |entry| entry.db != db || visit(entry.position, entry.key, entry.cell));
     }
 
-    fn digest(&self) -> Digest {
+    fn digest(&mut self) -> Digest {
+        self.store.settle(usize::MAX);
         self.store.digest()
     }
 
@@ -89,8 +90,9 @@ impl Table for TableMut<'_> {
                     return true;
                 }
                 removed += 1;
-                totals.exchange(record, Share::of(record), None);
+                let before = Share::of(record);
                 empty(versions, zigzag, epoch, id, record);
+                totals.exchange(id, record, before);
                 let stays = record.lock() != 0 || versions.release_later(id) || zigzag.before(id).is_some();
                 if !stays {
                     MemoryStore::free(slab, totals, id);

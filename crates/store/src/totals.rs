@@ -1,15 +1,25 @@
-//! What the records of a store add up to, kept as they change so that asking costs nothing.
+//! What the records of a store add up to, kept as they change.
+//!
+//! The hashes of contents are summed up late: to hash what is written, and once more when it is replaced, was a sixth of what a
+//! write cost. When a record is changed its hash is taken out of the sums, and the record *noted*; as long as it is, it
+//! is not hashed again. What is noted is summed up when somebody asks who asks often (`settle`), or else only looked at.
 
 use ordain_model::value::record_hash;
 use ordain_model::{Db, Digest};
 
-use crate::slab::Record;
+use crate::RecordId;
+use crate::fetch::fetch;
+use crate::slab::{Record, Slab};
 
-/// What one record's content contributes.
+/// So many records ahead of the one that is hashed are fetched, and the values of half as many.
+const AHEAD: usize = 16;
+
+/// What the content of a record that is about to change contributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    hash: u128,
-    size: Size,
+    /// Nothing, if that is not in the sums.
+    hash: Option<u128>,
+    size: Option<Size>,
 }
 
 /// The part of a share that is known without reading the value.
@@ -28,13 +38,17 @@ impl Size {
 }
 
 impl Share {
-    /// The share of a record; none if it has no content.
     #[inline]
-    pub(crate) fn of(record: &Record) -> Option<Share> {
-        let value = record.cell.value.as_ref()?;
-        let hash = record_hash(record.db(), record.key(), value, record.cell.expires_at);
-        Size::of(record).map(|size| Share { hash, size })
+    pub(crate) fn of(record: &Record) -> Share {
+        Share { hash: if record.is_noted() { None } else { hash_of(record) }, size: Size::of(record) }
     }
+}
+
+/// The hash of a record, if it has content.
+#[inline]
+pub(crate) fn hash_of(record: &Record) -> Option<u128> {
+    let value = record.cell.value.as_ref()?;
+    Some(record_hash(record.db(), record.key(), value, record.cell.expires_at))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +63,8 @@ pub(crate) struct Totals {
     databases: Box<[Database; 256]>,
     /// Of all databases together.
     digest: Digest,
+    /// The places that are noted, each once: the hashes of what is there are not in the sums.
+    noted: Vec<RecordId>,
     /// Of each slot, in order, how many records have an expiry: the sweep passes over slots without any.
     expiring: Vec<u32>,
     first_slot: usize,
@@ -62,6 +78,7 @@ impl Totals {
         Totals {
             databases: Box::new([Database::default(); 256]),
             digest: Digest::default(),
+            noted: Vec::new(),
             expiring: vec![0; slots.len()],
             first_slot: slots.start,
             value_bytes: 0,
@@ -86,28 +103,70 @@ impl Totals {
         self.expiring[slot]
     }
 
-    pub(crate) const fn digest(&self) -> Digest {
-        self.digest
+    /// How many records there are in all databases together.
+    pub(crate) const fn all_records(&self) -> u32 {
+        self.digest.records
     }
 
-    /// A record's share has become another.
+    /// The digest of all content. What is noted is hashed for it.
+    pub(crate) fn digest(&self, slab: &Slab) -> Digest {
+        let noted = self.noted.iter().filter_map(|id| hash_of(slab.get(*id)));
+        Digest { sum: noted.fold(self.digest.sum, u128::wrapping_add), ..self.digest }
+    }
+
+    /// Bytes of memory by which they are.
+    pub(crate) const fn noted_bytes(&self) -> usize {
+        self.noted.capacity() * size_of::<RecordId>()
+    }
+
+    /// Sums up what is noted, at most so much of it.
+    pub(crate) fn settle(&mut self, slab: &mut Slab, most: usize) {
+        let Totals { databases, digest, noted, .. } = self;
+        let begin = noted.len().saturating_sub(most);
+        for at in begin..noted.len() {
+            // They lie anywhere: their misses overlap.
+            if let Some(id) = noted.get(at + AHEAD) {
+                fetch(slab.get(*id));
+            }
+            if let Some(id) = noted.get(at + AHEAD / 2) {
+                slab.get(*id).fetch_heap();
+            }
+            let record = slab.get_mut(noted[at]);
+            record.note(false);
+            if let Some(hash) = hash_of(record) {
+                let database = &mut databases[record.db().0 as usize];
+                database.hashes = database.hashes.wrapping_add(hash);
+                digest.sum = digest.sum.wrapping_add(hash);
+            }
+        }
+        noted.truncate(begin);
+    }
+
+    /// The content of a record has changed.
     #[inline]
-    pub(crate) fn exchange(&mut self, record: &Record, before: Option<Share>, after: Option<Share>) {
+    pub(crate) fn exchange(&mut self, id: RecordId, record: &mut Record, before: Share) {
+        let after = Size::of(record);
         let database = &mut self.databases[record.db().0 as usize];
-        if let Some(share) = before {
+        if let Some(hash) = before.hash {
+            database.hashes = database.hashes.wrapping_sub(hash);
+            self.digest.sum = self.digest.sum.wrapping_sub(hash);
+        }
+        if let Some(size) = before.size {
             database.records -= 1;
-            database.hashes = database.hashes.wrapping_sub(share.hash);
-            self.value_bytes -= share.size.heap_bytes;
-            self.digest.remove(share.hash);
+            self.digest.records = self.digest.records.wrapping_sub(1);
+            self.value_bytes -= size.heap_bytes;
         }
-        if let Some(share) = after {
+        if let Some(size) = after {
             database.records += 1;
-            database.hashes = database.hashes.wrapping_add(share.hash);
-            self.value_bytes += share.size.heap_bytes;
-            self.digest.add(share.hash);
+            self.digest.records = self.digest.records.wrapping_add(1);
+            self.value_bytes += size.heap_bytes;
+            if !record.is_noted() {
+                record.note(true);
+                self.noted.push(id);
+            }
         }
-        let expires = |share: Option<Share>| share.is_some_and(|share| share.size.expires);
-        if expires(before) != expires(after) {
+        let expires = |size: Option<Size>| size.is_some_and(|size| size.expires);
+        if expires(before.size) != expires(after) {
             let expiring = &mut self.expiring[record.hash().slot() - self.first_slot];
             if expires(after) { *expiring += 1 } else { *expiring -= 1 }
         }

@@ -44,6 +44,7 @@ enum Step {
     Swap { a: u8, b: u8 },
     Expire { now: u64, from: usize },
     Scan { db: u8, after: usize },
+    Settle { most: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -64,6 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u8, 0..3u8).prop_map(|(a, b)| Step::Swap { a, b }),
         1 => (0..4u64, 0..SLOTS).prop_map(|(now, from)| Step::Expire { now, from }),
         1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
+        2 => (0..6usize).prop_map(|most| Step::Settle { most }),
     ]
 }
 
@@ -116,6 +118,7 @@ impl Pair {
         self.gsn = Gsn(self.gsn.0 + 1);
         let gsn = self.gsn;
         match step {
+            Step::Settle { most } => self.store.settle(most),
             Step::Put { db, key, value, expires_at } => self.edit(db, key, |cell| {
                 cell.put_string(&value);
                 if expires_at != 0 {

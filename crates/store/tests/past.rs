@@ -457,7 +457,7 @@ impl World {
     fn check(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.store.digest(), self.store.recompute_digest());
         if self.open.is_empty() {
-            self.check_state(&self.state(u64::MAX), &self.store.as_of(Epoch(u64::MAX)))?;
+            self.check_state(&self.state(u64::MAX), &mut self.store.as_of(Epoch(u64::MAX)))?;
         }
         let Keep { since, cut, given } = self.keep;
         let over = |epoch: &u64| *epoch < self.now;
@@ -466,7 +466,7 @@ impl World {
         let (whole, partly): (Vec<u64>, Vec<u64>) =
             readable.chain(cut).partition(|epoch| Some(*epoch) != cut || given == Position::default());
         for epoch in whole {
-            self.check_state(&self.state(epoch), &self.store.as_of(Epoch(epoch)))?;
+            self.check_state(&self.state(epoch), &mut self.store.as_of(Epoch(epoch)))?;
         }
         for epoch in partly {
             let mut expected = self.state(epoch);
@@ -488,7 +488,7 @@ impl World {
     fn check_state(
         &self,
         state: &BTreeMap<Name, (Cell, Gsn)>,
-        past: &impl Snapshot,
+        past: &mut impl Snapshot,
     ) -> Result<(), TestCaseError> {
         let seen = visited(past, Position(0));
         let expected: Vec<_> = state.iter().map(|(name, content)| (name.clone(), content.clone())).collect();
@@ -744,7 +744,7 @@ fn a_record_that_moves_is_in_one_store_as_of_every_epoch() {
             to.take_in(id, cell, version, Epoch(epoch));
         };
         let holds = |store: &MemoryStore, epoch| {
-            let past = store.as_of(Epoch(epoch));
+            let mut past = store.as_of(Epoch(epoch));
             let (mut seen, len) = (0, past.len(Db(0)));
             past.visit(Position(0), |_| (seen += 1, true).1);
             let is_there = read(store, epoch).is_some();

@@ -107,7 +107,7 @@ impl Locking {
         base: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) {
-        core.witness.credit((batch.epoch, batch.partition), || core.store.digest());
+        core.witness.credit((batch.epoch, batch.partition), || core.store.settled_digest());
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
         if core.early.holds(active.gsn) {
             core.take_early(&mut active);

@@ -396,7 +396,7 @@ impl<S: RecordStore> Core<S> {
     /// Goes on with a transaction that had to wait, if it has its turns.
     pub(super) fn resume(&mut self, turns: &mut dyn Turns<S>, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
-        self.witness.credit(turn_of(active.gsn), || self.store.digest());
+        self.witness.credit(turn_of(active.gsn), || self.store.settled_digest());
         let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
         let progress = (!active.done_here && active.may_run()).then(|| {
             turns.prepare(self, number, &mut active);
@@ -963,7 +963,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_applied_epoch", self.backlog.applied().0.0 as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
-        report("ordain_store_records", f64::from(self.store.digest().records));
+        report("ordain_store_records", f64::from(self.store.records()));
         report("ordain_store_older_records", self.store.older() as f64);
         let spread = self.store.spread();
         report("ordain_store_changed_records", spread.records as f64);

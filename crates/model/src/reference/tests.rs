@@ -127,7 +127,7 @@ fn entries_lie_below_their_ledger_and_nowhere_else() {
     }
     assert_eq!(bench.entries(), [("a".into(), 0), ("a".into(), 1), ("b".into(), 0)]);
     assert_eq!(crate::Datum::first(&bench.result(&["sum", "a"]).reply), crate::Datum::Int(1));
-    let table = MapTable { map: &mut bench.executor.map, gsn: Gsn::NONE };
+    let mut table = MapTable { map: &mut bench.executor.map, gsn: Gsn::NONE };
     assert_eq!((table.len(Db(0)), table.len(Db(0).below())), (2, 3));
     assert_eq!(table.digest().records, 5);
 }

@@ -30,6 +30,8 @@ pub(in crate::shard) const GIVE: TimerId = TimerId(3);
 /// a look at each of them, 0.15 µs, so this is a pause of some 2 ms at most. More are kept only of a large store under much
 /// load; there this guard against a mistake of ours would hold everybody up.
 const COMPARED_MAX: u64 = 16 << 10;
+/// So many records are settled with each piece that is given away, so that few are not when it is compared: a millisecond's.
+const SETTLED: usize = 16 << 10;
 
 impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn set_checkpointer(&mut self, checkpointer: Address) {
@@ -156,7 +158,9 @@ impl<S: RecordStore> Core<S> {
                 (piece, Some(Next::Records(Position::default())))
             }
             Next::Records(from) => {
-                self.note_size();
+                if !self.note_size() {
+                    self.store.settle(SETTLED);
+                }
                 let (piece, rest) = self.records(epoch, from);
                 if rest.is_none() && !self.gave_all(epoch, digest.plus(piece.digest())) {
                     return false;
@@ -223,16 +227,16 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// Where much is kept it is not compared in the end, and so no more of it need be kept than what is still to be given.
-    fn note_size(&mut self) {
-        if let Some(cut) = &mut self.capture.cut {
-            cut.is_large |= self.store.older() > COMPARED_MAX;
-        }
+    /// Says whether it is much.
+    fn note_size(&mut self) -> bool {
+        let Some(cut) = &mut self.capture.cut else { return false };
+        cut.is_large |= self.store.older() > COMPARED_MAX;
+        cut.is_large
     }
 
     /// Whether all that was given is what there was, where that can be told.
     fn gave_all(&mut self, epoch: Epoch, given: Digest) -> bool {
-        self.note_size();
-        let is_large = self.capture.cut.as_ref().is_some_and(|cut| cut.is_large);
+        let is_large = self.note_size();
         let can_tell = self.capture.mode != CheckpointMode::ZigZag && !is_large;
         if !can_tell || given == self.store.as_of(epoch).digest() {
             return true;

@@ -14,7 +14,7 @@ use crate::shard::witness::Vouch;
 impl<S: RecordStore> Core<S> {
     /// Everything up to a batch is executed: what twins have said of it is compared with what came of it here.
     pub(in crate::shard) fn compare(&mut self, turn: Turn) {
-        match self.witness.applied(turn, || self.store.digest()) {
+        match self.witness.applied(turn, || self.store.settled_digest()) {
             Ok(vouches) => self.vouches.extend(vouches),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }

@@ -188,7 +188,7 @@ impl Table for Rows {
         self.rows.keys().filter(|(of, _)| *of == db).count() as u64
     }
 
-    fn digest(&self) -> Digest {
+    fn digest(&mut self) -> Digest {
         let mut digest = Digest::default();
         for ((db, key), cell) in &self.rows {
             if let Some(value) = &cell.value {
