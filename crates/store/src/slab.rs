@@ -7,7 +7,7 @@
 use ordain_model::{Cell, Db, Gsn, KeyHash};
 
 use crate::RecordId;
-use crate::fetch::fetch_ends;
+use crate::fetch::fetch_bytes;
 
 /// The longest key that lies in the record's own line.
 pub(crate) const SHORT_KEY: usize = 16;
@@ -153,10 +153,10 @@ impl Record {
     #[inline]
     pub(crate) fn fetch_heap(&self) {
         if let Some(value) = self.cell.string() {
-            fetch_ends(value);
+            fetch_bytes(value);
         }
         if let Head::Long { key, .. } = &self.head {
-            fetch_ends(key);
+            fetch_bytes(key);
         }
     }
 
