@@ -58,6 +58,8 @@ pub struct Txn {
     /// Whether its fragments need nothing of each other, each has a record of its own to run on, and none may abort: then
     /// they can be run apart, each when its record's turn comes (qstore.md, section 4.2).
     pub independent: bool,
+    /// The first and the last of the slots of its fragments.
+    slots: (u16, u16),
     args: Range<u32>,
     fragments: Range<u32>,
     calls: Range<u32>,
@@ -341,6 +343,7 @@ impl Chunk {
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
         let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
         let (mut is_chained, mut independent) = (false, true);
+        let mut slots = (u16::MAX, 0);
         for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
             if table_written && fragment.abortable {
                 self.plans.fragments.truncate(first);
@@ -358,6 +361,8 @@ impl Chunk {
                 abortable_until = n as u32 + 1;
             }
             table |= fragment.is_table();
+            let slot = fragment.hash.slot() as u16;
+            slots = (slot.min(slots.0), slot.max(slots.1));
         }
         mark_pure(&mut self.plans.fragments[first..]);
         self.txns.push(Txn {
@@ -370,6 +375,7 @@ impl Chunk {
             table,
             detached: !writes && !is_chained,
             independent,
+            slots,
             args: args.start as u32..args.end as u32,
             fragments: first as u32..self.plans.fragments.len() as u32,
             calls: first_call as u32..self.plans.calls.len() as u32,
@@ -438,6 +444,20 @@ impl Chunk {
         }
     }
 
+    /// The only shard that takes part in a transaction, its reply included. None if several do, or if that takes a look at
+    /// each of its fragments to tell: this takes none.
+    #[inline]
+    pub fn only_shard(&self, txn: &Txn, layout: &Layout) -> Option<usize> {
+        let (first, last) = txn.slots;
+        if txn.table || first > last {
+            return None;
+        }
+        let owner = layout.shard_of_all(usize::from(first)..=usize::from(last));
+        let is_owned = |fragment: &Fragment| owner == Some(layout.shard_of(fragment.hash.slot()));
+        debug_assert!(owner.is_none() || self.fragments(txn).iter().all(is_owned));
+        owner.filter(|owner| self.collector(txn, layout) == *owner)
+    }
+
     /// The partitions that take part in a transaction: those that own a fragment, and the collector's.
     pub fn participants(&self, txn: &Txn, layout: &Layout) -> PartitionSet {
         if txn.table {
@@ -445,6 +465,9 @@ impl Chunk {
         }
         let mut participants = PartitionSet::EMPTY;
         participants.insert(layout.partition_of_shard(self.collector(txn, layout)));
+        if self.only_shard(txn, layout).is_some() {
+            return participants;
+        }
         for fragment in self.fragments(txn) {
             participants.insert(layout.partition_of(fragment.hash.slot()));
         }

@@ -7,7 +7,7 @@
 //! Slots can be moved to other partitions; the [`Map`] says where they are. How many partitions and shards there are, and
 //! where the sessions of clients are at home, does not change with it.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use crate::ids::{PartitionId, SessionId};
@@ -92,6 +92,8 @@ pub struct Layout {
     map: Map,
     /// The shard of each slot.
     shard_of: Box<[u8]>,
+    /// For each slot the end of the run of slots around it that are all of its shard.
+    run_ends: Box<[u16]>,
 }
 
 impl Layout {
@@ -131,8 +133,8 @@ impl Layout {
             let run = end - start;
             shard_of.extend((0..run).map(|slot| (partition * threads + slot * threads / run) as u8));
         }
-        let (first, shard_of) = (Arc::from(&*shard_of), shard_of.into());
-        Ok(Layout { version, starts, threads, first, map: Map::FIRST, shard_of })
+        let (first, run_ends) = (Arc::from(&*shard_of), run_ends(&shard_of));
+        Ok(Layout { version, starts, threads, first, map: Map::FIRST, shard_of: shard_of.into(), run_ends })
     }
 
     /// The same partitions and shards, with the slots where a map says.
@@ -145,8 +147,10 @@ impl Layout {
             // change its shard.
             if is_back { first } else { (usize::from(owner.0) * self.threads + slot % self.threads) as u8 }
         });
-        let shard_of = shard_of.collect();
-        Layout { starts: self.starts.clone(), first: self.first.clone(), map: map.clone(), shard_of, ..*self }
+        let shard_of: Box<[u8]> = shard_of.collect();
+        let run_ends = run_ends(&shard_of);
+        let (starts, first) = (self.starts.clone(), self.first.clone());
+        Layout { starts, first, map: map.clone(), shard_of, run_ends, ..*self }
     }
 
     /// The layout after these slots have gone to a partition; none if they are there, or there is no such partition.
@@ -209,6 +213,14 @@ impl Layout {
         usize::from(self.shard_of[slot])
     }
 
+    /// The shard that owns all slots from one to another; none if they are of several. It may be none as well if they are all
+    /// of one, but slots between them are not.
+    #[inline]
+    pub fn shard_of_all(&self, slots: RangeInclusive<usize>) -> Option<usize> {
+        let (first, last) = slots.into_inner();
+        (usize::from(self.run_ends[first]) > last).then(|| self.shard_of(first))
+    }
+
     /// The partition that owns a slot.
     #[inline]
     pub fn partition_of(&self, slot: usize) -> PartitionId {
@@ -248,6 +260,16 @@ impl Layout {
     pub fn home_partition_of(&self, session: SessionId) -> PartitionId {
         self.partition_of_shard(self.home_of(session))
     }
+}
+
+/// For each slot the end of the run of slots around it that have the same shard.
+fn run_ends(shard_of: &[u8]) -> Box<[u16]> {
+    let runs = shard_of.chunk_by(|a, b| a == b);
+    let ends = runs.scan(0, |end, run| {
+        *end += run.len() as u16;
+        Some(std::iter::repeat_n(*end, run.len()))
+    });
+    ends.flatten().collect()
 }
 
 /// The layout under one map after another: the last is kept, as the next is mostly the same.
@@ -290,6 +312,22 @@ mod tests {
         }
         for slot in 0..SLOTS {
             assert_eq!(Layout::single(5).shard_of(slot), shard_of_slot(slot, 5));
+        }
+    }
+
+    #[test]
+    fn slots_of_one_shard_are_told_from_slots_of_several() {
+        let layout = Layout::even(3, 2).unwrap();
+        let moved = layout.moved(&(10..20), PartitionId(2)).unwrap();
+        for layout in [layout, moved] {
+            for first in 0..SLOTS {
+                let shard = layout.shard_of(first);
+                let is_other = |slot: &usize| layout.shard_of(*slot) != shard;
+                let end = (first..SLOTS).find(is_other).unwrap_or(SLOTS);
+                assert_eq!(layout.shard_of_all(first..=first), Some(shard));
+                assert_eq!(layout.shard_of_all(first..=end - 1), Some(shard));
+                assert!((end..SLOTS).all(|last| layout.shard_of_all(first..=last).is_none()));
+            }
         }
     }
 

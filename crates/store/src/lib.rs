@@ -69,6 +69,9 @@ pub trait Snapshot: Table {
     /// The content that a key had, and who had written it; `None` if it was absent.
     fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
 
+    /// The same where the record is likely [this one](RecordStore::guess).
+    fn find_at(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
+
     /// Shows the records at `from` or later in canonical order (position, then database, then key), until
     /// `visit` says to stop with `false`.
     fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool);
@@ -89,6 +92,10 @@ pub trait RecordStore {
     /// Brings what is found under some keys into the processor's caches, values included, while the misses
     /// overlap. For a dozen or two keys that will be worked on right after; it changes nothing.
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone);
+
+    /// The same, and tells for each key the record that is likely its own: whoever uses it compares the key, as
+    /// [`Snapshot::find_at`] does. It is one only until the store is changed.
+    fn guess(&self, hashes: impl Iterator<Item = KeyHash> + Clone, records: &mut Vec<Option<RecordId>>);
 
     /// One step of the same, for whoever goes through a long list of keys: a key whose index was asked for some dozen keys
     /// ago, then its record, then its value.

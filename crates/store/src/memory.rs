@@ -173,6 +173,18 @@ impl RecordStore for MemoryStore {
         }
     }
 
+    fn guess(&self, hashes: impl Iterator<Item = KeyHash> + Clone, records: &mut Vec<Option<RecordId>>) {
+        // As above, in three passes, but what the second has found the third need not look for.
+        hashes.clone().for_each(|hash| self.fetch(hash, Fetch::Index));
+        let first = records.len();
+        records.extend(hashes.map(|hash| {
+            let record = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true);
+            record.into_iter().for_each(|id| self.fetch_record(id));
+            record
+        }));
+        records[first..].iter().flatten().for_each(|id| self.slab.get(*id).fetch_heap());
+    }
+
     #[inline]
     fn fetch(&self, hash: KeyHash, what: Fetch) {
         let index = &self.indexes[self.index_of(hash)];

@@ -43,6 +43,14 @@ impl Snapshot for Past<'_> {
         self.content(id, self.store.slab.get(id))
     }
 
+    #[inline]
+    fn find_at(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
+        match guess.map(|id| (id, self.store.slab.get(id))) {
+            Some((id, record)) if record.is(db, key) => self.content(id, record),
+            _ => self.find(db, key, hash),
+        }
+    }
+
     fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
         self.store.walk(from, |id, record| self.content(id, record), visit);
     }

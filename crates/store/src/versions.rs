@@ -191,7 +191,10 @@ impl Versions {
     /// queue.
     #[inline]
     pub(crate) fn fetch(&self, record: RecordId) {
-        self.buckets.fetch(record);
+        // Without entries no bucket is looked at, though there are some from before.
+        if self.len() > 0 {
+            self.buckets.fetch(record);
+        }
     }
 
     /// What the first change by an epoch after this one has replaced; `None` if there was no such change.

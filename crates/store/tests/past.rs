@@ -504,9 +504,15 @@ impl World {
             prop_assert_eq!(past.len(Db(db)), of_db().count() as u64);
             for key in 0..KEYS.len() {
                 let name = name(db, key);
-                let found = past.find(name.1, &name.2, KeyHash::of_record(name.1, &name.2));
+                let hash = KeyHash::of_record(name.1, &name.2);
                 let expected = state.get(&name).map(|(cell, version)| (cell, *version));
-                prop_assert_eq!(found, expected);
+                prop_assert_eq!(past.find(name.1, &name.2, hash), expected);
+                // The second guess is mostly wrong.
+                let mut guesses = Vec::new();
+                self.store.guess([hash, KeyHash::of(KEYS[0].as_bytes())].into_iter(), &mut guesses);
+                for guess in guesses {
+                    prop_assert_eq!(past.find_at(guess, name.1, &name.2, hash), expected);
+                }
             }
             let mut scanned = Vec::new();
             let from = name(db, 0).0.next();

@@ -339,8 +339,12 @@ impl<S: RecordStore> Core<S> {
         at: usize,
     ) -> Option<Box<Active>> {
         let txn = &chunk.txns()[at];
+        let only = chunk.only_shard(txn, self.maps.now());
+        if only.is_some_and(|shard| shard != self.number) {
+            return None;
+        }
         let mut active = self.spare.pop().unwrap_or_default();
-        active.alone = self.shards() == 1 || self.is_alone(chunk, txn);
+        active.alone = only.is_some() || self.shards() == 1 || self.is_alone(chunk, txn);
         if !active.alone {
             active.routes.analyse(chunk, txn, self.maps.now());
             let me = self.me();

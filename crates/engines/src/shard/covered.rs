@@ -68,13 +68,13 @@ pub(super) fn run<S: RecordStore>(
 }
 
 /// Runs a fragment that reads a record, and what lies below it if it covers it, of a past state.
-pub(crate) fn look(
+pub(super) fn look(
     state: &impl Snapshot,
     fragment: &Fragment,
     code: &dyn Procedure,
     cx: FragmentContext<'_>,
 ) -> Result<(), Abort> {
-    let mut below = Looking { state, cover: Cover { key: cx.key.bytes, fragment } };
+    let mut below = Looking::new(state, cx.key.bytes, fragment);
     let below = fragment.covering.then_some(&mut below as &mut dyn Below);
     let (cell, version) = past_of(state, (fragment.db, cx.key.bytes, fragment.hash), cx.now);
     let mut cx = FragmentContext { target: Target::Read(cell), version, below, ..cx };
@@ -113,9 +113,15 @@ impl<S: RecordStore> Below for Reading<'_, S> {
 }
 
 /// What lies below a record of a past state.
-struct Looking<'a, V> {
+pub(crate) struct Looking<'a, V> {
     state: &'a V,
     cover: Cover<'a>,
+}
+
+impl<'a, V> Looking<'a, V> {
+    pub(crate) const fn new(state: &'a V, key: &'a [u8], fragment: &'a Fragment) -> Looking<'a, V> {
+        Looking { state, cover: Cover { key, fragment } }
+    }
 }
 
 impl<V: Snapshot> Below for Looking<'_, V> {

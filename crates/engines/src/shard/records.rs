@@ -58,10 +58,21 @@ pub(crate) fn read_record<'a, S: RecordStore>(
 #[inline]
 pub(crate) fn past_of<'a>(
     state: &'a impl Snapshot,
+    name: (Db, &[u8], KeyHash),
+    now: Millis,
+) -> (&'a Cell, Gsn) {
+    past_at(state, None, name, now)
+}
+
+/// The same where the record is likely the one that is guessed.
+#[inline]
+pub(crate) fn past_at<'a>(
+    state: &'a impl Snapshot,
+    guess: Option<RecordId>,
     (db, key, hash): (Db, &[u8], KeyHash),
     now: Millis,
 ) -> (&'a Cell, Gsn) {
-    let found = state.find(db, key, hash).filter(|(cell, _)| cell.is_live(now));
+    let found = state.find_at(guess, db, key, hash).filter(|(cell, _)| cell.is_live(now));
     found.unwrap_or((&Cell::ABSENT, Gsn::NONE))
 }
 
