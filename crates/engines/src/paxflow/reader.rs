@@ -36,7 +36,7 @@ const KEEP_MAX: u64 = 1 << 15;
 const PATIENCE: Micros = Micros::from_millis(20_000);
 
 /// How many records are sent for together. What is waited for with each lot is the same, so long lots are better as long as
-/// all of it stays in the first cache: of 24 records each took a fifth longer.
+/// all of it stays in the first cache: of 24 records each took some 5% longer.
 const LOT: usize = 48;
 
 /// The reads of a shard.
