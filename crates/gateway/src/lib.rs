@@ -32,12 +32,21 @@
 //! a chunk in one of their batches at most, by whatever ways it comes to them. If it is only now put in one, the outcome
 //! comes from a replica that is whole. If it had been before, its outcome was addressed to the node that is lost; as long
 //! as that may still send it, it is waited for, and then the request's end is not known.
+//!
+//! # In pieces
+//!
+//! A link keeps what has not come to the other node, but only so much: beyond that the stream is given up, and what was
+//! asked for over it has to be asked for again, which is as much. So a gateway sends a node a few pieces and waits until
+//! that says that they have come ([`Gateway::leaves`]).
 
+mod flow;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+use crate::flow::Flow;
 
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::outcome::Outcome;
@@ -45,8 +54,8 @@ use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::wire::Reader;
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
-    OutcomeStatus, PartitionId, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, View, Writer,
-    system,
+    OutcomeStatus, PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, View,
+    Writer, system,
 };
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
@@ -89,8 +98,8 @@ pub enum Departure {
     Order(PartitionId, Arc<Chunk>),
     /// To be run on a snapshot, by a node of the replica that answers.
     Read(Arc<Chunk>, Snapshot),
-    /// For the node that a chunk of reads was sent to: nobody waits for it any more.
-    Done(u16, Front),
+    /// For a node that chunks were sent to: nobody waits for one of reads any more, or whether they have come.
+    Word(u16, Front),
 }
 
 impl Departure {
@@ -98,7 +107,7 @@ impl Departure {
     pub fn chunk(&self) -> Option<&Arc<Chunk>> {
         match self {
             Departure::Order(_, chunk) | Departure::Read(chunk, _) => Some(chunk),
-            Departure::Done(..) => None,
+            Departure::Word(..) => None,
         }
     }
 
@@ -107,7 +116,7 @@ impl Departure {
         match self {
             Departure::Order(_, chunk) => Front::Submit(chunk),
             Departure::Read(chunk, snapshot) => Front::Read(chunk, snapshot),
-            Departure::Done(_, done) => done,
+            Departure::Word(_, word) => word,
         }
     }
 }
@@ -152,6 +161,10 @@ pub struct Gateway {
     cluster: Option<Cluster>,
     /// Chunks that were full before they were asked for, and what else is to be sent.
     closed: VecDeque<Departure>,
+    /// What goes to each other node.
+    flows: BTreeMap<u16, Flow>,
+    /// In pieces of so many bytes.
+    piece: usize,
     /// Chunks begun and not finished, by consecutive number from `oldest` on.
     submitted: VecDeque<Submitted>,
     oldest: ChunkNo,
@@ -312,6 +325,8 @@ impl Gateway {
             last_home: PartitionId(0),
             cluster: None,
             closed: VecDeque::new(),
+            flows: BTreeMap::new(),
+            piece: usize::MAX,
             submitted: VecDeque::new(),
             oldest,
             outstanding: 0,
@@ -343,6 +358,12 @@ impl Gateway {
     #[must_use]
     pub fn with_reads(self, reads: Reads) -> Gateway {
         Gateway { reads, ..self }
+    }
+
+    /// The same, and what it sends to another node goes in pieces of about so many bytes.
+    #[must_use]
+    pub fn in_pieces(self, piece: usize) -> Gateway {
+        Gateway { piece, ..self }
     }
 
     /// How many partitions there are.
@@ -557,12 +578,25 @@ impl Gateway {
         waiters.filter(|waiter| waiter.ticket.is_some()).map(|waiter| waiter.answers)
     }
 
-    /// Something goes to the sequencer of a node, and a replica is to answer. It may have been closed, or sent before, when
-    /// another was to; what is to be sent is this.
+    /// Something is to go to the sequencer of a node, and a replica is to answer. It may have been closed, or sent before,
+    /// when another was to; what is to be sent is this. Nothing, as long as what was sent to that node before may not have
+    /// come: then it [leaves later](Gateway::go_on_sending).
     #[must_use]
-    pub fn leaves(&mut self, mut departure: Departure, node: u16, replica: u16) -> Departure {
+    pub fn leaves(&mut self, departure: Departure, node: u16, replica: u16) -> Option<Departure> {
+        let mut departure = match departure.chunk() {
+            Some(chunk) if node != self.id.node() => {
+                let bytes = chunk.bytes();
+                let flow = self.flows.entry(node).or_default();
+                let departure = flow.admit(departure)?;
+                let pause = flow.note_sent(bytes, self.piece);
+                let pause = pause.map(|pause| Departure::Word(node, Front::Pause(pause)));
+                pause.into_iter().for_each(|pause| self.closed.push_front(pause));
+                departure
+            }
+            _ => departure,
+        };
         let (Departure::Order(_, chunk) | Departure::Read(chunk, _)) = &mut departure else {
-            return departure;
+            return Some(departure);
         };
         let at = chunk.number.0.checked_sub(self.oldest.0);
         if let Some(submitted) = at.and_then(|at| self.submitted.get_mut(at as usize)) {
@@ -572,7 +606,18 @@ impl Gateway {
                 submitted.chunk = Some(chunk.clone());
             }
         }
-        departure
+        Some(departure)
+    }
+
+    /// A node has all that was sent to it before a pause. What waits for that may leave, ahead of all else.
+    pub fn go_on_sending(&mut self, node: u16, pause: PauseNo) {
+        let waiting = self.flows.get_mut(&node).map(|flow| flow.note_come(pause)).unwrap_or_default();
+        self.leave_first(waiting);
+    }
+
+    fn leave_first(&mut self, waiting: VecDeque<Departure>) {
+        let then = std::mem::replace(&mut self.closed, waiting);
+        self.closed.extend(then);
     }
 
     fn close(&mut self, home: PartitionId) {
@@ -617,6 +662,8 @@ impl Gateway {
     /// it away says so again. A request whose outcome may have been on its way is reported as
     /// [`OutcomeStatus::Unknown`] once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
+        let waiting = self.flows.get_mut(&owed.node).map(|flow| flow.give_up(owed.is_gone));
+        self.leave_first(waiting.unwrap_or_default());
         let mut lost = Vec::new();
         for (number, submitted) in (self.oldest.0..).zip(&mut self.submitted) {
             let Some(chunk) = submitted.chunk.clone() else { continue };
@@ -646,8 +693,8 @@ impl Gateway {
             }
             submitted.left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
             submitted.tickets = tickets;
-            if is_sent_again && owed.has_twins {
-                submitted.asked = None;
+            // If nobody is asked, it is on its way again already.
+            if is_sent_again && owed.has_twins && submitted.asked.take().is_some() {
                 if !submitted.formerly.contains(&chunk.replica) {
                     submitted.formerly.push(chunk.replica);
                 }
@@ -778,7 +825,7 @@ impl Gateway {
 
     /// Nobody wants more of a state that was kept.
     pub fn release(&mut self, lease: Lease) {
-        self.closed.push_back(Departure::Done(lease.node, Front::ReadDone(self.id, lease.number)));
+        self.closed.push_back(Departure::Word(lease.node, Front::ReadDone(self.id, lease.number)));
     }
 
     /// Takes outcomes and reports each request that they finish. An outcome that nobody waits for (the node was
@@ -813,7 +860,7 @@ impl Gateway {
                 if is_kept && outcome.status == OutcomeStatus::Committed {
                     lease = Some(Lease { node, number: outcome.chunk });
                 } else {
-                    self.closed.push_back(Departure::Done(node, Front::ReadDone(self.id, outcome.chunk)));
+                    self.closed.push_back(Departure::Word(node, Front::ReadDone(self.id, outcome.chunk)));
                 }
             }
             if outcome.status == OutcomeStatus::TooOld

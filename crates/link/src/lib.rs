@@ -25,6 +25,9 @@ use std::collections::VecDeque;
 
 pub use ordain_role::PeerState;
 
+/// Of what a side keeps, one message counts for at most this part.
+const LARGEST: usize = 8;
+
 /// A life of a process: a number that no other start of the same node ever has; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(pub u64);
@@ -146,7 +149,8 @@ pub struct Link<T> {
 }
 
 impl<T: Clone> Link<T> {
-    /// A side that has met nobody. It keeps at most `limit` bytes of messages that are not acknowledged.
+    /// A side that has met nobody. It keeps at most `limit` bytes of messages that are not acknowledged, of which no
+    /// message counts for more than a [part](LARGEST): there is room for a large one, and for what follows it.
     pub fn new(life: Life, limit: usize) -> Link<T> {
         Link {
             me: End { life, stream: 1 },
@@ -173,7 +177,8 @@ impl<T: Clone> Link<T> {
         if !self.is_joined() {
             return false;
         }
-        if self.bytes.saturating_add(bytes) > self.limit {
+        let bytes = bytes.min(self.limit / LARGEST);
+        if self.bytes + bytes > self.limit {
             self.give_up();
             return false;
         }

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMIT: usize = 6;
+/// As many messages of one byte each.
+const LIMIT: usize = LARGEST;
 
 /// A message: the sender's end when it was sent, and its number in the stream that the sender believes in.
 type Message = (End, u64);
@@ -283,8 +284,9 @@ fn an_acknowledgement_waits_for_a_message_that_carries_it() {
 fn more_than_there_is_room_for_ends_the_stream_for_both() {
     let mut links = met();
     links.iter_mut().for_each(Link::parted);
-    assert!(links[0].send(1, 60) && links[1].send(9, 10));
-    assert!(!links[0].send(2, 60) && !links[0].send(3, 1));
+    // However large, each counts for an eighth.
+    assert!((0..8).all(|number| links[0].send(number, 1000)) && links[1].send(9, 10));
+    assert!(!links[0].send(8, 12) && !links[0].send(9, 1));
     links.iter_mut().for_each(Link::connected);
     assert_eq!(
         exchange(&mut links),
@@ -297,7 +299,8 @@ fn more_than_there_is_room_for_ends_the_stream_for_both() {
 #[test]
 fn a_stream_that_ends_on_a_living_connection_begins_anew_on_it() {
     let mut links = met();
-    assert!(links[1].send(1, 10) && !links[0].send(2, 101));
+    assert!(links[1].send(1, 10) && (0..8).all(|number| links[0].send(number, 12)));
+    assert!(!links[0].send(8, 12));
     let fresh = [Received::Change(PeerState::Fresh)];
     assert_eq!(exchange(&mut links), [fresh.clone(), fresh]);
 }

@@ -9,6 +9,10 @@ use crate::procedure::Registry;
 use crate::reads::Snapshot;
 use crate::wire::{self, Reader};
 
+/// The pauses that a gateway makes in what it sends to one node, from 1 on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PauseNo(pub u64);
+
 /// A message of the front door.
 #[derive(Clone, Debug)]
 pub enum Front {
@@ -20,6 +24,10 @@ pub enum Front {
     ReadDone(GatewayId, ChunkNo),
     /// Engine to gateway: these have ended.
     Outcomes(OutcomeBatch),
+    /// Gateway to engine: to be answered at once, as a sign that what was sent before it has come.
+    Pause(PauseNo),
+    /// Engine to gateway: what was sent before this pause has come.
+    Continue(PauseNo),
 }
 
 impl Front {
@@ -44,6 +52,14 @@ impl Front {
                 wire::u32(out, gateway.0);
                 wire::u64(out, number.0);
             }
+            Front::Pause(number) => {
+                wire::u8(out, 4);
+                wire::u64(out, number.0);
+            }
+            Front::Continue(number) => {
+                wire::u8(out, 5);
+                wire::u64(out, number.0);
+            }
         }
     }
 
@@ -57,6 +73,8 @@ impl Front {
                 Chunk::decode_whole(registry, bytes).map(|chunk| Front::Read(Arc::new(chunk), snapshot))
             }
             3 => Some(Front::ReadDone(GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?))),
+            4 => bytes.u64().map(|number| Front::Pause(PauseNo(number))),
+            5 => bytes.u64().map(|number| Front::Continue(PauseNo(number))),
             _ => None,
         }
     }

@@ -49,7 +49,7 @@ pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
 pub use execution::{Cascade, Execution, UnknownCascade, UnknownExecution};
-pub use front::Front;
+pub use front::{Front, PauseNo};
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,

@@ -315,7 +315,9 @@ impl NodeSettings {
         }
         let place = (self.topology.replica_of(self.node).0, self.partition());
         let (registry, layout) = (registry.clone(), self.layout().clone());
-        Gateway::in_cluster(id, registry, layout, place, ChunkNo(life)).with_reads(self.reads)
+        Gateway::in_cluster(id, registry, layout, place, ChunkNo(life))
+            .with_reads(self.reads)
+            .in_pieces(self.piece)
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {

@@ -504,14 +504,15 @@ impl Door {
             Departure::Order(home, _) => self.ways.sequencer(*home, self.gateway.answerers(&departure)),
             Departure::Read(..) => self.ways.reader(),
             // Nobody answers.
-            Departure::Done(node, _) => Some((NodeId(*node), ReplicaId(0))),
+            Departure::Word(node, _) => Some((NodeId(*node), ReplicaId(0))),
         };
         let Some((node, replica)) = way else {
             self.held.push((departure, since));
             return self.look_for_lost(out);
         };
-        let departure = self.gateway.leaves(departure, node.0, replica.0);
-        out.send(Address { node, ..self.sequencer }, departure.into_message());
+        if let Some(departure) = self.gateway.leaves(departure, node.0, replica.0) {
+            out.send(Address { node, ..self.sequencer }, departure.into_message());
+        }
     }
 
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
@@ -632,6 +633,10 @@ impl Role for Door {
                 } else {
                     self.take_outcomes(&batch);
                 }
+                self.pass_on(out);
+            }
+            Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
+                self.gateway.go_on_sending(from.node.0, pause);
                 self.pass_on(out);
             }
             Event::Message { message: Message::Peer(change), .. } => {

@@ -724,6 +724,8 @@ mod tests {
         demand_sound_of(&grid("2", "2"), 106..107);
         // A full disk left half of a sector that was written before.
         demand_sound_of(&grid("3", "2"), 209..210);
+        // What a node that was met anew was sent again was more than its link had room for, so that it was met anew.
+        demand_sound_of(&grid("2", "2"), 50_023..50_024);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Settings {
     pub layout: u32,
     /// Most transactions in a batch (calvin.md, section 6, `batch_cap`).
     pub batch_cap: u32,
+    /// Most bytes of a batch, but for one chunk that is larger.
+    pub batch_bytes: usize,
     /// How many of its batches may be unexecuted before no new one is closed (`lag_max`).
     pub lag_max: u64,
     /// How long an open batch waits for more before it closes although the pipeline is ready.
@@ -78,6 +80,7 @@ impl Default for Settings {
             partition: PartitionId(0),
             layout: 1,
             batch_cap: Gsn::MAX_BATCH,
+            batch_bytes: 16 << 20,
             lag_max: 4,
             linger: Micros(0),
             in_log_max: 1,
@@ -472,9 +475,12 @@ impl<X> Sequencer<X> {
         let mut batch = self.open(now);
         self.announce(batch.epoch, out);
         let mut requests = BTreeMap::new();
+        let mut bytes = 0;
         while let Some(chunk) = self.waiting.front() {
             let end = batch.total + chunk.span();
-            if end > Gsn::MAX_BATCH || (batch.total > 0 && end > self.settings.batch_cap) {
+            bytes += chunk.bytes();
+            let is_full = end > self.settings.batch_cap || bytes > self.settings.batch_bytes;
+            if end > Gsn::MAX_BATCH || (batch.total > 0 && is_full) {
                 break;
             }
             let Some(chunk) = self.waiting.pop_front() else { break };
@@ -918,6 +924,7 @@ impl<X: Send> Role for Sequencer<X> {
                 }
                 Message::Front(Front::Read(chunk, snapshot)) => self.read(now, chunk, snapshot, out),
                 Message::Front(Front::ReadDone(gateway, number)) => self.snapshots.done((gateway, number)),
+                Message::Front(Front::Pause(pause)) => out.send(from, Front::Continue(pause)),
                 Message::Reading(reading) => self.take_reading(now, from, reading, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),

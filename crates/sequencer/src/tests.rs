@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis,
-    OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Value, system,
+    OutcomeStatus, PartitionId, PauseNo, Placed, Registry, RequestNo, SessionId, Value, system,
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
@@ -194,6 +194,31 @@ fn a_batch_is_capped_and_nothing_is_dropped() {
     // A chunk is not cut in two, so one that is larger than the cap is a batch by itself.
     assert_eq!(totals, [3, 3, 3, 9]);
     assert!(bench.finish(Epoch(5)).is_empty());
+}
+
+#[test]
+fn a_batch_holds_no_more_bytes_than_it_may_but_for_one_large_chunk() {
+    let bytes = chunk(0, &[WRITE; 3]).bytes();
+    let mut bench = Bench::new(Settings { batch_bytes: 2 * bytes, ..Settings::default() });
+    batch_of(&bench.submit(0, &[WRITE; 9]));
+    for number in 1..=3 {
+        bench.submit(number, &[WRITE; 3]);
+    }
+    bench.submit(4, &[WRITE; 9]);
+    let mut totals = Vec::new();
+    for epoch in 1..=3 {
+        totals.push(batch_of(&bench.finish(Epoch(epoch))).total);
+    }
+    assert_eq!(totals, [6, 3, 9]);
+}
+
+#[test]
+fn a_pause_is_answered_at_once() {
+    let mut bench = Bench::new(Settings::default());
+    bench.submit(0, &[WRITE]);
+    let sent = bench.tell(GATEWAY, Front::Pause(PauseNo(7)));
+    let [(to, Message::Front(Front::Continue(PauseNo(7))))] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!(*to, GATEWAY);
 }
 
 #[test]

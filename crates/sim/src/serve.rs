@@ -183,7 +183,7 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    fn flush_soon(&mut self, number: usize) {
+    pub(crate) fn flush_soon(&mut self, number: usize) {
         let door = &mut self.doors[number];
         if !door.flushing {
             door.flushing = true;
@@ -209,7 +209,7 @@ impl<S: System> Simulator<'_, S> {
                 door.ways.sequencer(*home, &answerers)
             }
             Departure::Read(..) => door.ways.reader(),
-            Departure::Done(node, _) => {
+            Departure::Word(node, _) => {
                 let reader = door.ways.reader();
                 reader.map(|(reader, replica)| (Address { node: NodeId(*node), ..reader }, replica))
             }
@@ -217,8 +217,9 @@ impl<S: System> Simulator<'_, S> {
         match way {
             Some((sequencer, replica)) => {
                 let from = door.address;
-                let departure = door.gateway.leaves(departure, sequencer.node.0, replica.0);
-                self.send(from, sequencer, departure.into_message().into());
+                if let Some(departure) = door.gateway.leaves(departure, sequencer.node.0, replica.0) {
+                    self.send(from, sequencer, departure.into_message().into());
+                }
             }
             None => door.held.push(departure),
         }

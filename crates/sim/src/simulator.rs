@@ -699,6 +699,10 @@ impl<'a, S: System> Simulator<'a, S> {
                 Ok(Front::Outcomes(batch)) => {
                     self.take_outcomes(door, (from.node, life), &batch);
                 }
+                Ok(Front::Continue(pause)) => {
+                    self.doors[door].gateway.go_on_sending(from.node.0, pause);
+                    self.flush_soon(door);
+                }
                 _ => {
                     let text = format!("front door {to:?} was sent something that is not for it");
                     self.fail(Violation::new(ViolationKind::Invariant, text));
@@ -804,6 +808,8 @@ impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
             ),
             Ok(Front::ReadDone(gateway, number)) => write!(f, "read gateway {gateway} chunk {number} done"),
             Ok(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
+            Ok(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
+            Ok(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
             Err(_) => {
                 let mut text = String::new();
                 write!(text, "{message:?}")?;

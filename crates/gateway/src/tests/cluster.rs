@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_model::{
     ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, KeyHash, Layout, Millis,
-    OutcomeBatch, OutcomeStatus, PartitionId, Registry, RequestNo, SessionId, Value, system,
+    OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Registry, RequestNo, SessionId, Value, system,
 };
 
 use crate::{Gateway, Owed, Ticket};
@@ -82,7 +82,8 @@ fn submitted(gateway: &mut Gateway, replica: u16) -> Vec<(u16, u64, u16, usize)>
     chunks
         .into_iter()
         .map(|(home, chunk)| {
-            let leaves = gateway.leaves(Departure::Order(home, chunk), replica * 3 + home.0, replica);
+            let leaves =
+                gateway.leaves(Departure::Order(home, chunk), replica * 3 + home.0, replica).unwrap();
             let chunk = leaves.chunk().unwrap();
             (home.0, chunk.number.0 - (1 << 40), chunk.replica, chunk.txns().len())
         })
@@ -259,7 +260,7 @@ fn what_was_held_is_answered_by_the_replica_that_is_there_when_it_leaves() {
         (0, vec![PartitionId(2)])
     );
     // Meanwhile another replica is whole. That the own one is met now takes nothing with it, but it may have led.
-    let left = gateway.leaves(held, 5, 1);
+    let left = gateway.leaves(held, 5, 1).unwrap();
     assert_eq!(left.chunk().unwrap().replica, 1);
     assert_eq!(given_up(&mut gateway, gone(0, 2)), []);
     assert_eq!(submitted(&mut gateway, 1), [(2, 0, 1, 1)]);
@@ -324,4 +325,59 @@ fn what_has_moved_is_planned_again_and_nobody_hears_of_it() {
     assert_eq!(gateway.map().version(), 0);
     gateway.take_outcomes(&outcome(&again, OutcomeStatus::Committed, b""), |f| told.push(f.ticket.0));
     assert_eq!((told, gateway.outstanding()), (vec![1], 2));
+}
+
+/// Seed 50023 of two partitions, two replicas, async: what was asked for of a node that was met anew was sent again all at
+/// once, which was more than the link had room for, so that the node was met anew.
+#[test]
+fn a_node_is_sent_a_few_pieces_at_a_time_in_order() {
+    let (gateway, _, [a, b, c]) = in_cluster();
+    let mut gateway = gateway.in_pieces(1);
+    // Its own node has no link.
+    (1..=3).for_each(|ticket| _ = (write(&mut gateway, ticket, None, &b), sent(&mut gateway)));
+    for ticket in 4..=8 {
+        write(&mut gateway, ticket, None, &c);
+        let pause = ticket - 3;
+        let expected = if pause <= 2 { vec![ticket - 1, PAUSE + pause] } else { vec![] };
+        assert_eq!(sent(&mut gateway), expected);
+    }
+    write(&mut gateway, 9, None, &a);
+    assert_eq!(sent(&mut gateway), [8, PAUSE + 1], "another node");
+    gateway.go_on_sending(2, PauseNo(1));
+    assert_eq!(sent(&mut gateway), [5, PAUSE + 3]);
+    // What was never made cannot have come.
+    gateway.go_on_sending(2, PauseNo(9));
+    assert_eq!(sent(&mut gateway), [6, PAUSE + 4, 7, PAUSE + 5]);
+    // All of it may be lost: it goes again, in pieces too, and no chunk twice however often the node is met anew. What has
+    // waited longest goes first.
+    for (chunks, pauses) in [([3, 4], [6, 7]), ([5, 6], [8, 9]), ([7, 3], [10, 11])] {
+        assert_eq!(given_up(&mut gateway, gone(2, 2)), []);
+        assert_eq!(given_up(&mut gateway, gone(0, 2)), []);
+        let [one, two] = pauses.map(|pause| PAUSE + pause);
+        assert_eq!(sent(&mut gateway), [chunks[0], one, chunks[1], two]);
+    }
+}
+
+/// Added to the number of a pause, so that it is not taken for a chunk's.
+const PAUSE: u64 = 1000;
+
+/// The numbers of the chunks that leave for the node of replica 0 that holds their home, to be answered by replica 1, and
+/// of the pauses among them.
+fn sent(gateway: &mut Gateway) -> Vec<u64> {
+    let mut sent = Vec::new();
+    while let Some(departure) = gateway.flush() {
+        let node = match &departure {
+            Departure::Order(home, _) => home.0,
+            Departure::Word(node, Front::Pause(_)) => *node,
+            other => panic!("{other:?}"),
+        };
+        // The gateway's id says node 4, which is partition 1 of replica 1.
+        let node = if node == 1 { 4 } else { node };
+        sent.extend(gateway.leaves(departure, node, 1).map(|departure| match departure.into_message() {
+            Front::Submit(chunk) => chunk.number.0 - (1 << 40),
+            Front::Pause(pause) => PAUSE + pause.0,
+            other => panic!("{other:?}"),
+        }));
+    }
+    sent
 }

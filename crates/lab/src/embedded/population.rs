@@ -239,11 +239,17 @@ impl Population {
             self.say(Word::Failed(refusal));
         }
         while let Some(departure) = self.gateway.flush() {
-            let to = match &departure {
-                Departure::Order(home, _) => usize::from(home.0),
-                Departure::Read(..) | Departure::Done(..) => self.reach.own,
+            let sequencer = match &departure {
+                Departure::Order(home, _) => self.reach.sequencers[usize::from(home.0)],
+                Departure::Read(..) => self.reach.sequencers[self.reach.own],
+                Departure::Word(node, _) => {
+                    Address { node: NodeId(*node), ..self.reach.sequencers[self.reach.own] }
+                }
             };
-            out.send(self.reach.sequencers[to], departure.into_message());
+            let replica = departure.chunk().map_or(0, |chunk| chunk.replica);
+            if let Some(departure) = self.gateway.leaves(departure, sequencer.node.0, replica) {
+                out.send(sequencer, departure.into_message());
+            }
         }
         if self.gateway.outstanding() == 0 {
             self.heard_at = now.elapsed;
@@ -524,6 +530,9 @@ impl Role for Population {
             Event::Message { message: Message::Front(Front::Outcomes(outcomes)), .. } => {
                 let meter = self.meters.answering.clone();
                 meter.time(|| self.take(&outcomes, now.elapsed));
+            }
+            Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
+                self.gateway.go_on_sending(from.node.0, pause);
             }
             Event::Message { message: Message::Peer(change), .. } => self.hear_of(change),
             Event::Message { .. } => {

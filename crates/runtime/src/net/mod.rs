@@ -63,8 +63,11 @@ const ACKNOWLEDGE: usize = 256 << 10;
 /// The bounds of a link, and the times that pace it.
 #[derive(Clone, Copy, Debug)]
 pub struct NetLimits {
-    /// How many bytes of messages are kept for one peer until it acknowledges them; also the largest message.
+    /// How many bytes of messages are kept for one peer until it acknowledges them. No message counts for more than a
+    /// part of that, however large it is, so that there is room for it.
     pub kept_bytes: usize,
+    /// The largest message that is taken from a peer.
+    pub message_bytes: usize,
     /// How often a sign of life is sent to whom nothing else is.
     pub heartbeat: Micros,
     /// After how much silence a peer is lost.
@@ -75,6 +78,7 @@ impl Default for NetLimits {
     fn default() -> NetLimits {
         NetLimits {
             kept_bytes: 64 << 20,
+            message_bytes: 2 << 30,
             heartbeat: Micros::from_millis(100),
             lost_after: Micros::from_millis(500),
         }
@@ -457,7 +461,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         }
         let Stage::Proven { peer, .. } = connection.stage else { return Verdict::Keep };
         let verdict = loop {
-            match wire::read(&mut connection.input, self.limits.kept_bytes) {
+            match wire::read(&mut connection.input, self.limits.message_bytes) {
                 Ok(None) => break Verdict::Keep,
                 Ok(Some(packet)) => {
                     let mut answer = Output::default();
