@@ -410,3 +410,27 @@ fn an_empty_node_joins_in_place_of_a_dead_one() {
 fn an_empty_node_of_several_partitions_joins_too() {
     replace_a_node("2", 3, 1);
 }
+
+/// More is under way from one node to another than a link may keep. That used to end the stream, and all of it was asked
+/// for again at once, which ended the next.
+#[test]
+fn large_values_under_way_at_once_all_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--partitions", "2", "--replicas", "2", "--durability", "os"];
+    let cluster = Cluster::start(dir.path(), &flags);
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let mut client = cluster.client(0);
+            scope.spawn(move || {
+                let (key, value) = (format!("large:{number}"), vec![number; 12 << 20]);
+                assert_eq!(client.insist_on(&[b"SET", key.as_bytes(), &value]), Reply::ok());
+                assert!(client.insist_on(&[b"GET", key.as_bytes()]).bytes() == value, "{key}");
+            });
+        }
+    });
+    for node in 0..4 {
+        let log = fs::read_to_string(dir.path().join(format!("node-{node}.log"))).unwrap();
+        assert!(!log.contains("the stream is given up"), "node {node}: {log}");
+    }
+    cluster.stop();
+}

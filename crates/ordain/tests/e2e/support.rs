@@ -413,10 +413,15 @@ impl Client {
     /// may be taken for lost although nothing has become of it.
     #[track_caller]
     pub fn insist(&mut self, text: &str) -> Reply {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        self.insist_on(&text.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// The same, with words of any bytes.
+    #[track_caller]
+    pub fn insist_on<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Reply {
         let mut reply = Reply::Nil;
         until("a cluster does what it is asked", || {
-            reply = self.call(&words);
+            reply = self.call(words);
             !matches!(&reply, Reply::Error(text) if ["BUSY", "UNKNOWN"].iter().any(|word| text.starts_with(word)))
         });
         reply
