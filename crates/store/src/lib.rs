@@ -53,17 +53,6 @@ pub struct Keep {
     pub given: Position,
 }
 
-/// What is asked for of a record ahead of its use. Each is found by the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetch {
-    /// The place in the index where it is found.
-    Index,
-    /// The record.
-    Record,
-    /// What lies outside the record: its value.
-    Value,
-}
-
 /// A past state: a table that is never written to.
 pub trait Snapshot: Table {
     /// The content that a key had, and who had written it; `None` if it was absent.
@@ -93,13 +82,22 @@ pub trait RecordStore {
     /// overlap. For a dozen or two keys that will be worked on right after; it changes nothing.
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone);
 
-    /// The same, and tells for each key the record that is likely its own: whoever uses it compares the key, as
-    /// [`Snapshot::find_at`] does. It is one only until the store is changed.
+    /// The same, and tells for each key the record that is likely its own: whoever uses it asks first whether it
+    /// [is](RecordStore::is_of), as [`Snapshot::find_at`] does. Meanwhile the store may have been changed.
     fn guess(&self, hashes: impl Iterator<Item = KeyHash> + Clone, records: &mut Vec<Option<RecordId>>);
 
-    /// One step of the same, for whoever goes through a long list of keys: a key whose index was asked for some dozen keys
-    /// ago, then its record, then its value.
-    fn fetch(&self, hash: KeyHash, what: Fetch);
+    /// The first of three steps of the same, for whoever goes through a long list of keys: the place in the index is on its
+    /// way.
+    fn fetch_index(&self, hash: KeyHash);
+
+    /// The second, of a key whose place in the index is there: the record is on its way that is likely its own.
+    fn fetch_record(&self, hash: KeyHash) -> Option<RecordId>;
+
+    /// The third: what lies outside a record that is there is on its way.
+    fn fetch_value(&self, id: RecordId);
+
+    /// Whether a record that was found earlier, and may have been released since, is that of a key.
+    fn is_of(&self, id: RecordId, db: Db, key: &[u8]) -> bool;
 
     /// Releases the record if it has no content and its lock word is 0; the id is invalid then.
     fn release_if_absent(&mut self, id: RecordId);

@@ -12,7 +12,7 @@ use crate::table::TableMut;
 use crate::totals::{Share, Totals, hash_of};
 use crate::versions::Versions;
 use crate::zigzag::ZigZag;
-use crate::{Fetch, Keep, Memory, RecordId, RecordStore, Snapshot, Spread};
+use crate::{Keep, Memory, RecordId, RecordStore, Snapshot, Spread};
 
 /// Records in memory: a slab of cache lines, and an index a slot.
 #[derive(Debug)]
@@ -76,10 +76,10 @@ impl MemoryStore {
             let mut entries = index.entries_from(tag).peekable();
             // Records that follow each other in this order lie anywhere: their misses overlap.
             let (mut records, mut values) = (index.entries_from(tag), index.entries_from(tag));
-            records.by_ref().take(AHEAD).for_each(|(_, id)| self.fetch_record(id));
+            records.by_ref().take(AHEAD).for_each(|(_, id)| self.fetch_line(id));
             values.by_ref().take(AHEAD / 2).for_each(|(_, id)| self.slab.get(id).fetch_heap());
             while let Some((tag, id)) = entries.next() {
-                records.next().into_iter().for_each(|(_, id)| self.fetch_record(id));
+                records.next().into_iter().for_each(|(_, id)| self.fetch_line(id));
                 values.next().into_iter().for_each(|(_, id)| self.slab.get(id).fetch_heap());
                 equals.push((id, self.slab.get(id)));
                 if entries.peek().is_some_and(|(next, _)| *next == tag) {
@@ -100,7 +100,7 @@ impl MemoryStore {
 
     /// Has a record on its way to the cache, and the way to what it held before.
     #[inline]
-    fn fetch_record(&self, id: RecordId) {
+    fn fetch_line(&self, id: RecordId) {
         fetch(self.slab.get(id));
         self.versions.fetch(id);
     }
@@ -168,40 +168,43 @@ impl RecordStore for MemoryStore {
 
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
         // Each pass asks for what it finds by what the pass before has asked for, so that the misses of a pass overlap.
-        for what in [Fetch::Index, Fetch::Record, Fetch::Value] {
-            hashes.clone().for_each(|hash| self.fetch(hash, what));
+        hashes.clone().for_each(|hash| self.fetch_index(hash));
+        for hash in hashes.clone() {
+            self.fetch_record(hash);
         }
+        let records = hashes.filter_map(|hash| self.indexes[self.index_of(hash)].find(hash.tag(), |_| true));
+        records.for_each(|id| self.fetch_value(id));
     }
 
     fn guess(&self, hashes: impl Iterator<Item = KeyHash> + Clone, records: &mut Vec<Option<RecordId>>) {
         // As above, in three passes, but what the second has found the third need not look for.
-        hashes.clone().for_each(|hash| self.fetch(hash, Fetch::Index));
+        hashes.clone().for_each(|hash| self.fetch_index(hash));
         let first = records.len();
-        records.extend(hashes.map(|hash| {
-            let record = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true);
-            record.into_iter().for_each(|id| self.fetch_record(id));
-            record
-        }));
-        records[first..].iter().flatten().for_each(|id| self.slab.get(*id).fetch_heap());
+        records.extend(hashes.map(|hash| self.fetch_record(hash)));
+        records[first..].iter().flatten().for_each(|id| self.fetch_value(*id));
     }
 
     #[inline]
-    fn fetch(&self, hash: KeyHash, what: Fetch) {
-        let index = &self.indexes[self.index_of(hash)];
-        let candidate = || index.find(hash.tag(), |_| true);
-        match what {
-            Fetch::Index => index.fetch(hash.tag()),
-            Fetch::Record => {
-                if let Some(id) = candidate() {
-                    self.fetch_record(id);
-                }
-            }
-            Fetch::Value => {
-                if let Some(id) = candidate() {
-                    self.slab.get(id).fetch_heap();
-                }
-            }
-        }
+    fn fetch_index(&self, hash: KeyHash) {
+        self.indexes[self.index_of(hash)].fetch(hash.tag());
+    }
+
+    #[inline]
+    fn fetch_record(&self, hash: KeyHash) -> Option<RecordId> {
+        let record = self.indexes[self.index_of(hash)].find(hash.tag(), |_| true);
+        record.into_iter().for_each(|id| self.fetch_line(id));
+        record
+    }
+
+    #[inline]
+    fn fetch_value(&self, id: RecordId) {
+        self.slab.get(id).fetch_heap();
+    }
+
+    #[inline]
+    fn is_of(&self, id: RecordId, db: Db, key: &[u8]) -> bool {
+        // A place is never given back: there is one for each number that was ever given.
+        self.slab.get(id).is(db, key)
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! The store against a plain ordered map that does what the reference executor's does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::cover::covered_key;
 use ordain_model::key::SLOTS;
@@ -76,12 +76,20 @@ struct Pair {
     store: MemoryStore,
     map: BTreeMap<Place, (Cell, Gsn)>,
     locked: Vec<(RecordId, Db, usize)>,
+    /// Whatever was guessed at any time.
+    guessed: BTreeSet<RecordId>,
     gsn: Gsn,
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { store: MemoryStore::new(0..SLOTS), map: BTreeMap::new(), locked: Vec::new(), gsn: Gsn::NONE }
+        Pair {
+            store: MemoryStore::new(0..SLOTS),
+            map: BTreeMap::new(),
+            locked: Vec::new(),
+            guessed: BTreeSet::new(),
+            gsn: Gsn::NONE,
+        }
     }
 
     fn hash(db: Db, key: usize) -> KeyHash {
@@ -211,10 +219,17 @@ impl Pair {
         self.check()
     }
 
-    fn look(&self, db: Db, key: usize) -> Result<(), TestCaseError> {
+    fn look(&mut self, db: Db, key: usize) -> Result<(), TestCaseError> {
         // Present or not, of equal position or not: a prefetch shows nowhere.
         self.store.prefetch((0..KEYS.len()).map(|key| Pair::hash(db, key)));
         let found = self.store.find(db, &name(db, key), Pair::hash(db, key));
+        // What was guessed before the store was changed is right or wrong, and whoever asks is told which.
+        let mut guesses = Vec::new();
+        self.store.guess((0..KEYS.len()).map(|key| Pair::hash(db, key)), &mut guesses);
+        self.guessed.extend(guesses.into_iter().flatten());
+        for id in &self.guessed {
+            prop_assert_eq!(self.store.is_of(*id, db, &name(db, key)), found == Some(*id));
+        }
         let found = found.map(|id| (self.store.cell(id).clone(), self.store.version(id)));
         let found = found.filter(|(cell, _)| cell.value.is_some());
         prop_assert_eq!(found.as_ref(), self.map.get(&Pair::place(db, key)));

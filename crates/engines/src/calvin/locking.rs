@@ -109,12 +109,13 @@ impl Locking {
     ) {
         core.witness.credit((batch.epoch, batch.partition), || core.store.settled_digest());
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
+        active.guesses.extend_from_slice(self.warm.guesses(core));
         if core.early.holds(active.gsn) {
             core.take_early(&mut active);
         }
         if self.locks.len() > 0 && !self.are_free(core, &active) {
             self.waited += 1;
-        } else if core.advance(&mut active) == Progress::Done && core.finish_here(&mut active) {
+        } else if core.advance(chunk, &mut active) == Progress::Done && core.finish_here(&mut active) {
             core.give_back(active);
             return;
         }

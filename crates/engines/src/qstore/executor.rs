@@ -9,8 +9,9 @@ use ordain_model::{
     Abort, Access, Batch, Cell, Chunk, Fragment, FragmentContext, Gsn, Isolation, Placed, SlotNo, Txn,
 };
 use ordain_role::Bug;
-use ordain_store::RecordStore;
+use ordain_store::{RecordId, RecordStore};
 
+use super::ahead::TOGETHER;
 use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, Queues, What};
 use super::ranges::{Place, range_of};
 use super::unit::Unit;
@@ -21,10 +22,6 @@ use crate::shard::records::{past_of, read_record, write_record};
 use crate::shard::state::{Active, Known};
 use crate::shard::turns::Turns;
 
-/// How many records are fetched together (qstore.md, section 6, prefetch distance). Not one by one, each some places before
-/// its turn: misses that follow each other at once overlap, and those between which a fragment is run were measured to
-/// cost a third more.
-const TOGETHER: usize = 16;
 /// How many places are run between two looks at whether others should have a turn.
 const WINDOW: usize = 64;
 /// How many places of a queue have their turn before those of another (qstore.md, section 6, `quantum`): all that there
@@ -224,7 +221,7 @@ impl Queues {
             }
             if !placed.is_skipped(txn.index) {
                 if txn.independent && !txn.table {
-                    self.plan_apart(core, &mut lot, number, is_stale);
+                    self.plan_apart(core, &mut lot, number, (&placed.chunk, is_stale));
                 } else if self.plan_group(core, batch, placed.base, (&placed.chunk, is_stale))
                     && txn.table
                     && !txn.read_only
@@ -246,34 +243,44 @@ impl Queues {
     }
 
     /// Puts the fragments of the transaction at the cursor, an independent one, into their queues.
-    fn plan_apart<S: RecordStore>(&mut self, core: &mut Core<S>, lot: &mut Lot, number: u32, is_stale: bool) {
-        let (chunk, at) = (lot.chunk.clone(), core.cursor.1);
+    fn plan_apart<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        lot: &mut Lot,
+        number: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+    ) {
+        let at = core.cursor.1;
         let txn = &chunk.txns()[at];
         let gsn = lot.gsn(txn);
         core.started = gsn;
-        if is_stale && core.is_turned_back(gsn, &chunk, txn) {
+        if is_stale && core.is_turned_back(gsn, chunk, txn) {
             return;
         }
         if core.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return;
         }
         if core.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
-            core.flip(&chunk, txn);
+            core.flip(chunk, txn);
         }
         if let Some(unit) = &mut self.unit {
-            unit.note(&chunk, lot.base, lot.now, at);
+            unit.note(chunk, lot.base, lot.now, at);
         }
         let layout = core.maps.now();
-        let collector = if core.shards() == 1 { core.number } else { chunk.collector(txn, layout) };
+        let only = chunk.only_shard(txn, layout);
+        if only.is_some_and(|shard| shard != core.number) {
+            return;
+        }
+        let collector = only.unwrap_or_else(|| chunk.collector(txn, layout));
         let replies_here = collector == core.number;
         lot.replies += usize::from(replies_here);
         lot.note(at, if replies_here { Planned::ToReply } else { Planned::Apart });
         let first = lot.slots_at(at);
         for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
             let place = fragment.hash.slot();
-            if layout.shard_of(place) == core.number {
+            if only.is_some() || layout.shard_of(place) == core.number {
                 let is_past = core.is_past(fragment);
-                let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (&chunk, txn), is_past);
+                let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
                 entry.answers = Entry::shard(collector).filter(|_| !fragment.silent);
                 let range = range_of(fragment.hash);
                 match is_past {
@@ -310,14 +317,19 @@ impl Queues {
             unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
             (active.in_unit, active.votes_missing) = (true, 0);
         }
-        self.start_group(core, active);
+        active.guesses.extend_from_slice(self.warm.guesses(core));
+        self.start_group(core, chunk, active);
         true
     }
 
     /// A group whose place it is runs as far as nobody is in front of it. Mostly that is to its end, and nobody could have
     /// seen that it had any places.
-    fn start_group<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
-        let chunk = active.chunk.clone();
+    fn start_group<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        chunk: &Arc<Chunk>,
+        mut active: Box<Active>,
+    ) {
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
         active.is_piecemeal = is_piecemeal(&active, txn, fragments);
@@ -338,7 +350,7 @@ impl Queues {
         let may_begin = active.is_piecemeal || waits.is_none();
         let progress = (may_begin && !is_asleep && !is_behind).then(|| {
             core.witness.credit(turn_of(active.gsn), || core.store.settled_digest());
-            core.advance(&mut active)
+            core.advance(chunk, &mut active)
         });
         if progress == Some(Progress::Done) {
             let over = match &mut self.unit {
@@ -451,6 +463,7 @@ impl Queues {
         let (entries, mut next) = (std::mem::take(&mut queue.entries), queue.next);
         let most = entries.len().min(next + QUANTUM);
         let mut end = most;
+        self.fetching.begin(next);
         if number == ASIDE {
             let published = core.backlog.published();
             end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
@@ -495,6 +508,7 @@ impl Queues {
                 }
                 Some(Place::Fragment(_)) => {
                     if let Some(Place::Fragment(entry)) = self.ranges.pop(range) {
+                        self.fetching.begin(0);
                         self.run_window(core, std::slice::from_ref(&*entry), 0..1);
                         self.drop_done();
                     }
@@ -552,9 +566,9 @@ impl Queues {
                 && entry.lot == number
             {
                 if (at - places.start).is_multiple_of(TOGETHER) {
-                    fetch(&core.store, &entries[at..places.end]);
+                    self.fetching.reach(&core.store, entries, at);
                 }
-                run_entry(core, lot, entry, &mut arena, &mut self.bare);
+                run_entry(core, lot, (entry, self.fetching.guess(at)), &mut arena, &mut self.bare);
                 at += 1;
             }
             lot.slots.return_arena(arena);
@@ -637,17 +651,12 @@ fn need_of(active: &Active) -> Need {
         .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
 }
 
-/// Has the records of the next places on their way.
-fn fetch(store: &impl RecordStore, entries: &[Entry]) {
-    store.prefetch(entries.iter().take(TOGETHER).map(|entry| entry.hash));
-}
-
 /// Runs a fragment of an independent transaction.
 #[inline]
 fn run_entry<S: RecordStore>(
     core: &mut Core<S>,
     lot: &mut Lot,
-    entry: &Entry,
+    (entry, guess): (&Entry, Option<RecordId>),
     arena: &mut Vec<u8>,
     bare: &mut Active,
 ) {
@@ -687,14 +696,14 @@ fn run_entry<S: RecordStore>(
                 What::Write => {
                     core.undo.turn = Some(gsn).filter(|_| lot.in_unit);
                     let undo = lot.in_unit.then_some(&mut core.undo);
-                    write_record(&mut core.store, (entry.hash, gsn), undo, cx, run)
+                    write_record(&mut core.store, (entry.hash, guess, gsn), undo, cx, run)
                 }
                 What::Past => {
                     let state = core.store.as_of(past);
                     let (cell, version) = past_of(&state, (cx.db, cx.key.bytes, entry.hash), cx.now);
                     run(&mut FragmentContext { target: Target::Read(cell), version, below: None, ..cx })
                 }
-                _ => read_record(&core.store, entry.hash, cx, run),
+                _ => read_record(&core.store, (entry.hash, guess), cx, run),
             }
         }
     };

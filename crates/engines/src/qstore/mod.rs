@@ -52,6 +52,7 @@
 //!   see what is committed when they run.
 //! - A range stays with its shard: the cores of a node share no record.
 
+mod ahead;
 mod executor;
 mod queues;
 mod ranges;

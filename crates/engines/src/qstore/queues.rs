@@ -14,6 +14,7 @@ use ordain_model::{
     Access, Args, Cascade, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
 
+use super::ahead::Ahead;
 use super::ranges::{Place, Ranges};
 use super::unit::{Told, Unit};
 use crate::shard::core::before;
@@ -341,6 +342,8 @@ pub(crate) struct Queues {
     pub(crate) ahead: usize,
     /// Done, to be used again.
     spare: Vec<Lot>,
+    /// What those have in the place of a chunk that nobody should keep for them.
+    no_chunk: Arc<Chunk>,
     /// How many fragments of independent transactions are still to be run.
     pub(crate) left: usize,
     /// Groups that are to see the state at the end of an epoch that is not over, in order.
@@ -349,6 +352,8 @@ pub(crate) struct Queues {
     pub(crate) behind: Vec<u32>,
     /// What has been fetched ahead of the order.
     pub(crate) warm: Warm,
+    /// What has been fetched ahead along the queue that is run.
+    pub(crate) fetching: Ahead,
     /// The ranges that a group keeps, while it is found out which these are.
     pub(crate) kept: Vec<u16>,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
@@ -393,10 +398,12 @@ impl Default for Queues {
             first: 0,
             ahead: 0,
             spare: Vec::new(),
+            no_chunk: Arc::default(),
             left: 0,
             asleep: VecDeque::new(),
             behind: Vec::new(),
             warm: Warm::default(),
+            fetching: Ahead::default(),
             kept: Vec::new(),
             bare: Box::default(),
             unit: None,
@@ -478,7 +485,7 @@ impl Queues {
 
     /// Gives back one of which nothing is wanted any more.
     pub(crate) fn give_back(&mut self, mut lot: Lot) {
-        lot.chunk = Arc::default();
+        lot.chunk.clone_from(&self.no_chunk);
         if self.spare.len() < SPARE {
             self.spare.push(lot);
         }

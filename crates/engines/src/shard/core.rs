@@ -133,6 +133,8 @@ pub(crate) struct Core<S> {
         reason = "they come and go by their boxes; half a kilobyte each is not to be moved"
     )]
     spare: Vec<Box<Active>>,
+    /// Where a fragment that has inputs answers; for its memory.
+    answer: Vec<u8>,
     /// What those have in the place of a chunk that nobody should keep for them.
     no_chunk: Arc<Chunk>,
     pub(crate) swept: usize,
@@ -207,6 +209,7 @@ impl<S: RecordStore> Core<S> {
             done: Vec::new(),
             broken: None,
             spare: Vec::new(),
+            answer: Vec::new(),
             no_chunk: Arc::default(),
             swept: 0,
             capture: Capture::default(),
@@ -404,7 +407,8 @@ impl<S: RecordStore> Core<S> {
         let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
         let progress = (!active.done_here && active.may_run()).then(|| {
             turns.prepare(self, number, &mut active);
-            self.advance(&mut active)
+            let chunk = active.chunk.clone();
+            self.advance(&chunk, &mut active)
         });
         if progress == Some(Progress::Blocked) {
             turns.pause(self, number, &mut active);
@@ -460,8 +464,8 @@ impl<S: RecordStore> Core<S> {
     // ---- execution -------------------------------------------------------------------------------------
 
     /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
-    pub(crate) fn advance(&mut self, active: &mut Active) -> Progress {
-        self.noting(active, Core::run_fragments)
+    pub(crate) fn advance(&mut self, chunk: &Arc<Chunk>, active: &mut Active) -> Progress {
+        self.noting(active, |core, active| core.run_fragments(chunk, active))
     }
 
     /// Does something in the name of a transaction: what it changes is noted with its unit, if it is part of one.
@@ -484,8 +488,7 @@ impl<S: RecordStore> Core<S> {
         done
     }
 
-    fn run_fragments(&mut self, active: &mut Active) -> Progress {
-        let chunk = active.chunk.clone();
+    fn run_fragments(&mut self, chunk: &Chunk, active: &mut Active) -> Progress {
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
         // One that moves slots changes nothing until it is done with that.
@@ -500,8 +503,8 @@ impl<S: RecordStore> Core<S> {
                     return Progress::Blocked;
                 }
                 if !self.owns(fragment) {
-                    self.lend_members(active, &chunk, txn, n);
-                } else if !self.run_fragment(active, &chunk, txn, n) {
+                    self.lend_members(active, chunk, txn, n);
+                } else if !self.run_fragment(active, chunk, txn, n) {
                     return Progress::Blocked;
                 }
             }
@@ -528,7 +531,7 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// Runs one fragment; says no if it has to wait.
-    fn run_fragment(&mut self, active: &mut Active, chunk: &Arc<Chunk>, txn: &Txn, n: usize) -> bool {
+    fn run_fragment(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, n: usize) -> bool {
         let fragments = chunk.fragments(txn);
         let fragment = &fragments[n];
         let inputs = chunk.plans().inputs_of(fragment);
@@ -556,7 +559,11 @@ impl<S: RecordStore> Core<S> {
             }
             poisoned |= active.failure.is_some();
         }
-        let mut arena = if inputs.is_empty() { active.slots.take_arena() } else { Vec::new() };
+        // What has inputs reads the transaction's slots while it answers.
+        let mut arena = match inputs.is_empty() {
+            true => active.slots.take_arena(),
+            false => std::mem::take(&mut self.answer),
+        };
         let at = arena.len();
         let result = if fragment.access == Access::Compute {
             self.compute(active, chunk, txn, n, poisoned, &mut arena)
@@ -577,6 +584,8 @@ impl<S: RecordStore> Core<S> {
             active.slots.put_arena(arena, slot, at, bad);
         } else {
             active.slots.fill(slot, &arena, bad);
+            arena.clear();
+            self.answer = arena;
         }
         if fragment.is_table() {
             self.answer_table(active, slot);
@@ -604,6 +613,7 @@ impl<S: RecordStore> Core<S> {
         let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let (gsn, now) = (active.gsn, active.now);
         let undoable = active.may_be_undone(txn, n);
+        let guess = active.guesses.get(n).copied().flatten();
         let past = self.is_past(fragment).then(|| self.seen_by(gsn));
         let mut cx = FragmentContext {
             args: nested_args(args, fragment.call_at),
@@ -625,21 +635,21 @@ impl<S: RecordStore> Core<S> {
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
                 let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
-                covered::run(&mut self.store, turn, fragment, code, cx)
+                covered::run((&mut self.store, guess), turn, fragment, code, cx)
             }
             Access::Write => {
                 let undo = undoable.then_some(&mut active.undo);
                 let run = |cx: &mut FragmentContext<'_>| {
                     guarded(fragment.abortable, || code.run(fragment.code, cx))
                 };
-                write_record(&mut self.store, (fragment.hash, gsn), undo, cx, run)
+                write_record(&mut self.store, (fragment.hash, guess, gsn), undo, cx, run)
             }
             Access::TableRead | Access::TableWrite => {
                 let mut table = self.store.table(gsn);
                 cx.target = Target::Table(&mut table);
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }
-            Access::Read | Access::Compute => read_record(&self.store, fragment.hash, cx, |cx| {
+            Access::Read | Access::Compute => read_record(&self.store, (fragment.hash, guess), cx, |cx| {
                 guarded(fragment.abortable, || code.run(fragment.code, cx))
             }),
         }
@@ -866,9 +876,8 @@ impl<S: RecordStore> Core<S> {
         if !active.is_whole() {
             return false;
         }
-        let chunk = active.chunk.clone();
-        let txn = &chunk.txns()[active.at];
-        self.conclude(&chunk, txn, active.gsn, &active.slots, active.failure);
+        let txn = &active.chunk.txns()[active.at];
+        self.conclude(&active.chunk, txn, active.gsn, &active.slots, active.failure);
         true
     }
 
@@ -980,7 +989,7 @@ impl<S: RecordStore> Core<S> {
 }
 
 /// How many states of transactions are kept for their memory.
-const SPARE: usize = 64;
+const SPARE: usize = 256;
 /// How many records are fetched ahead together: enough for their misses to overlap.
 pub(crate) const AHEAD: usize = 24;
 /// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that

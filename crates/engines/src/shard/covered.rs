@@ -8,10 +8,10 @@
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
-use ordain_store::{Fetch, RecordStore, Snapshot};
+use ordain_store::{RecordId, RecordStore, Snapshot};
 
 use super::core::guarded;
-use super::records::past_of;
+use super::records::{find, find_or_reserve, past_of};
 use super::undo::Undo;
 
 /// The transaction that the fragment belongs to.
@@ -22,9 +22,9 @@ pub(super) struct Turn<'a> {
     pub(super) undo: Option<&'a mut Undo>,
 }
 
-/// Runs a covering fragment; `cx` has everything but the records.
+/// Runs a covering fragment, of the record that is likely guessed; `cx` has everything but the records.
 pub(super) fn run<S: RecordStore>(
-    store: &mut S,
+    (store, guess): (&mut S, Option<RecordId>),
     turn: Turn<'_>,
     fragment: &Fragment,
     code: &dyn Procedure,
@@ -33,7 +33,7 @@ pub(super) fn run<S: RecordStore>(
     let Turn { gsn, now, mut undo } = turn;
     let cover = Cover { key: cx.key.bytes, fragment };
     if fragment.access == Access::Read {
-        let record = store.find(fragment.db, cover.key, fragment.hash);
+        let record = find(store, guess, (fragment.db, cover.key, fragment.hash));
         let live = record.filter(|record| store.cell(*record).is_live(now));
         let (cell, version) = match live {
             Some(record) => (store.cell(record), store.version(record)),
@@ -44,7 +44,7 @@ pub(super) fn run<S: RecordStore>(
         let mut cx = FragmentContext { target, version, below: Some(&mut below), ..cx };
         return guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     }
-    let record = store.find_or_reserve(fragment.db, cover.key, fragment.hash);
+    let record = find_or_reserve(store, guess, (fragment.db, cover.key, fragment.hash));
     let tag = undo.as_mut().map(|undo| undo.touch(store, record, fragment.hash));
     let (mut content, before) = store.take(record, gsn);
     // Both sides note their changes, in turns: the cover's are added to the others at the end, and are changes of
@@ -150,7 +150,7 @@ impl<S: RecordStore> Below for Writing<'_, S> {
     }
 
     fn expect(&self, suffix: &[u8]) {
-        self.store.fetch(KeyHash::under(self.cover.fragment.hash, suffix), Fetch::Index);
+        self.store.fetch_index(KeyHash::under(self.cover.fragment.hash, suffix));
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
@@ -223,7 +223,7 @@ mod tests {
         };
         let mut noted = Undo::default();
         let turn = Turn { gsn, now: Millis(1), undo: undo.then_some(&mut noted) };
-        run(store, turn, fragment, &Exchange, cx).unwrap();
+        run((store, None), turn, fragment, &Exchange, cx).unwrap();
         noted
     }
 

@@ -8,16 +8,37 @@ use ordain_store::{RecordId, RecordStore, Snapshot};
 use super::state::Active;
 use super::undo::Undo;
 
-/// Runs code that writes the record of its key, in the name of a transaction.
+/// The record of a key, likely the one that is guessed.
+#[inline]
+pub(super) fn find(
+    store: &impl RecordStore,
+    guess: Option<RecordId>,
+    (db, key, hash): (Db, &[u8], KeyHash),
+) -> Option<RecordId> {
+    guess.filter(|record| store.is_of(*record, db, key)).or_else(|| store.find(db, key, hash))
+}
+
+/// The same, or else a placeholder for it.
+#[inline]
+pub(super) fn find_or_reserve(
+    store: &mut impl RecordStore,
+    guess: Option<RecordId>,
+    (db, key, hash): (Db, &[u8], KeyHash),
+) -> RecordId {
+    let guessed = guess.filter(|record| store.is_of(*record, db, key));
+    guessed.unwrap_or_else(|| store.find_or_reserve(db, key, hash))
+}
+
+/// Runs code that writes the record of its key, likely the one that is guessed, in the name of a transaction.
 #[inline]
 pub(crate) fn write_record<S: RecordStore>(
     store: &mut S,
-    (hash, gsn): (KeyHash, Gsn),
+    (hash, guess, gsn): (KeyHash, Option<RecordId>, Gsn),
     undo: Option<&mut Undo>,
     mut cx: FragmentContext<'_>,
     run: impl FnOnce(&mut FragmentContext<'_>) -> Result<(), Abort>,
 ) -> Result<(), Abort> {
-    let record = store.find_or_reserve(cx.db, cx.key.bytes, hash);
+    let record = find_or_reserve(store, guess, (cx.db, cx.key.bytes, hash));
     if store.cell(record).is_live(cx.now) {
         cx.version = store.version(record);
     }
@@ -36,15 +57,15 @@ pub(crate) fn write_record<S: RecordStore>(
     result
 }
 
-/// Runs code that reads the record of its key.
+/// Runs code that reads the record of its key, likely the one that is guessed.
 #[inline]
 pub(crate) fn read_record<'a, S: RecordStore>(
     store: &'a S,
-    hash: KeyHash,
+    (hash, guess): (KeyHash, Option<RecordId>),
     mut cx: FragmentContext<'a>,
     run: impl FnOnce(&mut FragmentContext<'a>) -> Result<(), Abort>,
 ) -> Result<(), Abort> {
-    if let Some(record) = store.find(cx.db, cx.key.bytes, hash) {
+    if let Some(record) = find(store, guess, (cx.db, cx.key.bytes, hash)) {
         let cell = store.cell(record);
         if cell.is_live(cx.now) {
             cx.target = Target::Read(cell);

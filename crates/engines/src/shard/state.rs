@@ -252,6 +252,8 @@ pub(crate) struct Active {
     pub(crate) routes: Routes,
     /// The fragment to look at next.
     pub(crate) next: usize,
+    /// What is likely the record of each fragment, as far as that was found when it was fetched.
+    pub(crate) guesses: Vec<Option<RecordId>>,
     pub(crate) slots: SlotTable,
     pub(crate) tables: Tables,
     /// What was changed here, while the transaction may yet abort.
@@ -301,6 +303,7 @@ impl Active {
         }
         self.at = at;
         self.next = 0;
+        self.guesses.clear();
         self.slots.reset(fragments);
         self.tables.0.clear();
         self.undo.clear();
