@@ -39,21 +39,18 @@
 //! asked for over it has to be asked for again, which is as much. So a gateway sends a node a few pieces and waits until
 //! that says that they have come ([`Gateway::leaves`]).
 
-mod flow;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::flow::Flow;
-
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::outcome::Outcome;
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::wire::Reader;
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Flow, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
     OutcomeStatus, PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, View,
     Writer, system,
 };
@@ -162,7 +159,7 @@ pub struct Gateway {
     /// Chunks that were full before they were asked for, and what else is to be sent.
     closed: VecDeque<Departure>,
     /// What goes to each other node.
-    flows: BTreeMap<u16, Flow>,
+    flows: BTreeMap<u16, Flow<Departure>>,
     /// In pieces of so many bytes.
     piece: usize,
     /// Chunks begun and not finished, by consecutive number from `oldest` on.

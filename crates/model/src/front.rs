@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use crate::chunk::Chunk;
+use crate::flow::PauseNo;
 use crate::ids::{ChunkNo, GatewayId};
 use crate::outcome::OutcomeBatch;
 use crate::procedure::Registry;
 use crate::reads::Snapshot;
 use crate::wire::{self, Reader};
-
-/// The pauses that a gateway makes in what it sends to one node, from 1 on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PauseNo(pub u64);
 
 /// A message of the front door.
 #[derive(Clone, Debug)]
@@ -24,9 +21,10 @@ pub enum Front {
     ReadDone(GatewayId, ChunkNo),
     /// Engine to gateway: these have ended.
     Outcomes(OutcomeBatch),
-    /// Gateway to engine: to be answered at once, as a sign that what was sent before it has come.
+    /// Gateway to engine, or from where chunks are passed on: to be answered at once, as a sign that what was sent before
+    /// it has come.
     Pause(PauseNo),
-    /// Engine to gateway: what was sent before this pause has come.
+    /// What was sent before this pause has come.
     Continue(PauseNo),
 }
 

@@ -21,7 +21,8 @@ pub mod datum;
 pub mod digest;
 pub mod error;
 pub mod execution;
-pub mod front;
+pub mod flow;
+mod front;
 pub mod ids;
 pub mod isolation;
 pub mod key;
@@ -49,7 +50,8 @@ pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
 pub use execution::{Cascade, Execution, UnknownCascade, UnknownExecution};
-pub use front::{Front, PauseNo};
+pub use flow::{Flow, PauseNo};
+pub use front::Front;
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,

@@ -326,6 +326,7 @@ impl NodeSettings {
             layout: self.layout().version(),
             in_log_max: if self.replication() == Replication::Sync { IN_GROUP } else { 1 },
             snapshots: self.reads != Reads::Ordered,
+            piece: self.piece,
             checkpoint_turns: match self.checkpoint_mode {
                 CheckpointMode::Naive => self.topology.replicas,
                 CheckpointMode::Multiversion | CheckpointMode::ZigZag => 1,

@@ -21,9 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{
-    Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn, Lookup, Micros,
-    Millis, OutcomeBatch, OutcomeStatus, PartitionId, Placed, Registry, RequestNo, SessionId, Snapshot, Txn,
-    system,
+    Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Flow, Front, GatewayId, Gsn, Lookup, Micros,
+    Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, Registry, RequestNo, SessionId,
+    Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -60,6 +60,8 @@ pub struct Settings {
     pub snapshots: bool,
     /// After about so long without any of them the shards need not keep anything for them.
     pub silence: Micros,
+    /// Chunks are passed on to whoever leads in pieces of about so many bytes.
+    pub piece: usize,
     /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
     /// After so many bytes of batches a checkpoint is asked for; 0 for never.
@@ -86,6 +88,7 @@ impl Default for Settings {
             in_log_max: 1,
             snapshots: false,
             silence: Micros::from_millis(1000),
+            piece: 1 << 20,
             backlog_max: 1 << 18,
             checkpoint_bytes: 0,
             checkpoint_turns: 1,
@@ -211,8 +214,8 @@ struct Twins {
     travelled: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those that were passed on and not seen since, with the time, oldest first.
     passed_on: VecDeque<(Micros, Arc<Chunk>)>,
-    /// Those of them that are to be passed on again, a few at a time: a link does not hold them all.
-    again: VecDeque<(Micros, Arc<Chunk>)>,
+    /// What is passed on to whoever leads.
+    flow: Flow<(Micros, Arc<Chunk>)>,
 }
 
 impl Twins {
@@ -250,7 +253,6 @@ impl Twins {
             let is_open =
                 |(_, chunk): &(Micros, Arc<Chunk>)| !agreed.contains(&(chunk.gateway, chunk.number));
             self.passed_on.retain(is_open);
-            self.again.retain(is_open);
         }
     }
 }
@@ -269,10 +271,6 @@ struct Counts {
 const LINGER: TimerId = TimerId(1);
 const PAUSE: TimerId = TimerId(2);
 const PAUSE_FOR: Micros = Micros::from_millis(5);
-/// What is passed on again goes on its way in pieces of about so many bytes.
-const AGAIN: TimerId = TimerId(3);
-const AGAIN_EVERY: Micros = Micros::from_millis(2);
-const AGAIN_BYTES: usize = 16 << 10;
 const PACE: TimerId = TimerId(4);
 /// How soon a batch may follow another that is still in the log.
 const PACE_MIN: Micros = Micros::from_millis(1);
@@ -691,29 +689,27 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whoever led may not have come to what was passed on to it: some of it goes on its way again.
+    /// Whoever led may not have come to what was passed on to it: it goes on its way again, before what did not leave yet.
     fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(twins) = &mut self.twins else { return };
-        twins.again.append(&mut twins.passed_on);
-        self.go_on_passing(now, out);
+        let mut again = std::mem::take(&mut twins.passed_on);
+        again.extend(twins.flow.give_up(true));
+        self.pass_on_all(now, again, out);
     }
 
-    fn go_on_passing(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let mut bytes = 0;
-        while self.leader != Leader::Nobody
-            && bytes < AGAIN_BYTES
-            && let Some((at, chunk)) = self.twins.as_mut().and_then(|twins| twins.again.pop_front())
-        {
+    fn pass_on_all(
+        &mut self,
+        now: Now,
+        chunks: VecDeque<(Micros, Arc<Chunk>)>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        for (at, chunk) in chunks {
             if now.elapsed.since(at) < Twins::PATIENCE {
-                bytes += chunk.bytes();
                 match self.leader {
                     Leader::Other(node) => self.pass_on((now, at), node, chunk, out),
                     Leader::Me | Leader::Nobody => self.submit(now, true, chunk, out),
                 }
             }
-        }
-        if self.twins.as_ref().is_some_and(|twins| !twins.again.is_empty()) {
-            out.set_timer(AGAIN, AGAIN_EVERY);
         }
     }
 
@@ -729,22 +725,31 @@ impl<X> Sequencer<X> {
         if chunk.gateway == GatewayId::HOUSE {
             return;
         }
-        self.counts.passed_on += chunk.txns().len() as u64;
         let id = (chunk.gateway, chunk.number);
         let is_it = |placed: &Placed| (placed.chunk.gateway, placed.chunk.number) == id;
         let is_in_log = self.in_log.iter().any(|entry| entry.batch.chunks.iter().any(is_it));
-        if let Some(twins) = &mut self.twins {
-            if is_in_log {
-                // It is on its way still: should that batch be lost, it waits here again, and not twice.
-                twins.travelled.insert(id);
-            } else {
-                twins.forget(id);
-            }
-            let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
-            while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
-            twins.passed_on.push_back((since, chunk.clone()));
+        let Some(twins) = &mut self.twins else { return };
+        if is_in_log {
+            // It is on its way still: should that batch be lost, it waits here again, and not twice.
+            twins.travelled.insert(id);
+        } else {
+            twins.forget(id);
         }
-        out.send(Address { node, ..self.neighbours.me }, Front::Submit(chunk));
+        let Some((since, chunk)) = twins.flow.admit((since, chunk)) else { return };
+        let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
+        while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
+        twins.passed_on.push_back((since, chunk.clone()));
+        self.counts.passed_on += chunk.txns().len() as u64;
+        let pause = twins.flow.note_sent(chunk.bytes(), self.settings.piece);
+        let to = Address { node, ..self.neighbours.me };
+        out.send(to, Front::Submit(chunk));
+        pause.into_iter().for_each(|pause| out.send(to, Front::Pause(pause)));
+    }
+
+    /// Whoever leads has what was passed on to it before a pause: there is room for more.
+    fn go_on_passing(&mut self, now: Now, pause: PauseNo, out: &mut Outbox<Message<X>>) {
+        let waiting = self.twins.as_mut().map(|twins| twins.flow.note_come(pause));
+        self.pass_on_all(now, waiting.unwrap_or_default(), out);
     }
 
     /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
@@ -925,6 +930,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Front(Front::Read(chunk, snapshot)) => self.read(now, chunk, snapshot, out),
                 Message::Front(Front::ReadDone(gateway, number)) => self.snapshots.done((gateway, number)),
                 Message::Front(Front::Pause(pause)) => out.send(from, Front::Continue(pause)),
+                Message::Front(Front::Continue(pause)) => self.go_on_passing(now, pause, out),
                 Message::Reading(reading) => self.take_reading(now, from, reading, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
@@ -960,7 +966,6 @@ impl<X: Send> Role for Sequencer<X> {
             },
             Event::Timer(PAUSE) => self.pausing = false,
             Event::Timer(PACE) => self.pacing = false,
-            Event::Timer(AGAIN) => self.go_on_passing(now, out),
             Event::Timer(FLOOR) => {
                 self.flooring = false;
                 self.tell_floor(true, out);

@@ -3,12 +3,15 @@
 use super::*;
 use crate::Post;
 use crate::chunks::Chunks;
+use ordain_role::{PeerChange, PeerState};
 
 const COURIER: Address = at(2);
 const ME: Address = at(0);
 const WRITE: Ask = Ask::Write(None);
 const PACE: Micros = Micros::from_millis(1);
 const SHARD: Address = at(16);
+/// More than most scenarios pass on.
+const PIECE: usize = 1000;
 const FAR_SHARD: Address = Address { node: NodeId(1), role: 16 };
 
 struct One {
@@ -34,7 +37,8 @@ impl One {
                 shards: vec![SHARD, FAR_SHARD],
             },
         };
-        let settings = Settings { partition: PartitionId(1), in_log_max, ..Settings::default() };
+        let settings =
+            Settings { partition: PartitionId(1), in_log_max, piece: PIECE, ..Settings::default() };
         One { sequencer: Sequencer::new(settings, registry(), neighbours, has_twins), elapsed: Micros(0) }
     }
 
@@ -150,6 +154,42 @@ fn a_follower_passes_on_and_a_leader_goes_on_where_the_log_ends() {
     one.tell(Sequencing::Logged(Epoch(21)));
     let again = batch_of(&one.submit(2, &[asked]));
     assert_eq!((again.epoch, again.lookups.len()), (Epoch(22), 1));
+}
+
+#[test]
+fn what_is_passed_on_goes_in_pieces_and_to_whoever_leads_by_then() {
+    const COUNT: u64 = 100;
+    let mut one = One::new(true);
+    let bytes = chunk(0, &[WRITE]).bytes();
+    // Chunks by number, up to a pause.
+    let mut paused = Vec::new();
+    let mut passed = |sent: Sent, node| {
+        let mut passed = Vec::new();
+        for (to, message) in sent {
+            assert_eq!(to, Address { node: NodeId(node), role: ME.role });
+            match message {
+                Message::Front(Front::Submit(chunk)) => passed.push(chunk.number.0),
+                Message::Front(Front::Pause(pause)) => paused.push(pause),
+                Message::Sequencing(Sequencing::Reached(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        (passed, paused.len())
+    };
+    (0..COUNT).for_each(|number| assert!(one.submit(number, &[WRITE]).is_empty()));
+    let piece = PIECE.div_ceil(bytes) as u64;
+    assert!(4 * piece < COUNT);
+    assert_eq!(passed(one.lead(Some(4), 0), 4), ((0..2 * piece).collect(), 2));
+    assert_eq!(passed(one.submit(COUNT, &[WRITE]), 4), (vec![], 2));
+    assert_eq!(passed(one.tell(Front::Continue(PauseNo(1))), 4), ((2 * piece..3 * piece).collect(), 3));
+    // What has come to the one before goes again, as it may be gone with it; then what has waited.
+    assert_eq!(passed(one.lead(Some(5), 0), 5), ((0..2 * piece).collect(), 5));
+    let fresh = PeerChange { node: NodeId(5), state: PeerState::Fresh };
+    assert_eq!(passed(one.tell(fresh), 5).0[..3], [0, 1, 2]);
+    one.lead(None, 0);
+    // What the last leader has taken is no reason to send another more.
+    assert!(one.tell(Front::Continue(PauseNo(5))).is_empty());
+    assert_eq!(batch_of(&one.lead(Some(0), 0)).total, COUNT as u32 + 1);
 }
 
 #[test]
