@@ -1,5 +1,6 @@
 //! The store in memory.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
@@ -43,8 +44,10 @@ pub struct Entry<'a> {
     pub version: Gsn,
 }
 
-/// So many records ahead of the one that is shown are fetched, and the values of half as many.
-const AHEAD: usize = 16;
+/// So many records ahead of the one that is shown are fetched; of fewer what they held before, then what either holds.
+const AHEAD: usize = 24;
+const OLDERS_AHEAD: usize = 16;
+const VALUES_AHEAD: usize = 8;
 
 impl MemoryStore {
     /// An empty store that owns these slots.
@@ -69,30 +72,34 @@ impl MemoryStore {
     ) {
         // Records of one position: a key in several databases, or keys whose hashes agree.
         let mut equals: Vec<(RecordId, &Record)> = Vec::new();
-        let first = from.slot().max(self.slots.start);
-        for slot in first..self.slots.end {
+        let slots = from.slot().max(self.slots.start)..self.slots.end;
+        let mut entries = slots.flat_map(|slot| {
             let tag = if slot == from.slot() { from.tag() } else { 0 };
-            let index = &self.indexes[slot - self.slots.start];
-            let mut entries = index.entries_from(tag).peekable();
-            // Records that follow each other in this order lie anywhere: their misses overlap.
-            let (mut records, mut values) = (index.entries_from(tag), index.entries_from(tag));
-            records.by_ref().take(AHEAD).for_each(|(_, id)| self.fetch_line(id));
-            values.by_ref().take(AHEAD / 2).for_each(|(_, id)| self.slab.get(id).fetch_heap());
-            while let Some((tag, id)) = entries.next() {
-                records.next().into_iter().for_each(|(_, id)| self.fetch_line(id));
-                values.next().into_iter().for_each(|(_, id)| self.slab.get(id).fetch_heap());
-                equals.push((id, self.slab.get(id)));
-                if entries.peek().is_some_and(|(next, _)| *next == tag) {
-                    continue;
-                }
-                equals.sort_unstable_by_key(|(_, record)| (record.db(), record.key()));
-                let position = Position(Position::of_slot(slot).0 | u64::from(tag));
-                for (id, record) in equals.drain(..) {
-                    let Some((cell, version)) = content(id, record) else { continue };
-                    let (db, key) = (record.db(), record.key());
-                    if !visit(Entry { position, db, key, cell, version }) {
-                        return;
-                    }
+            let entries = self.indexes[slot - self.slots.start].entries_from(tag);
+            entries.map(move |(tag, id)| (Position(Position::of_slot(slot).0 | u64::from(tag)), id))
+        });
+        // Records that follow each other in this order lie anywhere: their misses overlap.
+        let mut next: VecDeque<(Position, RecordId)> = entries.by_ref().take(AHEAD).collect();
+        next.iter().for_each(|(_, id)| self.fetch_line(*id));
+        next.iter().take(OLDERS_AHEAD).for_each(|(_, id)| self.versions.fetch_newest(*id));
+        next.iter().take(VALUES_AHEAD).for_each(|(_, id)| self.fetch_shown(*id));
+        while let Some((position, id)) = next.pop_front() {
+            if let Some(last) = entries.next() {
+                self.fetch_line(last.1);
+                next.push_back(last);
+            }
+            next.get(OLDERS_AHEAD).into_iter().for_each(|(_, id)| self.versions.fetch_newest(*id));
+            next.get(VALUES_AHEAD).into_iter().for_each(|(_, id)| self.fetch_shown(*id));
+            equals.push((id, self.slab.get(id)));
+            if next.front().is_some_and(|(next, _)| *next == position) {
+                continue;
+            }
+            equals.sort_unstable_by_key(|(_, record)| (record.db(), record.key()));
+            for (id, record) in equals.drain(..) {
+                let Some((cell, version)) = content(id, record) else { continue };
+                let (db, key) = (record.db(), record.key());
+                if !visit(Entry { position, db, key, cell, version }) {
+                    return;
                 }
             }
         }
@@ -103,6 +110,14 @@ impl MemoryStore {
     fn fetch_line(&self, id: RecordId) {
         fetch(self.slab.get(id));
         self.versions.fetch(id);
+    }
+
+    /// The same for what it held before, if it was changed lately: then that is likely to be shown. Else for what it holds.
+    #[inline]
+    fn fetch_shown(&self, id: RecordId) {
+        if !self.versions.fetch_content(id) {
+            self.slab.get(id).fetch_heap();
+        }
     }
 
     /// The digest computed from the records themselves, to check the one that is kept.

@@ -18,6 +18,7 @@ use std::ops::Range;
 use ordain_model::{Cell, Epoch, Gsn, Value};
 
 use crate::buckets::Buckets;
+use crate::fetch::{fetch, fetch_bytes};
 use crate::queue::{Older, Queue};
 use crate::slab::Record;
 use crate::{Keep, RecordId, Spread};
@@ -195,6 +196,28 @@ impl Versions {
         if self.len() > 0 {
             self.buckets.fetch(record);
         }
+    }
+
+    /// The same for what a reader of a past state meets first, once the bucket is there.
+    #[inline]
+    pub(crate) fn fetch_newest(&self, record: RecordId) {
+        self.head(record).into_iter().for_each(fetch);
+    }
+
+    /// The same for the newest content of a record, once that is there. Says whether there is one.
+    #[inline]
+    pub(crate) fn fetch_content(&self, record: RecordId) -> bool {
+        let newest = self.newest(record).map(|number| self.queue.get(number));
+        newest.and_then(|older| older.cell.string()).into_iter().for_each(fetch_bytes);
+        newest.is_some()
+    }
+
+    /// The newest entry of a record's bucket.
+    #[inline]
+    fn head(&self, record: RecordId) -> Option<&Older> {
+        let Range { start, end } = self.queue.numbers();
+        let number = if start < end { self.buckets.find(record) } else { 0 };
+        (start..end).contains(&number).then(|| self.queue.get(number))
     }
 
     /// What the first change by an epoch after this one has replaced; `None` if there was no such change.
