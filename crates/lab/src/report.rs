@@ -254,6 +254,8 @@ pub struct StretchOfRun {
     pub latency_us: Latency,
     /// The longest time in which no client of a loop was answered.
     pub pause_us: u64,
+    /// Processor time of the process for each of them, the clients' and the disk threads' among it.
+    pub cpu_us_per_txn: f64,
 }
 
 /// What reads on snapshots saw while measuring, and what was kept for them.
@@ -590,6 +592,8 @@ pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
         "beside it",
         "pause us",
         "beside it",
+        "cpu us a txn",
+        "beside it",
     ];
     let mut table = table(&header, 2);
     for group in &groups {
@@ -610,6 +614,8 @@ pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
             format!("{:.0}", of(|all| all.beside.latency_us.p99 as f64)),
             format!("{:.0}", of(|all| all.during.pause_us as f64)),
             format!("{:.0}", of(|all| all.beside.pause_us as f64)),
+            format!("{:.3}", of(|all| all.during.cpu_us_per_txn)),
+            format!("{:.3}", of(|all| all.beside.cpu_us_per_txn)),
         ]);
     }
     (!groups.is_empty()).then_some(table)

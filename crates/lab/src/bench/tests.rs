@@ -75,6 +75,7 @@ fn a_checkpoint_is_taken_in_the_middle_in_every_mode() {
         );
         let (during, beside) = (checkpoint.during, checkpoint.beside);
         assert!(during.seconds > 0.0 && beside.txn_per_s > 0.0, "{checkpoint:?}");
+        assert!(during.cpu_us_per_txn > 0.0 && beside.cpu_us_per_txn > 0.0, "{checkpoint:?}");
         let all = during.seconds * during.txn_per_s + beside.seconds * beside.txn_per_s;
         assert!((all / run.committed as f64 - 1.0).abs() < 0.05, "{all} of {}", run.committed);
     }

@@ -151,17 +151,18 @@ fn strict_is_fresh(point: &Point, staleness: Option<&Staleness>) -> Option<Findi
 
 /// What a checkpoint was beside.
 fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
-    let told = |stretch: &Stretch| {
+    let told = |stretch: &Stretch, cpu: Duration| {
         let (seconds, committed) = (stretch.length.0 as f64 / 1e6, stretch.latency_us.len());
         StretchOfRun {
             seconds,
             txn_per_s: committed as f64 / seconds.max(f64::MIN_POSITIVE),
             latency_us: Latency::from(&stretch.latency_us),
             pause_us: stretch.pause.0,
+            cpu_us_per_txn: cpu.as_secs_f64() * 1e6 / committed.max(1) as f64,
         }
     };
-    let Taken { asked, complete } = taken;
-    let (during, beside) = (told(&stretches.during), told(&stretches.beside));
+    let Taken { asked, complete, cpu: [cpu_during, cpu_beside] } = taken;
+    let (during, beside) = (told(&stretches.during, cpu_during), told(&stretches.beside, cpu_beside));
     CheckpointOfRun { asked_s: asked, complete_s: complete, during, beside }
 }
 

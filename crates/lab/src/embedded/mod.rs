@@ -129,6 +129,8 @@ pub struct Taken {
     pub asked: f64,
     /// When it was complete, if it was in the end.
     pub complete: Option<f64>,
+    /// Processor time of the process from the one to the other, and in the rest of the time measured.
+    pub cpu: [Duration; 2],
 }
 
 /// Processor time of one loop while measuring, and what it was used for.
@@ -446,10 +448,11 @@ impl Lead<'_> {
     fn take_checkpoint(&mut self, before: Duration, measure: Duration) -> anyhow::Result<Taken> {
         /// What a loop shows of itself is not newer than this.
         const LOOK_AGAIN: Duration = Duration::from_millis(50);
-        let begun = Instant::now();
+        let (begun, cpu) = (Instant::now(), process_cpu());
         self.let_run("measuring", before, measure / 4)?;
         self.stages.ask_for_checkpoint();
-        let mut checkpoint = Taken { asked: begun.elapsed().as_secs_f64(), complete: None };
+        let (asked, cpu_asked) = (begun.elapsed().as_secs_f64(), process_cpu());
+        let mut checkpoint = Taken { asked, complete: None, cpu: [Duration::ZERO; 2] };
         while let Some(left) = measure.checked_sub(begun.elapsed()) {
             let gone = before + begun.elapsed();
             if checkpoint.complete.is_some() {
@@ -462,8 +465,14 @@ impl Lead<'_> {
             if is_complete {
                 self.stages.end_checkpoint();
                 checkpoint.complete = Some(begun.elapsed().as_secs_f64());
+                checkpoint.cpu[0] = process_cpu() - cpu_asked;
             }
         }
+        let all = process_cpu();
+        if checkpoint.complete.is_none() {
+            checkpoint.cpu[0] = all - cpu_asked;
+        }
+        checkpoint.cpu[1] = all - cpu - checkpoint.cpu[0];
         Ok(checkpoint)
     }
 
