@@ -523,11 +523,12 @@ mod tests {
     fn e2_is_measured_on_two_nodes_too_by_share_of_transactions_on_both() {
         let told = computed("paxflow-e2").told;
         let [here, across] = &told.plots[..] else { panic!("{:?}", told.plots) };
-        assert_eq!((here.series.len(), across.series.len(), told.shapes.len()), (2, 4, 3));
-        assert_eq!(across.series[3].name, "PaxFlow, snapshot reads, 20% on both nodes");
+        assert_eq!((here.series.len(), across.series.len(), told.shapes.len()), (3, 6, 6));
+        assert_eq!(across.series[4].name, "PaxFlow, snapshot reads, 20% on both nodes");
+        assert_eq!(across.series[5].name, "PaxFlow, reads of a session, 20% on both nodes");
         assert!(told.shapes.iter().all(|shape| shape.holds == Some(true)), "{:?}", told.shapes);
         let points = find("paxflow-e2").unwrap().experiment.unwrap().0.points(Size::Quick, 2).unwrap();
-        let far = points.iter().find(|point| point.line == across.series[3].name).unwrap();
+        let far = points.iter().find(|point| point.line == across.series[4].name).unwrap();
         assert!(far.point.system.to_string().ends_with("on 2 nodes"), "{}", far.point.system);
         let share = far.point.workload.params().into_iter().find(|(name, _)| *name == "multi_partition");
         assert!(format!("{share:?}").contains("0.2"), "{share:?}");
