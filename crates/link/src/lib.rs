@@ -150,7 +150,7 @@ pub struct Link<T> {
 
 impl<T: Clone> Link<T> {
     /// A side that has met nobody. It keeps at most `limit` bytes of messages that are not acknowledged, of which no
-    /// message counts for more than a [part](LARGEST): there is room for a large one, and for what follows it.
+    /// message counts for more than an eighth: there is room for a large one, and for what follows it.
     pub fn new(life: Life, limit: usize) -> Link<T> {
         Link {
             me: End { life, stream: 1 },
