@@ -212,10 +212,10 @@ struct Twins {
     queued: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
     travelled: BTreeSet<(GatewayId, ChunkNo)>,
-    /// Those that were passed on and not seen since, with the time, oldest first.
+    /// Those that have left for whoever leads and were not seen since, with when they left, oldest first.
     passed_on: VecDeque<(Micros, Arc<Chunk>)>,
-    /// What is passed on to whoever leads.
-    flow: Flow<(Micros, Arc<Chunk>)>,
+    /// What is passed on to whoever leads. What waits there has not left: it is not dropped however long it takes.
+    flow: Flow<Arc<Chunk>>,
 }
 
 impl Twins {
@@ -343,7 +343,7 @@ impl<X> Sequencer<X> {
     /// Takes a chunk, which a gateway of this node may have sent only here, or others have had as well.
     fn submit(&mut self, now: Now, has_travelled: bool, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         if let Leader::Other(node) = self.leader {
-            return self.pass_on((now, now.elapsed), node, chunk, out);
+            return self.pass_on(now, node, chunk, out);
         }
         if self.twins.as_ref().is_some_and(|twins| twins.is_unanswered(&chunk)) {
             return self.answer_all(&chunk, OutcomeStatus::Unknown, |_| true, out);
@@ -681,7 +681,7 @@ impl<X> Sequencer<X> {
             self.waiting_txns = 0;
             self.returned = 0;
             for chunk in std::mem::take(&mut self.waiting) {
-                self.pass_on((now, now.elapsed), node, chunk, out);
+                self.pass_on(now, node, chunk, out);
             }
             if self.reached > self.epoch {
                 out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
@@ -692,35 +692,28 @@ impl<X> Sequencer<X> {
     /// Whoever led may not have come to what was passed on to it: it goes on its way again, before what did not leave yet.
     fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(twins) = &mut self.twins else { return };
-        let mut again = std::mem::take(&mut twins.passed_on);
-        again.extend(twins.flow.give_up(true));
+        let passed_on = std::mem::take(&mut twins.passed_on).into_iter();
+        let recent = passed_on.filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE);
+        let again: Vec<_> = recent.map(|(_, chunk)| chunk).chain(twins.flow.give_up(true)).collect();
         self.pass_on_all(now, again, out);
     }
 
     fn pass_on_all(
         &mut self,
         now: Now,
-        chunks: VecDeque<(Micros, Arc<Chunk>)>,
+        chunks: impl IntoIterator<Item = Arc<Chunk>>,
         out: &mut Outbox<Message<X>>,
     ) {
-        for (at, chunk) in chunks {
-            if now.elapsed.since(at) < Twins::PATIENCE {
-                match self.leader {
-                    Leader::Other(node) => self.pass_on((now, at), node, chunk, out),
-                    Leader::Me | Leader::Nobody => self.submit(now, true, chunk, out),
-                }
+        for chunk in chunks {
+            match self.leader {
+                Leader::Other(node) => self.pass_on(now, node, chunk, out),
+                Leader::Me | Leader::Nobody => self.submit(now, true, chunk, out),
             }
         }
     }
 
     /// Another leads: it is for that one to put the chunk in a batch.
-    fn pass_on(
-        &mut self,
-        (now, since): (Now, Micros),
-        node: NodeId,
-        chunk: Arc<Chunk>,
-        out: &mut Outbox<Message<X>>,
-    ) {
+    fn pass_on(&mut self, now: Now, node: NodeId, chunk: Arc<Chunk>, out: &mut Outbox<Message<X>>) {
         // The house's own are made again by the leader.
         if chunk.gateway == GatewayId::HOUSE {
             return;
@@ -735,10 +728,10 @@ impl<X> Sequencer<X> {
         } else {
             twins.forget(id);
         }
-        let Some((since, chunk)) = twins.flow.admit((since, chunk)) else { return };
+        let Some(chunk) = twins.flow.admit(chunk) else { return };
         let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
         while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
-        twins.passed_on.push_back((since, chunk.clone()));
+        twins.passed_on.push_back((now.elapsed, chunk.clone()));
         self.counts.passed_on += chunk.txns().len() as u64;
         let pause = twins.flow.note_sent(chunk.bytes(), self.settings.piece);
         let to = Address { node, ..self.neighbours.me };

@@ -92,9 +92,10 @@ fn opened(sent: &Sent) -> Vec<u64> {
 /// What was passed on to another node: chunks by number, and epochs reached.
 fn passed_on(sent: &Sent, node: u16) -> Vec<u64> {
     let there = Address { node: NodeId(node), role: ME.role };
-    let passed_on = sent.iter().filter(|(to, _)| *to == there).map(|(_, message)| match message {
-        Message::Front(Front::Submit(chunk)) => chunk.number.0,
-        Message::Sequencing(Sequencing::Reached(epoch)) => epoch.0,
+    let passed_on = sent.iter().filter(|(to, _)| *to == there).filter_map(|(_, message)| match message {
+        Message::Front(Front::Submit(chunk)) => Some(chunk.number.0),
+        Message::Front(Front::Pause(_)) => None,
+        Message::Sequencing(Sequencing::Reached(epoch)) => Some(epoch.0),
         other => panic!("{other:?} was passed on"),
     });
     passed_on.collect()
@@ -190,6 +191,19 @@ fn what_is_passed_on_goes_in_pieces_and_to_whoever_leads_by_then() {
     // What the last leader has taken is no reason to send another more.
     assert!(one.tell(Front::Continue(PauseNo(5))).is_empty());
     assert_eq!(batch_of(&one.lead(Some(0), 0)).total, COUNT as u32 + 1);
+}
+
+#[test]
+fn what_waits_to_be_passed_on_waits_for_as_long_as_it_takes() {
+    let mut one = One::new(true);
+    let piece = PIECE.div_ceil(chunk(0, &[WRITE]).bytes()) as u64;
+    (0..4 * piece).for_each(|number| assert!(one.submit(number, &[WRITE]).is_empty()));
+    assert_eq!(passed_on(&one.lead(Some(4), 0), 4), (0..2 * piece).collect::<Vec<_>>());
+    // Past the leader's patience: what had come to it is settled, what has not left is asked for still.
+    one.elapsed = Micros::from_millis(60_000);
+    let next = one.tell(Front::Continue(PauseNo(1)));
+    assert_eq!(passed_on(&next, 4), (2 * piece..3 * piece).collect::<Vec<_>>());
+    assert_eq!(passed_on(&one.lead(Some(5), 0), 5), (2 * piece..4 * piece).collect::<Vec<_>>());
 }
 
 #[test]
