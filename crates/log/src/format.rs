@@ -19,6 +19,10 @@ pub(crate) const HEAD: u64 = 48;
 /// Length of a link entry. A segment keeps that much free so that it can always be closed.
 pub(crate) const LINK: u64 = HEAD + 8;
 
+/// The term of a link whose segment was not known to be durable, header and name, when it was written: it is written again,
+/// with 0, when it is. The terms of data are their writers'.
+pub(crate) const EARLY: u32 = 1;
+
 const MAGIC: [u8; 8] = *b"ORDAINLG";
 const ENTRY_MAGIC: u32 = 0x4c4e_4500;
 

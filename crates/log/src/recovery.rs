@@ -8,9 +8,9 @@ use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use crate::carry_out;
 use crate::config::{LogConfig, LogError};
 use crate::fetch::Place;
-use crate::format::{HEAD, Kind, LINK, SegmentHeader, file_name};
-use crate::walk::{Item, Torn, Walk, walk};
-use crate::writer::{Current, LogWriter, Progress, zeros};
+use crate::format::{EntryHead, HEAD, Kind, SegmentHeader, file_name};
+use crate::walk::{Item, Link, Torn, Walk, walk};
+use crate::writer::{Current, LogWriter, Progress, encode_link, zeros};
 
 /// An entry of a log that is being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,15 +174,13 @@ fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Wa
     if !walk.has_data {
         directory.apply(&write(0, vec![Bytes::from(header.encode())]))?;
     }
-    // Where an entry follows, the link to its segment was synced before.
-    if walk.last_kind.is_none()
-        && let (Some(offset), [.., before, _]) = (walk.link, walk.segments.as_slice())
-    {
-        let file = file_name(before.first_epoch);
-        let bytes = directory.read(&file, offset, LINK as usize)?;
-        let data = vec![Bytes::from(bytes)];
-        directory.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
-        directory.apply(&DiskOp::Sync { file })?;
+    let link = match (&walk.link, walk.segments.as_slice()) {
+        (Some(link), [.., before, _]) => Some((link, before)),
+        _ => None,
+    };
+    // Where an entry follows, the link to its segment was synced before, if entries are.
+    if let Some((link, before)) = link.filter(|_| walk.last_kind.is_none()) {
+        write_link(directory, before, link)?;
     }
     let mut following = None;
     for segment in walk.segments.iter().rev() {
@@ -192,5 +190,21 @@ fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Wa
         directory.apply(&DiskOp::Sync { file: file_name(segment.first_epoch) })?;
         following = Some(segment);
     }
-    directory.apply(&DiskOp::SyncDirectory)
+    directory.apply(&DiskOp::SyncDirectory)?;
+    match link.filter(|(link, _)| link.is_early()) {
+        Some((link, before)) => {
+            let head = EntryHead { term: 0, ..link.head };
+            write_link(directory, before, &Link { head, ..*link })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes a link where it stands, and syncs it.
+fn write_link(directory: &mut dyn Directory, before: &SegmentHeader, link: &Link) -> Result<(), DiskError> {
+    let (file, offset) = (file_name(before.first_epoch), link.head.offset);
+    let mut data = Vec::new();
+    encode_link(link.head, before.seed(), link.next, &mut data);
+    directory.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
+    directory.apply(&DiskOp::Sync { file })
 }

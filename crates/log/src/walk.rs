@@ -10,7 +10,7 @@ use ordain_role::{Directory, DiskError};
 
 use crate::config::LogError;
 use crate::format::{
-    EntryHead, HEAD, HEADER, HeaderError, Kind, SegmentHeader, file_name, padding, parse_name,
+    EARLY, EntryHead, HEAD, HEADER, HeaderError, Kind, SegmentHeader, file_name, padding, parse_name,
 };
 
 /// How much is read at a time. An entry that is longer is read in one piece.
@@ -72,6 +72,21 @@ pub struct Torn {
     pub reason: &'static str,
 }
 
+/// The last entry of a segment that another follows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub head: EntryHead,
+    /// The first epoch of the segment that it names.
+    pub next: Epoch,
+}
+
+impl Link {
+    /// Nobody waited for that segment to be durable, header and name, and it was not yet.
+    pub const fn is_early(&self) -> bool {
+        self.head.term == EARLY
+    }
+}
+
 /// A log that is sound up to where it ends.
 #[derive(Debug)]
 pub(crate) struct Walk {
@@ -85,8 +100,8 @@ pub(crate) struct Walk {
     pub last_epoch: Epoch,
     /// What the last entry of the last segment says was synced.
     pub synced: u64,
-    /// Where in the segment before the last the link to the last begins.
-    pub link: Option<u64>,
+    /// The link to the last segment, in the one before it.
+    pub link: Option<Link>,
     /// Kind of the last entry of the last segment.
     pub last_kind: Option<Kind>,
     /// Whether the last segment has a data entry.
@@ -226,7 +241,8 @@ impl Segment {
             Kind::Data => head.epoch > last,
             Kind::Mark | Kind::Link => head.epoch == last,
         };
-        if head.previous != chain || !follows || head.synced < HEADER {
+        let says_what_can_be = head.synced == 0 || head.synced >= HEADER;
+        if head.previous != chain || !follows || !says_what_can_be {
             return Ok(Found::Wrong("a whole entry that does not follow the one before it"));
         }
         let mut payload = payload;
@@ -268,8 +284,37 @@ fn damaged(file: &str, offset: u64, reason: impl Into<String>) -> LogError {
 struct Files {
     /// In order.
     segments: Vec<Segment>,
-    /// A last one that was being created when the machine stopped, and what its header lacks.
-    unfinished: Option<(String, &'static str)>,
+    /// A last one that was being created when the machine stopped.
+    unfinished: Option<Unfinished>,
+}
+
+/// A segment without a header, or that is shorter than its header says.
+struct Unfinished {
+    file: String,
+    first_epoch: Epoch,
+    /// What it lacks, and where.
+    lacks: (u64, String),
+    /// Something was written to it besides.
+    is_used: bool,
+}
+
+impl Unfinished {
+    fn damaged(&self) -> LogError {
+        damaged(&self.file, self.lacks.0, self.lacks.1.clone())
+    }
+
+    /// Nobody who wrote to it, after these segments, knew it to be durable, header and name. Else it is damaged.
+    fn may_be_lost(&self, dir: &dyn Directory, before: &[Segment]) -> Result<(), LogError> {
+        let Some(Segment { header, .. }) = before.last().filter(|_| self.is_used) else { return Ok(()) };
+        let files = dir.list()?;
+        let len = files.iter().find(|(file, _)| *file == self.file).map_or(0, |(_, len)| *len);
+        let header = SegmentHeader { first_epoch: self.first_epoch, len, ..header.clone() };
+        let segment = Segment { file: self.file.clone(), header };
+        match witness(dir, &segment, HEADER, HEADER - 1)? {
+            Some(_) => Err(self.damaged()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads the headers of all segments.
@@ -288,11 +333,13 @@ fn segments(dir: &dyn Directory, identity: Option<&[u8]>) -> Result<Files, LogEr
             Ok(header) => header,
             Err(HeaderError::Version(found)) => return Err(LogError::Version { file, found }),
             Err(HeaderError::Damaged(reason)) => {
-                let unused = window.last_nonzero(HEADER, file_len)?.is_none();
-                if index + 1 == count && unused {
-                    return Ok(Files { segments, unfinished: Some((file, reason)) });
+                let is_used = window.last_nonzero(HEADER, file_len)?.is_some();
+                let lacks = (0, reason.to_owned());
+                let unfinished = Unfinished { file, first_epoch: first, lacks, is_used };
+                if index + 1 == count && !(is_used && segments.is_empty()) {
+                    return Ok(Files { segments, unfinished: Some(unfinished) });
                 }
-                return Err(damaged(&file, 0, reason));
+                return Err(unfinished.damaged());
             }
         };
         if header.first_epoch != first {
@@ -303,8 +350,12 @@ fn segments(dir: &dyn Directory, identity: Option<&[u8]>) -> Result<Files, LogEr
             return Err(LogError::Identity { file });
         }
         if header.len > file_len {
-            let reason = format!("the file ends here and had {} bytes", header.len);
-            return Err(damaged(&file, file_len, reason));
+            let lacks = (file_len, format!("the file ends here and had {} bytes", header.len));
+            let unfinished = Unfinished { file, first_epoch: first, lacks, is_used: true };
+            if index + 1 == count && !segments.is_empty() {
+                return Ok(Files { segments, unfinished: Some(unfinished) });
+            }
+            return Err(unfinished.damaged());
         }
         segments.push(Segment { file, header });
     }
@@ -316,7 +367,9 @@ pub(crate) fn headers(
     dir: &dyn Directory,
     identity: Option<&[u8]>,
 ) -> Result<Vec<(String, SegmentHeader)>, LogError> {
-    Ok(segments(dir, identity)?.segments.into_iter().map(|segment| (segment.file, segment.header)).collect())
+    let Files { segments, unfinished } = segments(dir, identity)?;
+    unfinished.iter().try_for_each(|unfinished| unfinished.may_be_lost(dir, &segments))?;
+    Ok(segments.into_iter().map(|segment| (segment.file, segment.header)).collect())
 }
 
 /// Reads the log from its beginning to its end. Without `identity`, the first segment's is taken to be right.
@@ -337,7 +390,7 @@ pub(crate) fn walk(dir: &dyn Directory, identity: Option<&[u8]>, visit: Visit<'_
         entries: 0,
         payload_bytes: 0,
         torn: None,
-        leftover: unfinished.iter().map(|(file, _)| file.clone()).collect(),
+        leftover: unfinished.iter().map(|unfinished| unfinished.file.clone()).collect(),
     };
     for index in 0..found.len() {
         let segment = &found[index];
@@ -345,20 +398,33 @@ pub(crate) fn walk(dir: &dyn Directory, identity: Option<&[u8]>, visit: Visit<'_
             return Err(damaged(&segment.file, 0, "the segment does not continue the one before it"));
         }
         visit(Item::Segment(segment.info())).map_err(|reason| damaged(&segment.file, 0, reason))?;
-        match walk_segment(dir, segment, &mut walk, visit)? {
-            Ended::Linked(next) => match found.get(index + 1) {
-                Some(segment) if segment.header.first_epoch == next => {}
-                _ => {
-                    return Err(match unfinished {
-                        Some((file, reason)) if parse_name(&file) == Some(next) => damaged(&file, 0, reason),
-                        _ => LogError::Missing { file: file_name(next), before: segment.file.clone() },
-                    });
-                }
-            },
+        let link = match walk_segment(dir, segment, &mut walk, visit)? {
+            Ended::Linked(link) => link,
             Ended::Here(reason) => {
+                unfinished.iter().try_for_each(|unfinished| unfinished.may_be_lost(dir, &found))?;
                 settle(dir, &found[index..], reason, &mut walk)?;
                 found.truncate(index + 1);
                 break;
+            }
+        };
+        match (found.get(index + 1), &unfinished) {
+            (Some(segment), _) if segment.header.first_epoch == link.next => {
+                walk.link = Some(link);
+            }
+            (None, Some(unfinished)) if unfinished.first_epoch == link.next => {
+                if !link.is_early() {
+                    return Err(unfinished.damaged());
+                }
+                unfinished.may_be_lost(dir, &found)?;
+                walk.torn = torn(dir, segment, walk.position, LOST)?;
+                break;
+            }
+            (None, None) if link.is_early() => {
+                walk.torn = torn(dir, segment, walk.position, LOST)?;
+                break;
+            }
+            _ => {
+                return Err(LogError::Missing { file: file_name(link.next), before: segment.file.clone() });
             }
         }
     }
@@ -366,9 +432,13 @@ pub(crate) fn walk(dir: &dyn Directory, identity: Option<&[u8]>, visit: Visit<'_
     Ok(walk)
 }
 
-/// How a segment ended: at a link, or where no valid entry stands, with the reason if it is not plain zeros.
+/// Why a log is cut before a link.
+const LOST: &str = "the segment that it links to was not on the disk yet";
+
+/// How a segment ended: at a link, or where no valid entry stands, with the reason if it is not plain zeros. That is where the
+/// walk's position is.
 enum Ended {
-    Linked(Epoch),
+    Linked(Link),
     Here(Option<&'static str>),
 }
 
@@ -398,7 +468,6 @@ fn walk_segment(
             term: head.term,
             synced: head.synced,
         };
-        (walk.position, walk.synced, walk.last_kind) = (head.end(), head.synced, Some(head.kind));
         if head.kind == Kind::Data {
             walk.has_data = true;
             walk.entries += 1;
@@ -411,12 +480,12 @@ fn walk_segment(
             reason,
         })?;
         if head.kind == Kind::Link {
-            walk.link = Some(offset);
             return match next {
-                Ok(next) => Ok(Ended::Linked(Epoch(next))),
+                Ok(next) => Ok(Ended::Linked(Link { head, next: Epoch(next) })),
                 Err(_) => Err(damaged(&segment.file, offset, "a link that names no segment")),
             };
         }
+        (walk.position, walk.synced, walk.last_kind) = (head.end(), head.synced, Some(head.kind));
         (walk.chain, walk.last_epoch) = (head.crc, head.epoch);
     }
 }

@@ -6,6 +6,9 @@
 //!
 //! Trimmed segments are removed beside that, in the background: to remove a file takes as long as many groups. The oldest
 //! goes first, and the next one only when that is durable, so that no crash leaves a gap.
+//!
+//! Where entries are not synced, a new segment is not waited for either: its header and its name are synced in the background
+//! while it is written. Until then the link to it and its entries say so, and a loss of power may take it.
 
 use std::collections::VecDeque;
 
@@ -14,7 +17,7 @@ use ordain_role::{Bug, Bytes, DiskDone, DiskError, DiskOp, DiskRequest};
 
 use crate::config::{Durability, LogConfig};
 use crate::fetch::Place;
-use crate::format::{EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding};
+use crate::format::{EARLY, EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding};
 
 /// How a request ended, for whoever waits for entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +94,7 @@ pub(crate) struct Current {
     pub header: SegmentHeader,
     /// Where the next entry goes.
     pub position: u64,
-    /// Up to where everything is known to be synced.
+    /// Up to where everything is known to be synced; 0 while not even the header is.
     pub synced: u64,
     /// Whether it has a data entry.
     pub has_data: bool,
@@ -121,7 +124,7 @@ enum Work {
     Create(SegmentHeader),
     /// Remove what a failed creation of the segment with this first epoch may have left.
     Clear(Epoch),
-    /// Write the next segment's header; once it is durable, link the current one to it.
+    /// Write the next segment's header and link the current one to it: once it is durable, if entries are synced.
     Link(SegmentHeader),
     /// Make the current segment, which has no data, longer.
     Grow(SegmentHeader),
@@ -140,6 +143,18 @@ struct Removal {
     is_removed: bool,
     /// There was no space even for that: whether the oldest is gone is unknown, so no further one is touched.
     is_blocked: bool,
+}
+
+/// The syncs of the current segment's header and name, which entries that are not synced do not wait for, and then the
+/// link to it once more, as one to a segment that is durable. The next segment waits for that, so only the last of a log
+/// may be lost with its file.
+#[derive(Debug)]
+struct Settling {
+    ops: Vec<DiskOp>,
+    /// The request that is in flight.
+    token: Option<u64>,
+    /// There was no space for it.
+    found_full: bool,
 }
 
 /// The writing end of a log.
@@ -171,6 +186,7 @@ pub struct LogWriter {
     /// First epochs of the segments before the current one.
     older: VecDeque<Epoch>,
     removal: Removal,
+    settling: Option<Settling>,
 }
 
 impl LogWriter {
@@ -201,6 +217,7 @@ impl LogWriter {
             token: 0,
             older,
             removal: Removal::default(),
+            settling: None,
         }
     }
 
@@ -264,7 +281,7 @@ impl LogWriter {
         Place { segment: stays.copied().unwrap_or_default(), offset: HEADER }
     }
 
-    /// The next request, if there is something to do: one is in flight at a time, and one in the background beside it.
+    /// The next request, if there is something to do: one is in flight at a time, and others in the background beside it.
     /// Whoever takes it carries it out and brings the answer to [`LogWriter::done`].
     pub fn next_request(&mut self) -> Option<DiskRequest> {
         if self.failed.is_some() {
@@ -276,6 +293,14 @@ impl LogWriter {
             self.in_flight = Some(work);
             self.token = self.new_token();
             return Some(DiskRequest::new(self.token, ops));
+        }
+        let token = self.last_token + 1;
+        if !self.full
+            && let Some(settling) = self.settling.as_mut().filter(|settling| settling.token.is_none())
+        {
+            settling.token = Some(token);
+            let ops = settling.ops.clone();
+            return Some(DiskRequest::in_background(self.new_token(), ops));
         }
         let removal = self.next_removal()?;
         let token = self.new_token();
@@ -292,7 +317,10 @@ impl LogWriter {
     fn next_removal(&self) -> Option<DiskOp> {
         let Removal { before, token, is_removed, is_blocked } = self.removal;
         let next_first = self.older.get(1).copied().unwrap_or(self.current.header.first_epoch);
-        let oldest = self.older.front().filter(|_| next_first <= before && token.is_none() && !is_blocked)?;
+        let oldest = self.older.front().filter(|_| {
+            // The segment before the current one may have to be written to once more.
+            next_first <= before && token.is_none() && !is_blocked && self.settling.is_none()
+        })?;
         Some(if is_removed { DiskOp::SyncDirectory } else { DiskOp::Remove { file: file_name(*oldest) } })
     }
 
@@ -311,6 +339,9 @@ impl LogWriter {
             return Some(self.gather());
         }
         let work = if self.current.has_data {
+            if self.settling.is_some() {
+                return None;
+            }
             Work::Create(SegmentHeader {
                 first_epoch: self.last_epoch.next(),
                 len: self.config.segment_len(size),
@@ -380,29 +411,13 @@ impl LogWriter {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
             }
             Work::Clear(first) => vec![DiskOp::Remove { file: file_name(*first) }],
+            Work::Link(next) if self.config.durability == Durability::Os => {
+                let header = write(&file_name(next.first_epoch), 0, header_of(next));
+                vec![header, write(&file, self.current.position, self.link(next, EARLY))]
+            }
             Work::Link(next) => {
-                let name = file_name(next.first_epoch);
-                let head = EntryHead {
-                    crc: 0,
-                    previous: self.chain,
-                    len: 8,
-                    epoch: self.last_epoch,
-                    term: 0,
-                    kind: Kind::Link,
-                    offset: self.current.position,
-                    synced: self.current.synced,
-                };
-                let target = [Bytes::from(next.first_epoch.0.to_le_bytes().to_vec())];
-                let mut link = Vec::new();
-                encode_entry(head, self.current.header.seed(), &target, &mut link);
-                // The header and the name are synced in every mode: it costs little, and recovery knows then that a
-                // damaged header is damage.
-                let mut ops = vec![
-                    write(&name, 0, header_of(next)),
-                    DiskOp::Sync { file: name },
-                    DiskOp::SyncDirectory,
-                    write(&file, self.current.position, link),
-                ];
+                let header = write(&file_name(next.first_epoch), 0, header_of(next));
+                let mut ops: Vec<DiskOp> = [header].into_iter().chain(self.settle(next)).collect();
                 if self.syncs() {
                     ops.push(DiskOp::Sync { file });
                 }
@@ -422,10 +437,41 @@ impl LogWriter {
         }
     }
 
+    /// The link to the next segment.
+    fn link(&self, next: &SegmentHeader, term: u32) -> Vec<Bytes> {
+        let head = EntryHead {
+            crc: 0,
+            previous: self.chain,
+            len: 8,
+            epoch: self.last_epoch,
+            term,
+            kind: Kind::Link,
+            offset: self.current.position,
+            synced: self.current.synced,
+        };
+        let mut link = Vec::new();
+        encode_link(head, self.current.header.seed(), next.first_epoch, &mut link);
+        link
+    }
+
+    /// The next segment's header and name are synced in every mode: recovery knows then that a damaged header is damage. The
+    /// link says so.
+    fn settle(&self, next: &SegmentHeader) -> [DiskOp; 3] {
+        let (offset, data) = (self.current.position, self.link(next, 0));
+        [
+            DiskOp::Sync { file: file_name(next.first_epoch) },
+            DiskOp::SyncDirectory,
+            DiskOp::Write { file: self.current.file(), offset, data },
+        ]
+    }
+
     /// Takes the answer to a request. `None` if it is not the answer that the log waits for.
     pub fn done(&mut self, done: &DiskDone) -> Option<Progress> {
         if self.removal.token.take_if(|token| *token == done.token).is_some() {
             return Some(self.removed(&done.result));
+        }
+        if self.settling.as_ref().is_some_and(|settling| settling.token == Some(done.token)) {
+            return Some(self.settled(&done.result));
         }
         if done.token != self.token {
             return None;
@@ -470,6 +516,23 @@ impl LogWriter {
         Progress::Durable(self.durable)
     }
 
+    /// The current segment is durable, header and name, or there was no space for that.
+    fn settled(&mut self, result: &Result<(), DiskError>) -> Progress {
+        match (result, &mut self.settling) {
+            (Err(DiskError::Full { file }), Some(settling)) => {
+                (settling.token, settling.found_full) = (None, true);
+                self.full = true;
+                Progress::Full { file: file.clone() }
+            }
+            (Err(error), _) => self.fail(error),
+            (Ok(()), _) => {
+                self.settling = None;
+                self.current.synced = self.current.synced.max(HEADER);
+                Progress::Durable(self.durable)
+            }
+        }
+    }
+
     fn fail(&mut self, error: &DiskError) -> Progress {
         let reason = error.to_string();
         self.failed = Some(reason.clone());
@@ -498,8 +561,17 @@ impl LogWriter {
             Work::Create(next) => self.next = Some(Work::Link(next)),
             Work::Clear(_) => {}
             Work::Link(next) => {
+                let is_early = self.config.durability == Durability::Os;
+                self.settling = is_early.then(|| Settling {
+                    ops: self.settle(&next).to_vec(),
+                    token: None,
+                    found_full: false,
+                });
                 self.older.push_back(self.current.header.first_epoch);
                 self.current = Current::empty(next);
+                if is_early {
+                    self.current.synced = 0;
+                }
                 self.dirty = HEADER;
             }
             Work::Grow(header) => self.current.header = header,
@@ -510,13 +582,14 @@ impl LogWriter {
     /// After [`Progress::Full`]: there may be space now.
     pub fn retry(&mut self) {
         self.full = false;
+        self.settling.iter_mut().for_each(|settling| settling.found_full = false);
     }
 
     /// After [`Progress::Full`]: hands back all entries that are not durable, for their clients to be told, and
     /// forgets them, so that their epochs can be used again. What they have left on the disk is overwritten before
     /// anything else is written; until the log [is idle](LogWriter::is_idle), a crash may still bring some back.
-    /// The log is not full any more, unless it is the overwriting that found no space: that waits for
-    /// [`LogWriter::retry`].
+    /// The log is not full any more, unless it is the overwriting, or the syncs of a new segment, that found no space: that
+    /// waits for [`LogWriter::retry`].
     ///
     /// Nothing is given back while something is being written or the disk is not full.
     pub fn give_up(&mut self) -> Vec<Pending> {
@@ -537,6 +610,7 @@ impl LogWriter {
             }
             _ => self.full = false,
         }
+        self.full |= self.settling.as_ref().is_some_and(|settling| settling.found_full);
         self.appended = self.last_epoch;
         self.pending_bytes = 0;
         let pending = |queued: Queued| {
@@ -590,6 +664,11 @@ impl LogWriter {
             position: self.current.position,
         }
     }
+}
+
+/// Appends a link to the segment of this first epoch.
+pub(crate) fn encode_link(head: EntryHead, seed: u32, next: Epoch, data: &mut Vec<Bytes>) {
+    encode_entry(head, seed, &[Bytes::from(next.0.to_le_bytes().to_vec())], data);
 }
 
 /// Appends an entry to `data`: head, payload, padding. Returns its checksum.

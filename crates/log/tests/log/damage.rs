@@ -2,7 +2,7 @@
 //! damage is. It never shows an entry that was not written.
 
 use crate::support::*;
-use ordain_log::{Kind, LogConfig, LogError, MemoryDirectory, Torn, inspect, verify};
+use ordain_log::{Durability, Kind, LogConfig, LogError, MemoryDirectory, Torn, inspect, verify};
 use ordain_model::Epoch;
 use ordain_role::{Directory, DiskOp};
 
@@ -140,6 +140,67 @@ fn a_missing_segment_is_refused() {
     empty.apply(&DiskOp::Create { file: files[0].clone(), len: 100 }).unwrap();
     assert_eq!(open(&mut empty, expecting).err(), Some(LogError::Absent));
     assert!(open(&mut empty, config()).unwrap().1.created);
+}
+
+/// Without syncs a new segment may be lost with the power, file or header, as long as nothing says that it was durable. From
+/// then on that is damage, as it is with syncs.
+#[test]
+fn without_syncs_a_segment_is_damaged_or_lost_by_what_was_known_of_it() {
+    let config = || LogConfig { durability: Durability::Os, ..config() };
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    let mut settling = None;
+    for epoch in 1..=8 {
+        append(&mut writer, epoch, &payload(epoch, 300));
+        while let Some(request) = writer.next_request() {
+            if request.in_background {
+                settling = Some(request);
+            } else {
+                writer.done(&ordain_log::carry_out(&mut disk, &request));
+            }
+        }
+    }
+    let last = files(&disk).remove(1);
+    let ways = |disk: &MemoryDirectory| {
+        let [mut gone, mut empty, mut damaged, mut short] = [(); 4].map(|()| disk.clone());
+        gone.apply(&DiskOp::Remove { file: last.clone() }).unwrap();
+        empty.apply(&DiskOp::SetLen { file: last.clone(), len: 0 }).unwrap();
+        damaged.damage(&last, 20, 1);
+        short.apply(&DiskOp::SetLen { file: last.clone(), len: 1000 }).unwrap();
+        [gone, empty, damaged, short]
+    };
+    for mut lost in ways(&disk) {
+        let (mut writer, recovered, found) = open(&mut lost, config()).unwrap();
+        assert_eq!((found.len(), recovered.last_epoch), (4, Epoch(4)));
+        assert!(recovered.torn.is_some() && files(&lost).len() == 1);
+        append(&mut writer, 5, b"goes on");
+        settle(&mut lost, &mut writer);
+        assert_eq!(open(&mut lost, config()).unwrap().2.len(), 5);
+    }
+    // To open it makes it durable, and so do the syncs in the background; then an entry tells too.
+    let mut opened = disk.clone();
+    drop(open(&mut opened, config()).unwrap());
+    let mut synced = disk.clone();
+    writer.done(&ordain_log::carry_out(&mut synced, &settling.unwrap()));
+    append(&mut writer, 9, b"");
+    settle(&mut synced, &mut writer);
+    for disk in [&opened, &synced] {
+        for mut damaged in ways(disk) {
+            let refused = open(&mut damaged, config()).err();
+            assert!(
+                matches!(refused, Some(LogError::Damaged { .. } | LogError::Missing { .. })),
+                "{refused:?}"
+            );
+        }
+    }
+    // The link alone is gone too: what is in the segment tells.
+    let (_, _, found) = open(&mut synced.clone(), config()).unwrap();
+    assert_eq!(found.len(), 9);
+    let first = files(&synced).remove(0);
+    let end = 512 + 4 * (48 + 304);
+    synced.damage(&first, end, 1);
+    synced.damage(&last, 20, 1);
+    assert!(matches!(open(&mut synced, config()), Err(LogError::Damaged { file, .. }) if file == last));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ordain_log::{
     AppendError, Durability, LogConfig, LogError, LogWriter, MemoryDirectory, Progress, trim, verify,
 };
 use ordain_model::Epoch;
-use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp};
+use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
 
 #[test]
 fn entries_come_back_in_order_over_many_segments() {
@@ -251,6 +251,66 @@ fn entries_do_not_wait_for_segments_that_are_removed() {
     settle(&mut disk, &mut writer);
     let (_, _, found) = open(&mut disk, config()).unwrap();
     assert!(found[0].0 > 40 && found.last().map(|entry| entry.0) == Some(80), "{}", found[0].0);
+}
+
+/// The syncs of a new segment take as long as they like: entries go on, and only the segment after it waits.
+#[test]
+fn without_syncs_entries_do_not_wait_until_a_new_segment_is_durable() {
+    let mut disk = MemoryDirectory::new();
+    let config = || LogConfig { durability: Durability::Os, ..config() };
+    let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    let mut settling: Option<DiskRequest> = None;
+    let mut epoch = 0;
+    let mut waits = |disk: &mut MemoryDirectory, writer: &mut LogWriter| {
+        // Until an entry waits: for the segment after the one that is being synced.
+        loop {
+            while let Some(request) = writer.next_request() {
+                if request.in_background {
+                    assert!(settling.replace(request).is_none());
+                } else {
+                    let syncs = |op: &DiskOp| matches!(op, DiskOp::Sync { .. } | DiskOp::SyncDirectory);
+                    assert!(!request.ops.iter().any(syncs));
+                    writer.done(&ordain_log::carry_out(disk, &request));
+                }
+            }
+            if writer.durable() < writer.appended() {
+                break;
+            }
+            epoch += 1;
+            append(writer, epoch, &payload(epoch, 300));
+        }
+        settling.take().unwrap()
+    };
+    for segments in 2..6 {
+        let request = waits(&mut disk, &mut writer);
+        assert_eq!((writer.stats().segments, writer.stats().pending_entries), (segments, 1));
+        let [DiskOp::Sync { file }, DiskOp::SyncDirectory, DiskOp::Write { .. }] = &request.ops[..] else {
+            panic!("{request:?}")
+        };
+        assert_eq!(Some(file), disk.list().unwrap().last().map(|(file, _)| file));
+        if segments == 4 {
+            let full = DiskError::Full { file: file.clone() };
+            let done = DiskDone { token: request.token, result: Err(full) };
+            assert!(matches!(writer.done(&done), Some(Progress::Full { .. })));
+            assert_eq!(
+                (writer.give_up().len(), writer.is_full()),
+                (1, true),
+                "what found no space was not the entry"
+            );
+            assert!(writer.next_request().is_none());
+            writer.retry();
+            writer.next_request().into_iter().for_each(|again| {
+                assert!(again.in_background && matches!(again.ops[0], DiskOp::Sync { .. }));
+                writer.done(&ordain_log::carry_out(&mut disk, &again));
+            });
+        } else {
+            writer.done(&ordain_log::carry_out(&mut disk, &request));
+        }
+    }
+    settle(&mut disk, &mut writer);
+    let durable = writer.durable();
+    let (_, recovered, found) = open(&mut disk, config()).unwrap();
+    assert_eq!((recovered.torn, found.last().map(|entry| Epoch(entry.0))), (None, Some(durable)));
 }
 
 /// A log of a node that has a checkpoint and nothing else begins after that, and says so from then on.
