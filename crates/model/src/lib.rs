@@ -21,6 +21,7 @@ pub mod datum;
 pub mod digest;
 pub mod error;
 pub mod execution;
+pub mod fetch;
 pub mod flow;
 mod front;
 pub mod ids;

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_model::KeyHash;
+use ordain_model::fetch::fetch;
 use ordain_model::key::shard_of_slot;
 
 use crate::choice::{Choice, ChoiceError, Distribution, Scatter};
@@ -86,6 +87,8 @@ pub struct Pool {
     scatter: Option<Scatter>,
     first: u64,
     choice: Choice,
+    /// The records by place, where that is not their number.
+    list: Option<Arc<[u32]>>,
 }
 
 impl Pool {
@@ -127,6 +130,7 @@ impl Pool {
                 .then(|| Scatter::new(partition.count)),
             first,
             choice: Choice::new(count, distribution)?,
+            list: partition.list.clone(),
         })
     }
 
@@ -149,7 +153,14 @@ impl Pool {
         const REDRAWS: usize = 64;
         let mut rank = self.choice.rank(random);
         let mut redraws = 0;
-        while !drawn.add(self.partition | self.place(rank)) {
+        loop {
+            let place = self.place(rank);
+            if let Some(list) = &self.list {
+                fetch(&list[place as usize]);
+            }
+            if drawn.add(self.partition | place) {
+                break;
+            }
             if redraws < REDRAWS {
                 rank = self.choice.rank(random);
                 redraws += 1;
@@ -166,7 +177,7 @@ const PLACE_BITS: u32 = 32;
 /// Different records of one transaction, in the order in which they were drawn.
 ///
 /// While they are drawn they are places of partitions. [`Drawn::look_up`] makes records of them, all at once,
-/// so that the memory which holds long lists is asked for many of them at a time.
+/// once the memory that holds long lists has had time to answer: it is asked for each as it is drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     records: Vec<u64>,

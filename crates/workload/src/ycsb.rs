@@ -589,8 +589,11 @@ impl Source for Clients {
         // are chosen apart from the records.
         let mut writes = writes as u64;
         for i in 0..ops {
+            if writes == 0 {
+                break;
+            }
             let left = (ops - i) as u64;
-            let is_write = writes == left || (writes > 0 && self.random.below(left) < writes);
+            let is_write = writes == left || self.random.below(left) < writes;
             writes -= u64::from(is_write);
             self.packed[i / 8] |= u8::from(is_write) << (i % 8);
         }

@@ -21,7 +21,7 @@ const MAY_SLEEP: &[Allowance] = &[];
 /// Files that may hold `unsafe` code. Each block says why it is sound (clippy asks for that), and here is why the
 /// file needs it at all.
 const MAY_BE_UNSAFE: &[Allowance] = &[
-    ("crates/store/src/fetch.rs", "the prefetch instruction, which the language has no safe name for"),
+    ("crates/model/src/fetch.rs", "the prefetch instruction, which the language has no safe name for"),
     ("crates/engines/tests/allocations/main.rs", "an allocator that counts; there is no safe way to be one"),
 ];
 
