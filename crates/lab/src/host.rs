@@ -1,6 +1,8 @@
 //! The machine and this process: what a figure has to be read with.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -41,6 +43,22 @@ pub fn peak_rss_bytes() -> u64 {
     kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM:")
 }
 
+/// What the host of a virtual machine has taken from its processors since it was started, all of them together; nothing if the
+/// system does not tell. It counts in hundredths of a second, on most.
+pub fn stolen() -> Duration {
+    // The file is long where there are many interrupts, and this is in its first line.
+    let mut begin = [0; 256];
+    let read = File::open("/proc/stat").and_then(|mut file| file.read(&mut begin)).unwrap_or(0);
+    let ticks = steal(&String::from_utf8_lossy(&begin[..read]));
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// The eighth number of the line `cpu  user nice system idle iowait irq softirq steal …`.
+fn steal(stat: &str) -> u64 {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    line.and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok()).unwrap_or(0)
+}
+
 /// The value, in bytes, of a line such as `MemTotal:  24689764 kB`.
 pub(crate) fn kilobytes(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -59,5 +77,8 @@ mod tests {
         assert!(peak_rss_bytes() > 1 << 20);
         assert_eq!(kilobytes("A: 1 kB\nMem:   7 kB\n", "Mem:"), 7 * 1024);
         assert_eq!(kilobytes("A: x kB", "A:"), 0);
+        assert!(stolen() <= stolen());
+        assert_eq!(steal("cpu  1 2 3 4 5 6 7 88 9 0\ncpu0 1 2 3 4 5 6 7 44 9 0\n"), 88);
+        assert_eq!((steal("cpu  1 2 3\n"), steal("")), (0, 0));
     }
 }

@@ -254,6 +254,12 @@ pub struct StretchOfRun {
     pub latency_us: Latency,
     /// The longest time in which no client of a loop was answered.
     pub pause_us: u64,
+    /// Processor time that the loop used in it.
+    pub pause_cpu_us: u64,
+    /// What the host took from the machine's processors in it and in a tenth of a second before it.
+    pub pause_stolen_us: u64,
+    /// The longest such time less what the host took around it.
+    pub own_pause_us: u64,
     /// Processor time of the process for each of them, the clients' and the disk threads' among it.
     pub cpu_us_per_txn: f64,
 }
@@ -592,6 +598,8 @@ pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
         "beside it",
         "pause us",
         "beside it",
+        "less stolen",
+        "beside it",
         "cpu us a txn",
         "beside it",
     ];
@@ -614,6 +622,8 @@ pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
             format!("{:.0}", of(|all| all.beside.latency_us.p99 as f64)),
             format!("{:.0}", of(|all| all.during.pause_us as f64)),
             format!("{:.0}", of(|all| all.beside.pause_us as f64)),
+            format!("{:.0}", of(|all| all.during.own_pause_us as f64)),
+            format!("{:.0}", of(|all| all.beside.own_pause_us as f64)),
             format!("{:.3}", of(|all| all.during.cpu_us_per_txn)),
             format!("{:.3}", of(|all| all.beside.cpu_us_per_txn)),
         ]);

@@ -13,13 +13,28 @@ use hdrhistogram::Histogram;
 use ordain_model::{Micros, OutcomeStatus};
 use ordain_workload::Counts;
 
+use crate::host;
+use crate::meter::thread_cpu;
 use crate::schedule::Schedule;
-use crate::stretches::Stretches;
+use crate::stretches::{Clocks, Stretches};
 
 /// The resolution of [`Book::timeline`].
 pub const TICK: Duration = Duration::from_millis(100);
 /// The longest latency that is told apart.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
+
+/// The clocks of this machine.
+struct Machine;
+
+impl Clocks for Machine {
+    fn thread_cpu(&mut self) -> Duration {
+        thread_cpu()
+    }
+
+    fn stolen(&mut self) -> Duration {
+        host::stolen()
+    }
+}
 
 /// How the transactions of a kind ended, and how long those that were committed took.
 #[derive(Clone, Debug)]
@@ -115,7 +130,7 @@ impl Book {
     /// # Errors
     /// As [`Tally::new`].
     pub fn expect_checkpoint(&mut self, now: Micros) -> anyhow::Result<()> {
-        self.stretches = Some(Stretches::new(now, Tally::new()?.latency_us));
+        self.stretches = Some(Stretches::new(now, &mut Machine, Tally::new()?.latency_us));
         Ok(())
     }
 
@@ -123,7 +138,7 @@ impl Book {
     pub fn hear(&mut self, now: Micros, is_capturing: bool) {
         if let Some(stretches) = self.stretches.as_mut().filter(|_| self.from.is_some() && self.to.is_none())
         {
-            stretches.hear(now, is_capturing);
+            stretches.hear(now, &mut Machine, is_capturing);
         }
     }
 

@@ -157,7 +157,10 @@ fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
             seconds,
             txn_per_s: committed as f64 / seconds.max(f64::MIN_POSITIVE),
             latency_us: Latency::from(&stretch.latency_us),
-            pause_us: stretch.pause.0,
+            pause_us: stretch.pause.length.0,
+            pause_cpu_us: stretch.pause.cpu.as_micros() as u64,
+            pause_stolen_us: stretch.pause.stolen.as_micros() as u64,
+            own_pause_us: stretch.own_pause.0,
             cpu_us_per_txn: cpu.as_secs_f64() * 1e6 / committed.max(1) as f64,
         }
     };
