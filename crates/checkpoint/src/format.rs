@@ -8,7 +8,7 @@ use ordain_model::{Digest, Epoch, Layout, Millis, PartitionId};
 use crate::write::Totals;
 
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Length of the header block: one sector, so that it is written whole or not at all.
 pub(crate) const HEADER: u64 = 512;
