@@ -107,7 +107,7 @@ impl Locking {
         base: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) {
-        core.witness.credit((batch.epoch, batch.partition), || core.store.settled_digest());
+        core.credit((batch.epoch, batch.partition));
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
         active.guesses.extend_from_slice(self.warm.guesses(core));
         if core.early.holds(active.gsn) {

@@ -349,7 +349,7 @@ impl Queues {
         let is_asleep = looks_back && core.backlog.published() < before(active.gsn);
         let may_begin = active.is_piecemeal || waits.is_none();
         let progress = (may_begin && !is_asleep && !is_behind).then(|| {
-            core.witness.credit(turn_of(active.gsn), || core.store.settled_digest());
+            core.credit(turn_of(active.gsn));
             core.advance(chunk, &mut active)
         });
         if progress == Some(Progress::Done) {
@@ -559,7 +559,7 @@ impl Queues {
                 ));
                 break;
             };
-            core.witness.credit(turn_of(lot.base), || core.store.settled_digest());
+            core.credit(turn_of(lot.base));
             let begin = at;
             let mut arena = lot.slots.take_arena();
             while let Some(entry) = entries[..places.end].get(at)

@@ -363,7 +363,7 @@ impl Queues {
         for at in (0..core.undo.journal.mark()).rev() {
             let by = core.undo.touched_by(at).by;
             if unit.is_undone(by) && !std::mem::take(&mut loses) {
-                core.witness.credit(turn_of(by), || core.store.settled_digest());
+                core.credit(turn_of(by));
                 core.undo.undo_one(&mut core.store, at);
             }
         }
@@ -421,8 +421,9 @@ impl Unit {
                 if touched.by < active.gsn {
                     break;
                 }
-                let (record, store) = (touched.record, &mut core.store);
-                core.witness.credit(turn_of(active.gsn), || store.settled_digest());
+                let record = touched.record;
+                core.credit(turn_of(active.gsn));
+                let store = &mut core.store;
                 hidden.push((record, store.cell(record).clone(), store.version(record)));
                 core.undo.undo_one(store, at);
             }
@@ -435,7 +436,7 @@ impl Unit {
     /// It is done: what was hidden from it is there again.
     pub(crate) fn unhide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
         for (record, cell, version) in self.hidden.remove(&number).into_iter().flatten().rev() {
-            core.witness.credit(turn_of(active.gsn), || core.store.settled_digest());
+            core.credit(turn_of(active.gsn));
             core.store.put_back(record, cell, version);
             core.keep_place(record);
         }

@@ -403,7 +403,7 @@ impl<S: RecordStore> Core<S> {
     /// Goes on with a transaction that had to wait, if it has its turns.
     pub(super) fn resume(&mut self, turns: &mut dyn Turns<S>, number: u32) {
         let Some(mut active) = self.active[number as usize].take() else { return };
-        self.witness.credit(turn_of(active.gsn), || self.store.settled_digest());
+        self.credit(turn_of(active.gsn));
         let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
         let progress = (!active.done_here && active.may_run()).then(|| {
             turns.prepare(self, number, &mut active);

@@ -53,14 +53,14 @@ impl<S: RecordStore> Core<S> {
     pub(crate) fn take_early(&mut self, active: &mut Active) {
         for EarlyItem { from, item, bytes } in self.early.take(active.called()) {
             // Records of slots that move here may be among it.
-            self.witness.credit(turn_of(active.gsn), || self.store.settled_digest());
+            self.credit(turn_of(active.gsn));
             self.hear(active, from, item, &bytes);
         }
     }
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
         let Some(mut active) = self.active[number as usize].take() else { return };
-        self.witness.credit(turn_of(active.gsn), || self.store.settled_digest());
+        self.credit(turn_of(active.gsn));
         self.hear(&mut active, from, item, bytes);
         self.active[number as usize] = Some(active);
     }
