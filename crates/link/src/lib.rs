@@ -25,8 +25,18 @@ use std::collections::VecDeque;
 
 pub use ordain_role::PeerState;
 
-/// Of what a side keeps, one message counts for at most this part.
+/// Of what a side keeps for the other while that is away, one message counts for at most this part.
 const LARGEST: usize = 8;
+
+/// How many bytes of messages that are not acknowledged a side keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// While there is no connection over which both have met. No message counts for more than an eighth of this, however
+    /// large it is: there is room for it, and for what follows it.
+    pub parted: usize,
+    /// While there is one, so that the other side takes them, at its own pace: not less.
+    pub open: usize,
+}
 
 /// A life of a process: a number that no other start of the same node ever has; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,7 +146,7 @@ pub struct Link<T> {
     /// How many of `kept` have been sent over this connection.
     sent: usize,
     bytes: usize,
-    limit: usize,
+    room: Room,
     received: u64,
     /// There is something to send frames over.
     is_connected: bool,
@@ -149,9 +159,8 @@ pub struct Link<T> {
 }
 
 impl<T: Clone> Link<T> {
-    /// A side that has met nobody. It keeps at most `limit` bytes of messages that are not acknowledged, of which no
-    /// message counts for more than an eighth: there is room for a large one, and for what follows it.
-    pub fn new(life: Life, limit: usize) -> Link<T> {
+    /// A side that has met nobody.
+    pub fn new(life: Life, room: Room) -> Link<T> {
         Link {
             me: End { life, stream: 1 },
             bond: None,
@@ -160,7 +169,7 @@ impl<T: Clone> Link<T> {
             first: 1,
             sent: 0,
             bytes: 0,
-            limit,
+            room,
             received: 0,
             is_connected: false,
             is_open: false,
@@ -177,8 +186,8 @@ impl<T: Clone> Link<T> {
         if !self.is_joined() {
             return false;
         }
-        let bytes = bytes.min(self.limit / LARGEST);
-        if self.bytes + bytes > self.limit {
+        let bytes = bytes.min(self.room.parted / LARGEST);
+        if self.bytes + bytes > if self.is_open { self.room.open } else { self.room.parted } {
             self.give_up();
             return false;
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// As many messages of one byte each.
-const LIMIT: usize = LARGEST;
+const ROOM: Room = Room { parted: LARGEST, open: LARGEST + 4 };
 
 /// A message: the sender's end when it was sent, and its number in the stream that the sender believes in.
 type Message = (End, u64);
@@ -26,7 +26,7 @@ struct Side {
 
 impl Side {
     fn new(life: u64) -> Side {
-        let mut link = Link::new(Life(life), LIMIT);
+        let mut link = Link::new(Life(life), ROOM);
         link.connected();
         Side { link, sent: 0, from: None, received: 0, is_lost: false, freshes: 0 }
     }
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn without_crash_and_overflow_there_is_one_stream(steps in steps(0, 0), sends in prop::collection::vec(0usize..2, 0..LIMIT)) {
+    fn without_crash_and_overflow_there_is_one_stream(steps in steps(0, 0), sends in prop::collection::vec(0usize..2, 0..ROOM.parted)) {
         let mut steps = steps;
         for (at, side) in sends.into_iter().enumerate() {
             steps.insert((at * 37).min(steps.len()), Step::Send(side));
@@ -239,7 +239,8 @@ fn exchange(links: &mut [Link<u64>; 2]) -> [Vec<Received<u64>>; 2] {
 }
 
 fn met() -> [Link<u64>; 2] {
-    let mut links = [Link::new(Life(7), 100), Link::new(Life(3), 100)];
+    let room = Room { parted: 100, open: 200 };
+    let mut links = [Link::new(Life(7), room), Link::new(Life(3), room)];
     links.iter_mut().for_each(Link::connected);
     assert_eq!(
         exchange(&mut links),
@@ -297,10 +298,22 @@ fn more_than_there_is_room_for_ends_the_stream_for_both() {
 }
 
 #[test]
+fn there_is_more_room_while_the_other_side_takes_what_comes() {
+    let mut links = met();
+    assert!((0..10).all(|number| links[0].send(number, 12)));
+    let all: Vec<_> = (0..10).map(Received::Message).collect();
+    assert_eq!(exchange(&mut links), [vec![], all]);
+    // Away, it is kept as much for as for anybody.
+    assert!((0..10).all(|number| links[0].send(number, 12)));
+    links.iter_mut().for_each(Link::parted);
+    assert!(!links[0].send(10, 12));
+}
+
+#[test]
 fn a_stream_that_ends_on_a_living_connection_begins_anew_on_it() {
     let mut links = met();
-    assert!(links[1].send(1, 10) && (0..8).all(|number| links[0].send(number, 12)));
-    assert!(!links[0].send(8, 12));
+    assert!(links[1].send(1, 10) && (0..16).all(|number| links[0].send(number, 12)));
+    assert!(!links[0].send(16, 12));
     let fresh = [Received::Change(PeerState::Fresh)];
     assert_eq!(exchange(&mut links), [fresh.clone(), fresh]);
 }
@@ -310,7 +323,7 @@ fn a_restart_ends_the_stream_for_both_and_the_dead_are_not_believed() {
     let mut links = met();
     let mut dead = links[1].clone();
     dead.connected();
-    links[1] = Link::new(Life(9), 100);
+    links[1] = Link::new(Life(9), Room { parted: 100, open: 200 });
     links[1].connected();
     let fresh = [Received::Change(PeerState::Fresh)];
     assert_eq!(exchange(&mut links), [fresh.clone(), fresh]);

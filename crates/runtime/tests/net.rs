@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ordain_link::Life;
+use ordain_link::{Life, Room};
 use ordain_model::{Micros, Registry};
 use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 use ordain_runtime::{
@@ -136,7 +136,11 @@ fn config(number: u16, listener: TcpListener, peers: &[(u16, SocketAddr)]) -> Ne
         hears: vec![PUPPET],
         delay: Micros(0),
         procedures: Arc::new(Registry::default()),
-        limits: NetLimits { kept_bytes: 1 << 20, lost_after: PATIENT, ..NetLimits::default() },
+        limits: NetLimits {
+            kept: Room { parted: 1 << 20, open: 8 << 20 },
+            lost_after: PATIENT,
+            ..NetLimits::default()
+        },
     }
 }
 
@@ -397,7 +401,7 @@ fn a_peer_of_another_version_is_refused_by_either_side() {
     dialler.write_all(&newer).unwrap();
     let mut answer = Vec::new();
     dialler.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, [&b"ORDN\x04\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
+    assert_eq!(answer, [&b"ORDN\x05\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
 }
 
 #[test]
@@ -451,7 +455,7 @@ fn a_restart_of_one_side_begins_a_fresh_stream_for_both() {
 
 #[test]
 fn more_than_there_is_room_for_begins_a_fresh_stream_for_both() {
-    let (a, b, between) = two(|config| config.limits.kept_bytes = 800_000);
+    let (a, b, between) = two(|config| config.limits.kept = Room { parted: 800_000, open: 800_000 });
     between.stall(true);
     for _ in 0..8 {
         a.send(2, Msg::Bulk(1, 90_000));
@@ -471,6 +475,21 @@ fn more_than_there_is_room_for_begins_a_fresh_stream_for_both() {
     }
     assert_eq!(heard, (2, Msg::Peer(PeerChange { node: NodeId(1), state: PeerState::Fresh })));
     assert_eq!(b.hear(), (1, Msg::Bulk(2, 190_000)));
+}
+
+#[test]
+fn a_peer_that_takes_its_time_gets_all_that_there_is() {
+    let (a, b, between) = two(|_| ());
+    between.stall(true);
+    for _ in 0..50 {
+        a.send(2, Msg::Bulk(1, 90_000));
+    }
+    // Four times what would be kept for it if it were away.
+    a.shows(|peer| peer.kept_bytes > 4_000_000);
+    between.stall(false);
+    for _ in 0..50 {
+        assert_eq!(b.hear(), (1, Msg::Bulk(1, 90_000)));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_link::{Frame, Life, Link, Received};
+use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
 use ordain_role::{Address, Bytes, Event, NodeId, PeerChange, PeerState, Wire};
 
@@ -62,9 +62,9 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn new(life: Life, limit: usize, now: Micros) -> End {
+    fn new(life: Life, room: Room, now: Micros) -> End {
         End {
-            link: Link::new(life, limit),
+            link: Link::new(life, room),
             is_connected: false,
             reached: now,
             is_watched: false,
@@ -124,10 +124,12 @@ impl<S: System> Simulator<'_, S> {
     /// A node has started: it has a link to every other, and connects.
     pub(crate) fn open_links(&mut self, here: usize) {
         let life = self.nodes[here].incarnation;
-        let limit = usize::try_from(self.intensity.link_bytes_max).unwrap_or(usize::MAX);
+        let parted = usize::try_from(self.intensity.link_bytes_max).unwrap_or(usize::MAX);
+        // No more while it is open: that what is under way is bounded is not to rest on it.
+        let room = Room { parted, open: parted };
         let others = (0..self.nodes.len()).filter(|there| *there != here);
         let ends: BTreeMap<usize, End> =
-            others.map(|there| (there, End::new(Life(u64::from(life) + 1), limit, self.now))).collect();
+            others.map(|there| (there, End::new(Life(u64::from(life) + 1), room, self.now))).collect();
         for there in ends.keys().copied().collect::<Vec<_>>() {
             self.connect_soon(here, there);
             let first = self.random.between(1, self.beat());

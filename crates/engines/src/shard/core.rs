@@ -25,7 +25,7 @@ use super::maps::{Maps, Moving};
 use super::members::{Held, Members};
 use super::messages::{Item, Message};
 use super::records::{drop_expired, past_of, read_record, write_record};
-use super::reply::{outcomes_of, write_reply};
+use super::reply::{are_enough, outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::state::{Active, Lent, Loan, ShardSet, owner};
 use super::turns::{Order, Turns};
@@ -929,7 +929,7 @@ impl<S: RecordStore> Core<S> {
             withheld.sift(&mut self.outcomes);
         }
         let goes_on = self.turn_left == 0;
-        let ready = |outcomes: &mut OutcomeBatch| !goes_on || outcomes.outcomes.len() >= ENOUGH_ANSWERS;
+        let ready = |outcomes: &mut OutcomeBatch| !goes_on || are_enough(outcomes);
         for outcomes in self.outcomes.extract_if(.., ready) {
             if let Some(gateway) = self.places.way_to(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
@@ -997,8 +997,6 @@ pub(crate) const AHEAD: usize = 24;
 const READ_TURN: usize = 256;
 /// The same while nothing that is ordered waits: so much later it begins at most, less than a millisecond.
 const IDLE_TURN: usize = 2048;
-/// So many answers leave also in the middle of a batch.
-const ENOUGH_ANSWERS: usize = 1024;
 /// A transaction whose reply is composed here has ended.
 fn conclude(
     (places, outcomes, sessions): (&Places, &mut Vec<OutcomeBatch>, &mut Sessions),

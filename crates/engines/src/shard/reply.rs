@@ -5,12 +5,23 @@ use ordain_model::{
     Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
 };
 
+/// So many bytes of replies are enough for one message: large ones do not add up to one that nobody can take.
+const ENOUGH_BYTES: usize = 1 << 20;
+/// So many answers leave also in the middle of a batch.
+const ENOUGH: usize = 1024;
+
 /// The outcomes for a gateway, among those that are being gathered.
 pub(crate) fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
-    outcomes.iter().position(|o| o.gateway == gateway).unwrap_or_else(|| {
+    let has_room = |batch: &OutcomeBatch| batch.gateway == gateway && batch.bytes() < ENOUGH_BYTES;
+    outcomes.iter().rposition(has_room).unwrap_or_else(|| {
         outcomes.push(OutcomeBatch::new(gateway));
         outcomes.len() - 1
     })
+}
+
+/// Whether outcomes are worth a message although more will be there soon.
+pub(crate) fn are_enough(outcomes: &OutcomeBatch) -> bool {
+    outcomes.outcomes.len() >= ENOUGH || outcomes.bytes() >= ENOUGH_BYTES
 }
 
 /// Writes the reply of a transaction whose slots are all there: what its procedure says, of the failure if it failed.
@@ -39,5 +50,29 @@ pub(crate) fn write_reply(
         // Whatever it has answered, it was on what is not there any more.
         Some((_, Abort::Cascade)) => Writer(reply).abort(Abort::Cascade),
         Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{ChunkNo, Gsn, OutcomeStatus};
+
+    use super::*;
+
+    #[test]
+    fn large_answers_do_not_add_up_to_one_message() {
+        let (one, other) = (GatewayId::of(1, 0), GatewayId::of(2, 0));
+        let mut outcomes = Vec::new();
+        let mut answer = |gateway, bytes: usize| {
+            let at = outcomes_of(&mut outcomes, gateway);
+            outcomes[at].push(ChunkNo(1), 0, Gsn::NONE, OutcomeStatus::Committed, |reply| {
+                reply.extend(std::iter::repeat_n(0, bytes))
+            });
+            at
+        };
+        assert_eq!((answer(one, 10), answer(other, 10), answer(one, 3 * ENOUGH_BYTES)), (0, 1, 0));
+        assert_eq!((answer(one, 10), answer(other, 10), answer(one, 10)), (2, 1, 2));
+        let enough: Vec<bool> = outcomes.iter().map(are_enough).collect();
+        assert_eq!(enough, [true, false, false]);
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
-use ordain_link::{Frame, Life, Link, Received};
+use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 
@@ -63,9 +63,8 @@ const ACKNOWLEDGE: usize = 256 << 10;
 /// The bounds of a link, and the times that pace it.
 #[derive(Clone, Copy, Debug)]
 pub struct NetLimits {
-    /// How many bytes of messages are kept for one peer until it acknowledges them. No message counts for more than a
-    /// part of that, however large it is, so that there is room for it.
-    pub kept_bytes: usize,
+    /// How many bytes of messages are kept for one peer until it acknowledges them.
+    pub kept: Room,
     /// The largest message that is taken from a peer.
     pub message_bytes: usize,
     /// How often a sign of life is sent to whom nothing else is.
@@ -77,7 +76,8 @@ pub struct NetLimits {
 impl Default for NetLimits {
     fn default() -> NetLimits {
         NetLimits {
-            kept_bytes: 64 << 20,
+            // Answers are not sent in pieces: a peer that takes them slowly needs room for what its clients have asked for.
+            kept: Room { parted: 64 << 20, open: 1 << 30 },
             message_bytes: 2 << 30,
             heartbeat: Micros::from_millis(100),
             lost_after: Micros::from_millis(500),
@@ -241,7 +241,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let peer = |(node, address): (NodeId, SocketAddr)| Peer {
             node,
             address,
-            link: Link::new(life, config.limits.kept_bytes),
+            link: Link::new(life, config.limits.kept),
             connection: None,
             dial_at: None,
             backoff: SOON,
@@ -683,8 +683,8 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             Stage::Unproven { .. } => None,
         };
         // What is held back on purpose has to lie somewhere.
-        let ahead = if self.delay > Micros(0) { self.limits.kept_bytes } else { AHEAD };
-        let most = ACKNOWLEDGE.min(self.limits.kept_bytes / 8);
+        let ahead = if self.delay > Micros(0) { self.limits.kept.parted } else { AHEAD };
+        let most = ACKNOWLEDGE.min(self.limits.kept.parted / 8);
         loop {
             let mut late = Output::default();
             let mut is_more = false;
@@ -930,7 +930,7 @@ mod tests {
             // News of other things: a loss.
             let lost = edge.peers[0].link.lost().unwrap();
             edge.tell(0, lost, &mut out);
-            meet(&mut edge, &mut Link::new(Life(life + 10), 1 << 20), &mut out);
+            meet(&mut edge, &mut Link::new(Life(life + 10), NetLimits::default().kept), &mut out);
             let of = |state| {
                 let to = Address { node: ME.node, role: HEARS };
                 (ME, to, Msg(Some(PeerChange { node: THERE.node, state })))
