@@ -231,6 +231,18 @@ impl Grid {
         self.net.as_ref().expect("nodes that are apart").heal(from, to);
     }
 
+    /// What a node sends leaves it at 200 Mbit a second from now on, if the machine allows for that.
+    pub fn slow_down(&self, id: usize) -> Result<(), String> {
+        let net = self.net.as_ref().expect("nodes that are apart");
+        let shape = ["root", "tbf", "rate", "200mbit", "burst", "64kb", "latency", "50ms"];
+        run("tc", &[&["-n", &net.space(id), "qdisc", "add", "dev", "eth0"], &shape[..]].concat())
+    }
+
+    /// Whether a node has ended a stream because more was under way than is kept for another.
+    pub fn has_given_up(&self, id: usize) -> bool {
+        self.process(id).stderr().contains("the stream is given up")
+    }
+
     /// Waits until every node has the same digest, that of all that was acknowledged.
     #[track_caller]
     pub fn await_equal_digests(&self) -> String {
@@ -353,7 +365,12 @@ impl Drop for Net {
 }
 
 fn ip(words: &[&str]) -> Result<(), String> {
-    let ran = Command::new("ip").args(words).output().map_err(|error| format!("cannot run ip: {error}"))?;
+    run("ip", words)
+}
+
+fn run(tool: &str, words: &[&str]) -> Result<(), String> {
+    let ran =
+        Command::new(tool).args(words).output().map_err(|error| format!("cannot run {tool}: {error}"))?;
     let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.success() { Ok(()) } else { Err(format!("ip {}: {}", words.join(" "), said.trim())) }
+    if ran.status.success() { Ok(()) } else { Err(format!("{tool} {}: {}", words.join(" "), said.trim())) }
 }

@@ -236,6 +236,30 @@ fn resumes(door: SocketAddr, since: Instant, words: &str) -> Duration {
     }
 }
 
+/// More than a link keeps for a node that is away, and more slowly than it is made.
+#[test]
+fn answers_that_take_their_time_all_arrive() {
+    apart(2, 1, |grid| {
+        let keys: Vec<String> = (0..96).map(|i| grid.key_in(1, &format!("large:{i}"))).collect();
+        let value = |i: usize| vec![i as u8; 1 << 20];
+        let mut loader = grid.client(1);
+        for (i, key) in keys.iter().enumerate() {
+            assert_eq!(loader.insist_on(&[b"SET", key.as_bytes(), &value(i)]), Reply::ok());
+        }
+        if let Err(reason) = grid.slow_down(1) {
+            return println!("skipped: no slow way: {reason}");
+        }
+        std::thread::scope(|scope| {
+            for (i, key) in keys.iter().enumerate() {
+                let mut client = grid.client(0);
+                scope.spawn(move || assert!(client.call(&["GET", key]).bytes() == value(i), "{key}"));
+            }
+        });
+        assert!(!grid.has_given_up(1));
+        settle(grid);
+    });
+}
+
 /// Calvin.md, section 4.11; at default timeouts two seconds are wanted, and a busy machine has more.
 #[test]
 fn writes_go_on_soon_after_a_leader_is_killed() {
