@@ -24,6 +24,8 @@ const PART: usize = if cfg!(test) { 32 } else { 4096 };
 /// No entry; larger than every entry, since [`RecordId`] never reaches `u32::MAX`.
 const EMPTY: u64 = u64::MAX;
 const MIN_BUCKETS: u32 = 6;
+/// Next to no search goes further than this from its home.
+const REACH: usize = 5;
 
 const fn pack(tag: u32, id: RecordId) -> u64 {
     (tag as u64) << 32 | id.0 as u64
@@ -238,11 +240,12 @@ impl Part {
         None
     }
 
-    /// Has the place where a search for the tag begins on its way to the cache.
+    /// Has the places where a search for the tag goes on their way to the cache: one search in four ends on the next line.
     #[inline]
     fn fetch(&self, tag: u32) {
-        if let Some(entry) = self.places.get(self.home(tag)) {
-            fetch(entry);
+        let home = self.home(tag);
+        if let Some(places) = self.places.get(home..) {
+            places.first().into_iter().chain(places.get(REACH)).for_each(fetch);
         }
     }
 
