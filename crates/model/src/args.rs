@@ -3,7 +3,8 @@
 //! An argument knows its offset, so that a plan can point at a key inside the arguments instead of copying
 //! it, and a fragment finds what follows its key without walking from the start.
 
-const WORD: usize = 4;
+/// The length that stands before each argument.
+pub const WORD: usize = 4;
 
 /// Borrowed arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

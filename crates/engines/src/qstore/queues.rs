@@ -5,11 +5,10 @@ use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::args::Arg;
+use ordain_model::args::{Arg, WORD};
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
-use ordain_model::serial::key_of;
 use ordain_model::{
     Access, Args, Cascade, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
@@ -27,13 +26,14 @@ const STREAMS: usize = 8;
 /// The number of the queue of what waits for no range: fragments that see the state before their epoch (qstore.md, section
 /// 4.10). It is in the order too, but only so that the first to be run is in front.
 pub(crate) const ASIDE: u16 = STREAMS as u16;
-/// How many transactions make a lot (qstore.md, section 6, `chunk_txns`).
-pub(crate) const LOT: usize = 1024;
+/// How many transactions make a lot (qstore.md, section 6, `chunk_txns`): so few that what is planned of them is still in the
+/// nearer caches when it is executed.
+pub(crate) const LOT: usize = 256;
 /// How many transactions may be planned in lots that are not done, or that one in front of them keeps: beyond it the order
 /// waits.
-pub(crate) const AHEAD: usize = 8 * LOT;
+pub(crate) const AHEAD: usize = 32 * LOT;
 /// How many lots are kept for their memory.
-const SPARE: usize = 8;
+const SPARE: usize = 32;
 
 /// One place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
 /// from the front like any stream.
@@ -91,8 +91,8 @@ impl Entry {
         (chunk, of): (&Chunk, &Txn),
         is_past: bool,
     ) -> Entry {
-        let args = chunk.args(of);
-        let (key, call) = (key_of(args, fragment).bytes, nested_args(args, fragment.call_at));
+        let call = nested_args(chunk.args(of), fragment.call_at);
+        let key = call.from_offset(fragment.key_at).next().map_or(&[][..], |key| key.bytes);
         let mut entry = Entry {
             hash: fragment.hash,
             lot,
@@ -115,9 +115,14 @@ impl Entry {
             key_len: u8::MAX,
             key: [0; SHORT_KEY],
         };
-        if let Some(short) = entry.key.get_mut(..key.len()) {
-            short.copy_from_slice(key);
+        if key.len() <= SHORT_KEY {
             entry.key_len = key.len() as u8;
+            let stands_at = fragment.key_at as usize + WORD;
+            match call.encoded().get(stands_at..stands_at + SHORT_KEY) {
+                // So many bytes, whatever follows the key: two instructions instead of a call.
+                Some(wide) => entry.key.copy_from_slice(wide),
+                None => entry.key[..key.len()].copy_from_slice(key),
+            }
         }
         entry
     }
