@@ -8,11 +8,11 @@ use crate::{Finding, Seen};
 /// What stands in place of the sum where a record that was to be read is not there.
 const MISSING: &str = "ERR a record that was to be read is not there";
 
-/// Composes the answer: the sum of the numbers in the slots of the fragments that read, or an error if one of them
-/// has none.
+/// Composes the answer: the sum of the numbers in the slots of the fragments that read, which are told by number, or an
+/// error if one of them has none.
 #[inline]
-pub fn answer_sum(cx: &ReplyContext<'_>, reads: impl Fn(u32) -> bool, out: &mut Vec<u8>) {
-    let mut numbers = (0..cx.count).filter(|i| reads(*i)).map(|i| Datum::first(cx.slot(i)).as_int());
+pub fn answer_sum(cx: &ReplyContext<'_>, reads: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+    let mut numbers = reads.map(|i| Datum::first(cx.slot(i)).as_int());
     match numbers.try_fold(0i64, |sum, number| Some(sum.wrapping_add(number?))) {
         Some(sum) => Writer(out).int(sum),
         None => Writer(out).error(MISSING),

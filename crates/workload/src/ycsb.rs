@@ -152,12 +152,11 @@ impl Procedure for Run {
         let (keys, written) = split(args, KEY_BYTES, mask_bytes).ok_or(DAMAGED)?;
         for (i, key) in keys.enumerate() {
             let key = key.ok_or(DAMAGED)?;
-            if written[i / 8] >> (i % 8) & 1 == 1 {
-                planner.key_in(DB, Run::INCREMENT, Access::Write, key)?;
-                planner.silent();
-            } else {
-                planner.key_in(DB, Run::READ, Access::Read, key)?;
-            }
+            let is_written = written[i / 8] >> (i % 8) & 1;
+            let (code, access) =
+                [(Run::READ, Access::Read), (Run::INCREMENT, Access::Write)][usize::from(is_written)];
+            planner.key_in(DB, code, access, key)?;
+            planner.silent_if(is_written == 1);
         }
         Ok(())
     }
@@ -178,7 +177,38 @@ impl Procedure for Run {
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         let written = tail(cx.args(), (cx.count as usize).div_ceil(8));
-        answer_sum(cx, |i| written.get(i as usize / 8).is_some_and(|bits| bits >> (i % 8) & 1 == 0), out);
+        answer_sum(cx, Unset { bytes: written, at: 0, bits: 0, count: cx.count }, out);
+    }
+}
+
+/// The bits of some bytes that are not set. Where they are nobody can foresee, but how many there are of a word.
+struct Unset<'a> {
+    /// Those behind the word that is looked at.
+    bytes: &'a [u8],
+    /// The first bit after that word.
+    at: u32,
+    /// What is left of the word.
+    bits: u64,
+    /// How many bits there are in all.
+    count: u32,
+}
+
+impl Iterator for Unset<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        while self.bits == 0 {
+            let left = self.count.checked_sub(self.at).filter(|left| *left > 0)?;
+            let (word, rest) = self.bytes.split_at_checked(8).unwrap_or((self.bytes, &[]));
+            let mut bytes = [u8::MAX; 8];
+            bytes[..word.len()].copy_from_slice(word);
+            self.bits = !u64::from_le_bytes(bytes) & u64::MAX >> 64u32.saturating_sub(left);
+            (self.bytes, self.at) = (rest, self.at + 64);
+        }
+        let bit = self.bits.trailing_zeros();
+        self.bits &= self.bits - 1;
+        Some(self.at - 64 + bit)
     }
 }
 
@@ -593,7 +623,7 @@ impl Source for Clients {
                 break;
             }
             let left = (ops - i) as u64;
-            let is_write = writes == left || self.random.below(left) < writes;
+            let is_write = self.random.below(left) < writes;
             writes -= u64::from(is_write);
             self.packed[i / 8] |= u8::from(is_write) << (i % 8);
         }
@@ -682,6 +712,18 @@ mod tests {
         assert_eq!(wrong(&ycsb.check(&seen)), ["records", "digest"]);
         seen.audits.clear();
         assert_eq!(wrong(&ycsb.check(&seen)), ["audit"]);
+    }
+
+    #[test]
+    fn the_bits_that_are_not_set_are_told_in_order() {
+        let bytes: Vec<u8> = (0..40).map(|i: u8| i.wrapping_mul(151)).collect();
+        for count in [0, 1, 7, 8, 10, 63, 64, 65, 128, 300] {
+            let bytes = &bytes[..(count as usize).div_ceil(8)];
+            let naive: Vec<u32> = (0..count).filter(|i| bytes[*i as usize / 8] >> (i % 8) & 1 == 0).collect();
+            assert_eq!(Unset { bytes, at: 0, bits: 0, count }.collect::<Vec<_>>(), naive, "of {count}");
+        }
+        // What is not there is not told of.
+        assert_eq!(Unset { bytes: &[], at: 0, bits: 0, count: 9 }.next(), None);
     }
 
     #[test]
