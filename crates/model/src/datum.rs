@@ -128,6 +128,28 @@ impl<'a> Datum<'a> {
     }
 }
 
+/// Longest reply of a transaction, bytes as it is written here. A connection that leaves more than this unread is closed.
+pub const MAX_REPLY: usize = 256 << 20;
+
+/// Appends the reply of a transaction, or in the place of one that is longer than [`MAX_REPLY`] an error that says so. It
+/// depends on nothing but the reply, so whoever executes the transaction has the same.
+pub fn write_reply(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    write_at_most(MAX_REPLY, out, write);
+}
+
+const TOO_LONG: &str =
+    "ERR the reply exceeds the limit of 256 MiB: ask for less at once (what was to be written is written)";
+
+fn write_at_most(most: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    write(out);
+    if out.len() - at > most {
+        out.truncate(at);
+        out.shrink_to_fit();
+        Writer(out).error(TOO_LONG);
+    }
+}
+
 /// Appends values to a buffer.
 #[derive(Debug)]
 pub struct Writer<'a>(pub &'a mut Vec<u8>);
@@ -238,6 +260,20 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_the_place_of_a_reply_that_is_too_long_stands_an_error() {
+        // A bulk is five bytes more than its text, for what it is and how long.
+        for (len, is_told) in [(95, true), (96, false)] {
+            let mut buffer = Vec::new();
+            Writer(&mut buffer).int(7);
+            let before = buffer.clone();
+            let text = vec![b'x'; len];
+            write_at_most(100, &mut buffer, |out| Writer(out).bulk(&text));
+            let reply = Datum::first(buffer.strip_prefix(&before[..]).unwrap());
+            assert_eq!(reply, if is_told { Datum::Bulk(&text) } else { Datum::Error(TOO_LONG.as_bytes()) });
+        }
+    }
 
     #[test]
     fn what_is_written_is_read() {

@@ -1,5 +1,6 @@
 //! How a transaction's reply is composed from its slots, and whom it is for.
 
+use ordain_model::datum;
 use ordain_model::procedure::Slots;
 use ordain_model::{
     Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
@@ -45,12 +46,12 @@ pub(crate) fn write_reply(
         calls: chunk.calls(txn),
         registry,
     };
-    match failure {
+    datum::write_reply(reply, |reply| match failure {
         None => procedure.reply(&cx, reply),
         // Whatever it has answered, it was on what is not there any more.
         Some((_, Abort::Cascade)) => Writer(reply).abort(Abort::Cascade),
         Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
-    }
+    });
 }
 
 #[cfg(test)]
