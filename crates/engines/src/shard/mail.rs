@@ -63,11 +63,16 @@ impl Places {
     }
 }
 
-/// The letters that are written while an event is handled, one a receiver.
+/// A letter of so many bytes is full: large slots do not add up to one that nobody can take.
+const FULL: usize = 1 << 20;
+
+/// The letters that are written while an event is handled, one a receiver, and more if they are full.
 #[derive(Debug)]
 pub(crate) struct Letters {
     from: usize,
     to: Vec<ShardMessage>,
+    /// Those that go before, and to whom.
+    full: Vec<(usize, ShardMessage)>,
     /// Which of them say anything.
     written: ShardSet,
 }
@@ -75,7 +80,7 @@ pub(crate) struct Letters {
 impl Letters {
     pub(crate) fn new(from: usize, shards: usize) -> Letters {
         let to = (0..shards).map(|_| ShardMessage { from, ..Default::default() }).collect();
-        Letters { from, to, written: 0 }
+        Letters { from, to, full: Vec::new(), written: 0 }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -98,16 +103,22 @@ impl Letters {
     ) {
         self.written |= to;
         while to != 0 {
-            let letter = &mut self.to[to.trailing_zeros() as usize];
+            let receiver = to.trailing_zeros() as usize;
+            let letter = &mut self.to[receiver];
             to &= to - 1;
+            if letter.bytes.len() >= FULL {
+                let next = ShardMessage { from: self.from, ..Default::default() };
+                self.full.push((receiver, std::mem::replace(letter, next)));
+            }
             let at = letter.bytes.len() as u32;
             letter.bytes.extend_from_slice(bytes);
             letter.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
         }
     }
 
-    /// Sends them, in the order of their receivers.
+    /// Sends them, in the order of their receivers after those that are full.
     pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+        self.full.drain(..).for_each(|(to, letter)| places.send(to, letter, out));
         while self.written != 0 {
             let to = self.written.trailing_zeros() as usize;
             self.written &= self.written - 1;
@@ -174,5 +185,26 @@ impl Early {
     /// How much is kept.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_slots_do_not_add_up_to_one_letter() {
+        let mut letters = Letters::new(0, 2);
+        for (slot, bytes) in [(0, FULL), (1, 10), (2, 10)] {
+            letters.add_slot(0b10, Gsn(7), SlotNo(slot), &vec![slot as u8; bytes], false);
+        }
+        let [(to, full)] = &letters.full[..] else { panic!("{:?}", letters.full.len()) };
+        assert_eq!((*to, full.items.len(), full.bytes.len(), full.from), (1, 1, FULL, 0));
+        let rest = &letters.to[1];
+        let starts = rest.items.iter().map(|(_, item)| match item {
+            Item::Slot { slot, at, len, .. } => (slot.0, *at, *len),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(starts.collect::<Vec<_>>(), [(1, 0, 10), (2, 10, 10)]);
     }
 }

@@ -67,9 +67,11 @@ impl Routes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Missing,
-    Filled { at: u32, len: u32 },
-    Poisoned { at: u32, len: u32 },
+    Filled { at: usize, len: u32 },
+    Poisoned { at: usize, len: u32 },
 }
+
+const _: () = assert!(size_of::<SlotState>() == 16);
 
 /// The slots of a transaction, as far as this shard knows them.
 #[derive(Debug, Default)]
@@ -99,7 +101,7 @@ impl SlotTable {
     }
 
     pub(crate) fn fill(&mut self, slot: SlotNo, bytes: &[u8], poisoned: bool) {
-        let at = self.arena.len() as u32;
+        let at = self.arena.len();
         self.arena.extend_from_slice(bytes);
         self.close(slot, at, poisoned);
     }
@@ -124,18 +126,18 @@ impl SlotTable {
     /// Fills a slot with what has been appended to the arena that is lent.
     #[inline]
     pub(crate) fn fill_from(&mut self, slot: SlotNo, at: usize, end: usize) {
-        self.states[slot.0 as usize] = SlotState::Filled { at: at as u32, len: (end - at) as u32 };
+        self.states[slot.0 as usize] = SlotState::Filled { at, len: (end - at) as u32 };
     }
 
     #[inline]
     pub(crate) fn put_arena(&mut self, arena: Vec<u8>, slot: SlotNo, at: usize, poisoned: bool) {
         self.arena = arena;
-        self.close(slot, at as u32, poisoned);
+        self.close(slot, at, poisoned);
     }
 
     #[inline]
-    fn close(&mut self, slot: SlotNo, at: u32, poisoned: bool) {
-        let len = self.arena.len() as u32 - at;
+    fn close(&mut self, slot: SlotNo, at: usize, poisoned: bool) {
+        let len = (self.arena.len() - at) as u32;
         self.states[slot.0 as usize] =
             if poisoned { SlotState::Poisoned { at, len } } else { SlotState::Filled { at, len } };
     }
@@ -146,7 +148,7 @@ impl Slots for SlotTable {
     fn slot(&self, slot: SlotNo) -> &[u8] {
         match self.states.get(slot.0 as usize) {
             Some(SlotState::Filled { at, len } | SlotState::Poisoned { at, len }) => {
-                &self.arena[*at as usize..(*at + *len) as usize]
+                &self.arena[*at..*at + *len as usize]
             }
             _ => &[],
         }
