@@ -133,7 +133,7 @@ pub const MAX_REPLY: usize = 256 << 20;
 
 /// Appends the reply of a transaction, or in the place of one that is longer than [`MAX_REPLY`] an error that says so. It
 /// depends on nothing but the reply, so whoever executes the transaction has the same.
-pub fn write_reply(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub fn bounded_reply(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write_at_most(MAX_REPLY, out, write);
 }
 

@@ -13,7 +13,7 @@ use crate::batch::Batch;
 use crate::cell::{Cell, CellMut, Journal};
 use crate::chunk::{Chunk, Txn};
 use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
-use crate::datum::{self, Writer};
+use crate::datum::{Writer, bounded_reply};
 use crate::digest::Digest;
 use crate::error::Abort;
 use crate::execution::Cascade;
@@ -309,11 +309,11 @@ impl ReferenceExecutor {
         let procedure = registry.get(txn.call.procedure).expect("planned, so registered");
         let status = match failure {
             None => {
-                datum::write_reply(&mut reply, |reply| procedure.reply(&cx, reply));
+                bounded_reply(&mut reply, |reply| procedure.reply(&cx, reply));
                 OutcomeStatus::Committed
             }
             Some((slot, abort)) => {
-                procedure.abort_reply(abort, slot, &cx, &mut reply);
+                bounded_reply(&mut reply, |reply| procedure.abort_reply(abort, slot, &cx, reply));
                 self.restore(before);
                 OutcomeStatus::Aborted(abort)
             }

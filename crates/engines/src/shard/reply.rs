@@ -1,6 +1,6 @@
 //! How a transaction's reply is composed from its slots, and whom it is for.
 
-use ordain_model::datum;
+use ordain_model::datum::bounded_reply;
 use ordain_model::procedure::Slots;
 use ordain_model::{
     Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
@@ -46,7 +46,7 @@ pub(crate) fn write_reply(
         calls: chunk.calls(txn),
         registry,
     };
-    datum::write_reply(reply, |reply| match failure {
+    bounded_reply(reply, |reply| match failure {
         None => procedure.reply(&cx, reply),
         // Whatever it has answered, it was on what is not there any more.
         Some((_, Abort::Cascade)) => Writer(reply).abort(Abort::Cascade),
