@@ -274,13 +274,23 @@ fn entry_hash(field: &[u8], value: &[u8]) -> u128 {
 
 /// The contribution of one record to the digest of a state.
 ///
-/// Twins hash what they write after every batch, before and after: that is most of what replication costs a short
-/// transaction. So what is long, the content, is hashed to all 128 bits, its name to 64, and the two are mixed by hand.
+/// Twins hash what they write, before and after: that is most of what replication costs a short transaction. So what is
+/// long, the content, is hashed to all 128 bits, its name to 64, and the two are mixed by hand.
 #[inline]
 pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::Millis) -> u128 {
-    let expiry = expires_at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let place = u64::from(db.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-    mix(xxh3_64(key).wrapping_add(expiry).wrapping_add(place), value.content_hash())
+    named_hash(name_hash(db, key), value, expires_at)
+}
+
+/// The part of a record's hash that is of its name: for whoever hashes several contents of one record.
+#[inline]
+pub fn name_hash(db: crate::Db, key: &[u8]) -> u64 {
+    xxh3_64(key).wrapping_add(u64::from(db.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f))
+}
+
+/// The [hash of a record](record_hash) whose [name's hash](name_hash) is known.
+#[inline]
+pub fn named_hash(name: u64, value: &Value, expires_at: crate::Millis) -> u128 {
+    mix(name.wrapping_add(expires_at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)), value.content_hash())
 }
 
 /// Contributions are added up, so what goes in here must not be a sum of what belongs to the name and what belongs to the

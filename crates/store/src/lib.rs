@@ -183,14 +183,11 @@ pub trait RecordStore {
     fn digest(&self) -> Digest;
 
     /// Has at most so many of the records that were changed count for nothing when the [digest](RecordStore::digest) is asked
-    /// for. Whoever asks often settles all of them each time.
+    /// for.
     fn settle(&mut self, most: usize);
 
-    /// The digest, after all of them were settled.
-    fn settled_digest(&mut self) -> Digest {
-        self.settle(usize::MAX);
-        self.digest()
-    }
+    /// From now on what is changed is settled as it is changed: for whoever asks for the digest all the time.
+    fn settle_at_once(&mut self);
 
     /// The memory held.
     fn memory(&self) -> Memory;

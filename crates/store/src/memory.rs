@@ -386,6 +386,10 @@ impl RecordStore for MemoryStore {
         self.totals.settle(&mut self.slab, most);
     }
 
+    fn settle_at_once(&mut self) {
+        self.totals.settle_at_once(&mut self.slab);
+    }
+
     fn memory(&self) -> Memory {
         Memory {
             records: (self.slab.bytes() + self.totals.noted_bytes()) as u64,

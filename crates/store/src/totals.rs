@@ -2,9 +2,10 @@
 //!
 //! The hashes of contents are summed up late: to hash what is written, and once more when it is replaced, was a sixth of what a
 //! write cost. When a record is changed its hash is taken out of the sums, and the record *noted*; as long as it is, it
-//! is not hashed again. What is noted is summed up when somebody asks who asks often (`settle`), or else only looked at.
+//! is not hashed again. What is noted is summed up before somebody asks (`settle`), or else only looked at. Where
+//! somebody asks all the time nothing is noted: what is written is hashed at once, while it is near.
 
-use ordain_model::value::record_hash;
+use ordain_model::value::{name_hash, named_hash};
 use ordain_model::{Db, Digest};
 
 use crate::RecordId;
@@ -17,8 +18,8 @@ const AHEAD: usize = 16;
 /// What the content of a record that is about to change contributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// Nothing, if that is not in the sums.
-    hash: Option<u128>,
+    /// That of its name and that of all of it. Nothing, if that is not in the sums.
+    hashes: Option<(u64, u128)>,
     size: Option<Size>,
 }
 
@@ -40,15 +41,27 @@ impl Size {
 impl Share {
     #[inline]
     pub(crate) fn of(record: &Record) -> Share {
-        Share { hash: if record.is_noted() { None } else { hash_of(record) }, size: Size::of(record) }
+        let value = record.cell.value.as_ref().filter(|_| !record.is_noted());
+        let hashes = value.map(|value| {
+            let name = name_hash(record.db(), record.key());
+            (name, named_hash(name, value, record.cell.expires_at))
+        });
+        Share { hashes, size: Size::of(record) }
     }
 }
 
 /// The hash of a record, if it has content.
 #[inline]
 pub(crate) fn hash_of(record: &Record) -> Option<u128> {
+    named_hash_of(None, record)
+}
+
+/// The same, if that of its name may be known.
+#[inline]
+fn named_hash_of(name: Option<u64>, record: &Record) -> Option<u128> {
     let value = record.cell.value.as_ref()?;
-    Some(record_hash(record.db(), record.key(), value, record.cell.expires_at))
+    let name = name.unwrap_or_else(|| name_hash(record.db(), record.key()));
+    Some(named_hash(name, value, record.cell.expires_at))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +78,8 @@ pub(crate) struct Totals {
     digest: Digest,
     /// The places that are noted, each once: the hashes of what is there are not in the sums.
     noted: Vec<RecordId>,
+    /// Nothing is noted: somebody asks all the time.
+    at_once: bool,
     /// Of each slot, in order, how many records have an expiry: the sweep passes over slots without any.
     expiring: Vec<u32>,
     first_slot: usize,
@@ -79,6 +94,7 @@ impl Totals {
             databases: Box::new([Database::default(); 256]),
             digest: Digest::default(),
             noted: Vec::new(),
+            at_once: false,
             expiring: vec![0; slots.len()],
             first_slot: slots.start,
             value_bytes: 0,
@@ -114,6 +130,12 @@ impl Totals {
         Digest { sum: noted.fold(self.digest.sum, u128::wrapping_add), ..self.digest }
     }
 
+    /// Nothing is noted from now on.
+    pub(crate) fn settle_at_once(&mut self, slab: &mut Slab) {
+        self.settle(slab, usize::MAX);
+        self.at_once = true;
+    }
+
     /// Bytes of memory by which they are.
     pub(crate) const fn noted_bytes(&self) -> usize {
         self.noted.capacity() * size_of::<RecordId>()
@@ -147,7 +169,7 @@ impl Totals {
     pub(crate) fn exchange(&mut self, id: RecordId, record: &mut Record, before: Share) {
         let after = Size::of(record);
         let database = &mut self.databases[record.db().0 as usize];
-        if let Some(hash) = before.hash {
+        if let Some((_, hash)) = before.hashes {
             database.hashes = database.hashes.wrapping_sub(hash);
             self.digest.sum = self.digest.sum.wrapping_sub(hash);
         }
@@ -160,7 +182,12 @@ impl Totals {
             database.records += 1;
             self.digest.records = self.digest.records.wrapping_add(1);
             self.value_bytes += size.heap_bytes;
-            if !record.is_noted() {
+            if self.at_once {
+                let name = before.hashes.map(|(name, _)| name);
+                let hash = named_hash_of(name, record).unwrap_or_default();
+                database.hashes = database.hashes.wrapping_add(hash);
+                self.digest.sum = self.digest.sum.wrapping_add(hash);
+            } else if !record.is_noted() {
                 record.note(true);
                 self.noted.push(id);
             }

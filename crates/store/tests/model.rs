@@ -45,6 +45,7 @@ enum Step {
     Expire { now: u64, from: usize },
     Scan { db: u8, after: usize },
     Settle { most: usize },
+    SettleAtOnce,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -66,6 +67,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4u64, 0..SLOTS).prop_map(|(now, from)| Step::Expire { now, from }),
         1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
         2 => (0..6usize).prop_map(|most| Step::Settle { most }),
+        1 => Just(Step::SettleAtOnce),
     ]
 }
 
@@ -127,6 +129,7 @@ impl Pair {
         let gsn = self.gsn;
         match step {
             Step::Settle { most } => self.store.settle(most),
+            Step::SettleAtOnce => self.store.settle_at_once(),
             Step::Put { db, key, value, expires_at } => self.edit(db, key, |cell| {
                 cell.put_string(&value);
                 if expires_at != 0 {

@@ -15,12 +15,12 @@ impl<S: RecordStore> Core<S> {
     /// Changes of the state from now on are a batch's.
     #[inline]
     pub(crate) fn credit(&mut self, turn: Turn) {
-        self.witness.credit(turn, || self.store.settled_digest());
+        self.witness.credit(turn, || self.store.digest());
     }
 
     /// Everything up to a batch is executed: what twins have said of it is compared with what came of it here.
     pub(in crate::shard) fn compare(&mut self, turn: Turn) {
-        match self.witness.applied(turn, || self.store.settled_digest()) {
+        match self.witness.applied(turn, || self.store.digest()) {
             Ok(vouches) => self.vouches.extend(vouches),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }
