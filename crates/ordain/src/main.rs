@@ -7,6 +7,7 @@ mod checkpoint;
 mod cluster;
 mod log;
 mod looked;
+mod memory;
 mod rebuild;
 mod restore;
 mod serve;
@@ -15,9 +16,6 @@ mod sim;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A distributed, transactional key-value database that speaks the Redis protocol.
 ///
@@ -56,6 +54,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = memory::give_back_now_and_then() {
+        eprintln!("ordain: no thread could be started: {error}");
+        return ExitCode::from(1);
+    }
     let done = match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
