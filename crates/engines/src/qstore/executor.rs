@@ -96,11 +96,8 @@ impl<S: RecordStore> Turns<S> for Queues {
 
     /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool {
-        let place = self.lots.partition_point(|lot| lot.begins_at() <= gsn).checked_sub(1);
-        let Some((place, lot)) = place.and_then(|place| Some((place, self.lots.get_mut(place)?))) else {
-            return false;
-        };
-        let Some(txn) = lot.find(gsn) else { return false };
+        let Some((place, txn)) = self.find_answered(gsn) else { return false };
+        let lot = &mut self.lots[place];
         let known = match *item {
             Item::Slot { slot, at, len, poisoned: false } => {
                 lot.take_answer(txn, slot, &bytes[at as usize..(at + len) as usize])
@@ -108,10 +105,11 @@ impl<S: RecordStore> Turns<S> for Queues {
             _ => Known::Other("something other than an answer"),
         };
         match known {
-            Known::New => {
+            Known::New if lot.is_done() => {
                 self.look_after(core, place);
                 self.drop_done();
             }
+            Known::New => {}
             Known::Same => core.counts.repeated += 1,
             Known::Other(what) => {
                 core.broken.get_or_insert(format!(
@@ -609,7 +607,7 @@ impl Queues {
 
     /// Takes what came before its lot was planned.
     fn take_early_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
-        let Some(end) = self.lots.get(place).map(Lot::ends_before) else { return };
+        let Some(end) = self.lots.get(place).map(|lot| lot.gsns().end) else { return };
         while let Some(gsn) = core.early.first().filter(|gsn| *gsn < end) {
             for EarlyItem { item, bytes, .. } in core.early.take(gsn) {
                 self.take_item(core, gsn, &item, &bytes);

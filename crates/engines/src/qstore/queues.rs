@@ -178,6 +178,8 @@ pub(crate) struct Lot {
     pub(crate) base: Gsn,
     /// Which of the chunk's transactions, by place.
     pub(crate) txns: Range<usize>,
+    /// Their sequence numbers, and perhaps more between them: that of the first, and one more than that of the last.
+    gsns: Range<Gsn>,
     /// Where the fragments of the first of them are.
     first: usize,
     /// How many fragments of independent transactions are still to be run here.
@@ -201,7 +203,10 @@ impl Lot {
     pub(crate) fn begin(&mut self, chunk: &Arc<Chunk>, base: Gsn, now: Millis, at: usize) {
         self.chunk = chunk.clone();
         (self.base, self.now, self.txns) = (base, now, at..at);
-        self.first = chunk.txns().get(at).map_or(0, |txn| txn.fragments().start);
+        let first = chunk.txns().get(at);
+        self.first = first.map_or(0, |txn| txn.fragments().start);
+        let begins_at = first.map_or(base, |txn| self.gsn(txn));
+        self.gsns = begins_at..begins_at;
         (self.left, self.missing, self.replies) = (0, 0, 0);
         self.plans.clear();
         self.is_unsettled = false;
@@ -247,6 +252,8 @@ impl Lot {
     /// All of its transactions are there.
     pub(crate) fn close(&mut self, end: usize) {
         self.txns.end = end;
+        let last = end.checked_sub(1).and_then(|last| self.chunk.txns().get(last));
+        self.gsns.end = last.map_or(self.gsns.start, |txn| Gsn(self.gsn(txn).0 + 1));
         // What is run as a group has slots of its own.
         let is_apart = self.left > 0 || self.replies > 0;
         let last = end.checked_sub(1).and_then(|last| self.chunk.txns().get(last)).filter(|_| is_apart);
@@ -264,22 +271,22 @@ impl Lot {
         Gsn(self.base.0 + txn.index as u64)
     }
 
-    /// That of the first of them.
-    pub(crate) fn begins_at(&self) -> Gsn {
-        self.chunk.txns().get(self.txns.start).map_or(self.base, |txn| self.gsn(txn))
-    }
-
-    /// One more than that of the last.
-    pub(crate) fn ends_before(&self) -> Gsn {
-        let last = self.txns.end.checked_sub(1).and_then(|last| self.chunk.txns().get(last));
-        last.map_or(self.base, |txn| Gsn(self.gsn(txn).0 + 1))
+    /// That of the first of them, and one more than that of the last.
+    pub(crate) const fn gsns(&self) -> &Range<Gsn> {
+        &self.gsns
     }
 
     /// The place of the transaction with this number, if its reply is composed here.
     pub(crate) fn find(&self, gsn: Gsn) -> Option<usize> {
         let index = u32::try_from(gsn.0.checked_sub(self.base.0)?).ok()?;
         let txns = self.chunk.txns().get(self.txns.clone())?;
-        let at = self.txns.start + txns.binary_search_by_key(&index, |txn| txn.index).ok()?;
+        // Mostly none is left out of a chunk.
+        let guess = gsn.0.checked_sub(self.gsns.start.0)? as usize;
+        let at = match txns.get(guess) {
+            Some(txn) if txn.index == index => guess,
+            _ => txns.binary_search_by_key(&index, |txn| txn.index).ok()?,
+        };
+        let at = self.txns.start + at;
         (self.planned(at) == Planned::ToReply).then_some(at)
     }
 
@@ -343,6 +350,8 @@ pub(crate) struct Queues {
     pub(crate) lots: VecDeque<Lot>,
     /// The number of the first of them.
     pub(crate) first: u32,
+    /// The last one that others have answered something of, by number: what they answer next is mostly of the same.
+    answered: u32,
     /// How many transactions they have.
     pub(crate) ahead: usize,
     /// Done, to be used again.
@@ -401,6 +410,7 @@ impl Default for Queues {
             due: VecDeque::new(),
             lots: VecDeque::new(),
             first: 0,
+            answered: 0,
             ahead: 0,
             spare: Vec::new(),
             no_chunk: Arc::default(),
@@ -502,6 +512,16 @@ impl Queues {
         number.wrapping_sub(self.first) as usize
     }
 
+    /// Where the lot of a transaction is that another shard has answered something of, and the transaction in it.
+    pub(crate) fn find_answered(&mut self, gsn: Gsn) -> Option<(usize, usize)> {
+        let mut place = self.place_of(self.answered);
+        if !self.lots.get(place).is_some_and(|lot| lot.gsns.contains(&gsn)) {
+            place = self.lots.partition_point(|lot| lot.gsns.start <= gsn).checked_sub(1)?;
+            self.answered = self.first.wrapping_add(place as u32);
+        }
+        Some((place, self.lots.get(place)?.find(gsn)?))
+    }
+
     /// Drops the lots in front that are done.
     pub(crate) fn drop_done(&mut self) {
         while self.lots.front().is_some_and(|lot| lot.is_done() && lot.replies == 0) {
@@ -516,7 +536,7 @@ impl Queues {
     /// The first transaction that was taken apart of which something is still to be done or answered here.
     pub(crate) fn first_apart(&self) -> Option<Gsn> {
         let is_done = |lot: &&Lot| lot.is_done() && lot.replies == 0;
-        self.lots.iter().find(|lot| !is_done(lot)).map(Lot::begins_at)
+        self.lots.iter().find(|lot| !is_done(lot)).map(|lot| lot.gsns.start)
     }
 
     /// Whether nothing that was planned is still to be run.
