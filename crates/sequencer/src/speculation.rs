@@ -30,6 +30,9 @@ pub(crate) struct Speculation {
     rate: f64,
     /// How many batches it has until the other is tried.
     between: u32,
+    /// How many it had until a try after which the way was changed, as long as that was the last try: it may have been faster
+    /// by chance.
+    doubted: Option<u32>,
     /// The other way is tried.
     is_trial: bool,
     /// Batches so far, in this way.
@@ -46,6 +49,7 @@ impl Speculation {
             is_better: matches!(execution, Execution::Speculative),
             rate: 0.0,
             between: SOON,
+            doubted: None,
             is_trial: false,
             batches: 0,
             since: Micros(0),
@@ -78,14 +82,12 @@ impl Speculation {
         let timed = (self.batches + TIMED).saturating_sub(self.end());
         let is_hopeless = self.is_trial && timed >= ENOUGH && rate * LOSS < self.rate;
         if self.batches == self.end() || is_hopeless {
-            let is_faster = rate > self.rate * GAIN;
-            match self.is_trial {
-                true if is_faster => {
-                    (self.is_better, self.between, self.is_trial) = (!self.is_better, SOON, false);
-                }
-                true => (self.between, self.is_trial) = (MOST.min(4 * self.between), false),
-                false => (self.rate, self.is_trial) = (rate, true),
+            if self.is_trial {
+                self.judge(rate > self.rate * GAIN);
+            } else {
+                self.rate = rate;
             }
+            self.is_trial = !self.is_trial;
             self.batches = 0;
         }
         if self.batches == self.end() - TIMED {
@@ -93,6 +95,18 @@ impl Speculation {
         }
         self.txns += u64::from(txns);
         self.batches += 1;
+    }
+
+    /// The other way was tried.
+    fn judge(&mut self, is_faster: bool) {
+        let later = |between: u32| MOST.min(4 * between);
+        self.is_better ^= is_faster;
+        (self.between, self.doubted) = match (is_faster, self.doubted.take()) {
+            // It is tried soon whether that was chance; and if so, it was a try that was no use.
+            (true, None) => (SOON, Some(self.between)),
+            (true, Some(before)) => (later(before), None),
+            (false, _) => (later(self.between), None),
+        };
     }
 
     /// How many batches the present way has.
@@ -204,6 +218,12 @@ mod tests {
         assert_eq!(go(1000, 3000, TRY), 0);
         assert_eq!(go(1000, 3000, 16 * SOON), 16 * SOON, "speculation was as fast when it was timed");
         assert_eq!(go(1000, 3000, TRY + SOON), 0, "waiting pays again by now");
+        // By chance it seems faster, and that is found out soon; after that it is as if it had not been.
+        assert_eq!(go(1000, 1200, TRY + 4 * SOON), TRY);
+        assert_eq!(go(1000, 800, TRY), TRY);
+        assert_eq!(go(1000, 1200, SOON), SOON);
+        assert_eq!(go(1000, 1200, TRY + 16 * SOON), 0);
+        assert_eq!(go(1000, 1200, TRY), TRY, "and not after so many as at first");
         let mut always = Speculation::new(Execution::Speculative);
         assert!((0..2 * MOST).all(|_| always.chooses(now, &abortable, &layout)));
     }
