@@ -123,6 +123,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
                 below: None,
                 locals: &mut locals,
                 registry: &registry,
+                share: registry.limits().carried,
                 out: &mut out,
             };
             registry.get(id).unwrap().run(COMPUTE, &mut cx).unwrap();

@@ -74,6 +74,7 @@ fn answer(
             below: None,
             locals: &mut Locals::default(),
             registry: &client.registry,
+            share: client.registry.limits().carried,
             out: &mut slot,
         };
         procedure.run(0, &mut cx).unwrap();

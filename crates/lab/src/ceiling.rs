@@ -286,6 +286,7 @@ impl Shard {
             below: Some(&mut below),
             locals,
             registry,
+            share: registry.limits().carried,
             out: &mut slot,
         };
         // A fragment that loads has no reason to abort, and the checks of the workload would show it.

@@ -56,6 +56,11 @@ impl Cell {
         }
     }
 
+    /// [`Value::weight`] of what it holds.
+    pub fn weight(&self) -> usize {
+        self.value.as_ref().map_or(0, Value::weight)
+    }
+
     /// Appends an encoding: expiry, then the value if there is one.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.expires_at.0.to_le_bytes());

@@ -48,6 +48,8 @@ pub struct Txn {
     pub logged: bool,
     /// Whether one of its fragments may abort it.
     pub abortable: bool,
+    /// How many of its fragments are handed records by others.
+    pub carriers: u32,
     /// Its first fragment from which on none may abort it.
     pub abortable_until: u32,
     /// Whether one of its fragments is over the whole table.
@@ -342,7 +344,7 @@ impl Chunk {
         let view = Args::trusted(&blob[args.clone()]);
         Planner::plan(registry, call.procedure, call.db, view, &mut self.plans)?;
         let (mut writes, mut abortable_until, mut table, mut table_written) = (false, 0, false, false);
-        let (mut is_chained, mut independent) = (false, true);
+        let (mut is_chained, mut independent, mut carriers) = (false, true, 0);
         let mut slots = (u16::MAX, 0);
         for (n, fragment) in self.plans.fragments[first..].iter().enumerate() {
             if table_written && fragment.abortable {
@@ -361,6 +363,7 @@ impl Chunk {
                 abortable_until = n as u32 + 1;
             }
             table |= fragment.is_table();
+            carriers += u32::from(fragment.carries);
             let slot = fragment.hash.slot() as u16;
             slots = (slot.min(slots.0), slot.max(slots.1));
         }
@@ -371,6 +374,7 @@ impl Chunk {
             read_only: !writes,
             logged,
             abortable: abortable_until > 0,
+            carriers,
             abortable_until,
             table,
             detached: !writes && !is_chained,

@@ -128,25 +128,20 @@ impl<'a> Datum<'a> {
     }
 }
 
-/// Longest reply of a transaction, bytes as it is written here. A connection that leaves more than this unread is closed.
-pub const MAX_REPLY: usize = 256 << 20;
-
-/// Appends the reply of a transaction, or in the place of one that is longer than [`MAX_REPLY`] an error that says so. It
-/// depends on nothing but the reply, so whoever executes the transaction has the same.
-pub fn bounded_reply(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    write_at_most(MAX_REPLY, out, write);
-}
-
+const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
+                        each command of a transaction that carries some: it did nothing, carry less at once";
 const TOO_LONG: &str =
     "ERR the reply exceeds the limit of 256 MiB: ask for less at once (what was to be written is written)";
 
-fn write_at_most(most: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+/// Appends the reply of a transaction, or in the place of one that is longer than this an error that says so. It
+/// depends on nothing but the reply, so whoever executes the transaction has the same.
+pub fn bounded_reply(most: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     write(out);
     if out.len() - at > most {
         out.truncate(at);
         out.shrink_to_fit();
-        Writer(out).error(TOO_LONG);
+        Writer(out).too_long();
     }
 }
 
@@ -233,6 +228,16 @@ impl Writer<'_> {
         self.0.extend_from_slice(encoded);
     }
 
+    /// What stands in the place of a reply that would be too long.
+    pub fn too_long(&mut self) {
+        self.error(TOO_LONG);
+    }
+
+    /// What a fragment answers that is handed more than its share of what its transaction may carry.
+    pub fn too_much(&mut self) {
+        self.error(TOO_MUCH);
+    }
+
     /// The answer to an abort that carries no reply of its own.
     pub fn abort(&mut self, abort: Abort) {
         self.error(match abort {
@@ -269,7 +274,7 @@ mod tests {
             Writer(&mut buffer).int(7);
             let before = buffer.clone();
             let text = vec![b'x'; len];
-            write_at_most(100, &mut buffer, |out| Writer(out).bulk(&text));
+            bounded_reply(100, &mut buffer, |out| Writer(out).bulk(&text));
             let reply = Datum::first(buffer.strip_prefix(&before[..]).unwrap());
             assert_eq!(reply, if is_told { Datum::Bulk(&text) } else { Datum::Error(TOO_LONG.as_bytes()) });
         }

@@ -28,6 +28,7 @@ pub mod ids;
 pub mod isolation;
 pub mod key;
 pub mod layout;
+pub mod limits;
 pub mod map;
 mod named;
 pub mod outcome;
@@ -60,6 +61,7 @@ pub use ids::{
 pub use isolation::{Isolation, UnknownIsolation};
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
+pub use limits::Limits;
 pub use map::Map;
 pub use outcome::{OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};

@@ -60,6 +60,11 @@ pub struct Fragment {
     pub lent: bool,
     /// Whether it reaches what lies below its record too ([`crate::cover`]).
     pub covering: bool,
+    /// Whether a later fragment has its slot or its record as an input.
+    pub fed: bool,
+    /// Whether it is handed records, or may be: it has its share of what its transaction may carry
+    /// ([`Limits`](crate::Limits)).
+    pub carries: bool,
     /// Whether it reads a record that its transaction neither writes nor checks: then it need not see what other
     /// transactions of its epoch write ([`Isolation::ReadCommitted`](crate::Isolation)). Known once the whole plan is.
     pub pure: bool,
@@ -74,6 +79,19 @@ impl Fragment {
     /// Whether the fragment may change the state.
     pub const fn writes(&self) -> bool {
         matches!(self.access, Access::Write | Access::TableWrite)
+    }
+
+    /// Whether nothing but the reply is made from its slot. Then nobody need be told of it once the reply is certain to be
+    /// too long. What a check has found is not of that kind: it may be the reply to a failure.
+    #[inline]
+    pub const fn only_answers(&self) -> bool {
+        !(self.silent || self.abortable || self.fed || self.is_table())
+    }
+
+    /// Whether it need not be run once the reply is certain to be too long: nobody would see that it was.
+    #[inline]
+    pub const fn only_shows(&self) -> bool {
+        self.only_answers() && matches!(self.access, Access::Read)
     }
 
     /// Whether every shard takes part in it.
@@ -210,7 +228,7 @@ impl<'a> Planner<'a> {
         self.push(code, access, db, KeyHash::of(key.bytes), key.at)
     }
 
-    /// Adds a fragment on a key whose record is lent to a later compute fragment.
+    /// Adds a fragment on a key whose record is lent to the next compute fragment.
     ///
     /// # Errors
     /// Key too long, or too many keys.
@@ -228,7 +246,9 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// Too many fragments.
     pub fn compute(&mut self, code: u16, near: KeyHash) -> Result<SlotNo, PlanError> {
-        self.push(code, Access::Compute, self.db, near, 0)
+        let slot = self.push(code, Access::Compute, self.db, near, 0)?;
+        self.carries();
+        Ok(slot)
     }
 
     /// Adds a fragment over the whole table. `access` is [`Access::TableRead`] or [`Access::TableWrite`].
@@ -248,6 +268,17 @@ impl<'a> Planner<'a> {
             }
             fragment.inputs_len += 1;
             self.plans.inputs.push(slot);
+        }
+        if let Some(source) = self.plans.fragments.get_mut(self.base + slot.0 as usize) {
+            debug_assert!(!(source.fed && source.lent), "a record is lent once");
+            source.fed = true;
+        }
+    }
+
+    /// Declares that the fragment added last is handed records by others.
+    pub fn carries(&mut self) {
+        if let Some(fragment) = self.last() {
+            fragment.carries = true;
         }
     }
 
@@ -345,6 +376,8 @@ impl<'a> Planner<'a> {
             silent: false,
             lent: false,
             covering: false,
+            fed: false,
+            carries: false,
             pure: false,
         });
         Ok(SlotNo(slot as u32))
@@ -449,6 +482,8 @@ mod tests {
             silent: false,
             lent: false,
             covering: false,
+            fed: false,
+            carries: false,
             pure: false,
         }
     }

@@ -11,6 +11,7 @@ use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
+use crate::limits::Limits;
 use crate::plan::{CallSpan, Planner, nested_args};
 use crate::table::Table;
 
@@ -268,6 +269,8 @@ pub struct FragmentContext<'a> {
     pub locals: &'a mut Locals,
     /// The procedures there are.
     pub registry: &'a Registry,
+    /// How many bytes of records it may hand on to fragments that carry them, or be handed.
+    pub share: usize,
     /// Where the slot is written.
     pub out: &'a mut Vec<u8>,
 }
@@ -386,6 +389,7 @@ impl fmt::Debug for ReplyContext<'_> {
 pub struct Registry {
     by_id: Vec<Option<(&'static str, Arc<dyn Procedure>)>>,
     by_name: BTreeMap<&'static str, ProcedureId>,
+    limits: Limits,
     /// Those that clients may call by name.
     natives: BTreeMap<&'static [u8], ProcedureId>,
 }
@@ -413,6 +417,18 @@ impl Registry {
     pub fn register_native(&mut self, id: ProcedureId, name: &'static str, procedure: Arc<dyn Procedure>) {
         self.register(id, name, procedure);
         self.natives.insert(name.as_bytes(), id);
+    }
+
+    /// What a transaction may hold of what it reads.
+    #[inline]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The same procedures under other limits than the usual, for a test that exceeds them.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Registry {
+        Registry { limits, ..self }
     }
 
     /// The procedure that clients call by this name.

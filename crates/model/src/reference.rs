@@ -260,6 +260,7 @@ impl ReferenceExecutor {
         let mut slots: Vec<Vec<u8>> = Vec::with_capacity(fragments.len());
         let mut poisoned: Vec<bool> = Vec::with_capacity(fragments.len());
         let mut failure: Option<(SlotNo, Abort)> = None;
+        let mut answered = 0;
         for (n, fragment) in fragments.iter().enumerate() {
             let inputs = chunk.plans().inputs_of(fragment);
             if inputs.iter().any(|s| poisoned[s.0 as usize]) {
@@ -274,7 +275,7 @@ impl ReferenceExecutor {
             }
             let mut out = Vec::new();
             let step =
-                Step { registry: &registry, gsn, now, args, fragments, fragment, inputs, slots: &slots };
+                Step { registry: &registry, gsn, now, args, txn, fragments, fragment, inputs, slots: &slots };
             let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, &mut before, &mut out)));
             let result = match result {
                 Ok(result) => result,
@@ -289,11 +290,20 @@ impl ReferenceExecutor {
                 Writer(&mut out).array(1);
                 out.extend_from_slice(&part);
             }
+            if fragment.only_answers() {
+                answered += out.len();
+            }
             slots.push(out);
             poisoned.push(result.is_err());
             if let (Err(abort), None) = (result, failure) {
                 failure = Some((SlotNo(n as u32), abort));
             }
+        }
+        let limit = registry.limits().reply;
+        let is_too_long = answered > limit;
+        if is_too_long {
+            let answers = slots.iter_mut().zip(fragments).filter(|(_, fragment)| fragment.only_answers());
+            answers.for_each(|(slot, _)| *slot = Vec::new());
         }
         let cx = ReplyContext {
             txn_args: args,
@@ -309,11 +319,14 @@ impl ReferenceExecutor {
         let procedure = registry.get(txn.call.procedure).expect("planned, so registered");
         let status = match failure {
             None => {
-                bounded_reply(&mut reply, |reply| procedure.reply(&cx, reply));
+                bounded_reply(limit, &mut reply, |reply| match is_too_long {
+                    true => Writer(reply).too_long(),
+                    false => procedure.reply(&cx, reply),
+                });
                 OutcomeStatus::Committed
             }
             Some((slot, abort)) => {
-                bounded_reply(&mut reply, |reply| procedure.abort_reply(abort, slot, &cx, reply));
+                bounded_reply(limit, &mut reply, |reply| procedure.abort_reply(abort, slot, &cx, reply));
                 self.restore(before);
                 OutcomeStatus::Aborted(abort)
             }
@@ -327,7 +340,8 @@ impl ReferenceExecutor {
         before: &mut Before,
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), Abort> {
-        let Step { registry, gsn, now, fragment, .. } = *step;
+        let Step { registry, gsn, now, txn, fragment, .. } = *step;
+        let share = registry.limits().share(txn.carriers);
         let key = key_of(step.args, fragment);
         let mut cx = FragmentContext {
             args: nested_args(step.args, fragment.call_at),
@@ -341,6 +355,7 @@ impl ReferenceExecutor {
             below: None,
             locals: &mut self.locals,
             registry,
+            share,
             out,
         };
         let code = registry.get(fragment.procedure).expect("planned, so registered");
@@ -394,6 +409,7 @@ impl ReferenceExecutor {
             }
             Access::Compute => {
                 let mut members = Hand::default();
+                let mut carried = 0;
                 for slot in step.inputs {
                     let lent = &step.fragments[slot.0 as usize];
                     if lent.lent {
@@ -403,11 +419,17 @@ impl ReferenceExecutor {
                             true => take(map, &at, now),
                             false => seen(read(map, past, step, lent, &at), now),
                         };
+                        if lent.hash.slot() != fragment.hash.slot() {
+                            carried += record.cell.weight();
+                        }
                         members.held.push(Held { at, record, changed: false, writable });
                     }
                 }
                 cx.target = Target::Compute(&mut members);
-                let result = code.run(fragment.code, &mut cx);
+                let result = match carried > share {
+                    true => refuse(fragment, cx.out),
+                    false => code.run(fragment.code, &mut cx),
+                };
                 for Held { at, record, changed, writable } in members.held {
                     if writable {
                         put(map, at, record, changed, gsn);
@@ -465,10 +487,17 @@ struct Step<'a> {
     gsn: Gsn,
     now: Millis,
     args: Args<'a>,
+    txn: &'a Txn,
     fragments: &'a [Fragment],
     fragment: &'a Fragment,
     inputs: &'a [SlotNo],
     slots: &'a Vec<Vec<u8>>,
+}
+
+/// What a compute fragment does that has more in its hands than may be carried.
+fn refuse(fragment: &Fragment, out: &mut Vec<u8>) -> std::result::Result<(), Abort> {
+    Writer(out).too_much();
+    if fragment.abortable { Err(Abort::Budget) } else { Ok(()) }
 }
 
 fn map_key(fragment: &Fragment, key: &[u8]) -> Key {

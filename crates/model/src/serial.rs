@@ -131,6 +131,7 @@ pub fn call(
             below: None,
             locals,
             registry,
+            share: registry.limits().carried,
             out: &mut slot,
         };
         let result = code.run(fragment.code, &mut cx);

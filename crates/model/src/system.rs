@@ -154,13 +154,25 @@ pub fn plan_evidence(
     Ok(count)
 }
 
+/// Whether the record is still as the transaction that is named wrote it.
+fn is_as_seen(cx: &FragmentContext<'_>) -> bool {
+    let expected = cx.rest().next().and_then(|v| v.bytes.try_into().ok()).map(u64::from_le_bytes);
+    expected == Some(cx.version.0)
+}
+
+/// Runs an evidence fragment of a transaction that is not found again: nobody asks how things are. All that is answered is
+/// the abort.
+fn check_version(cx: &FragmentContext<'_>) -> Result<(), Abort> {
+    if is_as_seen(cx) { Ok(()) } else { Err(Abort::Conflict) }
+}
+
 /// Runs an evidence fragment: the record must still be as the transaction that is named wrote it. The slot
 /// is the fresh image either way, so that a restart has something to go on from.
 ///
 /// # Errors
 /// `otherwise`, if the record has changed.
 pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<(), Abort> {
-    let expected = cx.rest().next().and_then(|v| v.bytes.try_into().ok()).map(u64::from_le_bytes);
+    let is_as_seen = is_as_seen(cx);
     let version = cx.version;
     if let Target::Read(cell) = &cx.target {
         let mut w = Writer(cx.out);
@@ -168,7 +180,7 @@ pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<
         w.bulk(cx.key.bytes);
         write_image(version, cell, cx.out);
     }
-    if expected == Some(version.0) { Ok(()) } else { Err(otherwise) }
+    if is_as_seen { Ok(()) } else { Err(otherwise) }
 }
 
 /// Writes the fresh images of the `count` evidence fragments from `first` on: the reply of a restart.
@@ -232,7 +244,7 @@ impl Procedure for Commit {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if code == Commit::CHECK {
-            return check_evidence(cx, Abort::Conflict);
+            return check_version(cx);
         }
         if let Some((cell, _)) = Cell::decode(cx.rest().bytes()) {
             cx.cell_mut().replace(cell);
@@ -271,7 +283,7 @@ impl Procedure for Multi {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        check_evidence(cx, Abort::Conflict)
+        check_version(cx)
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {

@@ -91,6 +91,15 @@ impl Value {
         }
     }
 
+    /// How much it counts as something that is carried from one fragment to another: about as many bytes as its encoding
+    /// has, at no cost. It depends on the content alone.
+    pub fn weight(&self) -> usize {
+        match self {
+            Value::String(bytes) => bytes.len(),
+            Value::Hash(hash) => hash.bytes + 8 * hash.len,
+        }
+    }
+
     /// Bytes of memory that the value holds beside itself, roughly; at no cost, whatever the size.
     pub fn heap_bytes(&self) -> usize {
         match self {

@@ -2,7 +2,7 @@
 //!
 //! A record travels from the fragment that reads it to the fragment that writes it as that fragment's input:
 //! an encoded [`Cell`] inside a bulk. Nil in its place says that there is no record, an integer that there is
-//! one which has to stay where it is.
+//! one which has to stay where it is, an error that there is one which is too large to be carried.
 
 use std::sync::Arc;
 
@@ -35,11 +35,17 @@ pub(super) fn database(text: &[u8], invalid: (Refusal, Refusal)) -> Result<Db, R
     u8::try_from(n).ok().filter(|n| *n < Db::COUNT).map(Db).ok_or(BAD_DB)
 }
 
-/// Answers with a record.
-fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
-    let mut image = Vec::new();
-    cell.encode(&mut image);
-    Writer(out).bulk(&image);
+/// Answers with a record, unless it is more than may be carried. Says whether it is not.
+fn write_cell(cell: &Cell, share: usize, out: &mut Vec<u8>) -> bool {
+    let may_be_carried = cell.weight() <= share;
+    if may_be_carried {
+        let mut image = Vec::new();
+        cell.encode(&mut image);
+        Writer(out).bulk(&image);
+    } else {
+        Writer(out).too_much();
+    }
+    may_be_carried
 }
 
 /// The record that an earlier fragment answered with.
@@ -87,11 +93,17 @@ impl Procedure for Relocate {
         }
         let look = match self.0 {
             Kind::Rename => None,
-            _ => Some(planner.key_in(to_db, Self::LOOK, Access::Read, to)?),
+            _ => {
+                let look = planner.key_in(to_db, Self::LOOK, Access::Read, to)?;
+                planner.silent();
+                Some(look)
+            }
         };
         let take = planner.key(Self::TAKE, Access::Write, from)?;
+        planner.silent();
         look.into_iter().for_each(|slot: SlotNo| planner.input(slot));
         planner.key_in(to_db, Self::PUT, Access::Write, to)?;
+        planner.carries();
         planner.input(take);
         Ok(())
     }
@@ -107,12 +119,17 @@ impl Procedure for Relocate {
             Self::TAKE => {
                 match &mut cx.target {
                     Target::Write(cell) if present && input != Datum::Int(1) => {
-                        write_cell(cell, cx.out);
-                        cell.delete();
+                        if write_cell(cell, cx.share, cx.out) {
+                            cell.delete();
+                        }
                     }
                     _ if present => cx.writer().int(0),
                     _ => cx.writer().nil(),
                 }
+                return Ok(());
+            }
+            Self::PUT if matches!(input, Datum::Error(_)) => {
+                cx.out.extend_from_slice(cx.inputs.raw(0));
                 return Ok(());
             }
             Self::PUT => match (read_cell(input), &mut cx.target) {
@@ -170,21 +187,25 @@ impl Procedure for Copy {
             return Err(SAME_OBJECT.into());
         }
         let source = planner.key(Copy::READ, Access::Read, from)?;
+        planner.silent();
         let code = if replace { Copy::REPLACE } else { Copy::WRITE };
         planner.key_in(to_db, code, Access::Write, to)?;
+        planner.carries();
         planner.input(source);
         Ok(())
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let record = read_cell(cx.inputs.get(0));
+        let input = cx.inputs.get(0);
+        let record = read_cell(input);
         match (&mut cx.target, record) {
-            (Target::Read(cell), _) if cell.value.is_some() => write_cell(cell, cx.out),
+            (Target::Read(cell), _) if cell.value.is_some() => _ = write_cell(cell, cx.share, cx.out),
             (Target::Read(_), _) => cx.writer().nil(),
             (Target::Write(cell), Some(record)) if code == Copy::REPLACE || cell.value.is_none() => {
                 cell.replace(record);
                 cx.writer().int(1);
             }
+            _ if matches!(input, Datum::Error(_)) => cx.out.extend_from_slice(cx.inputs.raw(0)),
             _ => cx.writer().int(0),
         }
         Ok(())

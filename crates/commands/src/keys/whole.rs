@@ -69,13 +69,16 @@ impl Procedure for Keys {
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let (pattern, now, mut keys) = (cx.args.iter().bytes(), cx.now, Items::default());
+        // All of them are part of the reply: with more than that it is too long, whatever else is in it.
+        let (limit, mut bytes) = (cx.registry.limits().reply, 0);
         if let Some(table) = read_table(cx) {
             table.scan(cx.db, Position::default(), &mut |position, key, cell| {
                 if cell.is_live(now) && glob::matches(pattern, key) {
                     keys.push(|w| w.int(position.0 as i64));
                     keys.push(|w| w.bulk(key));
+                    bytes += key.len();
                 }
-                true
+                bytes <= limit
             });
         }
         keys.finish(&mut cx.writer());

@@ -20,10 +20,10 @@ use crate::shard::core::guarded;
 use crate::shard::covered::Looking;
 use crate::shard::mail::Places;
 use crate::shard::maps::Maps;
-use crate::shard::members::Members;
+use crate::shard::members::{Members, refuse};
 use crate::shard::records::past_at;
 use crate::shard::reply::{outcomes_of, write_reply};
-use crate::shard::state::{Active, Routes, ShardSet, SlotTable, Tables};
+use crate::shard::state::{Active, CUT, Routes, ShardSet, SlotTable, Tables};
 
 /// A chunk of reads, by who waits for it.
 type ChunkId = (GatewayId, ChunkNo);
@@ -34,6 +34,9 @@ const KEEP_MAX: u64 = 1 << 15;
 
 /// How long a read waits for its epoch; longer than the sequencer has it wait.
 const PATIENCE: Micros = Micros::from_millis(20_000);
+
+/// So many bytes that are read take as much of a turn as a small record: what has been read waits to be sent until then.
+const LARGE: usize = 4 << 10;
 
 /// How many records are sent for together. What is waited for with each lot is the same, so long lots are better as long as
 /// all of it stays in the first cache: of 24 records each took some 5% longer.
@@ -96,6 +99,9 @@ struct Found {
     own_tables: Vec<(SlotNo, Vec<u8>)>,
     tables: Tables,
     lent: BTreeMap<SlotNo, (Cell, Gsn)>,
+    /// The compute fragment that the lent fragments are for that are being read, and how much of what may be carried to it
+    /// is read here.
+    carried: (usize, usize),
     failure: Option<(SlotNo, Abort)>,
 }
 
@@ -314,6 +320,7 @@ impl Reader {
                 found.own_tables.clear();
                 found.tables.0.clear();
                 found.lent.clear();
+                found.carried = (0, 0);
                 found.failure = None;
             }
             let is_kept = self.kept.is_some_and(|kept| run.at >= kept);
@@ -349,7 +356,9 @@ impl Reader {
                 if fragment.access != Access::Compute && (found.alone || is_mine(fragment)) {
                     *budget -= 1;
                     let guess = if fragment.is_keyed() { self.lot.next(fragment) } else { None };
+                    let bytes = found.slots.bytes();
                     reads.look((&mut state, guess), desk.registry, desk.locals, run.next.1, found);
+                    *budget = budget.saturating_sub(found.slots.bytes().saturating_sub(bytes) / LARGE);
                 }
                 run.next.1 += 1;
             }
@@ -435,6 +444,9 @@ impl Reader {
                     found.tables.take(&mut found.slots, slot, (from, shards), bytes);
                 } else if found.slots.is_missing(slot) {
                     found.slots.fill(slot, &bytes, failure.is_some());
+                    if fragment.only_answers() {
+                        found.slots.bound(slot, desk.registry.limits().reply);
+                    }
                 }
             }
             Part::Lent { slot, cell, version } => _ = found.lent.insert(slot, (cell, version)),
@@ -475,7 +487,8 @@ impl Reader {
         let status =
             found.failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort));
         self.outcomes[at].push(chunk.number, txn.index, reads.gsn, status, |reply| {
-            write_reply(procedure, desk.registry, chunk, txn, &found.slots, found.failure, reply);
+            let is_cut = found.slots.is_beyond(desk.registry.limits().reply);
+            write_reply(procedure, desk.registry, chunk, txn, (&found.slots, is_cut), found.failure, reply);
         });
     }
 
@@ -565,7 +578,7 @@ impl Found {
         for n in 0..chunk.fragments(txn).len() as u32 {
             let slot = SlotNo(n);
             if !self.slots.is_missing(slot) {
-                let bytes = self.slots.slot(slot).to_vec();
+                let bytes = if self.slots.is_cut(slot) { CUT } else { self.slots.slot(slot) }.to_vec();
                 parts.push((index, Part::Slot { slot, bytes, failure: failure(slot) }));
             }
         }
@@ -616,9 +629,16 @@ impl<'a> At<'a> {
         if fragment.lent {
             let (cell, version) = past_at(state, guess, name, now);
             if cell.value.is_some() {
-                found.lent.insert(slot, (cell.clone(), version));
+                match self.may_be_lent(registry, n, cell, found) {
+                    true => _ = found.lent.insert(slot, (cell.clone(), version)),
+                    false => found.slots.fill(slot, CUT, false),
+                }
             }
             return;
+        }
+        let limit = registry.limits().reply;
+        if fragment.only_shows() && found.slots.is_beyond(limit) {
+            return found.slots.leave_out(slot);
         }
         let mut below;
         let (target, version, below) = if fragment.is_table() {
@@ -643,6 +663,7 @@ impl<'a> At<'a> {
             below,
             locals,
             registry,
+            share: registry.limits().share(txn.carriers),
             out: &mut arena,
         };
         let result = match registry.get(fragment.procedure) {
@@ -662,7 +683,25 @@ impl<'a> At<'a> {
             found.own_tables.push((slot, part));
         } else {
             found.slots.put_arena(arena, slot, at, result.is_err());
+            if fragment.only_answers() {
+                found.slots.bound(slot, limit);
+            }
         }
+    }
+
+    /// Whether a record may be copied for the next compute fragment, which lent fragment `n` is for. Not if, with what has
+    /// been here, it is more than its share of what may be carried.
+    fn may_be_lent(&self, registry: &Registry, n: usize, cell: &Cell, found: &mut Found) -> bool {
+        let fragments = self.chunk.fragments(self.txn);
+        if found.carried.0 <= n {
+            let is_compute = |fragment: &Fragment| fragment.access == Access::Compute;
+            let next = fragments[n..].iter().position(is_compute).map_or(fragments.len(), |at| n + at);
+            found.carried = (next, 0);
+        }
+        let (compute, carried) = &mut found.carried;
+        let is_near = fragments.get(*compute).is_some_and(|c| c.hash.slot() == fragments[n].hash.slot());
+        *carried = carried.saturating_add(if is_near { 0 } else { cell.weight() });
+        is_near || *carried <= registry.limits().share(self.txn.carriers)
     }
 
     /// Runs a compute fragment on the records that were read for it.
@@ -675,8 +714,12 @@ impl<'a> At<'a> {
         let poisoned = inputs.iter().any(|input| found.slots.is_poisoned(*input));
         let mut bytes = Vec::new();
         let mut result = Ok(());
-        if let Some(code) = registry.get(fragment.procedure).filter(|_| !poisoned) {
-            let mut members = Members::read(chunk, txn, n, &mut found.lent);
+        let share = registry.limits().share(txn.carriers);
+        let mut members = Members::read(chunk, txn, n, &mut found.lent);
+        let is_held_back = |slot: &SlotNo| !found.slots.is_missing(*slot);
+        if !poisoned && members.are_beyond(share, chunk, txn, n, is_held_back) {
+            result = refuse(fragment, &mut bytes);
+        } else if let Some(code) = registry.get(fragment.procedure).filter(|_| !poisoned) {
             let args = chunk.args(txn);
             let mut cx = FragmentContext {
                 args: nested_args(args, fragment.call_at),
@@ -690,6 +733,7 @@ impl<'a> At<'a> {
                 below: None,
                 locals,
                 registry,
+                share,
                 out: &mut bytes,
             };
             result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
@@ -701,5 +745,8 @@ impl<'a> At<'a> {
             Active::fail(&mut found.failure, (slot, abort));
         }
         found.slots.fill(slot, &bytes, poisoned || result.is_err());
+        if fragment.only_answers() {
+            found.slots.bound(slot, registry.limits().reply);
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::shard::core::{Core, Progress, before, turn_of};
 use crate::shard::mail::EarlyItem;
 use crate::shard::messages::{Item, Round};
 use crate::shard::records::{past_of, read_record, write_record};
-use crate::shard::state::{Active, Known};
+use crate::shard::state::{Active, CUT, Known};
 use crate::shard::turns::Turns;
 
 /// How many places are run between two looks at whether others should have a turn.
@@ -100,7 +100,8 @@ impl<S: RecordStore> Turns<S> for Queues {
         let lot = &mut self.lots[place];
         let known = match *item {
             Item::Slot { slot, at, len, poisoned: false } => {
-                lot.take_answer(txn, slot, &bytes[at as usize..(at + len) as usize])
+                let bytes = &bytes[at as usize..(at + len) as usize];
+                lot.take_answer(txn, slot, bytes, core.registry.limits().reply)
             }
             _ => Known::Other("something other than an answer"),
         };
@@ -597,7 +598,8 @@ impl Queues {
                 Planned::AsGroup | Planned::Apart => continue,
             };
             let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
-            core.conclude(&lot.chunk, txn, lot.gsn(txn), &answers, failure);
+            let is_cut = lot.is_cut(at, core.registry.limits().reply);
+            core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut), failure);
         }
         lot.replies = 0;
         if has_peers {
@@ -661,8 +663,13 @@ fn run_entry<S: RecordStore>(
     let begin = arena.len();
     let gsn = Gsn(lot.base.0 + u64::from(entry.index));
     let past = core.seen_by(gsn);
+    let is_seen = || entry.answers.is_none() || !lot.is_certain(entry.txn);
     let result = match (entry.what, core.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
+        (What::Read | What::Past, _) if !is_seen() => {
+            arena.extend_from_slice(CUT);
+            Ok(())
+        }
         (What::Cover, _) => {
             if !Arc::ptr_eq(&bare.chunk, &lot.chunk) {
                 bare.chunk = lot.chunk.clone();
@@ -687,6 +694,7 @@ fn run_entry<S: RecordStore>(
                 below: None,
                 locals: &mut core.locals,
                 registry: &core.registry,
+                share: core.registry.limits().carried,
                 out: arena,
             };
             let run = |cx: &mut FragmentContext<'_>| code.run(entry.code, cx);
@@ -711,14 +719,19 @@ fn run_entry<S: RecordStore>(
             core.number
         ));
     }
-    match entry.answers.map(|shard| usize::from(shard.get()) - 1) {
-        Some(shard) if shard == core.number => lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
-        collector => {
-            if let Some(shard) = collector {
-                let slot = SlotNo(entry.slot - lot.slots_at(entry.txn as usize));
-                core.letters.add_slot(1 << shard, gsn, slot, &arena[begin..], false);
-            }
-            arena.truncate(begin);
+    let Some(collector) = entry.answers.map(|shard| usize::from(shard.get()) - 1) else {
+        return arena.truncate(begin);
+    };
+    let is_beyond = lot.is_beyond(entry.txn, &arena[begin..], core.registry.limits().reply);
+    if collector == core.number {
+        match is_beyond {
+            true => lot.slots.leave_out(SlotNo(entry.slot)),
+            false => return lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
         }
+    } else {
+        let slot = SlotNo(entry.slot - lot.slots_at(entry.txn as usize));
+        let bytes = if is_beyond { CUT } else { &arena[begin..] };
+        core.letters.add_slot(1 << collector, gsn, slot, bytes, false);
     }
+    arena.truncate(begin);
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_model::args::{Arg, WORD};
+use ordain_model::key::MAX_KEYS;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
@@ -17,7 +18,7 @@ use super::ahead::Ahead;
 use super::ranges::{Place, Ranges};
 use super::unit::{Told, Unit};
 use crate::shard::core::before;
-use crate::shard::state::{Active, Known, SlotTable};
+use crate::shard::state::{Active, CUT, Known, SlotTable};
 use crate::shard::warm::Warm;
 
 /// How many queues there are of fragments that nothing is in front of but such fragments. Each is of many ranges, as long
@@ -32,6 +33,9 @@ pub(crate) const LOT: usize = 256;
 /// How many transactions may be planned in lots that are not done, or that one in front of them keeps: beyond it the order
 /// waits.
 pub(crate) const AHEAD: usize = 32 * LOT;
+/// Answers of less than this part of the longest reply count only when the reply is made, as a power of two: of so many
+/// keys a transaction may have, all of them together are not more than that.
+const FEW_BITS: u32 = MAX_KEYS.ilog2();
 /// How many lots are kept for their memory.
 const SPARE: usize = 32;
 
@@ -190,6 +194,11 @@ pub(crate) struct Lot {
     pub(crate) replies: usize,
     /// What the fragments have answered.
     pub(crate) slots: SlotTable,
+    /// How long together the larger answers of a transaction are, told or to be told, by its place in the chunk; of one
+    /// that has more than a reply may be, as many as there can be.
+    large: BTreeMap<u32, usize>,
+    /// Of some of them not all is kept.
+    is_some_cut: bool,
     /// What became of each when it was planned.
     plans: Vec<Planned>,
     /// Not all of it has been done to this shard's records.
@@ -209,6 +218,8 @@ impl Lot {
         self.gsns = begins_at..begins_at;
         (self.left, self.missing, self.replies) = (0, 0, 0);
         self.plans.clear();
+        self.large.clear();
+        self.is_some_cut = false;
         self.is_unsettled = false;
         self.in_unit = false;
     }
@@ -290,17 +301,56 @@ impl Lot {
         (self.planned(at) == Planned::ToReply).then_some(at)
     }
 
+    /// Takes note of an answer to a transaction. Says whether it is not to be kept, nor told: the reply is certain to be too
+    /// long. Small answers are not looked at, of which there can only be so many.
+    #[inline]
+    pub(crate) fn is_beyond(&mut self, txn: u32, answer: &[u8], limit: usize) -> bool {
+        (answer.len() >= limit >> FEW_BITS || answer == CUT) && self.adds_up(txn, answer, limit)
+    }
+
+    #[cold]
+    fn adds_up(&mut self, txn: u32, answer: &[u8], limit: usize) -> bool {
+        let sum = self.large.entry(txn).or_default();
+        *sum = if answer == CUT { usize::MAX } else { sum.saturating_add(answer.len()) };
+        if *sum > limit {
+            *sum = usize::MAX;
+            self.is_some_cut = true;
+        }
+        *sum > limit
+    }
+
+    /// Whether the reply of a transaction is certain to be too long by now.
+    #[inline]
+    pub(crate) fn is_certain(&self, txn: u32) -> bool {
+        self.is_some_cut && self.large.get(&txn) == Some(&usize::MAX)
+    }
+
+    /// Whether what the reply of a transaction is made from is together more than the limit.
+    pub(crate) fn is_cut(&self, txn: usize, limit: usize) -> bool {
+        if !self.is_some_cut && self.slots.bytes() <= limit {
+            return false;
+        }
+        let first = self.slots_at(txn);
+        let slots = first..first + self.chunk.txns()[txn].fragments().len() as u32;
+        let sum: usize = slots.map(|slot| self.slots.slot(SlotNo(slot)).len()).sum();
+        sum > limit || self.is_certain(txn as u32)
+    }
+
     /// Takes note of what another shard has answered.
-    pub(crate) fn take_answer(&mut self, txn: usize, slot: SlotNo, bytes: &[u8]) -> Known {
+    pub(crate) fn take_answer(&mut self, txn: usize, slot: SlotNo, bytes: &[u8], limit: usize) -> Known {
         if slot.0 as usize >= self.chunk.txns()[txn].fragments().len() {
             return Known::Other("a fragment");
         }
+        let number = txn as u32;
         let slot = SlotNo(self.slots_at(txn) + slot.0);
         if !self.slots.is_missing(slot) {
             return Known::again(self.slots.is_same(slot, bytes, false), "a slot");
         }
         let Some(missing) = self.missing.checked_sub(1) else { return Known::Other("a fragment") };
         self.slots.fill(slot, bytes, false);
+        if self.is_beyond(number, bytes, limit) {
+            self.slots.cut(slot);
+        }
         self.missing = missing;
         Known::New
     }
@@ -502,6 +552,7 @@ impl Queues {
     pub(crate) fn give_back(&mut self, mut lot: Lot) {
         lot.chunk.clone_from(&self.no_chunk);
         if self.spare.len() < SPARE {
+            lot.slots.reset(0);
             self.spare.push(lot);
         }
     }

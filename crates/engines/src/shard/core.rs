@@ -22,12 +22,12 @@ use super::capture::Capture;
 use super::covered;
 use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
-use super::members::{Held, Members};
+use super::members::{Held, Members, refuse};
 use super::messages::{Item, Message};
 use super::records::{drop_expired, past_of, read_record, write_record};
 use super::reply::{are_enough, outcomes_of, write_reply};
 use super::sessions::Sessions;
-use super::state::{Active, Lent, Loan, ShardSet, owner};
+use super::state::{Active, CUT, Lent, Loan, ShardSet, empty, owner};
 use super::turns::{Order, Turns};
 use super::undo::{PINNED, Undo};
 use super::withheld::Withheld;
@@ -377,8 +377,9 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// A transaction has ended, or does not concern this shard.
-    pub(crate) fn give_back(&mut self, active: Box<Active>) {
+    pub(crate) fn give_back(&mut self, mut active: Box<Active>) {
         if self.spare.len() < SPARE {
+            active.slots.reset(0);
             self.spare.push(active);
         }
     }
@@ -545,7 +546,8 @@ impl<S: RecordStore> Core<S> {
             let source = &fragments[input.0 as usize];
             if source.lent {
                 let here = self.owns(source);
-                if !here && !matches!(active.borrowed.get(input), Some(Some(_))) {
+                let has_come = || matches!(active.borrowed.get(input), Some(Some(_)));
+                if !here && !has_come() && active.slots.is_missing(*input) {
                     return false;
                 }
             } else if active.slots.is_missing(*input) {
@@ -563,6 +565,7 @@ impl<S: RecordStore> Core<S> {
             }
             poisoned |= active.failure.is_some();
         }
+        let limit = self.registry.limits().reply;
         // What has inputs reads the transaction's slots while it answers.
         let mut arena = match inputs.is_empty() {
             true => active.slots.take_arena(),
@@ -572,6 +575,9 @@ impl<S: RecordStore> Core<S> {
         let result = if fragment.access == Access::Compute {
             self.compute(active, chunk, txn, n, poisoned, &mut arena)
         } else if poisoned {
+            Ok(())
+        } else if fragment.only_shows() && active.slots.is_beyond(limit) {
+            arena.extend_from_slice(CUT);
             Ok(())
         } else {
             self.execute(active, chunk, txn, n, &mut arena)
@@ -588,8 +594,12 @@ impl<S: RecordStore> Core<S> {
             active.slots.put_arena(arena, slot, at, bad);
         } else {
             active.slots.fill(slot, &arena, bad);
-            arena.clear();
+            empty(&mut arena);
             self.answer = arena;
+        }
+        let only_answers = fragment.only_answers();
+        if only_answers {
+            active.slots.bound(slot, limit);
         }
         if fragment.is_table() {
             self.answer_table(active, slot);
@@ -597,7 +607,12 @@ impl<S: RecordStore> Core<S> {
             // What a fragment says as it aborts is the reply, however silent it is otherwise.
             let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
             let readers = (active.routes.readers[n] | told) & !self.me();
-            self.letters.add_slot(readers, active.called(), slot, active.slots.slot(slot), bad);
+            let bytes = if active.slots.is_cut(slot) { CUT } else { active.slots.slot(slot) };
+            self.letters.add_slot(readers, active.called(), slot, bytes, bad);
+            if only_answers && readers != 0 {
+                // Nobody here needs it.
+                active.slots.cut(slot);
+            }
         }
         true
     }
@@ -631,6 +646,7 @@ impl<S: RecordStore> Core<S> {
             below: None,
             locals: &mut self.locals,
             registry: &self.registry,
+            share: self.registry.limits().share(txn.carriers),
             out,
         };
         if let Some(epoch) = past {
@@ -675,7 +691,12 @@ impl<S: RecordStore> Core<S> {
         let here = (self.number, &**self.maps.now(), past);
         let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
         let mut result = Ok(());
-        if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
+        let share = self.registry.limits().share(txn.carriers);
+        let is_held_back = |slot: &SlotNo| !active.slots.is_missing(*slot);
+        let is_too_much = members.are_beyond(share, chunk, txn, n, is_held_back);
+        if is_too_much && !poisoned {
+            result = refuse(fragment, out);
+        } else if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
             let mut cx = FragmentContext {
                 args: nested_args(chunk.args(txn), fragment.call_at),
                 db: fragment.db,
@@ -688,6 +709,7 @@ impl<S: RecordStore> Core<S> {
                 below: None,
                 locals: &mut self.locals,
                 registry: &self.registry,
+                share,
                 out,
             };
             result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
@@ -702,7 +724,7 @@ impl<S: RecordStore> Core<S> {
                 if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
                     self.put_home(active, lent, held);
                 }
-            } else if held.writable {
+            } else if held.writable && active.slots.is_missing(held.slot) {
                 let Held { slot, cell, changed, owner, .. } = held;
                 self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
@@ -746,11 +768,13 @@ impl<S: RecordStore> Core<S> {
         let fragments = chunk.fragments(txn);
         let to = owner(&fragments[compute], self.maps.now()).unwrap_or(self.number);
         let mut back = Vec::new();
+        let mut room = self.registry.limits().share(txn.carriers);
         for slot in chunk.plans().inputs_of(&fragments[compute]) {
             let fragment = &fragments[slot.0 as usize];
             if fragment.lent && self.owns(fragment) {
                 back.extend(
-                    self.lend(active, chunk, txn, *slot, to).map(|(cell, changed)| (*slot, cell, changed)),
+                    self.lend(active, chunk, txn, *slot, (to, &mut room))
+                        .map(|(cell, changed)| (*slot, cell, changed)),
                 );
             }
         }
@@ -768,12 +792,25 @@ impl<S: RecordStore> Core<S> {
         chunk: &Chunk,
         txn: &Txn,
         slot: SlotNo,
-        to: usize,
+        (to, room): (usize, &mut usize),
     ) -> Option<(Cell, bool)> {
         let fragment = &chunk.fragments(txn)[slot.0 as usize];
         let key = key_of(chunk.args(txn), fragment).bytes;
         let record = self.store.find(fragment.db, key, fragment.hash);
         let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
+        let weight = if self.is_past(fragment) {
+            let state = self.store.as_of(self.seen_by(active.gsn));
+            past_of(&state, (fragment.db, key, fragment.hash), active.now).0.weight()
+        } else {
+            live.map_or(0, |record| self.store.cell(record).weight())
+        };
+        if weight > *room {
+            // Whatever others lend, it is too much. From here on nothing goes that weighs anything.
+            *room = 0;
+            self.letters.add_slot(1 << to, active.called(), slot, CUT, false);
+            return None;
+        }
+        *room -= weight;
         let mut back = None;
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
@@ -881,7 +918,8 @@ impl<S: RecordStore> Core<S> {
             return false;
         }
         let txn = &active.chunk.txns()[active.at];
-        self.conclude(&active.chunk, txn, active.gsn, &active.slots, active.failure);
+        let is_cut = active.slots.is_beyond(self.registry.limits().reply);
+        self.conclude(&active.chunk, txn, active.gsn, (&active.slots, is_cut), active.failure);
         true
     }
 
@@ -891,7 +929,7 @@ impl<S: RecordStore> Core<S> {
         chunk: &Chunk,
         txn: &Txn,
         gsn: Gsn,
-        slots: &dyn Slots,
+        slots: (&dyn Slots, bool),
         failure: Option<(SlotNo, Abort)>,
     ) {
         let Some(procedure) = self.registry.get(txn.call.procedure) else { return };

@@ -219,6 +219,7 @@ mod tests {
             below: None,
             locals: &mut Locals::default(),
             registry: &registry,
+            share: registry.limits().carried,
             out: &mut Vec::new(),
         };
         let mut noted = Undo::default();

@@ -125,7 +125,7 @@ impl Letters {
             let letter = &mut self.to[to];
             // With room for as much: one that has to grow is copied again and again.
             let (items, bytes) =
-                (Vec::with_capacity(letter.items.len()), Vec::with_capacity(letter.bytes.len()));
+                (Vec::with_capacity(letter.items.len()), Vec::with_capacity(letter.bytes.len().min(FULL)));
             let next = ShardMessage { from: self.from, items, bytes };
             places.send(to, std::mem::replace(letter, next), out);
         }

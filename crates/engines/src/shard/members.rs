@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Cell, Chunk, Db, Epoch, Gsn, KeyHash, Layout, SlotNo, Txn};
+use ordain_model::{
+    Abort, Access, Cell, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Layout, SlotNo, Txn, Writer,
+};
 use ordain_store::RecordStore;
 
 use super::records::{drop_expired, past_of};
@@ -130,7 +132,34 @@ impl<'a> Members<'a> {
     }
 }
 
+/// What a compute fragment does in whose hands there is more than may be carried: it leaves it as it is, and says so.
+pub(crate) fn refuse(fragment: &Fragment, out: &mut Vec<u8>) -> Result<(), Abort> {
+    Writer(out).too_much();
+    if fragment.abortable { Err(Abort::Budget) } else { Ok(()) }
+}
+
 impl Members<'_> {
+    /// Whether the members of compute fragment `n` are together more than its share of what may be carried. One whose hash
+    /// slot is the fragment's is on its shard wherever that is, and counts for nothing; one that its owner has held back for
+    /// this very reason, for all.
+    pub(crate) fn are_beyond(
+        &self,
+        share: usize,
+        chunk: &Chunk,
+        txn: &Txn,
+        n: usize,
+        is_held_back: impl Fn(&SlotNo) -> bool,
+    ) -> bool {
+        let fragments = chunk.fragments(txn);
+        let here = fragments[n].hash.slot();
+        let mut carried = 0;
+        self.held.iter().any(|held| {
+            let lent = &fragments[held.slot.0 as usize];
+            carried += if lent.hash.slot() == here { 0 } else { held.cell.weight() };
+            carried > share || is_held_back(&held.slot)
+        })
+    }
+
     fn position(&self, is_it: impl Fn(&Held<'_>) -> bool, key: &[u8]) -> Option<usize> {
         if self.held.len() <= FEW {
             return self.held.iter().position(is_it);

@@ -3,7 +3,7 @@
 use ordain_model::datum::bounded_reply;
 use ordain_model::procedure::Slots;
 use ordain_model::{
-    Abort, Chunk, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
+    Abort, Chunk, Fragment, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
 };
 
 /// So many bytes of replies are enough for one message: large ones do not add up to one that nobody can take.
@@ -25,31 +25,50 @@ pub(crate) fn are_enough(outcomes: &OutcomeBatch) -> bool {
     outcomes.outcomes.len() >= ENOUGH || outcomes.bytes() >= ENOUGH_BYTES
 }
 
-/// Writes the reply of a transaction whose slots are all there: what its procedure says, of the failure if it failed.
+/// The slots of a transaction, without those that [only the reply](Fragment::only_answers) is made from.
+struct Uncut<'a> {
+    slots: &'a dyn Slots,
+    fragments: &'a [Fragment],
+}
+
+impl Slots for Uncut<'_> {
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        let is_there = self.fragments.get(slot.0 as usize).is_some_and(|fragment| !fragment.only_answers());
+        if is_there { self.slots.slot(slot) } else { &[] }
+    }
+}
+
+/// Writes the reply of a transaction whose slots are all there: what its procedure says, of the failure if it failed. If
+/// it is cut, which is if what only the reply is made from is together beyond the limit, nothing of that shows.
 #[inline]
 pub(crate) fn write_reply(
     procedure: &dyn Procedure,
     registry: &Registry,
     chunk: &Chunk,
     txn: &Txn,
-    slots: &dyn Slots,
+    (slots, is_cut): (&dyn Slots, bool),
     failure: Option<(SlotNo, Abort)>,
     reply: &mut Vec<u8>,
 ) {
+    let fragments = chunk.fragments(txn);
+    let uncut = Uncut { slots, fragments };
     let cx = ReplyContext {
         txn_args: chunk.args(txn),
         call_at: 0,
         db: txn.call.db,
-        slots,
+        slots: if is_cut { &uncut } else { slots },
         first: 0,
-        count: chunk.fragments(txn).len() as u32,
+        count: fragments.len() as u32,
         calls: chunk.calls(txn),
         registry,
     };
-    bounded_reply(reply, |reply| match failure {
-        None => procedure.reply(&cx, reply),
+    if let Some((_, Abort::Cascade)) = failure {
         // Whatever it has answered, it was on what is not there any more.
-        Some((_, Abort::Cascade)) => Writer(reply).abort(Abort::Cascade),
+        return Writer(reply).abort(Abort::Cascade);
+    }
+    bounded_reply(registry.limits().reply, reply, |reply| match failure {
+        None if is_cut => Writer(reply).too_long(),
+        None => procedure.reply(&cx, reply),
         Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
     });
 }

@@ -67,8 +67,29 @@ impl Routes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Missing,
-    Filled { at: usize, len: u32 },
-    Poisoned { at: usize, len: u32 },
+    Filled {
+        at: usize,
+        len: u32,
+    },
+    Poisoned {
+        at: usize,
+        len: u32,
+    },
+    /// It was there, and is not needed: it has been told to whoever makes the reply, or that is certain to be too long.
+    Cut,
+}
+
+/// What is told in the place of a slot that is cut, or of a record that is more than may be carried. No fragment answers so:
+/// it is no [`Datum`](ordain_model::Datum).
+pub(crate) const CUT: &[u8] = &[254];
+
+/// A buffer that one large transaction has filled does not stay so large when it is kept for others.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Empties a buffer that is used again.
+pub(crate) fn empty(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT_BYTES);
 }
 
 const _: () = assert!(size_of::<SlotState>() == 16);
@@ -78,22 +99,70 @@ const _: () = assert!(size_of::<SlotState>() == 16);
 pub(crate) struct SlotTable {
     states: Vec<SlotState>,
     arena: Vec<u8>,
+    /// How long together what [only the reply](Fragment::only_answers) is made from is so far, as it was answered here or is
+    /// told. As parts only add up, more than a limit is more than that wherever the other parts are.
+    answered: usize,
 }
 
 impl SlotTable {
     pub(crate) fn reset(&mut self, fragments: usize) {
         self.states.clear();
         self.states.resize(fragments, SlotState::Missing);
-        self.arena.clear();
+        empty(&mut self.arena);
+        self.answered = 0;
+    }
+
+    /// Takes note that only the reply is made from the slot that was filled last. Of what is beyond the limit nothing is kept.
+    #[inline]
+    pub(crate) fn bound(&mut self, slot: SlotNo, limit: usize) {
+        if let SlotState::Filled { len, .. } = self.states[slot.0 as usize] {
+            self.answered = self.answered.saturating_add(len as usize);
+            if self.answered > limit || len as usize == CUT.len() && self.slot(slot) == CUT {
+                self.answered = usize::MAX;
+                self.cut(slot);
+            }
+        }
+    }
+
+    /// Whether what only the reply is made from is more than the limit.
+    pub(crate) const fn is_beyond(&self, limit: usize) -> bool {
+        self.answered > limit
+    }
+
+    /// The slot that was filled last is needed no more.
+    #[inline]
+    pub(crate) fn cut(&mut self, slot: SlotNo) {
+        let state = &mut self.states[slot.0 as usize];
+        if let SlotState::Filled { at, .. } = *state {
+            self.arena.truncate(at);
+            *state = SlotState::Cut;
+        }
+    }
+
+    /// A slot is not kept at all.
+    pub(crate) fn leave_out(&mut self, slot: SlotNo) {
+        self.states[slot.0 as usize] = SlotState::Cut;
+    }
+
+    /// Whether a slot is there no more.
+    pub(crate) fn is_cut(&self, slot: SlotNo) -> bool {
+        self.states[slot.0 as usize] == SlotState::Cut
+    }
+
+    /// How many bytes all slots are.
+    #[inline]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.arena.len()
     }
 
     pub(crate) fn is_missing(&self, slot: SlotNo) -> bool {
         self.states[slot.0 as usize] == SlotState::Missing
     }
 
-    /// Whether a slot that is told again is told the same.
+    /// Whether a slot that is told again is told the same. Which slots are cut of more than are kept is not a function of the
+    /// log where fragments run as their turns come.
     pub(crate) fn is_same(&self, slot: SlotNo, bytes: &[u8], poisoned: bool) -> bool {
-        self.is_poisoned(slot) == poisoned && self.slot(slot) == bytes
+        self.is_poisoned(slot) == poisoned && (self.slot(slot) == bytes || self.is_cut(slot) || bytes == CUT)
     }
 
     pub(crate) fn is_poisoned(&self, slot: SlotNo) -> bool {
@@ -358,5 +427,57 @@ impl Active {
         if failure.is_none_or(|(slot, _)| new.0 < slot) {
             *failure = Some(new);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_limit_nothing_is_kept_and_what_is_told_again_is_the_same() {
+        let mut slots = SlotTable::default();
+        slots.reset(5);
+        for (slot, len) in [(0, 60), (1, 40)] {
+            slots.fill(SlotNo(slot), &vec![7; len], false);
+            slots.bound(SlotNo(slot), 100);
+        }
+        assert!(!slots.is_beyond(100), "as long as may be");
+        // Something else that others need does not count.
+        slots.fill(SlotNo(2), &[8; 500], false);
+        assert!(!slots.is_beyond(100));
+        slots.fill(SlotNo(3), &[9; 1], false);
+        slots.bound(SlotNo(3), 100);
+        assert!(slots.is_beyond(100) && slots.is_cut(SlotNo(3)) && slots.slot(SlotNo(3)).is_empty());
+        assert_eq!(slots.bytes(), 600);
+        slots.fill(SlotNo(4), &[7; 50], false);
+        slots.bound(SlotNo(4), 100);
+        assert_eq!(slots.bytes(), 600);
+        // The other side may cut others when it is started again.
+        assert!(slots.is_same(SlotNo(4), &[7; 50], false) && slots.is_same(SlotNo(0), CUT, false));
+        assert!(!slots.is_same(SlotNo(0), &[7; 50], false) && !slots.is_same(SlotNo(4), CUT, true));
+    }
+
+    #[test]
+    fn whoever_is_told_that_a_part_is_too_much_need_not_have_it() {
+        let mut slots = SlotTable::default();
+        slots.reset(2);
+        slots.fill(SlotNo(0), CUT, false);
+        slots.bound(SlotNo(0), 100);
+        assert!(slots.is_beyond(100) && slots.is_cut(SlotNo(0)));
+        slots.reset(2);
+        assert!(!slots.is_beyond(0));
+    }
+
+    #[test]
+    fn a_buffer_does_not_stay_as_large_as_the_largest_transaction() {
+        let mut slots = SlotTable::default();
+        slots.reset(1);
+        slots.fill(SlotNo(0), &vec![1; 4 * KEPT_BYTES], false);
+        slots.reset(1);
+        assert!(slots.arena.capacity() <= KEPT_BYTES);
+        slots.fill(SlotNo(0), &[1; 1000], false);
+        slots.reset(1);
+        assert!(slots.arena.capacity() >= 1000, "small ones are used again");
     }
 }

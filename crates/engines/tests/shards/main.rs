@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod couriers;
+mod limits;
 mod moving;
 mod partitions;
 mod paxflow;

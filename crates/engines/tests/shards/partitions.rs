@@ -15,9 +15,9 @@ use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
 use proptest::prelude::*;
 
-use crate::random::{Request, Requests, command};
+use crate::random::{Request, Requests, command, limits};
 use crate::support::cluster::{Cluster, Next, REPLICA, Shape, Ticket};
-use crate::support::{procedures as t, registry, render};
+use crate::support::{limited, procedures as t, registry, render};
 
 fn cluster(partitions: usize) -> Cluster {
     Cluster::new(Shape { partitions, ..Shape::default() })
@@ -626,8 +626,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_execution_over_partitions_is_the_serial_one(plan in plans()) {
-        run(&plan, &registry());
+    fn every_execution_over_partitions_is_the_serial_one(plan in plans(), limits in limits()) {
+        run(&plan, &limited(limits));
     }
 }
 

@@ -8,8 +8,8 @@ use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, Micros, OutcomeStatus, ProcedureId, RequestNo,
-    SessionId, system,
+    ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, Limits, Micros, OutcomeStatus, ProcedureId,
+    RequestNo, SessionId, system,
 };
 use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
@@ -176,6 +176,13 @@ struct Plan {
     execution: Execution,
     isolation: Isolation,
     cascade: Cascade,
+    limits: Limits,
+}
+
+/// Those that nothing here exceeds, and such as most things that there are more than one of do.
+pub(crate) fn limits() -> impl Strategy<Value = Limits> {
+    let narrow = (prop::sample::select(vec![0, 12, 40, 100]), prop::sample::select(vec![0, 1, 4, 20]));
+    prop_oneof![Just(Limits::default()), narrow.prop_map(|(reply, carried)| Limits { reply, carried })]
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -196,14 +203,14 @@ fn plans() -> impl Strategy<Value = Plan> {
         (Execution::Speculative, Cascade::Abort),
     ];
     let execution = prop::sample::select(ways);
-    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution)).prop_map(
+    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution, limits())).prop_map(
         |(
             seed,
             (shards, window, cap, lag, linger),
             (log, crashes, tight),
             keys,
             steps,
-            ((order, isolation), (execution, cascade)),
+            ((order, isolation), (execution, cascade), limits),
         )| Plan {
             seed,
             shards,
@@ -221,6 +228,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             isolation,
             // Nobody else knows what that is.
             cascade: if order == Order::Queues { cascade } else { Cascade::Repair },
+            limits,
         },
     )
 }
@@ -243,6 +251,7 @@ fn run(plan: &Plan) -> Bench {
         segment_bytes: 4 << 10,
         order: plan.order,
         isolation: plan.isolation,
+        limits: plan.limits,
         seed: random.draw(),
         ..Options::default()
     };
@@ -370,6 +379,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             execution: Execution::default(),
             isolation: Isolation::default(),
             cascade: Cascade::default(),
+            limits: Limits::default(),
         };
         let twice = [run(&plan(3)), run(&plan(3))].map(|mut bench| (bench.digest(), bench.random.draw()));
         assert_eq!(twice[0], twice[1]);

@@ -26,8 +26,8 @@ use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, Isolation, KeyHash, Layout,
-    Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry, RequestNo,
-    SessionId, View, system,
+    Limits, Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry,
+    RequestNo, SessionId, View, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
@@ -61,6 +61,8 @@ pub struct Options {
     pub order: Order,
     /// What they see of each other.
     pub isolation: Isolation,
+    /// How much each may hold of what it reads.
+    pub limits: Limits,
     pub bugs: Bugs,
     pub seed: u64,
 }
@@ -77,6 +79,7 @@ impl Default for Options {
             reads: Reads::Ordered,
             order: Order::Locks,
             isolation: Isolation::default(),
+            limits: Limits::default(),
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -132,13 +135,18 @@ pub struct Bench {
 
 /// The procedures that the tests use: the database's, the simulator's, the commands and a few of their own.
 pub fn registry() -> Arc<Registry> {
+    limited(Limits::default())
+}
+
+/// The same under limits.
+pub fn limited(limits: Limits) -> Arc<Registry> {
     let mut registry = Registry::default();
     system::register(&mut registry);
     ordain_sim::workload::procedures::register(&mut registry);
     ordain_commands::register(&mut registry);
     ordain_workload::register(&mut registry);
     procedures::register(&mut registry);
-    Arc::new(registry)
+    Arc::new(registry.limited(limits))
 }
 
 /// A key that begins with `name` and lies on a shard.
@@ -191,7 +199,7 @@ fn neighbours(shards: usize) -> Neighbours {
 impl Bench {
     /// A node that has never run.
     pub fn new(options: Options) -> Bench {
-        let registry = registry();
+        let registry = limited(options.limits);
         let mut bench = Bench {
             sequencer: Sequencer::new(options.sequencer.clone(), registry.clone(), neighbours(0), false),
             log: InputLog::new(LogSettings::default(), None, at(SEQUENCER), Vec::new()),

@@ -411,6 +411,46 @@ fn an_empty_node_of_several_partitions_joins_too() {
     replace_a_node("2", 3, 1);
 }
 
+/// One read of much more than a reply may be, over two nodes: it used to be in memory many times over before it was found
+/// to be too much. Blocks that carry too much from node to node are refused as well, and nothing of them is done.
+#[test]
+fn what_is_too_much_for_one_transaction_is_an_error_and_the_nodes_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--durability", "os"]);
+    let mut client = cluster.client(0);
+    let value = vec![b'x'; 16 << 20];
+    // Two lie on each node.
+    let keys = ["a", "b", "c", "d"].map(str::as_bytes);
+    for key in keys {
+        assert_eq!(client.insist_on(&[b"SET", key, &value]), Reply::ok());
+    }
+    let of_four = |times: usize| [&[&b"MGET"[..]], keys.repeat(times).as_slice()].concat();
+    let answer = client.insist_on(&of_four(6));
+    assert!(answer.error().contains("the reply exceeds the limit of 256 MiB"), "{answer:?}");
+    // What fits is told, and large ones one after the other do not add up.
+    for _ in 0..2 {
+        let values = client.insist_on(&of_four(3));
+        let values = values.items();
+        assert!(values.len() == 12 && values.iter().all(|got| got.bytes() == value));
+    }
+    let mut copies = client.insist_on(&[b"MULTI"]);
+    for _ in 0..40 {
+        copies = client.insist_on(&["COPY", "a", "b", "REPLACE"]);
+    }
+    assert_eq!(copies.text(), "QUEUED");
+    let copies = client.insist_on(&[b"EXEC"]);
+    assert!(
+        copies.items().iter().all(|copy| copy.error().contains("go from key to key exceed the limit")),
+        "{copies:?}"
+    );
+    for node in 0..2 {
+        let mut client = cluster.client(node);
+        let one: Vec<&[u8]> = keys.iter().flat_map(|key| [*key, b"1"]).collect();
+        assert_eq!(client.insist_on(&[&[&b"MSET"[..]], &one[..]].concat()), Reply::ok());
+    }
+    cluster.stop();
+}
+
 /// More is under way from one node to another than a link may keep. That used to end the stream, and all of it was asked
 /// for again at once, which ended the next.
 #[test]

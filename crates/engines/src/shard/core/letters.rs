@@ -105,6 +105,9 @@ impl<S: RecordStore> Core<S> {
                 }
                 if active.slots.is_missing(slot) {
                     active.slots.fill(slot, bytes, poisoned);
+                    if fragment.only_answers() {
+                        active.slots.bound(slot, self.registry.limits().reply);
+                    }
                     return Known::New;
                 }
                 Known::again(active.slots.is_same(slot, bytes, poisoned), "a slot")

@@ -174,6 +174,7 @@ impl Rows {
             below: None,
             locals: &mut Locals::default(),
             registry,
+            share: registry.limits().carried,
             out: &mut reply,
         };
         if procedure.run(0, &mut cx).is_err() {
