@@ -128,6 +128,8 @@ pub struct Outbox<M> {
     pub timers: Vec<(TimerId, Option<Micros>)>,
     /// Disk work.
     pub disk: Vec<DiskRequest>,
+    /// Set when from now on the node's memory grows fast for a while, or does not any more: see [`Outbox::memory_grows`].
+    pub memory_grows: Option<bool>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
     pub halt: Option<String>,
     /// Set when what the node has is not to be trusted, although nothing is broken: see [`StartOver`].
@@ -152,6 +154,7 @@ impl<M> Default for Outbox<M> {
             relayed: Vec::new(),
             timers: Vec::new(),
             disk: Vec::new(),
+            memory_grows: None,
             halt: None,
             start_over: None,
         }
@@ -179,6 +182,13 @@ impl<M> Outbox<M> {
         self.disk.push(request);
     }
 
+    /// Says that from now on what is worked on at full speed needs new memory all the time, or does not any more. It has no
+    /// effect but on how smoothly memory is had: a driver may see to it that nobody waits long for any of it, at the cost
+    /// of somewhat slower memory.
+    pub fn memory_grows(&mut self, grows: bool) {
+        self.memory_grows = Some(grows);
+    }
+
     /// Stops the node: an invariant is broken. The first reason stands.
     pub fn halt(&mut self, reason: impl Into<String>) {
         self.halt.get_or_insert(reason.into());
@@ -195,6 +205,7 @@ impl<M> Outbox<M> {
             && self.relayed.is_empty()
             && self.timers.is_empty()
             && self.disk.is_empty()
+            && self.memory_grows.is_none()
             && self.halt.is_none()
             && self.start_over.is_none()
     }

@@ -23,6 +23,7 @@ mod edge;
 mod fs;
 mod lane;
 mod loops;
+mod memory;
 mod net;
 mod poller;
 mod running;

@@ -4,7 +4,7 @@
 //! what has arrived, up to a bound so that sockets and timers are not kept waiting → timers → edges send the
 //! answers that were gathered.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::control::{Control, Phase};
 use crate::disk::{DiskPort, no_disk};
 use crate::edge::{Departing, Edge, Tokens, Turn};
 use crate::lane::{Inlet, Outlet, Party};
+use crate::memory::SmallPages;
 use crate::poller::Poller;
 use crate::timers::Timers;
 
@@ -149,6 +150,8 @@ pub(crate) struct Effects<M> {
     /// What has happened to the actors of this loop, by seat, in order.
     pub(crate) inbox: VecDeque<(usize, Arrival<M>)>,
     pub(crate) timers: Timers,
+    /// Of the seats whose roles have said that memory grows.
+    pub(crate) small_pages: BTreeMap<usize, SmallPages>,
     /// Disk requests whose answers have not been handled.
     pub(crate) unanswered: usize,
     /// Messages sent to other loops.
@@ -204,6 +207,11 @@ impl<M> Effects<M> {
         }
         if !out.disk.is_empty() {
             self.submit(seat, out.disk.drain(..));
+        }
+        match out.memory_grows.take() {
+            Some(true) => _ = self.small_pages.entry(seat).or_insert_with(SmallPages::begin),
+            Some(false) => _ = self.small_pages.remove(&seat),
+            None => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Starting a node's threads, and stopping them.
 
 use std::any::Any;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,6 +183,7 @@ impl Runtime {
                 control: control.clone(),
                 inbox: VecDeque::new(),
                 timers: Timers::default(),
+                small_pages: BTreeMap::new(),
                 unanswered: 0,
                 sent: 0,
                 halted: false,

@@ -883,3 +883,32 @@ fn a_loop_that_hangs_is_named_and_left_behind() {
     assert!(stopped.contains("the thread stuck does not end"), "{stopped}");
     drop(held);
 }
+
+#[test]
+fn memory_comes_in_small_pages_while_a_role_says_that_it_grows() {
+    const ASK: TimerId = TimerId(0);
+    let is_small = || rustix::thread::transparent_huge_pages_are_disabled().unwrap();
+    let before = is_small();
+    let run = |says: &'static [bool]| {
+        let (tell, told) = channel();
+        // What it says counts once it has returned.
+        let mut rest = says.iter();
+        let role = Acts(move |_, event, out: &mut Outbox<Msg>| {
+            if matches!(event, Event::Timer(_)) {
+                tell.send(rustix::thread::transparent_huge_pages_are_disabled().unwrap()).unwrap();
+            }
+            if matches!(event, Event::Start | Event::Timer(_))
+                && let Some(grows) = rest.next()
+            {
+                out.memory_grows(*grows);
+                out.set_timer(ASK, Micros(0));
+            }
+        });
+        let running = Runtime::start(options(), None, vec![LoopSpec::new("a").role(1, role)]).unwrap();
+        let seen: Vec<bool> = says.iter().map(|_| told.recv().unwrap()).collect();
+        running.stop().unwrap();
+        seen
+    };
+    assert_eq!(run(&[true, true, false, true]), [true, true, before, true]);
+    assert_eq!(is_small(), before, "nobody is left who says so");
+}

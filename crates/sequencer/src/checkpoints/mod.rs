@@ -105,6 +105,8 @@ pub struct Checkpointer<X> {
     copying: Option<Copying>,
     /// What is being read for twins, by token.
     reads: BTreeMap<u64, Read>,
+    /// The driver was told that one is being made.
+    is_making: bool,
     /// Nothing up to this epoch can be lost with a master.
     certain: Epoch,
     /// What log and journal were told of it.
@@ -153,6 +155,7 @@ impl<X> Checkpointer<X> {
             others: BTreeMap::new(),
             copying: None,
             reads: BTreeMap::new(),
+            is_making: false,
             certain: Epoch(0),
             covered: Covered::default(),
             asked: BTreeMap::new(),
@@ -472,6 +475,11 @@ impl<X: Send> Role for Checkpointer<X> {
         }
         self.try_seal(now, out);
         self.trim(out);
+        // Shards keep aside what they replace, which is all that there is once every record has been changed.
+        let is_making = self.current.is_some();
+        if std::mem::replace(&mut self.is_making, is_making) != is_making {
+            out.memory_grows(is_making);
+        }
     }
 
     fn name(&self) -> &'static str {

@@ -47,6 +47,7 @@ struct Node {
     role: Checkpointer<()>,
     disk: MemoryDirectory,
     requests: VecDeque<DiskRequest>,
+    memory_grows: bool,
 }
 
 fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
@@ -73,6 +74,7 @@ impl World {
             role: Checkpointer::new(settings(&topology, node), &[], &[]),
             disk: MemoryDirectory::new(),
             requests: VecDeque::new(),
+            memory_grows: false,
         });
         let now = Now { elapsed: Micros(0), wall: Micros::from_millis(7_000) };
         World {
@@ -90,9 +92,11 @@ impl World {
 
     fn handle(&mut self, node: u16, event: Event<Message<()>>) {
         let mut out = Outbox::default();
-        let Node { role, requests, .. } = &mut self.nodes[usize::from(node)];
+        let Node { role, requests, memory_grows, .. } = &mut self.nodes[usize::from(node)];
         role.handle(self.now, event, &mut out);
         assert_eq!(out.halt, None);
+        *memory_grows = out.memory_grows.unwrap_or(*memory_grows);
+        assert_eq!(*memory_grows, role.current.is_some(), "shards keep what they replace while one is made");
         self.begun_again.extend(out.start_over.map(|how| (node, how)));
         requests.extend(out.disk);
         for (to, message) in out.sends {
