@@ -764,6 +764,8 @@ mod tests {
         // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
         // this node alone.
         demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
+        // A node that was asked for its digest started over, and was then expected to answer both times.
+        demand_sound(&[&speculative[..], &masters].concat(), 82_011..82_012);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, system};
+use ordain_model::{Abort, Call, Db, Digest, Gsn, Isolation, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
 use crate::check::strict::Promise;
@@ -230,7 +230,8 @@ impl<S: System> Simulator<'_, S> {
                 let life = self.nodes[node].incarnation;
                 self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
                 if self.nodes[node].incarnation != life && self.failed.is_none() {
-                    // It has started over, and has forgotten that it was asked.
+                    // It has started over, and has forgotten that it was asked: nobody will say how that ended.
+                    self.history.answered(probe, OutcomeStatus::Unknown, Gsn::NONE, &[]);
                     self.run(bound, |s| !s.nodes[node].up);
                     self.probe_again(node, probe);
                     continue;
