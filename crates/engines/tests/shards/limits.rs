@@ -150,26 +150,37 @@ fn a_script_is_not_run_on_more_than_may_be_carried_to_it() {
     });
 }
 
+/// Two partitions, the second with so many values: a key of the first, and theirs.
+fn with_values_there(order: Order, count: usize) -> (Cluster, Vec<u8>, Vec<Vec<u8>>) {
+    let shape = Shape { partitions: 2, order, ..Shape::default() };
+    let mut cluster = Cluster::with(shape, limited(LIMITS));
+    let here = cluster.key_in("here", 0);
+    let there: Vec<_> = (0..count).map(|n| cluster.key_in(&format!("there{n}:"), 1)).collect();
+    for key in &there {
+        let (procedure, db, args) = command(&[b"set", key, VALUE], Db(0));
+        cluster.submit(1, REPLICA, Call::new(procedure, db), &args);
+    }
+    cluster.seal();
+    cluster.settle();
+    (cluster, here, there)
+}
+
+/// What the first partition answers.
+fn ask_here(cluster: &mut Cluster, words: &[&[u8]]) -> String {
+    let (procedure, db, args) = command(words, Db(0));
+    let ticket = cluster.submit(0, REPLICA, Call::new(procedure, db), &args).unwrap();
+    cluster.seal();
+    cluster.settle();
+    render(&cluster.answer(ticket).unwrap().reply)
+}
+
 #[test]
 fn no_more_is_told_than_may_be_and_all_is_told_again() {
     for order in [Order::Locks, Order::Queues] {
-        let shape = Shape { partitions: 2, order, ..Shape::default() };
-        let mut cluster = Cluster::with(shape, limited(LIMITS));
-        let here = cluster.key_in("here", 0);
-        let there: Vec<_> = (0..20).map(|n| cluster.key_in(&format!("there{n}:"), 1)).collect();
-        for key in &there {
-            let (procedure, db, args) = command(&[b"set", key, VALUE], Db(0));
-            cluster.submit(1, REPLICA, Call::new(procedure, db), &args);
-        }
-        cluster.seal();
-        cluster.settle();
+        let (mut cluster, here, there) = with_values_there(order, 20);
         let mut words = vec![&b"mget"[..], &here];
         words.extend(there.iter().map(|key| &key[..]));
-        let (procedure, db, args) = command(&words, Db(0));
-        let ticket = cluster.submit(0, REPLICA, Call::new(procedure, db), &args).unwrap();
-        cluster.seal();
-        cluster.settle();
-        let shown = render(&cluster.answer(ticket).unwrap().reply);
+        let shown = ask_here(&mut cluster, &words);
         assert!(shown.starts_with(TOO_LONG), "{shown}");
         let told = cluster.last_received(1, 0);
         assert_eq!(told.items.len(), there.len());
@@ -187,24 +198,11 @@ fn no_more_is_told_than_may_be_and_all_is_told_again() {
 
 #[test]
 fn a_lender_sends_no_more_than_may_be_carried() {
-    let shape = Shape { partitions: 2, ..Shape::default() };
-    let mut cluster = Cluster::with(shape, limited(LIMITS));
-    let here = cluster.key_in("here", 0);
-    let there: Vec<_> = (0..8).map(|n| cluster.key_in(&format!("there{n}:"), 1)).collect();
-    for key in &there {
-        let (procedure, db, args) = command(&[b"set", key, VALUE], Db(0));
-        cluster.submit(1, REPLICA, Call::new(procedure, db), &args);
-    }
-    cluster.seal();
-    cluster.settle();
+    let (mut cluster, here, there) = with_values_there(Order::Locks, 8);
     let script = b"for i = 1, #KEYS do redis.call('append', KEYS[i], 'w') end return #KEYS";
     let mut words = vec![&b"eval"[..], script, b"9", &here];
     words.extend(there.iter().map(|key| &key[..]));
-    let (procedure, db, args) = command(&words, Db(0));
-    let ticket = cluster.submit(0, REPLICA, Call::new(procedure, db), &args).unwrap();
-    cluster.seal();
-    cluster.settle();
-    let shown = render(&cluster.answer(ticket).unwrap().reply);
+    let shown = ask_here(&mut cluster, &words);
     assert!(shown.starts_with(TOO_MUCH), "{shown}");
     let lent = |item: &ordain_engines::shard::Item| match item {
         ordain_engines::shard::Item::Lend { cell, .. } => cell.weight(),
