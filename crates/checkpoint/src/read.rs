@@ -199,7 +199,7 @@ impl Source<'_> {
                 {
                     digest.add(record_hash(*db, key, value, cell.expires_at));
                     let slot = ordain_model::KeyHash::of_record(*db, key).slot();
-                    stray |= match map.owner(slot) {
+                    stray |= match map.place(slot).map(|place| place.owner) {
                         Some(owner) => owner != header.partition,
                         None => !slots.contains(&slot),
                     };

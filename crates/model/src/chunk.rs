@@ -478,20 +478,19 @@ impl Chunk {
         participants
     }
 
-    /// Whether a slot of a transaction has another owner by this layout than by the map that it was planned under. What is
+    /// Whether a slot of a transaction is elsewhere by this layout than by the map that it was planned under. What is
     /// done to whole tables is done wherever they are.
     pub fn is_moved(&self, txn: &Txn, layout: &Layout) -> bool {
         let keyed = self.fragments(txn).iter().filter(|fragment| !fragment.is_table());
         let mut slots = keyed.map(|fragment| fragment.hash.slot());
-        self.map != *layout.map()
-            && slots.any(|slot| layout.owner_under(&self.map, slot) != layout.partition_of(slot))
+        self.map != *layout.map() && slots.any(|slot| layout.is_moved(slot, &self.map))
     }
 
     /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then: nobody has that
     /// state where the slot is now.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
         let mut slots = self.fragments(txn).iter().filter(|f| f.pure).map(|f| f.hash.slot());
-        slots.any(|slot| then.partition_of(slot) != now.partition_of(slot))
+        slots.any(|slot| now.is_moved(slot, then.map()))
     }
 
     /// The calls inside a transaction.

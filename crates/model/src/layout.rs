@@ -4,7 +4,7 @@
 //! among them. Shards are numbered through all partitions of a replica, so that an engine addresses them all
 //! alike, on whatever node they are. No result depends on a layout: it only says who does the work.
 //!
-//! Slots can be moved to other partitions; the [`Map`] says where they are. How many partitions and shards there are, and
+//! Slots can be moved to other partitions, and to other shards of their own; the [`Map`] says where they are. How many partitions and shards there are, and
 //! where the sessions of clients are at home, does not change with it.
 
 use std::ops::{Range, RangeInclusive};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::ids::{PartitionId, SessionId};
 use crate::key::{SLOTS, session_slot};
-use crate::map::Map;
+use crate::map::{Lane, Map, Place};
 
 /// The most shards that a replica can have, on all its nodes together.
 pub const MAX_SHARDS: usize = 128;
@@ -141,11 +141,16 @@ impl Layout {
     #[must_use]
     pub fn under(&self, map: &Map) -> Layout {
         let shard_of = (0..SLOTS).map(|slot| {
-            let (first, owner) = (self.first[slot], self.owner_under(map, slot));
+            let (first, Place { owner, lane }) = (self.first[slot], self.place_under(map, slot));
             let is_back = owner == self.partition_of_shard(usize::from(first));
-            // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to
-            // change its shard.
-            if is_back { first } else { (usize::from(owner.0) * self.threads + slot % self.threads) as u8 }
+            let own = match lane {
+                Some(lane) => lane.shard(self.threads),
+                None if is_back => return first,
+                // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to
+                // change its shard.
+                None => slot % self.threads,
+            };
+            (usize::from(owner.0) * self.threads + own) as u8
         });
         let shard_of: Box<[u8]> = shard_of.collect();
         let run_ends = run_ends(&shard_of);
@@ -156,25 +161,48 @@ impl Layout {
     /// The layout after these slots have gone to a partition; none if they are there, or there is no such partition.
     pub fn moved(&self, slots: &Range<usize>, to: PartitionId) -> Option<Layout> {
         let goes = |slot: usize| slots.contains(&slot) && self.partition_of(slot) != to;
-        if to.0 >= self.partitions() || !(0..SLOTS).any(goes) {
+        if to.0 >= self.partitions() {
             return None;
         }
-        let owner = |slot| if goes(slot) { to } else { self.partition_of(slot) };
-        Some(self.under(&Map::new(self.map.version().saturating_add(1), owner)))
+        self.changed(|slot| goes(slot).then_some(Place { owner: to, lane: None }))
     }
 
-    /// Which partition owns each slot.
+    /// The layout after slots of a partition have gone to these lanes of it; none if they are there. What another partition
+    /// owns stays where it is: it was moved meanwhile.
+    pub fn balanced(&self, partition: PartitionId, lanes: &[(usize, Lane)]) -> Option<Layout> {
+        self.changed(|slot| {
+            let (_, lane) = lanes.iter().find(|(of, _)| *of == slot)?;
+            (self.partition_of(slot) == partition).then_some(Place { owner: partition, lane: Some(*lane) })
+        })
+    }
+
+    /// The layout after some slots have gone elsewhere; none if they are there.
+    fn changed(&self, goes_to: impl Fn(usize) -> Option<Place>) -> Option<Layout> {
+        let now = |slot| self.place_under(&self.map, slot);
+        let then = |slot| goes_to(slot).unwrap_or_else(|| now(slot));
+        let is_other = (0..SLOTS).any(|slot| then(slot) != now(slot));
+        is_other.then(|| self.under(&Map::new(self.map.version().saturating_add(1), then)))
+    }
+
+    /// Where each slot is.
     #[inline]
     pub const fn map(&self) -> &Map {
         &self.map
     }
 
-    /// The partition that owns a slot under another map.
+    /// Where a slot is under another map.
     #[inline]
-    pub fn owner_under(&self, map: &Map, slot: usize) -> PartitionId {
+    pub fn place_under(&self, map: &Map, slot: usize) -> Place {
         let first = || self.partition_of_shard(usize::from(self.first[slot]));
         // A map that names a partition which is not there is of another cluster; whatever it says, all say the same of it.
-        map.owner(slot).filter(|owner| owner.0 < self.partitions()).unwrap_or_else(first)
+        let is_here = |place: &Place| place.owner.0 < self.partitions();
+        map.place(slot).filter(is_here).unwrap_or_else(|| Place { owner: first(), lane: None })
+    }
+
+    /// Whether a slot is elsewhere now than under another map.
+    #[inline]
+    pub fn is_moved(&self, slot: usize, since: &Map) -> bool {
+        self.place_under(since, slot) != self.place_under(&self.map, slot)
     }
 
     /// The version of the division by the cluster's file.
@@ -345,6 +373,27 @@ mod tests {
     }
 
     #[test]
+    fn slots_go_to_lanes_of_their_partition_on_any_number_of_threads() {
+        let lanes = [(3, Lane(127)), (4, Lane(0)), (900, Lane(0))];
+        for threads in [1, 2, 3, 8] {
+            let first = Layout::even(2, threads).unwrap();
+            let layout = first.balanced(PartitionId(0), &lanes).unwrap();
+            for slot in 0..SLOTS {
+                let expected = if slot == 3 { threads - 1 } else { first.shard_of(slot) };
+                assert_eq!(layout.shard_of(slot), expected, "slot {slot}; that of another partition stays");
+                let has_changed = [3, 4].contains(&slot);
+                assert_eq!(layout.is_moved(slot, &Map::FIRST), has_changed, "whatever the number of threads");
+            }
+            assert_eq!(layout.balanced(PartitionId(0), &lanes), None, "they are there");
+            let away = layout.moved(&(3..4), PartitionId(1)).unwrap();
+            assert_eq!(away.partition_of(3), PartitionId(1));
+            assert_eq!(away.balanced(PartitionId(0), &lanes[..1]), None, "it was moved meanwhile");
+            assert_eq!(away.moved(&(3..4), PartitionId(0)).unwrap().shard_of(3), first.shard_of(3));
+            assert_eq!((layout.map().version(), away.map().version()), (1, 2));
+        }
+    }
+
+    #[test]
     fn slots_move_and_come_back_and_nothing_else_changes_hands() {
         let first = Layout::even(3, 2).unwrap();
         assert_eq!(first.moved(&(0..9), PartitionId(3)), None, "there is no such partition");
@@ -359,7 +408,8 @@ mod tests {
             }
             let session = SessionId(slot as u64);
             assert_eq!(moved.home_of(session), first.home_of(session));
-            assert_eq!(first.owner_under(moved.map(), slot), moved.partition_of(slot));
+            assert_eq!(first.place_under(moved.map(), slot).owner, moved.partition_of(slot));
+            assert_eq!(moved.is_moved(slot, &Map::FIRST), (340..350).contains(&slot));
         }
         assert_eq!((0..6).map(|shard| moved.owned_by(shard).count()).sum::<usize>(), SLOTS);
         assert_eq!(moved.slots_of_shard(4), first.slots_of_shard(4));
@@ -370,7 +420,13 @@ mod tests {
         assert_eq!(**layouts.under(back.map()), back);
         assert_eq!(**layouts.under(moved.map()), moved);
         // A map of another cluster is no reason to reach beyond the last shard.
-        assert!(moved.under(&Map::new(9, |_| PartitionId(200))).shard_of.iter().all(|shard| *shard < 6));
+        assert!(
+            moved
+                .under(&Map::new(9, |_| Place { owner: PartitionId(200), lane: None }))
+                .shard_of
+                .iter()
+                .all(|shard| *shard < 6)
+        );
     }
 
     #[test]

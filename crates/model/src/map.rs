@@ -1,25 +1,58 @@
-//! The map: which partition owns each slot, after all the moves until some place in the order (calvin.md, section 5,
-//! gap 18).
+//! The map: where each slot is, after all the moves until some place in the order (calvin.md, section 5, gap 18): which
+//! partition owns it, and which of that partition's cores (qstore.md, section 2: the range table).
 //!
 //! A transaction is planned under a map and carries it. Where its turn comes, every shard compares that with the map in
 //! force there, and all come to the same verdict without a word between them. So a map must say by itself what it is:
 //! whoever cuts a batch may not have executed the move by which it came to be.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::ids::PartitionId;
 use crate::key::SLOTS;
 use crate::wire::{self, Reader};
 
-/// Which partition owns each slot.
+/// How many lanes a partition has.
+pub const LANES: usize = 128;
+
+/// A share of a partition's cores: lane `l` of [`LANES`] is on shard `l * threads / LANES` of a node with so many threads. So
+/// a place in the map is the same on replicas with different numbers of cores, and whatever has to be decided alike on
+/// all of them can be decided by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lane(pub u8);
+
+impl Lane {
+    /// The lanes of one of a node's shards.
+    pub const fn of_shard(shard: usize, threads: usize) -> Range<usize> {
+        (shard * LANES).div_ceil(threads)..((shard + 1) * LANES).div_ceil(threads)
+    }
+
+    /// The shard, of so many, that it is on.
+    pub const fn shard(self, threads: usize) -> usize {
+        self.0 as usize * threads / LANES
+    }
+}
+
+/// Where a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The partition that owns it.
+    pub owner: PartitionId,
+    /// Which of its lanes it was sent to, if it was; or else it is where the partition has it by itself.
+    pub lane: Option<Lane>,
+}
+
+/// Where each slot is.
 #[derive(Clone, Debug, Default)]
-pub struct Map(Option<Arc<Owners>>);
+pub struct Map(Option<Arc<Places>>);
 
 /// What has been moved; of the first map, which is the cluster's file's, nothing.
 #[derive(Debug, PartialEq, Eq)]
-struct Owners {
+struct Places {
     version: u32,
-    of: [u8; SLOTS],
+    owners: [u8; SLOTS],
+    /// One more than the lane; 0 for none.
+    lanes: [u8; SLOTS],
 }
 
 impl Map {
@@ -27,36 +60,54 @@ impl Map {
     pub const FIRST: Map = Map(None);
 
     /// The map of a version, after some moves.
-    pub fn new(version: u32, owner: impl Fn(usize) -> PartitionId) -> Map {
-        Map(Some(Arc::new(Owners { version, of: std::array::from_fn(|slot| owner(slot).0 as u8) })))
+    pub fn new(version: u32, place: impl Fn(usize) -> Place) -> Map {
+        let mut places = Places { version, owners: [0; SLOTS], lanes: [0; SLOTS] };
+        for slot in 0..SLOTS {
+            let Place { owner, lane } = place(slot);
+            places.owners[slot] = owner.0 as u8;
+            places.lanes[slot] = lane.map_or(0, |lane| lane.0 + 1);
+        }
+        Map(Some(Arc::new(places)))
     }
 
     /// How many moves have led to it.
     pub fn version(&self) -> u32 {
-        self.0.as_ref().map_or(0, |owners| owners.version)
+        self.0.as_ref().map_or(0, |places| places.version)
     }
 
-    /// The partition that owns a slot; none if that is as in the cluster's file.
+    /// Where a slot is; none if that is as in the cluster's file.
     #[inline]
-    pub fn owner(&self, slot: usize) -> Option<PartitionId> {
-        self.0.as_ref().map(|owners| PartitionId(u16::from(owners.of[slot])))
+    pub fn place(&self, slot: usize) -> Option<Place> {
+        self.0.as_ref().map(|places| Place {
+            owner: PartitionId(u16::from(places.owners[slot])),
+            lane: places.lanes[slot].checked_sub(1).map(Lane),
+        })
     }
 
-    /// Appends its bytes: the version, and unless that is 0 the runs of slots with one owner, or, if they are many, each
+    /// Appends its bytes: the version, and unless that is 0 the runs of slots with one place, or, if they are many, each
     /// slot's.
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u32(out, self.version());
-        let Some(owners) = &self.0 else { return };
-        let runs = || owners.of.chunk_by(|one, next| one == next);
-        let count = runs().count();
+        let Some(places) = &self.0 else { return };
+        let at = |slot: usize| (places.owners[slot], places.lanes[slot]);
+        let count = 1 + (1..SLOTS).filter(|slot| at(*slot) != at(slot - 1)).count();
         if count > MAX_RUNS {
-            wire::u16(out, 0);
-            return out.extend_from_slice(&owners.of);
+            let has_lanes = places.lanes != [0; SLOTS];
+            wire::u16(out, if has_lanes { EACH_WITH_LANE } else { EACH });
+            out.extend_from_slice(&places.owners);
+            return out.extend_from_slice(if has_lanes { &places.lanes } else { &[] });
         }
         wire::u16(out, count as u16);
-        for run in runs() {
-            wire::u16(out, run.len() as u16);
-            wire::u8(out, run[0]);
+        let mut slot = 0;
+        while slot < SLOTS {
+            let (owner, lane) = at(slot);
+            let len = (slot..SLOTS).take_while(|next| at(*next) == (owner, lane)).count();
+            wire::u16(out, len as u16 | if lane > 0 { HAS_LANE } else { 0 });
+            wire::u8(out, owner);
+            if lane > 0 {
+                wire::u8(out, lane);
+            }
+            slot += len;
         }
     }
 
@@ -66,29 +117,40 @@ impl Map {
         if version == 0 {
             return Some(Map::FIRST);
         }
-        let mut of = [0; SLOTS];
-        match usize::from(bytes.u16()?) {
-            0 => {
-                let (all, rest) = bytes.0.split_first_chunk::<SLOTS>()?;
-                (of, bytes.0) = (*all, rest);
-            }
+        let (mut owners, mut lanes) = ([0; SLOTS], [0; SLOTS]);
+        let each = |bytes: &mut Reader<'_>| {
+            let (all, rest) = bytes.0.split_first_chunk::<SLOTS>()?;
+            bytes.0 = rest;
+            Some(*all)
+        };
+        match bytes.u16()? {
+            EACH => owners = each(bytes)?,
+            EACH_WITH_LANE => (owners, lanes) = (each(bytes)?, each(bytes)?),
             runs => {
-                let mut rest = &mut of[..];
+                let mut slot = 0;
                 for _ in 0..runs {
-                    let (len, owner) = (usize::from(bytes.u16()?), bytes.u8()?);
-                    let (run, after) = rest.split_at_mut_checked(len)?;
-                    run.fill(owner);
-                    rest = after;
+                    let (len, owner) = (bytes.u16()?, bytes.u8()?);
+                    let lane = if len & HAS_LANE > 0 { bytes.u8()? } else { 0 };
+                    let run = slot..slot + usize::from(len & !HAS_LANE);
+                    owners.get_mut(run.clone())?.fill(owner);
+                    lanes[run.clone()].fill(lane);
+                    slot = run.end;
                 }
-                rest.is_empty().then_some(())?;
+                (slot == SLOTS).then_some(())?;
             }
         }
-        Some(Map(Some(Arc::new(Owners { version, of }))))
+        let is_lane = |lane: &u8| usize::from(*lane) <= LANES;
+        lanes.iter().all(is_lane).then(|| Map(Some(Arc::new(Places { version, owners, lanes }))))
     }
 }
 
 /// So many runs take as many bytes as each slot's owner does.
 const MAX_RUNS: usize = SLOTS / 3;
+/// In the place of the number of runs: each slot's owner follows, or those and each slot's lane.
+const EACH: u16 = 0;
+const EACH_WITH_LANE: u16 = u16::MAX;
+/// On the length of a run: a lane follows the owner.
+const HAS_LANE: u16 = 1 << 15;
 
 impl PartialEq for Map {
     #[inline]
@@ -107,12 +169,27 @@ impl Eq for Map {}
 mod tests {
     use super::*;
 
+    fn at(owner: u16) -> Place {
+        Place { owner: PartitionId(owner), lane: None }
+    }
+
     #[test]
     fn maps_travel_whether_they_are_of_few_runs_or_of_many() {
-        let few = Map::new(7, |slot| PartitionId(u16::from(slot > 300) + u16::from(slot > 301)));
-        let many = Map::new(u32::MAX, |slot| PartitionId(slot as u16 % 2));
-        let one = Map::new(1, |_| PartitionId(127));
-        for (map, most) in [(Map::FIRST, 4), (few, 15), (many, 6 + SLOTS), (one, 9)] {
+        let few = Map::new(7, |slot| at(u16::from(slot > 300) + u16::from(slot > 301)));
+        let many = Map::new(u32::MAX, |slot| at(slot as u16 % 2));
+        let one = Map::new(1, |_| at(127));
+        let lane = |slot: usize| Some(Lane(slot as u8 % 128)).filter(|_| slot >= 1000);
+        let lanes = Map::new(2, |slot| Place { lane: lane(slot), ..at(3) });
+        let all_lanes = Map::new(2, |slot| Place { lane: Some(Lane(slot as u8 % 128)), ..at(3) });
+        let maps = [
+            (Map::FIRST, 4),
+            (few, 15),
+            (many, 6 + SLOTS),
+            (one, 9),
+            (lanes, 6 + 3 + 24 * 4),
+            (all_lanes, 6 + 2 * SLOTS),
+        ];
+        for (map, most) in maps {
             let mut bytes = Vec::new();
             map.encode(&mut bytes);
             assert_eq!(bytes.len(), most);
@@ -123,22 +200,35 @@ mod tests {
                 assert_eq!(Map::decode(&mut Reader(&bytes[..cut])), None, "cut at {cut}");
             }
         }
-        // Runs that do not cover all slots, or more than those.
-        for len in [SLOTS - 1, SLOTS + 1] {
+        // Runs that do not cover all slots, or more than those; a lane that is none.
+        for (len, lane) in [(SLOTS - 1, 1), (SLOTS + 1, 1), (SLOTS, LANES as u8 + 1)] {
             let mut bytes = vec![1, 0, 0, 0, 1, 0];
-            wire::u16(&mut bytes, len as u16);
-            bytes.push(3);
+            wire::u16(&mut bytes, len as u16 | HAS_LANE);
+            bytes.extend_from_slice(&[3, lane]);
             assert_eq!(Map::decode(&mut Reader(&bytes)), None);
         }
     }
 
     #[test]
+    fn lanes_are_shared_out_among_any_number_of_shards() {
+        for threads in 1..=LANES {
+            let of = |shard| Lane::of_shard(shard, threads);
+            assert_eq!((of(0).start, of(threads - 1).end), (0, LANES));
+            for shard in 0..threads {
+                assert!(!of(shard).is_empty() && of(shard).end == of(shard + 1).start);
+                assert!(of(shard).all(|lane| Lane(lane as u8).shard(threads) == shard));
+            }
+        }
+    }
+
+    #[test]
     fn maps_are_equal_by_what_they_say() {
-        let map = |version, to| Map::new(version, |slot| PartitionId(if slot == 5 { to } else { 0 }));
+        let map = |version, to| Map::new(version, |slot| at(if slot == 5 { to } else { 0 }));
         assert_eq!(map(3, 1), map(3, 1));
         assert_ne!(map(3, 1), map(4, 1));
         assert_ne!(map(3, 1), map(3, 2), "after a part of the order was lost, a version may come again");
         assert_ne!(map(1, 0), Map::FIRST);
-        assert_eq!((map(3, 1).owner(5), Map::FIRST.owner(5)), (Some(PartitionId(1)), None));
+        assert_ne!(map(3, 1), Map::new(3, |slot| Place { lane: Some(Lane(0)), ..at(u16::from(slot == 5)) }));
+        assert_eq!((map(3, 1).place(5), Map::FIRST.place(5)), (Some(at(1)), None));
     }
 }

@@ -187,10 +187,10 @@ impl ReferenceExecutor {
             layout.map().encode(&mut reply);
             return Result { gsn, status: OutcomeStatus::Moved, reply };
         }
-        if let (Some(layout), system::MOVE) = (&mut self.layout, txn.call.procedure)
-            && let Some((slots, to)) = system::move_of(chunk.args(txn))
+        if let Some(layout) = self.layout.as_mut().filter(|_| txn.table)
+            && let Some(after) = system::rearranged(txn.call.procedure, chunk.args(txn), layout)
         {
-            *layout = layout.moved(&slots, to).unwrap_or_else(|| layout.clone());
+            *layout = after;
         }
         self.run_txn(gsn, now, chunk, txn)
     }

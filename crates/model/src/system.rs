@@ -14,7 +14,8 @@ use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, PartitionId, ProcedureId, SlotNo};
 use crate::key::SLOTS;
-use crate::layout::MAX_SHARDS;
+use crate::layout::{Layout, MAX_SHARDS};
+use crate::map::{LANES, Lane};
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
 
@@ -38,6 +39,10 @@ pub const CHECKPOINT: ProcedureId = ProcedureId(7);
 /// result: it is other shards that own the records from here on.
 pub const MOVE: ProcedureId = ProcedureId(8);
 
+/// Moves slots of a partition between its lanes: other shards of a node own the records from here on (qstore.md, section 2:
+/// the range balancer). Arguments: partition, then slot and lane, alternately.
+pub const BALANCE: ProcedureId = ProcedureId(9);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -47,7 +52,8 @@ pub fn register(registry: &mut Registry) {
     registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
     registry.register(DIGEST, "ordain.digest", Arc::new(StateDigest));
     registry.register(CHECKPOINT, "ordain.checkpoint", Arc::new(Checkpoint));
-    registry.register(MOVE, "ordain.move", Arc::new(Move));
+    registry.register(MOVE, "ordain.move", Arc::new(Rearrange(move_is_valid, MOVE_ARGS)));
+    registry.register(BALANCE, "ordain.balance", Arc::new(Rearrange(balance_is_valid, BALANCE_ARGS)));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -445,21 +451,61 @@ pub fn move_args(slots: &std::ops::Range<usize>, to: PartitionId, args: &mut Arg
     args.push_int(slots.start as i64).push_int(slots.end as i64).push_int(i64::from(to.0));
 }
 
-/// Reads them.
-pub fn move_of(args: Args<'_>) -> Option<(std::ops::Range<usize>, PartitionId)> {
-    let (first, end, to) = (number(args, 0)?, number(args, 1)?, number(args, 2)?);
-    let to = u16::try_from(to).ok().filter(|to| usize::from(*to) < MAX_SHARDS)?;
-    (args.len() == 3 && first < end && end <= SLOTS).then_some((first..end, PartitionId(to)))
+fn move_of(args: Args<'_>) -> Option<(std::ops::Range<usize>, PartitionId)> {
+    let (first, end) = (number(args, 0)?, number(args, 1)?);
+    (args.len() == 3 && first < end && end <= SLOTS).then_some((first..end, partition(args, 2)?))
 }
 
-struct Move;
+/// Writes the arguments of [`BALANCE`].
+pub fn balance_args(of: PartitionId, lanes: &[(usize, Lane)], args: &mut ArgsBuilder<'_>) {
+    args.push_int(i64::from(of.0));
+    for (slot, lane) in lanes {
+        args.push_int(*slot as i64).push_int(i64::from(lane.0));
+    }
+}
 
-impl Procedure for Move {
+fn balance_of(args: Args<'_>) -> Option<(PartitionId, Vec<(usize, Lane)>)> {
+    let slot = |at| number(args, at).filter(|slot| *slot < SLOTS);
+    let lane = |at| number(args, at).filter(|lane| *lane < LANES).map(|lane| Lane(lane as u8));
+    let pairs = (1..args.len()).step_by(2).map(|at| Some((slot(at)?, lane(at + 1)?)));
+    Some((partition(args, 0)?, pairs.collect::<Option<_>>()?))
+}
+
+fn partition(args: Args<'_>, at: usize) -> Option<PartitionId> {
+    let to = u16::try_from(number(args, at)?).ok()?;
+    (usize::from(to) < MAX_SHARDS).then_some(PartitionId(to))
+}
+
+/// The layout that is in force from the place of a transaction on, if that is one that moves slots, and they are not there
+/// already.
+pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Option<Layout> {
+    match procedure {
+        MOVE => move_of(args).and_then(|(slots, to)| layout.moved(&slots, to)),
+        BALANCE => balance_of(args).and_then(|(partition, lanes)| layout.balanced(partition, &lanes)),
+        _ => None,
+    }
+}
+
+const MOVE_ARGS: &str = "ERR slots are moved from one of 0 to 1023 to another not before it, to a partition";
+const BALANCE_ARGS: &str = "ERR slots of 0 to 1023 are balanced over lanes of 0 to 127 of a partition";
+
+/// [`MOVE`] and [`BALANCE`]: whether arguments are some, and what is said if not.
+struct Rearrange(fn(Args<'_>) -> bool, &'static str);
+
+fn move_is_valid(args: Args<'_>) -> bool {
+    move_of(args).is_some()
+}
+
+fn balance_is_valid(args: Args<'_>) -> bool {
+    balance_of(args).is_some()
+}
+
+impl Procedure for Rearrange {
     /// It writes nothing itself: the shards see to it that records are where they are looked for from here on.
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        move_of(args).ok_or(PlanError::fixed(
-            "ERR slots are moved from one of 0 to 1023 to another not before it, to a partition",
-        ))?;
+        if !self.0(args) {
+            return Err(PlanError::fixed(self.1));
+        }
         planner.table(0, Access::TableWrite).map(drop)
     }
 

@@ -128,6 +128,8 @@ pub struct NodeSettings {
     pub log_keep_bytes: u64,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
+    /// How the shards of the node share what is asked of its partition; none: each keeps the slots that it has.
+    pub balance: Option<shard::Balance>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -157,6 +159,7 @@ impl Default for NodeSettings {
             cascade: Cascade::default(),
             isolation: Isolation::default(),
             checkpoint_mode: CheckpointMode::default(),
+            balance: Some(shard::Balance::default()),
             checkpoint_piece: 64 << 10,
             trims: true,
             log_keep_bytes: 8 << 30,
@@ -407,6 +410,7 @@ impl NodeSettings {
             piece: self.checkpoint_piece,
             // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
+            balance: self.balance,
             bugs: self.bugs,
         }
     }

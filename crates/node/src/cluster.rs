@@ -165,6 +165,9 @@ pub struct ClusterFile {
     /// What transactions see of each other: `serializable` or `read-committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
+    /// Whether slots of which much is asked go to threads that have less to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<bool>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,

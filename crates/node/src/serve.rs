@@ -69,6 +69,8 @@ pub struct ServeConfig {
     pub cascade: Cascade,
     /// What transactions see of each other.
     pub isolation: Isolation,
+    /// Whether slots of which much is asked go to threads that have less to do.
+    pub balance: bool,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -295,6 +297,7 @@ impl Node {
             execution: config.execution,
             cascade: config.cascade,
             isolation: config.isolation,
+            balance: config.balance.then(shard::Balance::default),
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },

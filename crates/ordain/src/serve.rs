@@ -115,6 +115,9 @@ pub struct ServeArgs {
     /// `serializable` [default: serializable]
     #[arg(long, env = "ORDAIN_ISOLATION", value_name = "LEVEL")]
     isolation: Option<String>,
+    /// Move slots of which much is asked to threads that have less to do, with what is in them [default: true]
+    #[arg(long, env = "ORDAIN_BALANCE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    balance: Option<bool>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -168,6 +171,7 @@ impl ServeArgs {
             execution: self.execution.or(file.execution),
             cascade: self.cascade.or(file.cascade),
             isolation: self.isolation.or(file.isolation),
+            balance: self.balance.or(file.balance),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -248,6 +252,7 @@ impl ServeArgs {
             execution: file.execution,
             cascade: file.cascade,
             isolation: file.isolation,
+            balance: file.balance,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -291,6 +296,7 @@ impl ServeArgs {
             execution,
             cascade: cascades_as(execution, self.cascade.as_deref())?,
             isolation: engine.isolated_as(self.isolation.as_deref())?,
+            balance: self.balance.unwrap_or(true),
             cluster,
             join: self.join,
             config_file: self.config.clone(),

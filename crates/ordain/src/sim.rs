@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_checkpoint::{Found, file_name, list};
-use ordain_engines::shard;
+use ordain_engines::shard::{self, Balance};
 use ordain_gateway::Owed;
 use ordain_model::{
     Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Limits, Micros,
@@ -257,6 +257,9 @@ impl CalvinSystem {
                 silence: Micros([200, 1_000, 20_000, 1_000_000][seed as usize / 2 % 4]),
                 ..ordain_sequencer::Settings::default()
             },
+            // Some move slots between their shards all the time, for next to no reason.
+            balance: Some(Balance { every: Micros::from_millis(20), stride: 1, samples: 1 })
+                .filter(|_| seed % 7 >= 3),
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
             // Some councils give up masters that are only slow.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{
-    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Registry, SlotNo,
+    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lane, Millis, PartitionId, Registry,
+    SlotNo,
 };
 use ordain_role::{Bytes, NodeId, PeerChange, Wire};
 
@@ -84,6 +85,9 @@ pub enum Sequencing {
         /// The slots, of the 1,024.
         slots: std::ops::Range<usize>,
     },
+    /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
+    /// lanes.
+    Uneven(PartitionId, Vec<(usize, Lane)>),
     /// Checkpointer to log and courier: so much is covered by complete checkpoints.
     Trim(Covered),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has

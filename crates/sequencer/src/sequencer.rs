@@ -21,9 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{
-    Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Flow, Front, GatewayId, Gsn, Lookup, Micros,
-    Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, Registry, RequestNo, SessionId,
-    Snapshot, Txn, system,
+    ArgsBuilder, Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Flow, Front, GatewayId, Gsn,
+    Lane, Lookup, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, ProcedureId,
+    Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -896,15 +896,30 @@ impl<X> Sequencer<X> {
 
     /// Submits the sweep of slots that hold records whose time has come.
     fn sweep(&mut self, slots: std::ops::Range<usize>) {
-        if self.full || self.leader != Leader::Me || !self.sweeps.insert(slots.start) {
-            return;
+        if self.leads() && self.sweeps.insert(slots.start) {
+            self.submit_for_house(system::EXPIRE, |args| {
+                args.push_int(slots.start as i64).push_int(slots.end as i64);
+            });
         }
+    }
+
+    /// Submits the move of slots between a partition's lanes.
+    fn balance(&mut self, partition: PartitionId, lanes: &[(usize, Lane)]) {
+        if self.leads() {
+            self.submit_for_house(system::BALANCE, |args| system::balance_args(partition, lanes, args));
+        }
+    }
+
+    /// Whether what the partition itself has to do is submitted here, and can be.
+    fn leads(&self) -> bool {
+        !self.full && self.leader == Leader::Me
+    }
+
+    /// Submits what nobody waits for.
+    fn submit_for_house(&mut self, procedure: ProcedureId, write: impl FnOnce(&mut ArgsBuilder<'_>)) {
         self.house += 1;
         let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
-        let pushed = chunk.push(&self.registry, Call::new(system::EXPIRE, Db(0)), |args| {
-            args.push_int(slots.start as i64).push_int(slots.end as i64);
-        });
-        if pushed.is_ok() {
+        if chunk.push(&self.registry, Call::new(procedure, Db(0)), write).is_ok() {
             self.waiting_txns += 1;
             self.waiting.push_back(Arc::new(chunk));
         }
@@ -950,6 +965,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
+                Message::Sequencing(Sequencing::Uneven(partition, lanes)) => self.balance(partition, &lanes),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(

@@ -21,7 +21,7 @@ use ordain_model::{
 };
 
 use crate::audit::{self, Numbers};
-use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
+use crate::choice::{Choice, ChoiceError, Distribution, MAX_RECORDS};
 use crate::packed::{split, tail};
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::{Random, mix};
@@ -240,6 +240,9 @@ pub struct Parameters {
     pub read_only_ops: Option<usize>,
     /// How many partitions the records are divided in.
     pub partitions: usize,
+    /// How much more often the first partitions are used than the others: the exponent of a Zipfian choice. With 0, all are
+    /// used as often.
+    pub partition_theta: f64,
     /// The share of transactions that use several partitions; the others use one.
     pub multi_partition: f64,
     /// How many they use, each for as many operations as the others, or one more.
@@ -263,6 +266,7 @@ impl Default for Parameters {
             read_only: 0.0,
             read_only_ops: None,
             partitions: 1,
+            partition_theta: 0.0,
             multi_partition: 0.0,
             partitions_per_txn: 1,
             hot_records: 0,
@@ -358,6 +362,8 @@ pub enum YcsbError {
 pub struct Ycsb {
     parameters: Parameters,
     partitions: Arc<[Partition]>,
+    /// Which of them a transaction uses.
+    choice: Choice,
     /// For each partition its pool, and that of its hot records if there are some.
     pools: Arc<[Pools]>,
 }
@@ -475,7 +481,9 @@ impl Ycsb {
                 Pools { hot: Some(hot), rest }
             });
         }
-        Ok(Ycsb { parameters, partitions, pools: pools.into() })
+        let by_rank = Distribution::Zipfian { theta: parameters.partition_theta };
+        let choice = Choice::new(partitions.len() as u64, by_rank)?;
+        Ok(Ycsb { parameters, partitions, choice, pools: pools.into() })
     }
 }
 
@@ -504,6 +512,7 @@ impl Workload for Ycsb {
             ("read_only", Param::Real(p.read_only)),
             ("read_only_ops", int(p.read_only().ops)),
             ("partitions", int(p.partitions)),
+            ("partition_theta", Param::Real(p.partition_theta)),
             ("multi_partition", Param::Real(p.multi_partition)),
             ("partitions_per_txn", int(p.partitions_per_txn)),
             ("hot_records", Param::Int(p.hot_records)),
@@ -579,10 +588,21 @@ impl Clients {
     }
 
     fn draw_partitions(&mut self) {
-        let Parameters { partitions, multi_partition, partitions_per_txn, .. } = self.ycsb.parameters;
+        let Parameters { partition_theta, multi_partition, partitions_per_txn, .. } = self.ycsb.parameters;
         let several = multi_partition > 0.0 && self.random.unit() < multi_partition;
         let count = if several { partitions_per_txn } else { 1 };
-        self.partitions.draw_evenly(&mut self.random, partitions as u64, count);
+        let partitions = self.ycsb.choice.records();
+        if partition_theta == 0.0 {
+            return self.partitions.draw_evenly(&mut self.random, partitions, count);
+        }
+        self.partitions.begin(count);
+        for _ in 0..count {
+            let mut rank = self.ycsb.choice.rank(&mut self.random);
+            // The most popular ones are mostly there already.
+            while !self.partitions.add(rank) {
+                rank = (rank + 1) % partitions;
+            }
+        }
     }
 }
 

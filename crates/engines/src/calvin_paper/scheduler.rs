@@ -125,8 +125,7 @@ impl Scheduler {
         }
         let args = chunk.args(txn);
         if txn.table
-            && txn.call.procedure == system::MOVE
-            && let Some(after) = system::move_of(args).and_then(|(slots, to)| self.layout.moved(&slots, to))
+            && let Some(after) = system::rearranged(txn.call.procedure, args, &self.layout)
         {
             self.layout = Arc::new(after);
         }

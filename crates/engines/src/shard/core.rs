@@ -18,6 +18,7 @@ use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
 use super::backlog::{Backlog, Turn};
+use super::balance::{Balance, Load};
 use super::capture::Capture;
 use super::covered;
 use super::mail::{Early, Letters, Places};
@@ -56,6 +57,8 @@ pub struct Settings {
     pub piece: usize,
     /// What was executed may be lost with a master: then its gateways go on only by what is certain.
     pub may_be_lost: bool,
+    /// How the shards of a partition share its load, if they do.
+    pub balance: Option<Balance>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -69,6 +72,7 @@ impl Default for Settings {
             checkpoints: CheckpointMode::default(),
             piece: 64 << 10,
             may_be_lost: false,
+            balance: None,
             bugs: Bugs::NONE,
         }
     }
@@ -138,6 +142,8 @@ pub(crate) struct Core<S> {
     /// What those have in the place of a chunk that nobody should keep for them.
     no_chunk: Arc<Chunk>,
     pub(crate) swept: usize,
+    /// What is asked of the partition's slots, if this shard looks after that.
+    load: Option<Load>,
     pub(crate) capture: Capture,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
     pub(crate) turn_left: usize,
@@ -177,12 +183,15 @@ impl<S: RecordStore> Core<S> {
         store: S,
     ) -> Core<S> {
         let layout = &places.layout;
+        let partition = layout.shards_of(layout.partition_of_shard(number));
+        let is_shared = number == partition.start && partition.len() > 1;
+        let load = settings.balance.filter(|_| is_shared).map(Load::new);
         Core {
             number,
             maps: Maps::new(layout.clone()),
             layouts: Layouts::new(layout.clone()),
             moving: None,
-            partition: layout.shards_of(layout.partition_of_shard(number)),
+            partition,
             letters: Letters::new(number, layout.shards()),
             settings,
             registry,
@@ -212,6 +221,7 @@ impl<S: RecordStore> Core<S> {
             answer: Vec::new(),
             no_chunk: Arc::default(),
             swept: 0,
+            load,
             capture: Capture::default(),
             turn_left: 0,
             reader: Reader::new(number),
@@ -297,6 +307,9 @@ impl<S: RecordStore> Core<S> {
                 }
             }
         }
+        if let Some(load) = &mut self.load {
+            load.note(&batch);
+        }
         self.stream.push_back(batch);
         // What was kept for others goes bit by bit.
         self.keep_states();
@@ -324,8 +337,10 @@ impl<S: RecordStore> Core<S> {
         if is_stale && self.is_turned_back(gsn, chunk, txn) {
             return None;
         }
-        if txn.table && txn.call.procedure == system::MOVE {
-            self.begin_move(gsn, chunk, txn);
+        if txn.table
+            && let Some(after) = system::rearranged(txn.call.procedure, chunk.args(txn), self.maps.now())
+        {
+            self.begin_move(gsn, after);
         }
         if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return None;

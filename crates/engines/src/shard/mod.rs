@@ -41,6 +41,7 @@
 //! of reads on snapshots ([`paxflow`](crate::paxflow)).
 
 pub(crate) mod backlog;
+mod balance;
 mod capture;
 pub(crate) mod core;
 pub(crate) mod covered;
@@ -60,6 +61,7 @@ pub(crate) mod warm;
 mod withheld;
 mod witness;
 
+pub use balance::Balance;
 pub use core::Settings;
 pub use mail::Places;
 pub use messages::{Item, Message, MovedRecord, Round, ShardMessage};

@@ -155,6 +155,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Timer(capture::GIVE) => core.rested(),
             Event::Timer(_) => {
                 core.look_for_expired(now, out);
+                core.look_at_load(now.elapsed, out);
                 core.vouch_now_and_then(out);
                 core.keep_states();
                 core.reader.forget_late(now.elapsed);

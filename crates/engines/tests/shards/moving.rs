@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use ordain_engines::shard::Order;
 use ordain_model::args::encode;
+use ordain_model::map::LANES;
 use ordain_model::{
-    Call, Cascade, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ReferenceExecutor,
-    RequestNo, SessionId, system,
+    Args, ArgsBuilder, Call, Cascade, Db, Isolation, KeyHash, Lane, Layout, Map, OutcomeStatus, PartitionId,
+    ProcedureId, ReferenceExecutor, RequestNo, SessionId, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -26,17 +27,30 @@ fn send(cluster: &mut Cluster, call: Call, args: &[&[u8]]) -> Ticket {
     ticket
 }
 
-fn move_args(slots: &std::ops::Range<usize>, to: usize) -> Vec<u8> {
+/// A transaction that moves slots.
+type Change = (ProcedureId, Vec<u8>);
+
+fn change(procedure: ProcedureId, write: impl FnOnce(&mut ArgsBuilder<'_>)) -> Change {
     let mut args = Vec::new();
-    let to = PartitionId(to as u16);
-    system::move_args(slots, to, &mut ordain_model::ArgsBuilder::new(&mut args));
-    args
+    write(&mut ArgsBuilder::new(&mut args));
+    (procedure, args)
+}
+
+fn move_to(slots: &std::ops::Range<usize>, to: usize) -> Change {
+    change(system::MOVE, |args| system::move_args(slots, PartitionId(to as u16), args))
+}
+
+fn balance(partition: usize, lanes: &[(usize, Lane)]) -> Change {
+    change(system::BALANCE, |args| system::balance_args(PartitionId(partition as u16), lanes, args))
 }
 
 /// Asks for a move, in an epoch of its own, and answers the layout after it.
 fn send_move(cluster: &mut Cluster, slots: std::ops::Range<usize>, to: usize) -> Arc<Layout> {
-    let args = move_args(&slots, to);
-    cluster.submit(0, REPLICA, Call::new(system::MOVE, Db(0)), &args).unwrap();
+    send_change(cluster, &move_to(&slots, to))
+}
+
+fn send_change(cluster: &mut Cluster, (procedure, args): &Change) -> Arc<Layout> {
+    cluster.submit(0, REPLICA, Call::new(*procedure, Db(0)), args).unwrap();
     cluster.seal();
     let mut reference =
         ReferenceExecutor::new(cluster.registry.clone()).in_cluster((*cluster.layout).clone());
@@ -233,6 +247,39 @@ fn reads_on_snapshots_are_right_on_both_sides_of_a_move() {
     cluster.verify();
 }
 
+/// Slots that go to another shard of their partition: who was planned before and uses them is turned back, whatever the number of
+/// shards; nobody else is.
+#[test]
+fn a_slot_moves_between_the_shards_of_a_node() {
+    for threads in [1, 2, 3] {
+        let mut cluster = Cluster::new(Shape { partitions: 1, threads, ..Shape::default() });
+        let (hot, cold) = (cluster.key_in("h", 0), b"elsewhere".to_vec());
+        let slot = KeyHash::of(&hot).slot();
+        assert_ne!(slot, KeyHash::of(&cold).slot());
+        append(&mut cluster, &hot, b"1");
+        append(&mut cluster, &cold, b"1");
+        cluster.settle();
+        let last = threads - 1;
+        let lane = Lane(if cluster.layout.shard_of(slot) == last { 0 } else { 127 });
+        let to = lane.shard(threads);
+        let after = send_change(&mut cluster, &balance(0, &[(slot, lane)]));
+        assert_eq!(after.shard_of(slot), to);
+        let stale = append(&mut cluster, &hot, b"2");
+        let untouched = append(&mut cluster, &cold, b"2");
+        cluster.plans = after.clone();
+        let again = append(&mut cluster, &hot, b"2");
+        // It is there, and the partition has it still.
+        assert_eq!(send_change(&mut cluster, &balance(0, &[(slot, lane)])).map(), after.map());
+        cluster.settle();
+        assert_eq!(shown(&cluster, stale), "moved: version 1");
+        assert_eq!(
+            (shown(&cluster, untouched), shown(&cluster, again)),
+            ("\"1,2,\"".into(), "\"1,2,\"".into())
+        );
+        cluster.verify();
+    }
+}
+
 /// A cursor passes over what has moved as over all else.
 #[test]
 fn whole_tables_are_in_one_order_wherever_slots_are() {
@@ -244,6 +291,8 @@ fn whole_tables_are_in_one_order_wherever_slots_are() {
     cluster.seal();
     cluster.plans = send_move(&mut cluster, 200..500, 2);
     cluster.plans = send_move(&mut cluster, 900..1000, 0);
+    let lanes: Vec<_> = (0..100).map(|slot| (2 * slot, Lane(127))).collect();
+    cluster.plans = send_change(&mut cluster, &balance(0, &lanes));
     let mut ask = |words: &[&[u8]]| {
         let (procedure, db, args) = crate::random::command(words, Db(0));
         let answer = cluster.ask(Call::new(procedure, db), &args);
@@ -272,7 +321,7 @@ proptest! {
 
     /// Anything, with slots that move at any time, by any map, on nodes that are killed at any time.
     #[test]
-    fn random_transactions_among_moves(seed in any::<u64>(), partitions in 2usize..4, threads in 1usize..3) {
+    fn random_transactions_among_moves(seed in any::<u64>(), partitions in 1usize..4, threads in 1usize..4) {
         let mut random = Random::new(seed);
         let (queues, read_committed) = (Order::Queues, Isolation::ReadCommitted);
         let ways = [(Order::Locks, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
@@ -312,10 +361,18 @@ proptest! {
             if random.chance(300_000) {
                 let first = random.index(1000);
                 let (slots, to) = (first..first + 1 + random.index(1024 - first), random.index(partitions));
-                let now = known.last().expect("the first");
-                if let Some(next) = now.moved(&slots, PartitionId(to as u16)).filter(|_| random.chance(500_000)) {
+                let change = match random.chance(500_000) {
+                    true => move_to(&slots, to),
+                    false => {
+                        let lanes: Vec<_> = slots.map(|slot| (slot, Lane(random.index(LANES) as u8))).collect();
+                        balance(to, &lanes)
+                    }
+                };
+                let (now, (procedure, args)) = (known.last().expect("the first"), &change);
+                let next = system::rearranged(*procedure, Args::parse(args).unwrap(), now);
+                if let Some(next) = next.filter(|_| random.chance(500_000)) {
                     // In the epoch of the move, after it, what knows of it already.
-                    cluster.submit(0, REPLICA, Call::new(system::MOVE, Db(0)), &move_args(&slots, to)).unwrap();
+                    cluster.submit(0, REPLICA, Call::new(*procedure, Db(0)), args).unwrap();
                     known.push(Arc::new(next));
                     cluster.plans = known[known.len() - 1].clone();
                     for _ in 0..random.index(6) {
@@ -326,7 +383,7 @@ proptest! {
                     }
                     cluster.seal();
                 } else {
-                    known.push(send_move(&mut cluster, slots, to));
+                    known.push(send_change(&mut cluster, &change));
                 }
             }
             for _ in 0..random.index(40) {

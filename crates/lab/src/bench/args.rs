@@ -17,7 +17,7 @@ use super::systems::{Durability, Ours, System};
 use crate::embedded::{Delay, Grid, Length};
 use crate::report::{Report, check_writable};
 use crate::resp::{FormName, Target};
-use crate::workloads::Knobs;
+use crate::workloads::{Knobs, each};
 use crate::{host, html, plot};
 
 /// What `ordain bench WORKLOAD` takes.
@@ -175,6 +175,9 @@ pub struct Terms {
     /// serializable]
     #[arg(long, value_delimiter = ',')]
     pub(super) isolation: Vec<Isolation>,
+    /// Whether slots of which much is asked go to threads that have less to do; true and false are compared [default: true]
+    #[arg(long, value_delimiter = ',', value_name = "BOOL")]
+    pub(super) balance: Vec<bool>,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -517,21 +520,22 @@ impl Terms {
             [] => &[Cascade::Repair],
             given => given,
         };
+        let balances = match &self.balance[..] {
+            [] => &[true],
+            given => given,
+        };
         let mut systems = Vec::new();
         for engine in engines {
-            for reads in reads(engine) {
-                for execution in executions(engine) {
-                    for &cascade in cascades {
-                        let ways = levels.iter();
-                        systems.extend(ways.map(|&isolation| Ours {
-                            engine,
-                            reads,
-                            execution,
-                            cascade,
-                            isolation,
-                        }));
-                    }
-                }
+            for (reads, execution) in each(&reads(engine), &executions(engine)) {
+                let ways = each(&each(cascades, levels), balances);
+                systems.extend(ways.into_iter().map(|((cascade, isolation), balance)| Ours {
+                    engine,
+                    reads,
+                    execution,
+                    cascade,
+                    isolation,
+                    balance,
+                }));
             }
         }
         systems

@@ -155,6 +155,7 @@ impl Bench {
                 say("execution", ours.execution.to_string().into());
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
+                say("balance", ours.balance.into());
                 say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
                 if grid.all() > 1 {
@@ -169,6 +170,7 @@ impl Bench {
                 say("execution", ours.execution.to_string().into());
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
+                say("balance", ours.balance.into());
                 say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
@@ -222,6 +224,7 @@ impl Bench {
                 execution: ours.execution,
                 cascade: ours.cascade,
                 isolation: ours.isolation,
+                balance: NodeSettings::default().balance.filter(|_| ours.balance),
                 checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,

@@ -24,22 +24,26 @@ pub struct Ours {
     pub cascade: Cascade,
     /// What transactions see of each other.
     pub isolation: Isolation,
+    /// Whether slots of which much is asked go to threads that have less to do.
+    pub balance: bool,
 }
 
 impl Ours {
     /// As the engine does it unless it is told otherwise.
     pub fn new(engine: Engine) -> Ours {
         let (reads, execution) = (engine.reads(), engine.execution());
-        Ours { engine, reads, execution, cascade: Cascade::default(), isolation: Isolation::default() }
+        let (cascade, isolation) = (Cascade::default(), Isolation::default());
+        Ours { engine, reads, execution, cascade, isolation, balance: true }
     }
 }
 
 impl fmt::Display for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ours { engine, reads, execution, cascade, isolation } = self;
+        let Ours { engine, reads, execution, cascade, isolation, balance } = self;
         write!(
             f,
-            "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation}"
+            "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation} \
+             --balance {balance}"
         )
     }
 }

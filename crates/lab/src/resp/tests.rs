@@ -39,6 +39,7 @@ fn node(password: Option<&str>) -> Node {
         execution: Execution::default(),
         cascade: ordain_model::Cascade::default(),
         isolation: Isolation::default(),
+        balance: true,
         cluster: None,
         join: false,
         config_file: None,

@@ -26,6 +26,13 @@ pub struct YcsbKnobs {
     /// Zipfian skew inside a partition: 0 is uniform, 0.99 heavy
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub theta: Vec<f64>,
+    /// How many partitions the records are divided in, each a range of hash slots, up to 1024 of one slot [default: a partition a
+    /// thread and node]
+    #[arg(long)]
+    pub partitions: Option<usize>,
+    /// Zipfian skew between partitions, the first being the busiest: 0 uses all as often
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub partition_theta: Vec<f64>,
     /// Share of transactions that use several partitions; the others use one
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub multi_partition: Vec<f64>,
@@ -51,6 +58,7 @@ pub struct YcsbKnobs {
 
 impl Knobs for YcsbKnobs {
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
+        let partitions = self.partitions.unwrap_or(partitions);
         let spread = match &self.partitions_per_txn[..] {
             [] => vec![partitions.min(2)],
             given => given.to_vec(),
@@ -62,7 +70,10 @@ impl Knobs for YcsbKnobs {
             if !(0.0..=1.0).contains(&write_ratio) {
                 anyhow::bail!("--write-ratio must be from 0 to 1, not {write_ratio}");
             }
-            for (multi_partition, partitions_per_txn) in each(&self.multi_partition, &spread) {
+            let several = each(&self.multi_partition, &spread);
+            for (partition_theta, (multi_partition, partitions_per_txn)) in
+                each(&self.partition_theta, &several)
+            {
                 let parameters = Parameters {
                     records: self.records,
                     record_bytes: self.record_bytes,
@@ -72,6 +83,7 @@ impl Knobs for YcsbKnobs {
                     read_only,
                     read_only_ops: self.read_only_ops,
                     partitions,
+                    partition_theta,
                     multi_partition,
                     partitions_per_txn,
                     hot_records: self.hot_records,
@@ -89,6 +101,7 @@ impl Knobs for YcsbKnobs {
             records: self.records / nodes as u64,
             multi_partition: vec![0.0],
             partitions_per_txn: Vec::new(),
+            partitions: None,
             ..self.clone()
         }
     }

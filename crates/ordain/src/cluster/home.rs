@@ -34,6 +34,7 @@ pub(super) struct Wanted {
     pub execution: Option<String>,
     pub cascade: Option<String>,
     pub isolation: Option<String>,
+    pub balance: Option<bool>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -178,6 +179,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         execution: wanted.execution.clone(),
         cascade: wanted.cascade.clone(),
         isolation: wanted.isolation.clone(),
+        balance: wanted.balance,
         password: None,
         insecure: None,
         log: None,
@@ -233,6 +235,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.checkpoint_mode = wanted.checkpoint_mode.clone().or(file.checkpoint_mode);
     file.execution = wanted.execution.clone().or(file.execution);
     file.cascade = wanted.cascade.clone().or(file.cascade);
+    file.balance = wanted.balance.or(file.balance);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

@@ -93,6 +93,9 @@ pub struct UpArgs {
     /// What transactions see of each other: serializable, or with qstore read-committed [default: serializable]
     #[arg(long, value_name = "LEVEL")]
     isolation: Option<String>,
+    /// Move slots of which much is asked to threads that have less to do [default: true, or as it was]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    balance: Option<bool>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -135,6 +138,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         execution: args.execution.clone(),
         cascade: args.cascade.clone(),
         isolation: args.isolation.clone(),
+        balance: args.balance,
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };

@@ -897,8 +897,8 @@ impl<X: Letter> Role for Courier<X> {
                         *applied = (epoch, partition).max(*applied);
                     }
                 }
-                Message::Sequencing(expired @ Sequencing::Expired { .. }) => {
-                    out.send(self.settings.sequencer, expired);
+                Message::Sequencing(house @ (Sequencing::Expired { .. } | Sequencing::Uneven(..))) => {
+                    out.send(self.settings.sequencer, house);
                 }
                 Message::Post(Post::Opened(epoch)) if from.node == self.settings.me.node => {
                     self.opened = self.opened.max(epoch);

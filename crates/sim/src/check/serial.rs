@@ -207,7 +207,7 @@ impl Ledger<'_> {
     fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
         // Nobody asks for what the database submits by itself. A stale reconnaissance has no effect and is tried again, and
         // so is what was planned by a stale map.
-        let by_itself = [system::EXPIRE, system::CHECKPOINT].contains(&txn.call.procedure)
+        let by_itself = [system::EXPIRE, system::CHECKPOINT, system::BALANCE].contains(&txn.call.procedure)
             && chunk.gateway == GatewayId::HOUSE;
         let is_tried_again =
             matches!(result.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);

@@ -39,6 +39,8 @@ impl<S: RecordStore> Core<S> {
                 None if is_to_come => self.early.keep(gsn, from, item, &bytes),
                 None if turns.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
+                // Who gives slots away goes on once they are on their way.
+                None if matches!(item, Item::Taken(_)) => {}
                 None => {
                     self.broken.get_or_insert(format!(
                         "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",

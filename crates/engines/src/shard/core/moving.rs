@@ -1,7 +1,7 @@
 //! Slots change hands (calvin.md, section 8, scenario 17).
 //!
 //! A move is a transaction over the whole table, so a shard comes to it when everything before it is executed there, and
-//! to nothing after it before it is done. From its place on another [layout](ordain_model::Layout) is in force. Shards that
+//! to nothing after it before it is done. From its place on another [layout](Layout) is in force. Shards that
 //! lose slots send the records to those that gain them, by letters like all others: whoever was restarted hears them again.
 //! A record keeps its content and who wrote it last, so neither digests nor evidence change.
 //!
@@ -10,13 +10,16 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Chunk, Epoch, Gsn, Isolation, KeyHash, Map, OutcomeStatus, Position, Txn, system};
-use ordain_role::Bug;
+use ordain_model::{
+    Chunk, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Txn,
+};
+use ordain_role::{Bug, Outbox};
+use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
 
 use super::{Core, before, conclude};
 use crate::shard::maps::{Maps, Moving};
-use crate::shard::messages::{Item, MovedRecord};
+use crate::shard::messages::{Item, Message, MovedRecord};
 use crate::shard::state::Known;
 
 /// How many pieces are sent ahead of what is taken.
@@ -30,11 +33,20 @@ impl<S: RecordStore> Core<S> {
         self.maps = Maps::new(Arc::new(layout));
     }
 
-    /// A move's turn has come.
-    pub(in crate::shard) fn begin_move(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
+    /// Looks how the load falls on the shards of the partition, and says so if it should fall otherwise.
+    pub(in crate::shard) fn look_at_load(&mut self, now: Micros, out: &mut Outbox<Message>) {
+        let Some(load) = &mut self.load else { return };
+        let layout = self.maps.now();
+        let lanes = load.uneven(now, layout, self.partition.clone());
+        if !lanes.is_empty() {
+            let partition = layout.partition_of_shard(self.number);
+            out.send(self.places.sequencer, Sequencing::Uneven(partition, lanes));
+        }
+    }
+
+    /// A move's turn has come, after which this layout is in force.
+    pub(in crate::shard) fn begin_move(&mut self, gsn: Gsn, after: Layout) {
         let before = self.maps.now().clone();
-        let moved = system::move_of(chunk.args(txn)).and_then(|(slots, to)| before.moved(&slots, to));
-        let Some(after) = moved else { return };
         for slot in after.owned_by(self.number).filter(|slot| before.shard_of(*slot) != self.number) {
             self.store.own(slot..slot + 1);
         }

@@ -1,0 +1,278 @@
+//! Which of a partition's shards the load falls on, and how it could be shared better (qstore.md, section 2: the range balancer
+//! with its sampled histogram).
+//!
+//! A shard owns slots, and what its core does is what is asked of them. Some slots are asked for more than others, and
+//! then one core works while the rest wait for it. The first shard of a partition sees all of the order; it notes where every so
+//! manieth transaction goes, and says now and then which few slots should be on another shard. The sequencer makes a
+//! transaction of that (`ordain.balance`), so every replica moves them at the same place in the order, and nothing but
+//! who does the work depends on it ([decision 30](../../../../docs/decisions/0030-balance.md)).
+
+use std::ops::Range;
+
+use ordain_model::key::SLOTS;
+use ordain_model::{Batch, Lane, Layout, Micros};
+
+/// How the load of a partition is shared among its shards.
+#[derive(Clone, Copy, Debug)]
+pub struct Balance {
+    /// How often it is looked at, at most.
+    pub every: Micros,
+    /// Of so many transactions one is noted.
+    pub stride: usize,
+    /// How many fragments must have been noted for each shard: of fewer, nothing is concluded.
+    pub samples: u32,
+}
+
+impl Default for Balance {
+    fn default() -> Self {
+        // A prime, as loads have rhythms.
+        Balance { every: Micros::from_millis(200), stride: 61, samples: 2048 }
+    }
+}
+
+/// So many slots move at a time at most: while their records are on their way the shards wait.
+const MOST: usize = 16;
+/// What is less than such a part of what two shards are apart brings them no nearer.
+const CRUMB: u64 = 64;
+/// A shard has too much if it has so many eighths of what it should have: less is not worth a move.
+const TOO_MUCH: u64 = 9;
+/// A move must take so much off the busiest shard: a sixteenth of what it has.
+const WORTH: u64 = 16;
+
+/// How much was asked of each slot of a partition lately.
+#[derive(Debug)]
+pub(crate) struct Load {
+    balance: Balance,
+    /// Fragments noted, by slot; halved whenever they have been looked at.
+    slots: Box<[u32; SLOTS]>,
+    /// How many have been noted since they were looked at.
+    samples: u32,
+    /// So many transactions are passed over until the next one is noted.
+    skip: usize,
+    since: Micros,
+}
+
+impl Load {
+    pub(crate) fn new(balance: Balance) -> Load {
+        Load { balance, slots: Box::new([0; SLOTS]), samples: 0, skip: 0, since: Micros(0) }
+    }
+
+    /// Takes note of a batch.
+    pub(crate) fn note(&mut self, batch: &Batch) {
+        for placed in &batch.chunks {
+            let txns = placed.chunk.txns();
+            while let Some(txn) = txns.get(self.skip) {
+                let keyed = placed.chunk.fragments(txn).iter().filter(|fragment| !fragment.is_table());
+                for fragment in keyed {
+                    self.slots[fragment.hash.slot()] += 1;
+                    self.samples += 1;
+                }
+                self.skip += self.balance.stride;
+            }
+            self.skip -= txns.len();
+        }
+    }
+
+    /// Which slots should be in another lane, if it is time to look, enough is known, and it is worth while.
+    pub(crate) fn uneven(
+        &mut self,
+        now: Micros,
+        layout: &Layout,
+        shards: Range<usize>,
+    ) -> Vec<(usize, Lane)> {
+        let (first, threads) = (shards.start, shards.len());
+        let needed = self.balance.samples.saturating_mul(threads as u32);
+        if now.since(self.since) < self.balance.every || self.samples < needed {
+            return Vec::new();
+        }
+        let moves = better(&self.slots, layout, shards);
+        (self.since, self.samples) = (now, 0);
+        self.slots.iter_mut().for_each(|load| *load /= 2);
+        let lane = |(slot, shard): (usize, usize)| {
+            let lanes = Lane::of_shard(shard - first, threads);
+            // A replica with more threads has them on several.
+            (slot, Lane((lanes.start + slot % lanes.len()) as u8))
+        };
+        moves.into_iter().map(lane).collect()
+    }
+}
+
+/// Which slots to move to which shards, so that the busiest has less to do: from the busiest to the idlest each time, the slot
+/// that comes nearest to half of what they are apart. Nothing, if all of it is not worth while.
+fn better(slots: &[u32; SLOTS], layout: &Layout, shards: Range<usize>) -> Vec<(usize, usize)> {
+    let mut owned: Vec<Vec<usize>> = shards.clone().map(|shard| layout.owned_by(shard).collect()).collect();
+    let load = |slot: usize| u64::from(slots[slot]);
+    let mut loads: Vec<u64> = owned.iter().map(|slots| slots.iter().map(|slot| load(*slot)).sum()).collect();
+    let threads = loads.len() as u64;
+    let (total, busiest) = (loads.iter().sum::<u64>(), loads.iter().copied().max().unwrap_or(0));
+    if busiest * 8 * threads <= total * TOO_MUCH {
+        return Vec::new();
+    }
+    let mut moves = Vec::new();
+    while moves.len() < MOST {
+        let by_load = |a: &usize, b: &usize| loads[*a].cmp(&loads[*b]);
+        let Some(from) = (0..loads.len()).max_by(by_load) else { break };
+        let Some(to) = (0..loads.len()).min_by(by_load) else { break };
+        let apart = loads[from] - loads[to];
+        if apart * 8 * threads < total {
+            break;
+        }
+        // Crumbs are not worth their way.
+        let moves_some = |slot: &usize| (1.max(apart / CRUMB)..apart).contains(&load(*slot));
+        let nearest = |slot: &usize| (load(*slot).abs_diff(apart / 2), *slot);
+        let Some(slot) = owned[from].iter().copied().filter(moves_some).min_by_key(nearest) else { break };
+        owned[from].retain(|other| *other != slot);
+        owned[to].push(slot);
+        loads[from] -= load(slot);
+        loads[to] += load(slot);
+        moves.push((slot, shards.start + to));
+    }
+    let left = loads.iter().copied().max().unwrap_or(0);
+    // One that has gone on from where it went is told once.
+    let mut last = Vec::new();
+    for (slot, shard) in moves.into_iter().rev() {
+        if last.iter().all(|(other, _)| *other != slot) {
+            last.push((slot, shard));
+        }
+    }
+    last.retain(|(slot, shard)| layout.shard_of(*slot) != *shard);
+    if left <= busiest - busiest / WORTH { last } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ordain_model::PartitionId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn loads_of(slots: &[u32; SLOTS], layout: &Layout, shards: Range<usize>) -> Vec<u64> {
+        let load = |shard| layout.owned_by(shard).map(|slot| u64::from(slots[slot])).sum();
+        shards.map(load).collect()
+    }
+
+    /// A load that has been seen often enough.
+    fn load_of(slots: [u32; SLOTS]) -> Load {
+        Load { slots: Box::new(slots), samples: u32::MAX, ..Load::new(Balance::default()) }
+    }
+
+    const LATER: Micros = Micros(1 << 40);
+
+    #[test]
+    fn an_even_load_stays_where_it_is_and_so_does_one_of_which_too_little_is_known() {
+        let layout = Layout::even(1, 2).unwrap();
+        let even = std::array::from_fn(|slot| 100 + slot as u32 % 7);
+        assert_eq!(load_of(even).uneven(LATER, &layout, 0..2), []);
+        let mut uneven = [1; SLOTS];
+        uneven[3..9].fill(1000);
+        let mut load = load_of(uneven);
+        load.samples = 2 * Balance::default().samples - 1;
+        assert_eq!(load.uneven(LATER, &layout, 0..2), []);
+        load.samples += 1;
+        assert_eq!(load.uneven(Micros(0), &layout, 0..2), [], "it was looked at just now");
+        assert_eq!(load.uneven(LATER, &layout, 0..2).len(), 3);
+    }
+
+    #[test]
+    fn one_slot_that_has_all_the_load_stays_where_it_is() {
+        let layout = Layout::even(1, 2).unwrap();
+        let mut slots = [0; SLOTS];
+        slots[700] = 1 << 20;
+        assert_eq!(
+            load_of(slots).uneven(LATER, &layout, 0..2),
+            [],
+            "it would be the same on the other shard"
+        );
+        // With others beside it, it goes, or they do.
+        slots[600..606].fill(1 << 18);
+        let moves = load_of(slots).uneven(LATER, &layout, 0..2);
+        let layout = layout.balanced(PartitionId(0), &moves).unwrap();
+        assert_eq!((moves.len(), loads_of(&slots, &layout, 0..2)), (2, vec![5 << 18, 5 << 18]));
+    }
+
+    #[test]
+    fn a_load_on_few_slots_of_one_shard_is_shared_in_a_few_moves() {
+        for threads in [2, 3, 8] {
+            let mut layout = Layout::even(2, threads).unwrap();
+            let shards = layout.shards_of(PartitionId(1));
+            let hot = layout.owned_by(shards.start).take(40).collect::<BTreeSet<_>>();
+            let slots = std::array::from_fn(|slot| if hot.contains(&slot) { 5000 } else { 10 });
+            let mut steps = 0;
+            loop {
+                let moves = load_of(slots).uneven(LATER, &layout, shards.clone());
+                if moves.is_empty() {
+                    break;
+                }
+                assert!(moves.len() <= MOST && moves.iter().all(|(slot, _)| hot.contains(slot)));
+                layout = layout.balanced(PartitionId(1), &moves).unwrap();
+                steps += 1;
+            }
+            let loads = loads_of(&slots, &layout, shards);
+            let (total, most) = (loads.iter().sum::<u64>(), loads.iter().max().unwrap());
+            let is_even = most * 8 * threads as u64 <= total * TOO_MUCH;
+            assert!(steps <= 4 && is_even, "{threads} threads: {loads:?} after {steps} moves");
+        }
+    }
+
+    #[test]
+    fn one_transaction_in_sixty_one_is_noted_however_batches_are_cut() {
+        use std::sync::Arc;
+
+        use ordain_model::args::encode;
+        use ordain_model::{Args, Call, Chunk, ChunkNo, Db, GatewayId, Placed, Registry, system};
+
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        let batch_of = |keys: Range<u32>| {
+            let mut chunk = Chunk::new(GatewayId(0), ChunkNo(1));
+            for key in keys {
+                let bytes = encode(&[b"\0".as_slice(), &key.to_le_bytes()]);
+                let args = Args::parse(&bytes).unwrap();
+                let call = Call::new(system::READ, Db(0));
+                chunk
+                    .push(&registry, call, |out| args.iter().for_each(|arg| _ = out.push(arg.bytes)))
+                    .unwrap();
+            }
+            Batch { chunks: vec![Placed::whole(0, Arc::new(chunk))], ..Batch::default() }
+        };
+        let noted = |cuts: &[u32]| {
+            let mut load = Load::new(Balance::default());
+            let mut from = 0;
+            for cut in cuts {
+                load.note(&batch_of(from..*cut));
+                from = *cut;
+            }
+            (load.samples, load.slots)
+        };
+        let whole = noted(&[6100]);
+        assert_eq!(whole.0, 100);
+        assert_eq!(noted(&[1, 2, 60, 61, 62, 400, 1000, 6099, 6100]), whole);
+    }
+
+    proptest! {
+        /// No move makes the busiest shard busier, or is for nothing.
+        #[test]
+        fn moves_take_load_off_the_busiest_shard(
+            hot in proptest::collection::vec((0..SLOTS, 0u32..1_000_000), 0..40),
+            cold in 0u32..100,
+            threads in 1usize..9,
+        ) {
+            let layout = Layout::even(2, threads).unwrap();
+            let mut slots = [cold; SLOTS];
+            hot.iter().for_each(|(slot, load)| slots[*slot] = *load);
+            let shards = layout.shards_of(PartitionId(0));
+            let moves = load_of(slots).uneven(LATER, &layout, shards.clone());
+            prop_assert!(moves.len() <= MOST);
+            if !moves.is_empty() {
+                let after = layout.balanced(PartitionId(0), &moves).unwrap();
+                let most = |layout: &Layout| loads_of(&slots, layout, shards.clone()).into_iter().max().unwrap();
+                prop_assert!(most(&after) <= most(&layout) - most(&layout) / WORTH);
+                for (slot, _) in moves {
+                    prop_assert_ne!(after.shard_of(slot), layout.shard_of(slot));
+                }
+            }
+        }
+    }
+}
