@@ -480,13 +480,15 @@ impl Gateway {
             Some(Cluster { layout, partition, .. }) => {
                 let chunk = &self.building[usize::from(near.0)];
                 let txn = chunk.txns().last().expect("it was planned just above");
-                let answers = layout.partition_of_shard(chunk.collector(txn, layout));
                 let session = txn.call.session.filter(|_| !txn.read_only);
-                let home = match session {
-                    Some((session, _)) => layout.home_partition_of(session),
-                    None => chunk.participants(txn, layout).only().unwrap_or(*partition),
+                let may_be_led = session.is_some() || !txn.logged;
+                let answers = || layout.partition_of_shard(chunk.collector(txn, layout));
+                let (home, answers) = match session {
+                    _ if layout.partitions() == 1 => (*partition, *partition),
+                    Some((session, _)) => (layout.home_partition_of(session), answers()),
+                    None => (chunk.participants(txn, layout).only().unwrap_or(*partition), answers()),
                 };
-                (home, answers, session.is_some() || !txn.logged)
+                (home, answers, may_be_led)
             }
         };
         let places = [home, near].map(|partition| usize::from(partition.0));

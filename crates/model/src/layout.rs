@@ -141,16 +141,9 @@ impl Layout {
     #[must_use]
     pub fn under(&self, map: &Map) -> Layout {
         let shard_of = (0..SLOTS).map(|slot| {
-            let (first, Place { owner, lane }) = (self.first[slot], self.place_under(map, slot));
-            let is_back = owner == self.partition_of_shard(usize::from(first));
-            let own = match lane {
-                Some(lane) => lane.shard(self.threads),
-                None if is_back => return first,
-                // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to
-                // change its shard.
-                None => slot % self.threads,
-            };
-            (usize::from(owner.0) * self.threads + own) as u8
+            let Place { owner, lane } = self.place_under(map, slot);
+            let sent_to = lane.map(|lane| self.shards_of(owner).start + lane.shard(self.threads));
+            sent_to.unwrap_or_else(|| self.without_lane(slot, owner)) as u8
         });
         let shard_of: Box<[u8]> = shard_of.collect();
         let run_ends = run_ends(&shard_of);
@@ -167,12 +160,21 @@ impl Layout {
         self.changed(|slot| goes(slot).then_some(Place { owner: to, lane: None }))
     }
 
-    /// The layout after slots of a partition have gone to these lanes of it; none if they are there. What another partition
+    /// The shard on which a partition has a slot by itself.
+    pub fn without_lane(&self, slot: usize, owner: PartitionId) -> usize {
+        let first = usize::from(self.first[slot]);
+        // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to change its
+        // shard.
+        let is_back = owner == self.partition_of_shard(first);
+        if is_back { first } else { self.shards_of(owner).start + slot % self.threads }
+    }
+
+    /// The layout after slots of a partition have gone to these lanes of it, or back; none if they are there. What another partition
     /// owns stays where it is: it was moved meanwhile.
-    pub fn balanced(&self, partition: PartitionId, lanes: &[(usize, Lane)]) -> Option<Layout> {
+    pub fn balanced(&self, partition: PartitionId, lanes: &[(usize, Option<Lane>)]) -> Option<Layout> {
         self.changed(|slot| {
             let (_, lane) = lanes.iter().find(|(of, _)| *of == slot)?;
-            (self.partition_of(slot) == partition).then_some(Place { owner: partition, lane: Some(*lane) })
+            (self.partition_of(slot) == partition).then_some(Place { owner: partition, lane: *lane })
         })
     }
 
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn slots_go_to_lanes_of_their_partition_on_any_number_of_threads() {
-        let lanes = [(3, Lane(127)), (4, Lane(0)), (900, Lane(0))];
+        let lanes = [(3, Lane(127)), (4, Lane(0)), (900, Lane(0))].map(|(slot, lane)| (slot, Some(lane)));
         for threads in [1, 2, 3, 8] {
             let first = Layout::even(2, threads).unwrap();
             let layout = first.balanced(PartitionId(0), &lanes).unwrap();
@@ -385,6 +387,8 @@ mod tests {
                 assert_eq!(layout.is_moved(slot, &Map::FIRST), has_changed, "whatever the number of threads");
             }
             assert_eq!(layout.balanced(PartitionId(0), &lanes), None, "they are there");
+            let back = layout.balanced(PartitionId(0), &[(3, None), (4, None)]).unwrap();
+            assert_eq!((&back.shard_of, back.map().version()), (&first.shard_of, 2));
             let away = layout.moved(&(3..4), PartitionId(1)).unwrap();
             assert_eq!(away.partition_of(3), PartitionId(1));
             assert_eq!(away.balanced(PartitionId(0), &lanes[..1]), None, "it was moved meanwhile");

@@ -40,7 +40,7 @@ pub const CHECKPOINT: ProcedureId = ProcedureId(7);
 pub const MOVE: ProcedureId = ProcedureId(8);
 
 /// Moves slots of a partition between its lanes: other shards of a node own the records from here on (qstore.md, section 2:
-/// the range balancer). Arguments: partition, then slot and lane, alternately.
+/// the range balancer). Arguments: partition, then slot and lane, alternately; the number of lanes for none of them.
 pub const BALANCE: ProcedureId = ProcedureId(9);
 
 /// Adds the system's procedures.
@@ -457,16 +457,19 @@ fn move_of(args: Args<'_>) -> Option<(std::ops::Range<usize>, PartitionId)> {
 }
 
 /// Writes the arguments of [`BALANCE`].
-pub fn balance_args(of: PartitionId, lanes: &[(usize, Lane)], args: &mut ArgsBuilder<'_>) {
+pub fn balance_args(of: PartitionId, lanes: &[(usize, Option<Lane>)], args: &mut ArgsBuilder<'_>) {
     args.push_int(i64::from(of.0));
     for (slot, lane) in lanes {
-        args.push_int(*slot as i64).push_int(i64::from(lane.0));
+        args.push_int(*slot as i64).push_int(lane.map_or(LANES as i64, |lane| i64::from(lane.0)));
     }
 }
 
-fn balance_of(args: Args<'_>) -> Option<(PartitionId, Vec<(usize, Lane)>)> {
+fn balance_of(args: Args<'_>) -> Option<(PartitionId, Vec<(usize, Option<Lane>)>)> {
     let slot = |at| number(args, at).filter(|slot| *slot < SLOTS);
-    let lane = |at| number(args, at).filter(|lane| *lane < LANES).map(|lane| Lane(lane as u8));
+    let lane = |at| {
+        let lane = number(args, at).filter(|lane| *lane <= LANES)?;
+        Some((lane < LANES).then_some(Lane(lane as u8)))
+    };
     let pairs = (1..args.len()).step_by(2).map(|at| Some((slot(at)?, lane(at + 1)?)));
     Some((partition(args, 0)?, pairs.collect::<Option<_>>()?))
 }

@@ -313,9 +313,6 @@ impl NodeSettings {
     /// chunks that were submitted between them.
     pub fn new_gateway(&self, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
         let id = GatewayId::of(self.node.0, number);
-        if self.topology.nodes() == 1 {
-            return Gateway::new(id, registry.clone()).with_reads(self.reads);
-        }
         let place = (self.topology.replica_of(self.node).0, self.partition());
         let (registry, layout) = (registry.clone(), self.layout().clone());
         Gateway::in_cluster(id, registry, layout, place, ChunkNo(life))

@@ -86,8 +86,8 @@ pub enum Sequencing {
         slots: std::ops::Range<usize>,
     },
     /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
-    /// lanes.
-    Uneven(PartitionId, Vec<(usize, Lane)>),
+    /// lanes, or where the partition has them by itself.
+    Uneven(PartitionId, Vec<(usize, Option<Lane>)>),
     /// Checkpointer to log and courier: so much is covered by complete checkpoints.
     Trim(Covered),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has

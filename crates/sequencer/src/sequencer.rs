@@ -904,7 +904,7 @@ impl<X> Sequencer<X> {
     }
 
     /// Submits the move of slots between a partition's lanes.
-    fn balance(&mut self, partition: PartitionId, lanes: &[(usize, Lane)]) {
+    fn balance(&mut self, partition: PartitionId, lanes: &[(usize, Option<Lane>)]) {
         if self.leads() {
             self.submit_for_house(system::BALANCE, |args| system::balance_args(partition, lanes, args));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis,
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lane, Layout, Micros, Millis,
     OutcomeStatus, PartitionId, PauseNo, Placed, Registry, RequestNo, SessionId, Value, system,
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
@@ -351,8 +351,10 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     let batch = batch_of(&bench.submit(1, &[WRITE]));
     let reads = batch_of(&bench.tell(LOG, Sequencing::Rejected(batch)));
     bench.finish(reads.epoch);
-    // A sweep would be a write.
+    // A sweep would be a write, and so would a move of slots.
     assert!(bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }).is_empty());
+    let uneven = Sequencing::Uneven(PartitionId(0), vec![(7, Some(Lane(64)))]);
+    assert!(bench.tell(SHARDS[0], uneven.clone()).is_empty());
     let sent = bench.submit(2, &[ask(1), ask(2), Ask::Read, ask(2)]);
     assert_eq!(outcomes_of(&sent), [(2, 1, OutcomeStatus::Refused), (2, 3, OutcomeStatus::Refused)]);
     let batch = batch_of(&sent);
@@ -365,7 +367,14 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     // Once: until the batch is closed they need not be asked for again.
     bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
     bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
-    assert_eq!(batch_of(&bench.finish(sweep.epoch)).total, 1);
+    let other = batch_of(&bench.finish(sweep.epoch));
+    assert_eq!(other.total, 1);
+    bench.finish(other.epoch);
+    let balance = batch_of(&bench.tell(SHARDS[0], uneven));
+    let (_, chunk, txn) = balance.txns().next().unwrap();
+    assert!(txn.logged && txn.table && chunk.gateway == GatewayId::HOUSE);
+    let after = system::rearranged(txn.call.procedure, chunk.args(txn), &Layout::single(2)).unwrap();
+    assert_eq!((Layout::single(2).shard_of(7), after.shard_of(7)), (0, 1));
 }
 
 #[test]

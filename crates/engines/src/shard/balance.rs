@@ -79,7 +79,7 @@ impl Load {
         now: Micros,
         layout: &Layout,
         shards: Range<usize>,
-    ) -> Vec<(usize, Lane)> {
+    ) -> Vec<(usize, Option<Lane>)> {
         let (first, threads) = (shards.start, shards.len());
         let needed = self.balance.samples.saturating_mul(threads as u32);
         if now.since(self.since) < self.balance.every || self.samples < needed {
@@ -89,9 +89,10 @@ impl Load {
         (self.since, self.samples) = (now, 0);
         self.slots.iter_mut().for_each(|load| *load /= 2);
         let lane = |(slot, shard): (usize, usize)| {
+            let is_back = shard == layout.without_lane(slot, layout.partition_of(slot));
             let lanes = Lane::of_shard(shard - first, threads);
             // A replica with more threads has them on several.
-            (slot, Lane((lanes.start + slot % lanes.len()) as u8))
+            (slot, (!is_back).then(|| Lane((lanes.start + slot % lanes.len()) as u8)))
         };
         moves.into_iter().map(lane).collect()
     }
@@ -214,6 +215,18 @@ mod tests {
             let is_even = most * 8 * threads as u64 <= total * TOO_MUCH;
             assert!(steps <= 4 && is_even, "{threads} threads: {loads:?} after {steps} moves");
         }
+    }
+
+    #[test]
+    fn a_slot_that_goes_home_leaves_no_trace_in_the_map() {
+        let first = Layout::even(1, 2).unwrap();
+        let mut slots = [1; SLOTS];
+        slots[..2].fill(1 << 20);
+        let away = first.balanced(PartitionId(0), &load_of(slots).uneven(LATER, &first, 0..2)).unwrap();
+        let moved = (0..SLOTS).find(|slot| away.shard_of(*slot) != first.shard_of(*slot)).unwrap();
+        // Now much is asked where it went.
+        slots[600] = 1 << 21;
+        assert_eq!(load_of(slots).uneven(LATER, &away, 0..2), [(moved, None)]);
     }
 
     #[test]
