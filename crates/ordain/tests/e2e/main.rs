@@ -11,6 +11,7 @@ mod support;
 mod admin;
 mod archive;
 mod async_replication;
+mod balance;
 mod bench;
 mod bounded_log;
 mod checkpoint;
