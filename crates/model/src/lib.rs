@@ -62,7 +62,7 @@ pub use isolation::{Isolation, UnknownIsolation};
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use limits::Limits;
-pub use map::{Lane, Map, Place};
+pub use map::{Lane, Lanes, Map, Place};
 pub use outcome::{OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{

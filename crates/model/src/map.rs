@@ -33,6 +33,9 @@ impl Lane {
     }
 }
 
+/// Slots of a partition with the lane that each is to be in; none: where the partition has it by itself.
+pub type Lanes = Vec<(usize, Option<Lane>)>;
+
 /// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {

@@ -15,7 +15,7 @@ use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, PartitionId, ProcedureId, SlotNo};
 use crate::key::SLOTS;
 use crate::layout::{Layout, MAX_SHARDS};
-use crate::map::{LANES, Lane};
+use crate::map::{LANES, Lane, Lanes};
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
 
@@ -464,7 +464,7 @@ pub fn balance_args(of: PartitionId, lanes: &[(usize, Option<Lane>)], args: &mut
     }
 }
 
-fn balance_of(args: Args<'_>) -> Option<(PartitionId, Vec<(usize, Option<Lane>)>)> {
+fn balance_of(args: Args<'_>) -> Option<(PartitionId, Lanes)> {
     let slot = |at| number(args, at).filter(|slot| *slot < SLOTS);
     let lane = |at| {
         let lane = number(args, at).filter(|lane| *lane <= LANES)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{
-    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lane, Millis, PartitionId, Registry,
+    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Registry,
     SlotNo,
 };
 use ordain_role::{Bytes, NodeId, PeerChange, Wire};
@@ -87,7 +87,7 @@ pub enum Sequencing {
     },
     /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
     /// lanes, or where the partition has them by itself.
-    Uneven(PartitionId, Vec<(usize, Option<Lane>)>),
+    Uneven(PartitionId, Lanes),
     /// Checkpointer to log and courier: so much is covered by complete checkpoints.
     Trim(Covered),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has

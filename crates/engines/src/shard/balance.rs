@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use ordain_model::key::SLOTS;
-use ordain_model::{Batch, Lane, Layout, Micros};
+use ordain_model::{Batch, Lane, Lanes, Layout, Micros};
 
 /// How the load of a partition is shared among its shards.
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +74,7 @@ impl Load {
     }
 
     /// Which slots should be in another lane, if it is time to look, enough is known, and it is worth while.
-    pub(crate) fn uneven(
-        &mut self,
-        now: Micros,
-        layout: &Layout,
-        shards: Range<usize>,
-    ) -> Vec<(usize, Option<Lane>)> {
+    pub(crate) fn uneven(&mut self, now: Micros, layout: &Layout, shards: Range<usize>) -> Lanes {
         let (first, threads) = (shards.start, shards.len());
         let needed = self.balance.samples.saturating_mul(threads as u32);
         if now.since(self.since) < self.balance.every || self.samples < needed {
