@@ -1,21 +1,32 @@
 //! Which batches may be executed before it is known what of them aborts (qstore.md, section 4.8: the choice is made batch by
 //! batch and stands in the log, so that every replica makes the same).
 
-use ordain_model::{Batch, Chunk, Execution, Layout, Micros, Txn};
+use ordain_model::{Batch, Chunk, Epoch, Execution, Layout, Micros, Txn};
 
-/// How many batches are executed in the way that was found to be the faster one before the other is tried: at first, and
-/// four times as many each time that it was no use, up to the most.
+/// In how many epochs one way is tried that is not the one in use: at first, soon after the way was changed, and four times as
+/// many each time that it was no use, up to the most. All are powers of two, and a try begins in an epoch that its number
+/// divides: so all partitions try at once, as far as they agree, though none of them asks another.
+const FIRST: u32 = 16;
 const SOON: u32 = 32;
 const MOST: u32 = 4096;
-/// How many the other has then. In the long run a try may take thrice its time and still costs less than a fiftieth.
+/// So many epochs earlier than otherwise it is waiting that is tried: partitions that do not agree must not change at once, or each would
+/// find the other's way in force whatever it tries.
+const APART: u64 = 64;
+/// How many batches a try has.
 const TRY: u32 = 32;
-/// So many at the end of either are timed: those before are executed while some of the other kind still are.
+/// So many at the beginning of either are not timed: they are executed while some of the other kind still are.
+const SETTLE: u32 = 8;
+/// Of those in use so many, and up to twice as many, are timed before a try.
 const TIMED: u32 = 24;
 /// By so much the other way must be faster: what is measured is noisy, and to change has its price.
 const GAIN: f64 = 1.1;
 /// If it is slower by so much after so many timed ones, that is enough of it.
-const LOSS: f64 = 1.5;
+const LOSS: f64 = 1.3;
 const ENOUGH: u32 = 6;
+/// So many times as many batches as a try has cost there are before the next: a try costs no more than such a part of the time.
+/// The first may have been slow by chance, so there are no more than so many times as many epochs as there were before.
+const SHARE: f64 = 64.0;
+const DOUBT: u32 = 16;
 
 /// What the sequencer knows of how speculation pays.
 ///
@@ -28,32 +39,45 @@ pub(crate) struct Speculation {
     is_better: bool,
     /// How many transactions a microsecond it did when it was timed last.
     rate: f64,
-    /// How many batches it has until the other is tried.
+    /// In how many epochs the other is tried once.
     between: u32,
-    /// How many it had until a try after which the way was changed, as long as that was the last try: it may have been faster
-    /// by chance.
+    /// In how many it was, until a try after which the way was changed, as long as that was the last try: it may have been
+    /// faster by chance.
     doubted: Option<u32>,
     /// The other way is tried.
     is_trial: bool,
+    /// The epoch of the last batch that counts.
+    epoch: Epoch,
     /// Batches so far, in this way.
     batches: u32,
-    /// Since when it is timed, and how many transactions were closed since.
+    /// All of them, those of them that are timed last, and those that were before.
+    all: Timed,
+    timed: Timed,
+    before: Timed,
+}
+
+/// Batches that are timed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
     since: Micros,
+    /// How many transactions were closed since.
     txns: u64,
 }
 
 impl Speculation {
-    pub(crate) const fn new(execution: Execution) -> Speculation {
+    pub(crate) fn new(execution: Execution) -> Speculation {
         Speculation {
             execution,
             is_better: matches!(execution, Execution::Speculative),
             rate: 0.0,
-            between: SOON,
+            between: FIRST,
             doubted: None,
             is_trial: false,
+            epoch: Epoch::default(),
             batches: 0,
-            since: Micros(0),
-            txns: 0,
+            all: Timed::default(),
+            timed: Timed::default(),
+            before: Timed::default(),
         }
     }
 
@@ -70,36 +94,66 @@ impl Speculation {
             return false;
         }
         if self.execution == Execution::Auto {
-            self.count(now, batch.total);
+            self.count(now, batch.epoch, batch.total);
         }
         self.is_better != self.is_trial
     }
 
     /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
-    fn count(&mut self, now: Micros, txns: u32) {
-        let took = now.since(self.since).0.max(1);
-        let rate = self.txns as f64 / took as f64;
-        let timed = (self.batches + TIMED).saturating_sub(self.end());
-        let is_hopeless = self.is_trial && timed >= ENOUGH && rate * LOSS < self.rate;
-        if self.batches == self.end() || is_hopeless {
-            if self.is_trial {
-                self.judge(rate > self.rate * GAIN);
-            } else {
-                self.rate = rate;
+    fn count(&mut self, now: Micros, epoch: Epoch, txns: u32) {
+        if self.is_over(now, epoch) {
+            match self.is_trial {
+                true => self.judge(now),
+                false => self.rate = self.rate_until(now),
             }
             self.is_trial = !self.is_trial;
             self.batches = 0;
+            self.all = Timed { since: now, txns: 0 };
         }
-        if self.batches == self.end() - TIMED {
-            (self.since, self.txns) = (now, 0);
+        if self.batches == SETTLE {
+            self.timed = Timed { since: now, txns: 0 };
+            self.before = self.timed;
+        } else if !self.is_trial && self.batches > SETTLE && (self.batches - SETTLE).is_multiple_of(TIMED) {
+            self.before = std::mem::replace(&mut self.timed, Timed { since: now, txns: 0 });
         }
-        self.txns += u64::from(txns);
+        self.all.txns += u64::from(txns);
+        self.timed.txns += u64::from(txns);
         self.batches += 1;
+        self.epoch = epoch;
+    }
+
+    /// Whether the present way has had its batches.
+    fn is_over(&self, now: Micros, epoch: Epoch) -> bool {
+        if self.is_trial {
+            let is_enough = self.batches >= SETTLE + ENOUGH;
+            return self.batches == TRY || is_enough && self.rate_until(now) * LOSS < self.rate;
+        }
+        let apart = if self.is_better { APART } else { 0 };
+        let turn = |epoch: Epoch| (epoch.0 + apart) / u64::from(self.between);
+        self.batches >= FIRST.max(self.between / 4) && turn(epoch) > turn(self.epoch)
+    }
+
+    /// How many transactions a microsecond were closed of late, in the present way.
+    fn rate_until(&self, now: Micros) -> f64 {
+        let txns = match self.before.since == self.timed.since {
+            true => self.timed.txns,
+            false => self.before.txns + self.timed.txns,
+        };
+        txns as f64 / now.since(self.before.since).0.max(1) as f64
     }
 
     /// The other way was tried.
-    fn judge(&mut self, is_faster: bool) {
-        let later = |between: u32| MOST.min(4 * between);
+    fn judge(&mut self, now: Micros) {
+        let is_faster = self.rate_until(now) > self.rate * GAIN;
+        // What would have been executed in this time, changing included, and how many batches it would have been more.
+        let usual = self.rate * now.since(self.all.since).0 as f64;
+        let lost = f64::from(self.batches) * (usual / self.all.txns as f64 - 1.0).max(0.0);
+        let affordable = ((lost * SHARE) as u32).min(MOST).next_power_of_two();
+        let is_first = self.between == FIRST;
+        let later = |between: u32| {
+            let most = if is_first { DOUBT * between } else { MOST };
+            affordable.max(4 * between).min(most)
+        };
         self.is_better ^= is_faster;
         (self.between, self.doubted) = match (is_faster, self.doubted.take()) {
             // It is tried soon whether that was chance; and if so, it was a try that was no use.
@@ -107,11 +161,6 @@ impl Speculation {
             (true, Some(before)) => (later(before), None),
             (false, _) => (later(self.between), None),
         };
-    }
-
-    /// How many batches the present way has.
-    const fn end(&self) -> u32 {
-        if self.is_trial { TRY } else { self.between }
     }
 }
 
@@ -128,7 +177,7 @@ mod tests {
 
     use ordain_model::args::encode;
     use ordain_model::{Abort, Access, Args, FragmentContext, PlanError, Planner, Procedure};
-    use ordain_model::{Call, ChunkNo, Db, Epoch, GatewayId, Millis, Placed, ProcedureId, Registry};
+    use ordain_model::{Call, ChunkNo, Db, GatewayId, Millis, Placed, ProcedureId, Registry};
 
     use super::*;
 
@@ -185,46 +234,141 @@ mod tests {
         ));
     }
 
-    #[test]
-    fn whichever_way_is_faster_is_gone_and_the_other_is_tried_now_and_then() {
-        let layout = Layout::even(1, 64).unwrap();
-        let abortable = batch(2, &["a", "b", "c"]);
-        let mut auto = Speculation::new(Execution::Auto);
-        let mut now = Micros(0);
-        // So long takes a batch in either way; answers how many of these many were speculated.
-        let mut go = |waiting: u64, speculating: u64, batches: u32| {
-            let mut speculated = 0;
-            for _ in 0..batches {
-                let speculates = auto.chooses(now, &abortable, &layout);
-                now = now.plus(Micros(if speculates { speculating } else { waiting }));
-                speculated += u32::from(speculates);
+    /// Partitions whose batches take as long as the way says in which they are executed.
+    struct Load {
+        batch: Batch,
+        layout: Layout,
+        partitions: Vec<Speculation>,
+        now: Micros,
+        is_noisy: bool,
+        /// Where noise comes from.
+        seed: u64,
+    }
+
+    impl Load {
+        fn new(execution: Execution, partitions: usize) -> Load {
+            Load {
+                batch: batch(2, &["a", "b", "c"]),
+                layout: Layout::even(1, 64).unwrap(),
+                partitions: vec![Speculation::new(execution); partitions],
+                now: Micros(0),
+                is_noisy: false,
+                seed: 0,
             }
-            speculated
-        };
-        for between in [SOON, 4 * SOON, 16 * SOON, 64 * SOON, MOST, MOST] {
-            assert_eq!(go(1000, 1200, between), 0, "it did not pay, so it is tried later");
-            assert_eq!(go(1000, 1200, TRY), TRY);
         }
-        assert_eq!(go(1000, 3000, MOST), 0);
-        const SHORT: u32 = TRY - TIMED + ENOUGH;
-        assert_eq!(go(1000, 3000, SHORT), SHORT);
-        assert_eq!(go(1000, 3000, MOST), 0, "it was so slow that it was soon enough");
-        assert_eq!(go(1000, 950, TRY + MOST), TRY, "nor does so little pay");
-        assert_eq!(go(3000, 1000, TRY), TRY, "waiting was as fast when it was timed");
-        assert_eq!(go(3000, 1000, MOST), 0);
-        assert_eq!(go(3000, 1000, TRY + SOON), TRY + SOON, "it has turned out to be faster");
-        assert_eq!(go(3000, 1000, SHORT), 0, "now it is waiting that is tried, and soon");
-        assert_eq!(go(3000, 1000, 4 * SOON), 4 * SOON);
-        assert_eq!(go(1000, 3000, TRY), 0);
-        assert_eq!(go(1000, 3000, 16 * SOON), 16 * SOON, "speculation was as fast when it was timed");
-        assert_eq!(go(1000, 3000, TRY + SOON), 0, "waiting pays again by now");
-        // By chance it seems faster, and that is found out soon; after that it is as if it had not been.
-        assert_eq!(go(1000, 1200, TRY + 4 * SOON), TRY);
-        assert_eq!(go(1000, 800, TRY), TRY);
-        assert_eq!(go(1000, 1200, SOON), SOON);
-        assert_eq!(go(1000, 1200, TRY + 16 * SOON), 0);
-        assert_eq!(go(1000, 1200, TRY), TRY, "and not after so many as at first");
-        let mut always = Speculation::new(Execution::Speculative);
-        assert!((0..2 * MOST).all(|_| always.chooses(now, &abortable, &layout)));
+
+        /// Batches take half to one and a half times as long, one in a hundred ten times; and a partition has half to one and a
+        /// half times as many transactions in them.
+        fn noisy(execution: Execution, partitions: usize, seed: u64) -> Load {
+            Load { is_noisy: true, seed, ..Load::new(execution, partitions) }
+        }
+
+        fn draw(&mut self, from: u64, to: u64) -> u64 {
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            from + (self.seed >> 33) % (to - from)
+        }
+
+        /// One epoch; answers how many speculated. A unit takes in what comes after it, and who waits makes all wait: if not
+        /// all do the same, it takes as long as the slower way.
+        fn epoch(&mut self, waiting: u64, speculating: u64) -> usize {
+            self.batch.epoch = self.batch.epoch.next();
+            let mut speculated = 0;
+            for at in 0..self.partitions.len() {
+                self.batch.total = if self.is_noisy { self.draw(200, 600) as u32 } else { 400 };
+                let chosen = self.partitions[at].chooses(self.now, &self.batch, &self.layout);
+                speculated += usize::from(chosen);
+            }
+            let (all, speculates) = (self.partitions.len() as u64, speculated as u64);
+            let takes = ((all - speculates) * waiting + speculates * speculating) / all;
+            let takes = match (self.is_noisy, self.draw(0, 100), self.draw(takes / 2, takes + takes / 2)) {
+                (false, ..) => takes,
+                (true, 0, _) => 10 * takes,
+                (true, _, noisy) => noisy,
+            };
+            self.now = self.now.plus(Micros(takes));
+            speculated
+        }
+
+        /// How many epochs more it executes in the way of the next, where they take so long in either way.
+        fn stays(&mut self, waiting: u64, speculating: u64) -> u32 {
+            let speculates = self.epoch(waiting, speculating);
+            (1..2 * MOST).find(|_| self.epoch(waiting, speculating) != speculates).unwrap()
+        }
+
+        /// How long so many epochs take.
+        fn takes(mut self, waiting: u64, speculating: u64, epochs: u32) -> f64 {
+            for _ in 0..epochs {
+                self.epoch(waiting, speculating);
+            }
+            self.now.0 as f64
+        }
+    }
+
+    /// Whether a way had so many epochs as is to be expected if the other is tried in one of so many.
+    fn is_one_of(between: u32, epochs: u32) -> bool {
+        (between / 4..2 * between).contains(&epochs)
+    }
+
+    /// As seen from outside: the first of its batches had to be looked at to see that it began.
+    const TRIED: u32 = TRY - 1;
+    const SEEN_TO_LOSE: u32 = SETTLE + ENOUGH - 1;
+
+    #[test]
+    fn the_other_way_is_tried_ever_more_rarely_while_it_is_no_use() {
+        let mut load = Load::new(Execution::Auto, 1);
+        assert!((FIRST..2 * FIRST).contains(&load.stays(1000, 1010)));
+        for between in [4 * FIRST, 16 * FIRST, 64 * FIRST, MOST, MOST] {
+            assert_eq!(load.stays(1000, 1010), TRIED);
+            let waits = load.stays(1000, 1010);
+            assert!(is_one_of(between, waits), "{waits} of {between}");
+        }
+        assert_eq!(load.stays(1000, 950), TRIED);
+        assert!(is_one_of(MOST, load.stays(1000, 950)), "nor does so little pay");
+        let always = Speculation::new(Execution::Speculative);
+        let mut always = Load { partitions: vec![always], ..Load::new(Execution::Auto, 1) };
+        assert!((0..2 * MOST).all(|_| always.epoch(1000, 3000) == 1));
+    }
+
+    #[test]
+    fn a_try_that_lost_much_is_repeated_late() {
+        let mut load = Load::new(Execution::Auto, 1);
+        load.stays(1000, 3000);
+        assert_eq!(load.stays(1000, 3000), SEEN_TO_LOSE);
+        assert!(is_one_of(DOUBT * FIRST, load.stays(1000, 3000)), "it may have been slow by chance");
+        assert_eq!(load.stays(1000, 3000), SEEN_TO_LOSE);
+        // 14 batches took as long as 42 would have, so 28 were lost.
+        assert!(is_one_of(2048, load.stays(1000, 3000)));
+    }
+
+    #[test]
+    fn a_way_that_won_is_doubted_and_if_the_one_before_wins_back_that_was_chance() {
+        let mut load = Load::new(Execution::Auto, 1);
+        for _ in 0..3 {
+            load.stays(1000, 1010);
+        }
+        // It wins once: soon the other is tried, and wins back.
+        (0..TRIED).for_each(|_| assert_eq!(load.epoch(1000, 800), 1));
+        assert!(is_one_of(SOON, load.stays(1000, 1200)));
+        assert!(is_one_of(16 * FIRST, load.stays(1000, 1200) - TRIED), "it was a try that was no use");
+        // It wins, and again, and stays.
+        assert!(is_one_of(SOON, load.stays(1000, 500) - TRIED));
+        assert_eq!(load.stays(1000, 500), SEEN_TO_LOSE);
+        assert!(load.stays(1000, 500) > 8 * SOON);
+    }
+
+    #[test]
+    fn whichever_way_is_faster_little_is_lost_to_finding_out() {
+        let lost = |partitions, speculating, seed| {
+            let takes = |execution| Load::noisy(execution, partitions, seed).takes(1000, speculating, MOST);
+            let better = takes(Execution::Conservative).min(takes(Execution::Speculative));
+            1.0 - better / takes(Execution::Auto)
+        };
+        for partitions in [1, 4] {
+            for speculating in [300, 500, 700, 800, 900, 950, 1000, 1050, 1100, 1200, 1500, 2000, 3000] {
+                let all: f64 = (0..16).map(|seed| lost(partitions, speculating, seed)).sum();
+                assert!(all / 16.0 < 0.06, "{partitions} {speculating} {:.3}", all / 16.0);
+            }
+        }
     }
 }
