@@ -6,7 +6,7 @@ use ordain_model::{Batch, Chunk, Epoch, Execution, Layout, Micros, Txn};
 /// In how many epochs one way is tried that is not the one in use: at first, soon after the way was changed, and four times as
 /// many each time that it was no use, up to the most. All are powers of two, and a try begins in an epoch that its number
 /// divides: so all partitions try at once, as far as they agree, though none of them asks another.
-const FIRST: u32 = 16;
+const FIRST: u32 = 32;
 const SOON: u32 = 32;
 const MOST: u32 = 4096;
 /// So many epochs earlier than otherwise it is waiting that is tried: partitions that do not agree must not change at once, or each would
@@ -149,7 +149,7 @@ impl Speculation {
         let usual = self.rate * now.since(self.all.since).0 as f64;
         let lost = f64::from(self.batches) * (usual / self.all.txns as f64 - 1.0).max(0.0);
         let affordable = ((lost * SHARE) as u32).min(MOST).next_power_of_two();
-        let is_first = self.between == FIRST;
+        let is_first = self.between == FIRST && self.doubted.is_none();
         let later = |between: u32| {
             let most = if is_first { DOUBT * between } else { MOST };
             affordable.max(4 * between).min(most)
@@ -307,7 +307,7 @@ mod tests {
 
     /// Whether a way had so many epochs as is to be expected if the other is tried in one of so many.
     fn is_one_of(between: u32, epochs: u32) -> bool {
-        (between / 4..2 * between).contains(&epochs)
+        (between / 4..2 * between).contains(&(epochs + 1))
     }
 
     /// As seen from outside: the first of its batches had to be looked at to see that it began.
