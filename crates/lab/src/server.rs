@@ -52,10 +52,11 @@ impl Server {
         let log = directory.path().join("stderr");
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
-        let Ours { engine, reads, execution, cascade, isolation, balance } = &launch.ours;
+        let Ours { engine, reads, execution, cascade, isolation, balance, plan_ahead } = &launch.ours;
         command.args(["--engine", engine.name(), "--reads", &reads.to_string()]);
         command.args(["--execution", &execution.to_string(), "--isolation", &isolation.to_string()]);
         command.args(["--cascade", &cascade.to_string(), "--balance", &balance.to_string()]);
+        command.args(["--plan-ahead", &plan_ahead.to_string()]);
         command.args(["--threads", &launch.threads.to_string()]);
         match &launch.durability {
             Some(durability) => {

@@ -134,6 +134,11 @@ pub struct NodeSettings {
     pub bugs: Bugs,
 }
 
+/// How many batches may be planned while one is executed, if nothing else is said.
+pub const PLAN_AHEAD: u64 = 3;
+/// How many may be at most.
+pub const MAX_PLAN_AHEAD: u64 = 64;
+
 impl Default for NodeSettings {
     fn default() -> Self {
         NodeSettings {
@@ -170,6 +175,14 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
+    /// The same, where so many batches may be closed, logged and planned while one is executed (qstore.md, section 4.9; to
+    /// the sequencer `lag_max` is one more, as it counts that one too).
+    #[must_use]
+    pub fn planning_ahead(mut self, batches: u64) -> NodeSettings {
+        self.sequencer.lag_max = batches.min(MAX_PLAN_AHEAD) + 1;
+        self
+    }
+
     /// A role of the node.
     pub fn at(&self, role: u16) -> Address {
         Address { node: self.node, role }

@@ -168,6 +168,9 @@ pub struct ClusterFile {
     /// Whether slots of which much is asked go to threads that have less to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<bool>,
+    /// How many batches may be closed, logged and planned while one is executed.
+    #[serde(alias = "plan_ahead", skip_serializing_if = "Option::is_none")]
+    pub plan_ahead: Option<u64>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,

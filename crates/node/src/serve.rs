@@ -71,6 +71,8 @@ pub struct ServeConfig {
     pub isolation: Isolation,
     /// Whether slots of which much is asked go to threads that have less to do.
     pub balance: bool,
+    /// How many batches may be closed, logged and planned while one is executed.
+    pub plan_ahead: u64,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -304,7 +306,8 @@ impl Node {
                 ..Default::default()
             },
             ..NodeSettings::default()
-        };
+        }
+        .planning_ahead(config.plan_ahead);
         let registry = procedures::all();
         let assembly =
             Assembly::open(directory.as_mut().map(|d| d as &mut dyn Directory), &settings, &registry)

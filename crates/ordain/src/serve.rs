@@ -14,7 +14,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_model::Micros;
-use ordain_node::assembly::Keep;
+use ordain_node::assembly::{Keep, MAX_PLAN_AHEAD, PLAN_AHEAD};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::engine::{Engine, cascades_as};
 use ordain_node::serve::{Ended, Node, ServeConfig, without};
@@ -118,6 +118,9 @@ pub struct ServeArgs {
     /// Move slots of which much is asked to threads that have less to do, with what is in them [default: true]
     #[arg(long, env = "ORDAIN_BALANCE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     balance: Option<bool>,
+    /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3]
+    #[arg(long, env = "ORDAIN_PLAN_AHEAD", value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
+    plan_ahead: Option<u64>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -172,6 +175,7 @@ impl ServeArgs {
             cascade: self.cascade.or(file.cascade),
             isolation: self.isolation.or(file.isolation),
             balance: self.balance.or(file.balance),
+            plan_ahead: self.plan_ahead.or(file.plan_ahead),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -253,6 +257,7 @@ impl ServeArgs {
             cascade: file.cascade,
             isolation: file.isolation,
             balance: file.balance,
+            plan_ahead: file.plan_ahead,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -297,6 +302,7 @@ impl ServeArgs {
             cascade: cascades_as(execution, self.cascade.as_deref())?,
             isolation: engine.isolated_as(self.isolation.as_deref())?,
             balance: self.balance.unwrap_or(true),
+            plan_ahead: self.plan_ahead.unwrap_or(PLAN_AHEAD).min(MAX_PLAN_AHEAD),
             cluster,
             join: self.join,
             config_file: self.config.clone(),

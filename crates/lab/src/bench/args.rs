@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
+use ordain_node::assembly::{MAX_PLAN_AHEAD, PLAN_AHEAD};
 use ordain_node::cluster::Replication;
 use ordain_node::engine::{Engine, cascades};
 use ordain_role::Bugs;
@@ -178,6 +179,9 @@ pub struct Terms {
     /// Whether slots of which much is asked go to threads that have less to do; true and false are compared [default: true]
     #[arg(long, value_delimiter = ',', value_name = "BOOL")]
     pub(super) balance: Vec<bool>,
+    /// How many batches may be closed, logged and planned while one is executed, 0 to 64; several are compared [default: 3]
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
+    pub(super) plan_ahead: Vec<u64>,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -524,17 +528,22 @@ impl Terms {
             [] => &[true],
             given => given,
         };
+        let ahead = match &self.plan_ahead[..] {
+            [] => &[PLAN_AHEAD],
+            given => given,
+        };
         let mut systems = Vec::new();
         for engine in engines {
             for (reads, execution) in each(&reads(engine), &executions(engine)) {
-                let ways = each(&each(cascades, levels), balances);
-                systems.extend(ways.into_iter().map(|((cascade, isolation), balance)| Ours {
+                let ways = each(&each(cascades, levels), &each(balances, ahead));
+                systems.extend(ways.into_iter().map(|((cascade, isolation), (balance, plan_ahead))| Ours {
                     engine,
                     reads,
                     execution,
                     cascade,
                     isolation,
                     balance,
+                    plan_ahead,
                 }));
             }
         }

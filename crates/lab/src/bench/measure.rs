@@ -156,6 +156,7 @@ impl Bench {
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
                 say("balance", ours.balance.into());
+                say("plan_ahead", ours.plan_ahead.into());
                 say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
                 if grid.all() > 1 {
@@ -171,6 +172,7 @@ impl Bench {
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
                 say("balance", ours.balance.into());
+                say("plan_ahead", ours.plan_ahead.into());
                 say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
@@ -229,7 +231,8 @@ impl Bench {
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
                 ..NodeSettings::default()
-            },
+            }
+            .planning_ahead(ours.plan_ahead),
             grid: grid.clone(),
             directory: keeps.then(|| scratch.path().to_owned()),
             loops: point.threads,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Reads};
-use ordain_node::assembly::Keep;
+use ordain_node::assembly::{Keep, PLAN_AHEAD};
 use ordain_node::engine::Engine;
 use ordain_workload::Workload;
 
@@ -26,6 +26,8 @@ pub struct Ours {
     pub isolation: Isolation,
     /// Whether slots of which much is asked go to threads that have less to do.
     pub balance: bool,
+    /// How many batches may be planned while one is executed.
+    pub plan_ahead: u64,
 }
 
 impl Ours {
@@ -33,17 +35,17 @@ impl Ours {
     pub fn new(engine: Engine) -> Ours {
         let (reads, execution) = (engine.reads(), engine.execution());
         let (cascade, isolation) = (Cascade::default(), Isolation::default());
-        Ours { engine, reads, execution, cascade, isolation, balance: true }
+        Ours { engine, reads, execution, cascade, isolation, balance: true, plan_ahead: PLAN_AHEAD }
     }
 }
 
 impl fmt::Display for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ours { engine, reads, execution, cascade, isolation, balance } = self;
+        let Ours { engine, reads, execution, cascade, isolation, balance, plan_ahead } = self;
         write!(
             f,
             "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation} \
-             --balance {balance}"
+             --balance {balance} --plan-ahead {plan_ahead}"
         )
     }
 }

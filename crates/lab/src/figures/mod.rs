@@ -250,6 +250,14 @@ impl FigurePoint {
         self
     }
 
+    /// The same, with so many batches planned while one is executed.
+    fn planning_ahead(mut self, batches: u64) -> FigurePoint {
+        if let System::Embedded { ours, .. } = &mut self.point.system {
+            ours.plan_ahead = batches;
+        }
+        self
+    }
+
     /// The same, executed so.
     fn executing(mut self, how: Execution) -> FigurePoint {
         if let System::Embedded { ours, .. } = &mut self.point.system {

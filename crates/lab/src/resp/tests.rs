@@ -40,6 +40,7 @@ fn node(password: Option<&str>) -> Node {
         cascade: ordain_model::Cascade::default(),
         isolation: Isolation::default(),
         balance: true,
+        plan_ahead: 3,
         cluster: None,
         join: false,
         config_file: None,

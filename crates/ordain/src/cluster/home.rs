@@ -180,6 +180,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         cascade: wanted.cascade.clone(),
         isolation: wanted.isolation.clone(),
         balance: wanted.balance,
+        plan_ahead: None,
         password: None,
         insecure: None,
         log: None,
