@@ -614,6 +614,11 @@ impl Gateway {
         self.leave_first(waiting);
     }
 
+    /// A stream to a node has begun: its sequencer is asked for a word, which says that it has met this node too.
+    pub fn greet(&mut self, node: u16) {
+        self.closed.push_back(Departure::Word(node, Front::Pause(PauseNo::GREETING)));
+    }
+
     fn leave_first(&mut self, waiting: VecDeque<Departure>) {
         let then = std::mem::replace(&mut self.closed, waiting);
         self.closed.extend(then);

@@ -6,6 +6,11 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PauseNo(pub u64);
 
+impl PauseNo {
+    /// Of a pause before anything is sent: its answer says that the other side has met this one.
+    pub const GREETING: PauseNo = PauseNo(0);
+}
+
 /// How many pieces may be on their way: one is taken in at the other end while the next travels.
 const PIECES: u64 = 2;
 

@@ -13,11 +13,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
-use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, Writer};
+use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, ReplicaId, Role, TimerId};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 use crate::ways::Ways;
@@ -517,7 +517,14 @@ impl Door {
 
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
     fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
+        if change.state == PeerState::Fresh {
+            self.gateway.greet(change.node.0);
+        }
         let owed = self.ways.change(self.now, change);
+        self.ways_changed(owed, out);
+    }
+
+    fn ways_changed(&mut self, owed: Option<Owed>, out: &mut Outbox<Message>) {
         owed.into_iter().for_each(|owed| self.give_up(owed));
         self.look_for_lost(out);
         for (departure, since) in std::mem::take(&mut self.held) {
@@ -633,6 +640,11 @@ impl Role for Door {
                 } else {
                     self.take_outcomes(&batch);
                 }
+                self.pass_on(out);
+            }
+            Event::Message { from, message: Message::Front(Front::Continue(PauseNo::GREETING)) } => {
+                let owed = self.ways.greeted(from.node);
+                self.ways_changed(owed, out);
                 self.pass_on(out);
             }
             Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {

@@ -11,7 +11,7 @@ use ordain_role::{NodeId, PeerChange, PeerState, ReplicaId, Topology};
 pub struct Ways {
     topology: Topology,
     node: NodeId,
-    /// Nodes with which there is a stream.
+    /// Nodes with which there is a stream, as both know.
     met: BTreeSet<NodeId>,
     /// Those of them that have not been reached for a while, and since when, or since they were last given up.
     lost: BTreeMap<NodeId, Micros>,
@@ -91,11 +91,17 @@ impl Ways {
             }
             PeerState::Fresh => {
                 self.lost.remove(&node);
-                // Also at the first meeting: it may have led where something was ordered, and have answered that.
-                self.met.insert(node);
-                Some(self.owed(node, true))
+                self.met.remove(&node);
+                None
             }
         }
+    }
+
+    /// A node with which a stream has begun has answered over it, and says what it may owe of before. Until now it may not have
+    /// met this one, and what it answered to others' word, who had met it, did not arrive.
+    pub fn greeted(&mut self, node: NodeId) -> Option<Owed> {
+        // Also at the first meeting: it may have led where something was ordered, and have answered that.
+        self.met.insert(node).then(|| self.owed(node, true))
     }
 
     /// Says from which nodes an answer has been waited for too long; and again after as long, for what was asked since.
@@ -150,11 +156,15 @@ mod tests {
         change(&mut ways, 3, PeerState::Lost);
         assert_eq!((way(&ways, 0), ways.sequencer(p(0), [p(1)].into_iter())), (None, None));
         for node in [0, 1] {
-            assert!(change(&mut ways, node, PeerState::Fresh).is_some_and(|owed| owed.is_gone));
+            assert_eq!(change(&mut ways, node, PeerState::Fresh), None);
+            assert!(ways.reader().is_none(), "it may not have met this one");
+            assert!(ways.greeted(NodeId(node)).is_some_and(|owed| owed.is_gone));
         }
         assert_eq!((way(&ways, 0), way(&ways, 1)), (Some((2, 0)), Some((1, 0))));
         assert_eq!((ways.reader(), ways.sequencer(p(0), [p(0)].into_iter())), (to(0, 0), to(2, 0)));
         change(&mut ways, 3, PeerState::Fresh);
+        assert_eq!(way(&ways, 1), Some((1, 0)));
+        ways.greeted(NodeId(3));
         assert_eq!((way(&ways, 1), ways.reader()), (Some((3, 1)), to(2, 1)));
         let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
         assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
@@ -173,16 +183,21 @@ mod tests {
         // One that comes back as it was has lost nothing; one that begins anew has.
         assert_eq!(change(&mut ways, 3, PeerState::Back), None);
         assert!(ways.is_complete() && ways.lacks_any());
-        assert_eq!(change(&mut ways, 3, PeerState::Fresh), Some(gone));
-        assert_eq!(change(&mut ways, 1, PeerState::Fresh), Some(other));
-        assert!(!ways.lacks_any());
+        assert_eq!(change(&mut ways, 3, PeerState::Fresh), None);
+        assert_eq!(change(&mut ways, 1, PeerState::Fresh), None);
+        assert!(!ways.is_complete() && !ways.lacks_any());
+        assert_eq!((ways.greeted(NodeId(3)), ways.greeted(NodeId(1))), (Some(gone), Some(other)));
+        assert!(ways.is_complete());
     }
 
     #[test]
     fn without_twins_nobody_could_do_it_instead() {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let mut ways = Ways::new(Topology { layout, replicas: 1 }, NodeId(0));
-        let mut change = |state| ways.change(Micros(0), PeerChange { node: NodeId(1), state });
+        let mut change = |state| {
+            let owed = ways.change(Micros(0), PeerChange { node: NodeId(1), state });
+            if state == PeerState::Fresh { ways.greeted(NodeId(1)) } else { owed }
+        };
         assert_eq!((change(PeerState::Fresh).is_some(), change(PeerState::Lost)), (true, None));
         let owed = change(PeerState::Fresh).unwrap();
         assert!(owed.is_gone && !owed.has_twins);

@@ -351,6 +351,14 @@ impl ordain_sim::Ways for DoorWays {
         // The simulator's clients wait until everything is healed.
         self.0.change(Micros(0), change)
     }
+
+    fn sequencer_of(&self, node: NodeId) -> Option<Address> {
+        Some(Address { node, role: places::SEQUENCER })
+    }
+
+    fn greeted(&mut self, node: NodeId) -> Option<Owed> {
+        self.0.greeted(node)
+    }
 }
 
 impl System for CalvinSystem {

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use ordain_gateway::{Departure, Finished, Gateway, Ticket};
+use ordain_gateway::{Departure, Finished, Gateway, Owed, Ticket};
 use ordain_model::{Epoch, Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
-use ordain_role::{Address, NodeId, PeerChange};
+use ordain_role::{Address, NodeId, PeerChange, PeerState};
 
 use crate::history::RequestId;
 use crate::system::{FrontDoor, Ways};
@@ -80,7 +80,20 @@ impl Door {
     /// Takes note of a change of the stream to another node: the answers to those who wait for what nobody can tell any
     /// more.
     pub(crate) fn change(&mut self, change: PeerChange) -> Vec<Answered> {
+        if change.state == PeerState::Fresh && self.ways.sequencer_of(change.node).is_some() {
+            self.gateway.greet(change.node.0);
+        }
         let owed = self.ways.change(change);
+        self.give_up(owed)
+    }
+
+    /// A node has answered the greeting: the same.
+    pub(crate) fn greeted(&mut self, node: NodeId) -> Vec<Answered> {
+        let owed = self.ways.greeted(node);
+        self.give_up(owed)
+    }
+
+    fn give_up(&mut self, owed: Option<Owed>) -> Vec<Answered> {
         let mut finished = Vec::new();
         if let Some(owed) = owed {
             self.gateway.give_up(owed, |_, answer| finished.push(Ended::of(&answer)));

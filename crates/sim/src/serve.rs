@@ -3,7 +3,7 @@
 use ordain_gateway::Departure;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
-use ordain_role::{Address, NodeId, PeerChange};
+use ordain_role::{Address, NodeId, PeerChange, ReplicaId};
 
 use crate::check::{Violation, ViolationKind};
 use crate::client::{Answered, Client, Waiter};
@@ -209,9 +209,9 @@ impl<S: System> Simulator<'_, S> {
                 door.ways.sequencer(*home, &answerers)
             }
             Departure::Read(..) => door.ways.reader(),
+            // Nobody answers.
             Departure::Word(node, _) => {
-                let reader = door.ways.reader();
-                reader.map(|(reader, replica)| (Address { node: NodeId(*node), ..reader }, replica))
+                door.ways.sequencer_of(NodeId(*node)).map(|sequencer| (sequencer, ReplicaId(0)))
             }
         };
         match way {
@@ -253,8 +253,19 @@ impl<S: System> Simulator<'_, S> {
 
     /// One hears of it.
     pub(crate) fn tell_door(&mut self, number: usize, change: PeerChange) {
+        let lost = self.doors[number].change(change);
+        self.give_up(number, lost);
+    }
+
+    /// A door knows that a node has met its own: what is lost by then is given up.
+    pub(crate) fn greeted(&mut self, number: usize, by: NodeId) {
+        let lost = self.doors[number].greeted(by);
+        self.give_up(number, lost);
+    }
+
+    fn give_up(&mut self, number: usize, lost: Vec<Answered>) {
         let node = self.doors[number].node;
-        for Answered { waiter, status, gsn, reply } in self.doors[number].change(change) {
+        for Answered { waiter, status, gsn, reply } in lost {
             let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
             self.answer(waiter, answerer, status, gsn, &reply);
         }

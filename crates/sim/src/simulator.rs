@@ -14,7 +14,7 @@ use std::fmt::{self, Debug, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ordain_model::{Front, Micros, Registry};
+use ordain_model::{Front, Micros, PauseNo, Registry};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -699,6 +699,7 @@ impl<'a, S: System> Simulator<'a, S> {
                 Ok(Front::Outcomes(batch)) => {
                     self.take_outcomes(door, (from.node, life), &batch);
                 }
+                Ok(Front::Continue(PauseNo::GREETING)) => self.greeted(door, from.node),
                 Ok(Front::Continue(pause)) => {
                     self.doors[door].gateway.go_on_sending(from.node.0, pause);
                     self.flush_soon(door);

@@ -33,6 +33,17 @@ pub trait Ways: Debug {
 
     /// Takes note of what has become of the stream to another node, and says what that node may owe by it.
     fn change(&mut self, change: PeerChange) -> Option<Owed>;
+
+    /// The sequencer of a node, if that takes words: it is greeted when a stream has begun, so that it is known when that node
+    /// has met this one too.
+    fn sequencer_of(&self, _node: NodeId) -> Option<Address> {
+        None
+    }
+
+    /// Takes note that it has; the same as of a change.
+    fn greeted(&mut self, _node: NodeId) -> Option<Owed> {
+        None
+    }
 }
 
 /// The only way of a front door on a node that is alone.
