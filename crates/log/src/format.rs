@@ -57,6 +57,9 @@ pub(crate) fn file_name(first: Epoch) -> String {
     format!("log-{:016x}.seg", first.0)
 }
 
+/// The name of a file that is to become the next segment: what an epoch it begins with is not known yet.
+pub(crate) const AHEAD: &str = "log-ahead.seg";
+
 /// The first epoch in a segment's name, or `None` if the file is not ours.
 pub(crate) fn parse_name(file: &str) -> Option<Epoch> {
     let digits = file.strip_prefix("log-")?.strip_suffix(".seg")?;

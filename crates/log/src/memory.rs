@@ -5,9 +5,10 @@
 //!   `Sync` is, independently of all others, as it was after any one of those writes or before all of them. A
 //!   sector is never torn inside.
 //! - **Length.** At a crash the file has any of the lengths it had since its last `Sync`. Bytes beyond are gone.
-//! - **Names.** A `Create` or `Remove` holds for certain only after `SyncDirectory`; syncing the file is not
+//! - **Names.** A `Create`, `Rename` or `Remove` holds for certain only after `SyncDirectory`; syncing the file is not
 //!   enough. At a crash each of those since then happened or did not, independently, in their order: a new file
-//!   may vanish and a removed one may return, with the data that was synced to it.
+//!   may vanish and a removed one may return, with the data that was synced to it. A renamed file has one of its names if
+//!   its creation happened.
 //! - **A failed `Sync`** (see [`MemoryDirectory::fail_syncs`]) forgets that anything needed writing: reads still
 //!   show it, a later `Sync` succeeds without having written it, and a crash loses it.
 //! - **A full disk.** A `Write` that runs out of space has written half of its bytes, and of what the file had
@@ -31,12 +32,19 @@ pub struct MemoryDirectory {
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     /// What happened to names since they were synced.
-    changes: Vec<(String, Option<u64>)>,
+    changes: Vec<Change>,
     ops: u64,
     capacity: Option<u64>,
     full_from: Option<u64>,
     read_only: bool,
     failing_syncs: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Created(String, u64),
+    Renamed(String, String),
+    Removed(String),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -202,11 +210,13 @@ impl MemoryDirectory {
     /// The machine loses power and comes back: only what is durable is sure to be there; of the rest, what
     /// `random` decides.
     pub fn crash(&mut self, mut random: impl FnMut() -> u64) {
-        for (name, file) in std::mem::take(&mut self.changes) {
+        let names = &mut self.durable_names;
+        for change in std::mem::take(&mut self.changes) {
             if random().is_multiple_of(2) {
-                match file {
-                    Some(file) => self.durable_names.insert(name, file),
-                    None => self.durable_names.remove(&name),
+                match change {
+                    Change::Created(name, file) => names.insert(name, file),
+                    Change::Renamed(name, to) => names.remove(&name).and_then(|file| names.insert(to, file)),
+                    Change::Removed(name) => names.remove(&name),
                 };
             }
         }
@@ -273,6 +283,7 @@ impl Directory for MemoryDirectory {
             | DiskOp::Write { file, .. }
             | DiskOp::Sync { file }
             | DiskOp::SetLen { file, .. }
+            | DiskOp::Rename { file, .. }
             | DiskOp::Remove { file }
             | DiskOp::Read { file, .. } => file.as_str(),
             DiskOp::SyncDirectory => ITSELF,
@@ -295,7 +306,7 @@ impl Directory for MemoryDirectory {
                 created.set_len(if is_full { 0 } else { *len });
                 self.files.insert(self.next_file, created);
                 self.names.insert(file.to_owned(), self.next_file);
-                self.changes.push((file.to_owned(), Some(self.next_file)));
+                self.changes.push(Change::Created(file.to_owned(), self.next_file));
                 self.next_file += 1;
                 if is_full { full() } else { Ok(()) }
             }
@@ -330,10 +341,22 @@ impl Directory for MemoryDirectory {
                 self.live(file)?.set_len(*len);
                 Ok(())
             }
+            DiskOp::Rename { to, .. } => {
+                if self.is_full(0) {
+                    return full();
+                }
+                if self.names.contains_key(to) {
+                    return Err(io(to, "file exists"));
+                }
+                let id = self.names.remove(file).ok_or_else(|| io(file, "no such file"))?;
+                self.names.insert(to.clone(), id);
+                self.changes.push(Change::Renamed(file.to_owned(), to.clone()));
+                Ok(())
+            }
             DiskOp::Remove { .. } => {
                 self.live(file)?;
                 self.names.remove(file);
-                self.changes.push((file.to_owned(), None));
+                self.changes.push(Change::Removed(file.to_owned()));
                 Ok(())
             }
             DiskOp::SyncDirectory => {

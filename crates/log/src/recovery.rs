@@ -8,7 +8,7 @@ use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use crate::carry_out;
 use crate::config::{LogConfig, LogError};
 use crate::fetch::Place;
-use crate::format::{EntryHead, HEAD, Kind, SegmentHeader, file_name};
+use crate::format::{AHEAD, EntryHead, HEAD, Kind, SegmentHeader, file_name};
 use crate::walk::{Item, Link, Torn, Walk, walk};
 use crate::writer::{Current, LogWriter, Progress, encode_link, zeros};
 
@@ -84,6 +84,11 @@ impl LogWriter {
         if walk.segments.is_empty() && config.expect_existing {
             return Err(LogError::Absent);
         }
+        // It was never written to, and nobody knows how much of it there is.
+        let ahead = directory.list()?.into_iter().map(|(file, _)| file).find(|file| file == AHEAD);
+        if let Some(file) = ahead {
+            directory.apply(&DiskOp::Remove { file })?;
+        }
         // From the end on, so that what is left after a crash in between is a log.
         for file in walk.leftover.iter().rev() {
             directory.apply(&DiskOp::Remove { file: file.clone() })?;
@@ -123,7 +128,9 @@ impl LogWriter {
         if walk.last_kind.is_some() && !is_marked {
             // From here on damage to anything that was shown is damage, not a torn tail.
             writer.force_mark();
-            while let Some(request) = writer.next_request() {
+            while !writer.is_idle()
+                && let Some(request) = writer.next_request()
+            {
                 let done = carry_out(directory, &request);
                 if let (Some(Progress::Failed { .. }), Err(error)) = (writer.done(&done), done.result) {
                     return Err(error.into());

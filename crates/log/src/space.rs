@@ -45,9 +45,7 @@ pub fn in_space(mut request: DiskRequest, prefix: &str) -> DiskRequest {
 }
 
 fn rename(op: &mut DiskOp, prefix: &str) {
-    if let Some(file) = op.file_mut() {
-        file.insert_str(0, prefix);
-    }
+    op.names_mut().for_each(|file| file.insert_str(0, prefix));
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 //! disk the very same request can be made again: it writes the same bytes to the same place. Only creating a file
 //! cannot be repeated, so it is a request of its own. That is why a batch never spans two segments.
 //!
+//! To create a file of a segment's length may have to wait until the file system has committed what others sync. So that is
+//! done ahead, in the background, once half of the current segment is written, and the file renamed when it is needed: what is
+//! known only then is the epoch in its name. Where there is none, it is created then.
+//!
 //! Trimmed segments are removed beside that, in the background: to remove a file takes as long as many groups. The oldest
 //! goes first, and the next one only when that is durable, so that no crash leaves a gap.
 //!
@@ -17,7 +21,9 @@ use ordain_role::{Bug, Bytes, DiskDone, DiskError, DiskOp, DiskRequest};
 
 use crate::config::{Durability, LogConfig};
 use crate::fetch::Place;
-use crate::format::{EARLY, EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding};
+use crate::format::{
+    AHEAD, EARLY, EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding,
+};
 
 /// How a request ended, for whoever waits for entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +128,8 @@ enum Work {
     Group { count: usize, end: u64, chain: u32, last: Epoch, has_data: bool },
     /// Create the file of the next segment.
     Create(SegmentHeader),
+    /// Give the file that was made ahead the next segment's name.
+    Rename(SegmentHeader),
     /// Remove what a failed creation of the segment with this first epoch may have left.
     Clear(Epoch),
     /// Write the next segment's header and link the current one to it: once it is durable, if entries are synced.
@@ -130,6 +138,19 @@ enum Work {
     Grow(SegmentHeader),
     /// Write zeros from the position to here, over entries that were given up.
     Zero(u64),
+}
+
+/// The file of a segment to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// There is none.
+    None,
+    /// It is being created by this request, this long.
+    Asked(u64, u64),
+    /// It is there, this long.
+    Ready(u64),
+    /// There was no space for it, or for its new name. What is left of it is not touched before the next start.
+    Refused,
 }
 
 /// How far the removal of trimmed segments is.
@@ -187,6 +208,7 @@ pub struct LogWriter {
     older: VecDeque<Epoch>,
     removal: Removal,
     settling: Option<Settling>,
+    ahead: Ahead,
 }
 
 impl LogWriter {
@@ -218,6 +240,7 @@ impl LogWriter {
             older,
             removal: Removal::default(),
             settling: None,
+            ahead: Ahead::None,
         }
     }
 
@@ -302,6 +325,12 @@ impl LogWriter {
             let ops = settling.ops.clone();
             return Some(DiskRequest::in_background(self.new_token(), ops));
         }
+        if self.wants_ahead() {
+            let len = self.config.segment_len(0);
+            self.ahead = Ahead::Asked(self.new_token(), len);
+            let create = DiskOp::Create { file: AHEAD.to_owned(), len };
+            return Some(DiskRequest::in_background(self.last_token, vec![create]));
+        }
         let removal = self.next_removal()?;
         let token = self.new_token();
         self.removal.token = Some(token);
@@ -311,6 +340,13 @@ impl LogWriter {
     fn new_token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token
+    }
+
+    /// Whether the file of the next segment is to be made: the current one is half full, and the log is in use.
+    fn wants_ahead(&self) -> bool {
+        let is_half_full = self.current.position * 2 >= self.current.header.len;
+        let is_in_use = self.current.has_data && !self.marked;
+        !self.full && self.ahead == Ahead::None && is_half_full && is_in_use
     }
 
     /// The next step of removing segments that hold nothing but what may go.
@@ -342,13 +378,14 @@ impl LogWriter {
             if self.settling.is_some() {
                 return None;
             }
-            Work::Create(SegmentHeader {
+            let next = SegmentHeader {
                 first_epoch: self.last_epoch.next(),
                 len: self.config.segment_len(size),
                 chain: self.chain,
                 synced_before: self.config.durability == Durability::Fsync,
                 identity: self.config.identity.clone(),
-            })
+            };
+            if self.ahead == Ahead::Ready(next.len) { Work::Rename(next) } else { Work::Create(next) }
         } else {
             // Nothing is in it, so it can become long enough; its successor would have the same name.
             let len = self.config.segment_len(self.current.position - HEADER + size);
@@ -410,6 +447,9 @@ impl LogWriter {
             Work::Create(next) => {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
             }
+            Work::Rename(next) => {
+                vec![DiskOp::Rename { file: AHEAD.to_owned(), to: file_name(next.first_epoch) }]
+            }
             Work::Clear(first) => vec![DiskOp::Remove { file: file_name(*first) }],
             Work::Link(next) if self.config.durability == Durability::Os => {
                 let header = write(&file_name(next.first_epoch), 0, header_of(next));
@@ -470,6 +510,17 @@ impl LogWriter {
         if self.removal.token.take_if(|token| *token == done.token).is_some() {
             return Some(self.removed(&done.result));
         }
+        if let Ahead::Asked(token, len) = self.ahead
+            && token == done.token
+        {
+            self.ahead = match &done.result {
+                Ok(()) => Ahead::Ready(len),
+                // The log can do without it.
+                Err(DiskError::Full { .. }) => Ahead::Refused,
+                Err(error) => return Some(self.fail(error)),
+            };
+            return Some(Progress::Durable(self.durable));
+        }
         if self.settling.as_ref().is_some_and(|settling| settling.token == Some(done.token)) {
             return Some(self.settled(&done.result));
         }
@@ -492,6 +543,10 @@ impl LogWriter {
                         None
                     }
                     Work::Create(next) => Some(Work::Clear(next.first_epoch)),
+                    Work::Rename(next) => {
+                        self.ahead = Ahead::Refused;
+                        Some(Work::Clear(next.first_epoch))
+                    }
                     again => Some(again),
                 };
                 Progress::Full { file: file.clone() }
@@ -559,6 +614,10 @@ impl LogWriter {
                 }
             }
             Work::Create(next) => self.next = Some(Work::Link(next)),
+            Work::Rename(next) => {
+                self.ahead = Ahead::None;
+                self.next = Some(Work::Link(next));
+            }
             Work::Clear(_) => {}
             Work::Link(next) => {
                 let is_early = self.config.durability == Durability::Os;

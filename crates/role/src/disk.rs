@@ -33,7 +33,7 @@ pub enum DiskOp {
         /// The file.
         file: String,
     },
-    /// Makes creations and removals of files durable.
+    /// Makes creations and removals of files durable, and their names.
     SyncDirectory,
     /// Cuts the file to `len` bytes, or extends it with zeros.
     SetLen {
@@ -41,6 +41,13 @@ pub enum DiskOp {
         file: String,
         /// Its new length.
         len: u64,
+    },
+    /// Gives a file another name, which must be free. After a crash it has the one or the other.
+    Rename {
+        /// Its name.
+        file: String,
+        /// Its new one.
+        to: String,
     },
     /// Removes a file.
     Remove {
@@ -83,17 +90,19 @@ impl fmt::Debug for Fetched {
 }
 
 impl DiskOp {
-    /// The name of the file that it is about.
-    pub fn file_mut(&mut self) -> Option<&mut String> {
-        match self {
+    /// The names of files in it.
+    pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let (file, to) = match self {
+            DiskOp::Rename { file, to } => (Some(file), Some(to)),
             DiskOp::Create { file, .. }
             | DiskOp::Write { file, .. }
             | DiskOp::Sync { file }
             | DiskOp::SetLen { file, .. }
             | DiskOp::Remove { file }
-            | DiskOp::Read { file, .. } => Some(file),
-            DiskOp::SyncDirectory => None,
-        }
+            | DiskOp::Read { file, .. } => (Some(file), None),
+            DiskOp::SyncDirectory => (None, None),
+        };
+        file.into_iter().chain(to)
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
-use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 /// Owner and group read, the owner writes.
@@ -122,6 +122,24 @@ impl FsDirectory {
         })
     }
 
+    fn rename(&self, file: &str, to: &str) -> Result<(), DiskError> {
+        plain(file)?;
+        plain(to)?;
+        let dir = &self.shared.dir;
+        let renamed = match retry_on_intr(|| {
+            rustix::fs::renameat_with(dir, file, dir, to, RenameFlags::NOREPLACE)
+        }) {
+            // Not every file system looks whether the new name is free.
+            Err(Errno::INVAL | Errno::NOSYS) => retry_on_intr(|| rustix::fs::renameat(dir, file, dir, to)),
+            done => done,
+        };
+        renamed.map_err(|errno| error(file, errno))?;
+        let mut files = self.files();
+        let open = files.remove(file);
+        files.extend(open.map(|open| (to.to_owned(), open)));
+        Ok(())
+    }
+
     fn remove(&self, file: &str) -> Result<(), DiskError> {
         plain(file)?;
         retry_on_intr(|| rustix::fs::unlinkat(&self.shared.dir, file, AtFlags::empty()))
@@ -192,6 +210,7 @@ impl Directory for FsDirectory {
                 let open = self.writable(file)?;
                 retry_on_intr(|| rustix::fs::ftruncate(&open.fd, *len)).map_err(|errno| error(file, errno))
             }
+            DiskOp::Rename { file, to } => self.rename(file, to),
             DiskOp::Remove { file } => self.remove(file),
             DiskOp::Read { file, offset, len, into } => {
                 into.put(self.read(file, *offset, *len)?);
@@ -421,6 +440,28 @@ mod tests {
         d.apply(&create("f", 3)).unwrap();
         other.apply(&write("f", 0, &[b"new"])).unwrap();
         assert_eq!(d.read("f", 0, 9).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_renamed_file_is_the_same_by_its_new_name_only_which_was_free() {
+        let (_temp, mut d) = fresh();
+        let mut other = d.clone();
+        let rename = |file: &str, to: &str| DiskOp::Rename { file: file.to_owned(), to: to.to_owned() };
+        d.apply(&create("f", 3)).unwrap();
+        d.apply(&create("taken", 1)).unwrap();
+        assert!(d.apply(&rename("f", "taken")).is_err());
+        assert!(d.apply(&rename("g", "h")).is_err());
+        d.apply(&write("f", 0, &[b"old"])).unwrap();
+        other.apply(&rename("f", "g")).unwrap();
+        assert_eq!(names(&d), [("g".to_owned(), 3), ("taken".to_owned(), 1)]);
+        assert!(d.apply(&write("f", 0, &[b"lost"])).is_err());
+        d.apply(&write("g", 0, &[b"new"])).unwrap();
+        d.apply(&create("f", 1)).unwrap();
+        d.apply(&write("f", 0, &[b"x"])).unwrap();
+        assert_eq!(
+            (d.read("f", 0, 9).unwrap(), other.read("g", 0, 9).unwrap()),
+            (b"x".to_vec(), b"new".to_vec())
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Whatever the log has called durable is found again after a crash at any operation, with any sectors torn.
 
+use std::collections::VecDeque;
+
 use crate::support::*;
 use ordain_log::{Durability, LogConfig, LogWriter, MemoryDirectory};
 use ordain_model::Epoch;
@@ -19,7 +21,7 @@ fn live(
     let mut entries = before;
     let mut last = writer.appended().0;
     // What is asked for in the background takes as long as it likes.
-    let mut removal: Option<DiskRequest> = None;
+    let mut waiting: VecDeque<DiskRequest> = VecDeque::new();
     loop {
         match random.below(16) {
             0 => writer.mark(),
@@ -31,10 +33,10 @@ fn live(
                 append(&mut writer, last, &entries[entries.len() - 1].1);
             }
             _ => {
-                let waiting = removal.take_if(|_| random.below(4) == 0);
-                let Some(request) = waiting.or_else(|| writer.next_request()) else { continue };
+                let done = waiting.pop_front_if(|_| random.below(4) == 0);
+                let Some(request) = done.or_else(|| writer.next_request()) else { continue };
                 if request.in_background && random.below(4) > 0 {
-                    removal = Some(request);
+                    waiting.push_back(request);
                 } else if finish(disk, &mut writer, &request, &mut left).is_none() {
                     return (entries, writer.durable());
                 }

@@ -26,10 +26,6 @@ fn written() -> (MemoryDirectory, Vec<Entries>) {
     (disk, groups)
 }
 
-fn files(disk: &MemoryDirectory) -> Vec<String> {
-    disk.list().expect("it lists").into_iter().map(|(file, _)| file).collect()
-}
-
 /// Opens a damaged log: entries that were written, with all but the last group among them, or a refusal that names the
 /// file at or before the damage. Returns whether it was refused.
 fn judge(mut disk: MemoryDirectory, groups: &[Entries], file: &str, offset: u64, what: &str) -> bool {
@@ -60,7 +56,7 @@ fn judge(mut disk: MemoryDirectory, groups: &[Entries], file: &str, offset: u64,
 #[test]
 fn any_flipped_bit_of_the_last_segment_is_refused_or_harmless() {
     let (disk, groups) = written();
-    let files = files(&disk);
+    let files = segment_files(&disk);
     assert!(files.len() >= 3);
     let file = &files[files.len() - 1];
     let mut last_group = u64::MAX;
@@ -73,7 +69,7 @@ fn any_flipped_bit_of_the_last_segment_is_refused_or_harmless() {
         Ok(())
     })
     .unwrap();
-    let len = disk.list().unwrap().last().map(|(_, len)| *len).unwrap();
+    let len = disk.list().unwrap().iter().find(|(name, _)| name == file).map(|(_, len)| *len).unwrap();
     for offset in 0..len {
         for bit in 0..8 {
             let mut flipped = disk.clone();
@@ -87,7 +83,7 @@ fn any_flipped_bit_of_the_last_segment_is_refused_or_harmless() {
 #[test]
 fn any_flipped_byte_of_the_other_segments_is_refused_or_harmless() {
     let (disk, groups) = written();
-    let files = files(&disk);
+    let files = segment_files(&disk);
     for file in &files[..files.len() - 1] {
         let mut ends = 0;
         inspect(&disk, None, |item| {
@@ -111,7 +107,7 @@ fn any_flipped_byte_of_the_other_segments_is_refused_or_harmless() {
 #[test]
 fn a_file_of_any_shorter_length_is_refused() {
     let (disk, groups) = written();
-    for file in files(&disk) {
+    for file in segment_files(&disk) {
         for len in 0..2048 {
             let mut cut = disk.clone();
             cut.apply(&DiskOp::SetLen { file: file.clone(), len }).unwrap();
@@ -126,7 +122,7 @@ fn a_file_of_any_shorter_length_is_refused() {
 #[test]
 fn a_missing_segment_is_refused() {
     let (disk, _) = written();
-    let files = files(&disk);
+    let files = segment_files(&disk);
     for file in &files[1..] {
         let mut gone = disk.clone();
         gone.apply(&DiskOp::Remove { file: file.clone() }).unwrap();
@@ -153,14 +149,14 @@ fn without_syncs_a_segment_is_damaged_or_lost_by_what_was_known_of_it() {
     for epoch in 1..=8 {
         append(&mut writer, epoch, &payload(epoch, 300));
         while let Some(request) = writer.next_request() {
-            if request.in_background {
+            if request.in_background && matches!(request.ops[0], DiskOp::Sync { .. }) {
                 settling = Some(request);
             } else {
                 writer.done(&ordain_log::carry_out(&mut disk, &request));
             }
         }
     }
-    let last = files(&disk).remove(1);
+    let last = segment_files(&disk).remove(1);
     let ways = |disk: &MemoryDirectory| {
         let [mut gone, mut empty, mut damaged, mut short] = [(); 4].map(|()| disk.clone());
         gone.apply(&DiskOp::Remove { file: last.clone() }).unwrap();
@@ -172,7 +168,7 @@ fn without_syncs_a_segment_is_damaged_or_lost_by_what_was_known_of_it() {
     for mut lost in ways(&disk) {
         let (mut writer, recovered, found) = open(&mut lost, config()).unwrap();
         assert_eq!((found.len(), recovered.last_epoch), (4, Epoch(4)));
-        assert!(recovered.torn.is_some() && files(&lost).len() == 1);
+        assert!(recovered.torn.is_some() && segment_files(&lost).len() == 1);
         append(&mut writer, 5, b"goes on");
         settle(&mut lost, &mut writer);
         assert_eq!(open(&mut lost, config()).unwrap().2.len(), 5);
@@ -196,7 +192,7 @@ fn without_syncs_a_segment_is_damaged_or_lost_by_what_was_known_of_it() {
     // The link alone is gone too: what is in the segment tells.
     let (_, _, found) = open(&mut synced.clone(), config()).unwrap();
     assert_eq!(found.len(), 9);
-    let first = files(&synced).remove(0);
+    let first = segment_files(&synced).remove(0);
     let end = 512 + 4 * (48 + 304);
     synced.damage(&first, end, 1);
     synced.damage(&last, 20, 1);
@@ -207,12 +203,12 @@ fn without_syncs_a_segment_is_damaged_or_lost_by_what_was_known_of_it() {
 fn a_segment_of_another_log_is_refused() {
     let (disk, _) = written();
     let other = LogConfig { identity: b"cluster 1, node 2".to_vec(), ..config() };
-    let first = files(&disk).remove(0);
+    let first = segment_files(&disk).remove(0);
     let before = disk.clone();
     let mut refused = disk.clone();
     assert_eq!(open(&mut refused, other).err(), Some(LogError::Identity { file: first.clone() }));
     let all = |disk: &MemoryDirectory| {
-        files(disk).iter().map(|file| disk.read(file, 0, 1 << 20).unwrap()).collect::<Vec<_>>()
+        segment_files(disk).iter().map(|file| disk.read(file, 0, 1 << 20).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(all(&refused), all(&before), "a refused log is left as it was");
 
@@ -265,7 +261,7 @@ fn swapped_and_misplaced_entries_do_not_pass() {
         append(&mut writer, epoch, &payload(epoch, 64));
         settle(&mut disk, &mut writer);
     }
-    let file = files(&disk).remove(0);
+    let file = segment_files(&disk).remove(0);
     let size = 48 + 64;
     let second = disk.read(&file, 512 + size, size as usize).unwrap();
     let third = disk.read(&file, 512 + 2 * size, size as usize).unwrap();
@@ -288,13 +284,15 @@ fn swapped_and_misplaced_entries_do_not_pass() {
 #[test]
 fn a_log_inside_a_payload_is_not_a_witness() {
     let (inner, _) = written();
-    let image =
-        files(&inner).iter().flat_map(|file| inner.read(file, 512, 2048).unwrap()).collect::<Vec<_>>();
+    let image = segment_files(&inner)
+        .iter()
+        .flat_map(|file| inner.read(file, 512, 2048).unwrap())
+        .collect::<Vec<_>>();
     let mut disk = MemoryDirectory::new();
     let (mut writer, _, _) = open(&mut disk, LogConfig { identity: b"other".to_vec(), ..config() }).unwrap();
     append(&mut writer, 1, &image);
     settle(&mut disk, &mut writer);
-    let file = files(&disk).remove(0);
+    let file = segment_files(&disk).remove(0);
     disk.damage(&file, 512, 1);
     let config = LogConfig { identity: b"other".to_vec(), ..config() };
     let (_, recovered, found) = open(&mut disk, config).unwrap();
@@ -325,7 +323,7 @@ fn damage_to_the_end_of_a_segment_is_refused_once_the_next_is_in_use() {
         append(&mut writer, epoch, &payload(epoch, 1200));
         settle(&mut disk, &mut writer);
     }
-    let first = files(&disk).remove(0);
+    let first = segment_files(&disk).remove(0);
     let end = 512 + 48 + 1200 + 56;
     for offset in 512..end {
         let mut flipped = disk.clone();
@@ -349,7 +347,7 @@ fn a_segment_of_another_history_is_refused() {
         disk
     };
     let (mut disk, other) = (history(0), history(100));
-    let second = files(&disk).remove(1);
+    let second = segment_files(&disk).remove(1);
     let bytes = other.read(&second, 0, 1 << 20).unwrap();
     let data = vec![ordain_role::Bytes::from(bytes)];
     disk.apply(&DiskOp::Write { file: second.clone(), offset: 0, data }).unwrap();
@@ -370,7 +368,7 @@ fn an_entry_of_another_history_is_refused() {
         disk
     };
     let (mut disk, other) = (history(0), history(100));
-    let (file, second) = (files(&disk).remove(0), 512 + 48 + 64);
+    let (file, second) = (segment_files(&disk).remove(0), 512 + 48 + 64);
     let data = vec![ordain_role::Bytes::from(other.read(&file, second, 48 + 64).unwrap())];
     disk.apply(&DiskOp::Write { file, offset: second, data }).unwrap();
     let Err(LogError::Damaged { offset, .. }) = open(&mut disk, config()) else { panic!("passed") };
@@ -385,6 +383,6 @@ fn a_mark_vouches_for_what_was_appended_just_before_it() {
     append(&mut writer, 1, &payload(1, 64));
     writer.mark();
     settle(&mut disk, &mut writer);
-    disk.damage(&files(&disk)[0], 600, 1);
+    disk.damage(&segment_files(&disk)[0], 600, 1);
     assert!(matches!(open(&mut disk, config()), Err(LogError::Damaged { offset: 512, .. })));
 }

@@ -157,9 +157,9 @@ fn a_disk_full_at_every_operation_loses_nothing_and_keeps_nothing_given_up() {
 fn a_log_opens_and_reads_on_a_full_disk() {
     let mut disk = MemoryDirectory::new();
     let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+    disk.set_capacity(Some(2048));
     append(&mut writer, 1, &payload(1, 1300));
     settle(&mut disk, &mut writer);
-    disk.set_capacity(Some(2048));
     append(&mut writer, 2, &payload(2, 1300));
     let full = settle(&mut disk, &mut writer);
     assert_eq!(full, Some(Progress::Full { file: "log-0000000000000002.seg".into() }));
@@ -213,7 +213,7 @@ fn old_segments_are_removed_whole() {
     // The tool does the same to a log at rest, and leaves the last segment.
     let removed = trim(&mut disk, None, Epoch(1000)).unwrap();
     assert!(!removed.is_empty());
-    assert_eq!(disk.list().unwrap().len(), 1);
+    assert_eq!(segment_files(&disk).len(), 1);
     let (mut writer, recovered, found) = open(&mut disk, config()).unwrap();
     assert_eq!((recovered.last_epoch, found.last().map(|entry| entry.0)), (Epoch(60), Some(60)));
     writer.append(Epoch(61), 0, vec![Bytes::from(b"goes on".to_vec())]).unwrap();
@@ -228,12 +228,11 @@ fn entries_do_not_wait_for_segments_that_are_removed() {
         append(&mut writer, epoch, &payload(epoch, 300));
         settle(&mut disk, &mut writer);
     }
-    let before = disk.list().unwrap();
+    let before = segment_files(&disk);
     writer.truncate_before(Epoch(60));
     let removal = writer.next_request().unwrap();
     assert!(
-        removal.in_background
-            && matches!(&removal.ops[..], [DiskOp::Remove { file }] if *file == before[0].0)
+        removal.in_background && matches!(&removal.ops[..], [DiskOp::Remove { file }] if *file == before[0])
     );
     // While it is on its way there is no other, and the log goes on, from segment to segment.
     for epoch in 61..=80 {
@@ -241,7 +240,7 @@ fn entries_do_not_wait_for_segments_that_are_removed() {
         assert_eq!(settle(&mut disk, &mut writer), Some(Progress::Durable(Epoch(epoch))));
         assert!(writer.is_idle());
     }
-    assert!(disk.list().unwrap().len() > before.len());
+    assert!(segment_files(&disk).len() > before.len());
     // The second goes only when it is durable that the first is gone.
     writer.done(&ordain_log::carry_out(&mut disk, &removal));
     let sync = writer.next_request().unwrap();
@@ -265,7 +264,7 @@ fn without_syncs_entries_do_not_wait_until_a_new_segment_is_durable() {
         // Until an entry waits: for the segment after the one that is being synced.
         loop {
             while let Some(request) = writer.next_request() {
-                if request.in_background {
+                if request.in_background && matches!(request.ops[0], DiskOp::Sync { .. }) {
                     assert!(settling.replace(request).is_none());
                 } else {
                     let syncs = |op: &DiskOp| matches!(op, DiskOp::Sync { .. } | DiskOp::SyncDirectory);
@@ -287,7 +286,7 @@ fn without_syncs_entries_do_not_wait_until_a_new_segment_is_durable() {
         let [DiskOp::Sync { file }, DiskOp::SyncDirectory, DiskOp::Write { .. }] = &request.ops[..] else {
             panic!("{request:?}")
         };
-        assert_eq!(Some(file), disk.list().unwrap().last().map(|(file, _)| file));
+        assert_eq!(Some(file), segment_files(&disk).last());
         if segments == 4 {
             let full = DiskError::Full { file: file.clone() };
             let done = DiskDone { token: request.token, result: Err(full) };
@@ -311,6 +310,88 @@ fn without_syncs_entries_do_not_wait_until_a_new_segment_is_durable() {
     let durable = writer.durable();
     let (_, recovered, found) = open(&mut disk, config()).unwrap();
     assert_eq!((recovered.torn, found.last().map(|entry| Epoch(entry.0))), (None, Some(durable)));
+}
+
+/// The file of the next segment is made when half of the current one is written, and nobody waits for that. When it is
+/// needed it has only to be renamed; what is left of it at a start is removed.
+#[test]
+fn the_file_of_the_next_segment_is_made_ahead() {
+    let made_ahead = |op: &DiskOp| matches!(op, DiskOp::Create { file, len: 2048 } if is_ahead(file));
+    for is_in_time in [true, false] {
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        let mut ahead: Option<DiskRequest> = None;
+        let (mut created, mut renamed) = (0, 0);
+        for epoch in 1..=30 {
+            append(&mut writer, epoch, &payload(epoch, 300));
+            while let Some(request) = writer.next_request() {
+                if request.in_background {
+                    assert!(request.ops.iter().all(made_ahead) && writer.stats().position >= 1024);
+                    assert!(ahead.replace(request).is_none(), "one at a time");
+                    continue;
+                }
+                created += request.ops.iter().filter(|op| matches!(op, DiskOp::Create { .. })).count();
+                renamed += request.ops.iter().filter(|op| matches!(op, DiskOp::Rename { .. })).count();
+                writer.done(&ordain_log::carry_out(&mut disk, &request));
+            }
+            assert_eq!(writer.durable(), Epoch(epoch), "it does not wait for the file");
+            if let Some(request) = ahead.take_if(|_| is_in_time) {
+                writer.done(&ordain_log::carry_out(&mut disk, &request));
+            }
+        }
+        let segments = writer.stats().segments;
+        let expected = if is_in_time { (0, segments - 1) } else { (segments - 1, 0) };
+        assert!(segments > 5);
+        assert_eq!((created, renamed), expected);
+        if let Some(request) = ahead {
+            writer.done(&ordain_log::carry_out(&mut disk, &request));
+        }
+        // Nobody knows what an earlier life has left in it.
+        let file = || "log-ahead.seg".to_owned();
+        let is_there = |disk: &MemoryDirectory| disk.list().unwrap().iter().any(|(file, _)| is_ahead(file));
+        if !is_there(&disk) {
+            disk.apply(&DiskOp::Create { file: file(), len: 2048 }).unwrap();
+        }
+        disk.apply(&DiskOp::Write { file: file(), offset: 700, data: vec![b"!".to_vec().into()] }).unwrap();
+        let (mut writer, recovered, found) = open(&mut disk, config()).unwrap();
+        assert_eq!((found.len(), recovered.removed.len()), (30, 0));
+        for epoch in 31..=40 {
+            append(&mut writer, epoch, &payload(epoch, 300));
+            settle(&mut disk, &mut writer);
+        }
+        assert!(is_there(&disk) && disk.read(&file(), 0, 4096).unwrap() == [0; 2048]);
+        assert_eq!(open(&mut disk, config()).unwrap().2.len(), 40);
+    }
+}
+
+/// Where there is no space to make it ahead, it is made when it is needed; and so it is when there was none to rename it.
+#[test]
+fn a_log_does_without_the_file_that_is_made_ahead() {
+    for fails_at in [0, 1] {
+        let mut disk = MemoryDirectory::new();
+        let (mut writer, _, _) = open(&mut disk, config()).unwrap();
+        let (mut asked, mut is_full) = (0, false);
+        for epoch in 1..=30 {
+            append(&mut writer, epoch, &payload(epoch, 300));
+            while writer.durable() < Epoch(epoch) || asked == 0 && writer.stats().position >= 1024 {
+                let Some(request) = writer.next_request() else {
+                    writer.retry();
+                    continue;
+                };
+                let is_about = |op: &DiskOp| matches!(op, DiskOp::Create { file, .. } | DiskOp::Rename { file, .. } if is_ahead(file));
+                if request.ops.iter().any(is_about) {
+                    disk.set_full_from((asked == fails_at).then_some(0));
+                    asked += 1;
+                }
+                let done = ordain_log::carry_out(&mut disk, &request);
+                disk.set_full_from(None);
+                is_full |= matches!(writer.done(&done), Some(Progress::Full { .. }));
+            }
+        }
+        assert_eq!((asked, is_full), (fails_at + 1, fails_at == 1), "it is not tried again");
+        let (_, _, found) = open(&mut disk, config()).unwrap();
+        assert_eq!(found.len(), 30);
+    }
 }
 
 /// A log of a node that has a checkpoint and nothing else begins after that, and says so from then on.

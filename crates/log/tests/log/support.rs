@@ -42,6 +42,17 @@ pub fn open(
     Ok((writer, recovered, entries))
 }
 
+/// The files of a log's segments, without the one that is made ahead.
+pub fn segment_files(disk: &MemoryDirectory) -> Vec<String> {
+    let files = disk.list().expect("it lists").into_iter().map(|(file, _)| file);
+    files.filter(|file| !is_ahead(file)).collect()
+}
+
+/// Whether it is the file of a segment to come.
+pub fn is_ahead(file: &str) -> bool {
+    file == "log-ahead.seg"
+}
+
 /// A payload that tells its epoch and its bytes apart from any other's.
 pub fn payload(epoch: u64, len: u64) -> Vec<u8> {
     let mut random = Random(epoch << 20 | len);

@@ -202,7 +202,7 @@ fn fault(world: &mut World, members: usize) -> Fault {
 #[test]
 fn three_members_keep_their_promises() {
     let mut total = Tally::default();
-    for seed in 0..120 {
+    for seed in 0..240 {
         let tally = run(3, seed, Bugs::NONE).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         total.logged += tally.logged;
         total.lost += tally.lost;
