@@ -29,9 +29,9 @@ impl Writer {
     }
 }
 
-/// The files of a node's log.
+/// The files of a node's log, without the one that is made ahead.
 fn segments(grid: &Grid, node: usize) -> BTreeSet<String> {
-    let is_segment = |name: &String| name.starts_with("log-") && name.ends_with(".seg");
+    let is_segment = |name: &String| name.starts_with("log-0") && name.ends_with(".seg");
     grid.files(node).into_iter().filter(is_segment).collect()
 }
 
