@@ -777,6 +777,8 @@ mod tests {
         demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
         // A node that was asked for its digest started over, and was then expected to answer both times.
         demand_sound(&[&speculative[..], &masters].concat(), 82_011..82_012);
+        // An answer of a node that had yet to meet the one which had met it.
+        demand_sound(&[&speculative[..], &masters].concat(), 96_056..96_057);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ordain_gateway::Departure;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
-use ordain_role::{Address, NodeId, PeerChange, ReplicaId};
+use ordain_role::{NodeId, PeerChange, ReplicaId};
 
 use crate::check::{Violation, ViolationKind};
 use crate::client::{Answered, Client, Waiter};
