@@ -178,7 +178,7 @@ pub struct Terms {
     pub(super) isolation: Vec<Isolation>,
     /// Whether slots of which much is asked go to threads that have less to do; true and false are compared [default: true]
     #[arg(long, value_delimiter = ',', value_name = "BOOL")]
-    pub(super) balance: Vec<bool>,
+    pub(super) balance_threads: Vec<bool>,
     /// How many batches may be closed, logged and planned while one is executed, 0 to 64; several are compared [default: 3]
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
     pub(super) plan_ahead: Vec<u64>,
@@ -524,7 +524,7 @@ impl Terms {
             [] => &[Cascade::Repair],
             given => given,
         };
-        let balances = match &self.balance[..] {
+        let balances = match &self.balance_threads[..] {
             [] => &[true],
             given => given,
         };

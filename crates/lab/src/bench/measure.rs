@@ -155,7 +155,7 @@ impl Bench {
                 say("execution", ours.execution.to_string().into());
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
-                say("balance", ours.balance.into());
+                say("balance_threads", ours.balance.into());
                 say("plan_ahead", ours.plan_ahead.into());
                 say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
@@ -171,7 +171,7 @@ impl Bench {
                 say("execution", ours.execution.to_string().into());
                 say("cascade", ours.cascade.to_string().into());
                 say("isolation", ours.isolation.to_string().into());
-                say("balance", ours.balance.into());
+                say("balance_threads", ours.balance.into());
                 say("plan_ahead", ours.plan_ahead.into());
                 say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());

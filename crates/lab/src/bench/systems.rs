@@ -45,7 +45,7 @@ impl fmt::Display for Ours {
         write!(
             f,
             "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation} \
-             --balance {balance} --plan-ahead {plan_ahead}"
+             --balance-threads {balance} --plan-ahead {plan_ahead}"
         )
     }
 }

@@ -26,10 +26,6 @@ pub struct YcsbKnobs {
     /// Zipfian skew inside a partition: 0 is uniform, 0.99 heavy
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub theta: Vec<f64>,
-    /// How many partitions the records are divided in, each a range of hash slots, up to 1024 of one slot [default: a partition a
-    /// thread and node]
-    #[arg(long)]
-    pub partitions: Option<usize>,
     /// Zipfian skew between partitions, the first being the busiest: 0 uses all as often
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub partition_theta: Vec<f64>,
@@ -58,7 +54,6 @@ pub struct YcsbKnobs {
 
 impl Knobs for YcsbKnobs {
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
-        let partitions = self.partitions.unwrap_or(partitions);
         let spread = match &self.partitions_per_txn[..] {
             [] => vec![partitions.min(2)],
             given => given.to_vec(),
@@ -101,7 +96,6 @@ impl Knobs for YcsbKnobs {
             records: self.records / nodes as u64,
             multi_partition: vec![0.0],
             partitions_per_txn: Vec::new(),
-            partitions: None,
             ..self.clone()
         }
     }
