@@ -279,6 +279,12 @@ impl ServeArgs {
         };
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let execution = engine.executed_as(self.execution.as_deref())?;
+        let plan_ahead = self.plan_ahead.unwrap_or(PLAN_AHEAD);
+        anyhow::ensure!(
+            plan_ahead <= MAX_PLAN_AHEAD,
+            "plan-ahead = {plan_ahead}: what is planned ahead is kept in memory, so there are {MAX_PLAN_AHEAD} batches at \
+             most: choose fewer"
+        );
         Ok(ServeConfig {
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
             admin: self.admin.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9121))),
@@ -302,7 +308,7 @@ impl ServeArgs {
             cascade: cascades_as(execution, self.cascade.as_deref())?,
             isolation: engine.isolated_as(self.isolation.as_deref())?,
             balance: self.balance.unwrap_or(true),
-            plan_ahead: self.plan_ahead.unwrap_or(PLAN_AHEAD).min(MAX_PLAN_AHEAD),
+            plan_ahead,
             cluster,
             join: self.join,
             config_file: self.config.clone(),
@@ -430,5 +436,9 @@ mod tests {
         assert!(both.to_config(None).is_err());
         let engine = ServeArgs { engine: Some("maat".into()), ..ServeArgs::default() };
         assert!(engine.to_config(None).unwrap_err().to_string().contains("not built yet"));
+        let planned: ServeArgs = toml::from_str("plan-ahead = 65").unwrap();
+        assert!(planned.to_config(None).unwrap_err().to_string().contains("64 batches"));
+        let planned: ServeArgs = toml::from_str("plan-ahead = 64").unwrap();
+        assert_eq!(planned.to_config(None).unwrap().plan_ahead, 64);
     }
 }

@@ -5,7 +5,7 @@
 //! then one core works while the rest wait for it. The first shard of a partition sees all of the order; it notes where every so
 //! manieth transaction goes, and says now and then which few slots should be on another shard. The sequencer makes a
 //! transaction of that (`ordain.balance`), so every replica moves them at the same place in the order, and nothing but
-//! who does the work depends on it ([decision 30](../../../../docs/decisions/0030-balance.md)).
+//! who does the work depends on it (decision 30).
 
 use std::ops::Range;
 
@@ -57,14 +57,14 @@ impl Load {
         Load { balance, slots: Box::new([0; SLOTS]), samples: 0, skip: 0, since: Micros(0) }
     }
 
-    /// Takes note of a batch.
-    pub(crate) fn note(&mut self, batch: &Batch) {
+    /// Takes note of what a batch asks of the partition's slots, which these are.
+    pub(crate) fn note(&mut self, batch: &Batch, is_own: impl Fn(usize) -> bool) {
         for placed in &batch.chunks {
             let txns = placed.chunk.txns();
             while let Some(txn) = txns.get(self.skip) {
                 let keyed = placed.chunk.fragments(txn).iter().filter(|fragment| !fragment.is_table());
-                for fragment in keyed {
-                    self.slots[fragment.hash.slot()] += 1;
+                for slot in keyed.map(|fragment| fragment.hash.slot()).filter(|slot| is_own(*slot)) {
+                    self.slots[slot] += 1;
                     self.samples += 1;
                 }
                 self.skip += self.balance.stride;
@@ -249,7 +249,7 @@ mod tests {
             let mut load = Load::new(Balance::default());
             let mut from = 0;
             for cut in cuts {
-                load.note(&batch_of(from..*cut));
+                load.note(&batch_of(from..*cut), |_| true);
                 from = *cut;
             }
             (load.samples, load.slots)
@@ -257,6 +257,11 @@ mod tests {
         let whole = noted(&[6100]);
         assert_eq!(whole.0, 100);
         assert_eq!(noted(&[1, 2, 60, 61, 62, 400, 1000, 6099, 6100]), whole);
+        // What is asked of other partitions tells nothing of this one's shards.
+        let mut load = Load::new(Balance::default());
+        load.note(&batch_of(0..6100), |slot| slot < 512);
+        assert!(load.samples > 0 && load.samples == load.slots[..512].iter().sum::<u32>());
+        assert!(load.samples < 100 && load.slots[512..] == [0; 512]);
     }
 
     proptest! {

@@ -308,7 +308,9 @@ impl<S: RecordStore> Core<S> {
             }
         }
         if let Some(load) = &mut self.load {
-            load.note(&batch);
+            let layout = self.maps.now();
+            let own = layout.partition_of_shard(self.number);
+            load.note(&batch, |slot| layout.partition_of(slot) == own);
         }
         self.stream.push_back(batch);
         // What was kept for others goes bit by bit.
