@@ -556,15 +556,17 @@ impl Lead<'_> {
 /// How many checkpoints have become complete on a node.
 const COMPLETED: &str = "ordain_checkpoint_completed_total";
 
-/// Processor time by role or part of the driver, of some loops together, and of the runtime itself.
+/// Processor time by role or part of the driver, of some loops together, and of the runtime itself. Parts are estimates, a
+/// loop's time is not: where its parts are more than all of it, each is as much less.
 pub fn parts_of<'a>(loops: impl IntoIterator<Item = &'a LoopUse>) -> BTreeMap<&'static str, Duration> {
     let mut sums: BTreeMap<&'static str, Duration> = BTreeMap::new();
     for used in loops {
         let known: Duration = used.parts.iter().map(|(_, time)| *time).sum();
-        let rest = used.cpu.saturating_sub(known);
-        for (name, time) in used.parts.iter().chain([&("runtime", rest)]) {
-            *sums.entry(name).or_default() += *time;
+        let scale = used.cpu.div_duration_f64(known.max(Duration::from_nanos(1))).min(1.0);
+        for (name, time) in &used.parts {
+            *sums.entry(name).or_default() += time.mul_f64(scale);
         }
+        *sums.entry("runtime").or_default() += used.cpu.saturating_sub(known);
     }
     sums
 }
