@@ -155,7 +155,11 @@ pub struct Gateway {
     building: Vec<Chunk>,
     /// The home of the last transaction: the next one is planned where it will lie if it has the same.
     last_home: PartitionId,
-    cluster: Option<Cluster>,
+    layout: Arc<Layout>,
+    /// Its own partition.
+    partition: PartitionId,
+    /// Which replica is to send the outcomes, unless it is another [when a chunk leaves](Gateway::leaves).
+    replica: u16,
     /// Chunks that were full before they were asked for, and what else is to be sent.
     closed: VecDeque<Departure>,
     /// What goes to each other node.
@@ -170,22 +174,12 @@ pub struct Gateway {
     dependents: BTreeMap<(ChunkNo, u32), Dependent>,
 }
 
-/// What a gateway knows of the cluster that it belongs to.
-#[derive(Debug)]
-struct Cluster {
-    layout: Arc<Layout>,
-    /// The gateway's own partition.
-    partition: PartitionId,
-    /// Which replica is to send the outcomes, unless it is another [when a chunk leaves](Gateway::leaves).
-    replica: u16,
-}
-
 #[derive(Debug)]
 struct Submitted {
     tickets: Vec<Waiter>,
     left: usize,
     home: PartitionId,
-    /// None while it is being built, and on a node on its own: there nothing has to be asked again.
+    /// None while it is being built.
     chunk: Option<Arc<Chunk>>,
     /// The node whose sequencer it was sent to last.
     asked: Option<u16>,
@@ -306,34 +300,9 @@ enum Step {
 }
 
 impl Gateway {
-    /// A gateway of a node on its own, with nothing outstanding.
-    pub fn new(id: GatewayId, registry: Arc<Registry>) -> Gateway {
-        let oldest = ChunkNo(0);
-        let chunk = Chunk::new(id, oldest);
-        Gateway {
-            id,
-            registry,
-            reads: Reads::Ordered,
-            readers: BTreeSet::new(),
-            reading: chunk.clone(),
-            since: Epoch(0),
-            newest: Epoch(0),
-            building: vec![chunk],
-            last_home: PartitionId(0),
-            cluster: None,
-            closed: VecDeque::new(),
-            flows: BTreeMap::new(),
-            piece: usize::MAX,
-            submitted: VecDeque::new(),
-            oldest,
-            outstanding: 0,
-            dependents: BTreeMap::new(),
-        }
-    }
-
-    /// A gateway of a node that holds `partition` in `replica`. Its chunks are numbered from `first` on: no outcome of
-    /// an earlier life of the node may be taken for one of this.
-    pub fn in_cluster(
+    /// A gateway of a node that holds `partition` in `replica`, with nothing outstanding. Its chunks are numbered from `first`
+    /// on: no outcome of an earlier life of the node may be taken for one of this.
+    pub fn new(
         id: GatewayId,
         registry: Arc<Registry>,
         layout: Arc<Layout>,
@@ -342,13 +311,31 @@ impl Gateway {
     ) -> Gateway {
         let chunk = Chunk::new(id, first).in_cluster(replica, layout.clone());
         Gateway {
+            id,
+            registry,
+            reads: Reads::Ordered,
+            readers: BTreeSet::new(),
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
             reading: chunk,
+            since: Epoch(0),
+            newest: Epoch(0),
             last_home: partition,
+            layout,
+            partition,
+            replica,
+            closed: VecDeque::new(),
+            flows: BTreeMap::new(),
+            piece: usize::MAX,
+            submitted: VecDeque::new(),
             oldest: first,
-            cluster: Some(Cluster { layout, partition, replica }),
-            ..Gateway::new(id, registry)
+            outstanding: 0,
+            dependents: BTreeMap::new(),
         }
+    }
+
+    /// A gateway of a node on its own, with one thread.
+    pub fn alone(id: GatewayId, registry: Arc<Registry>) -> Gateway {
+        Gateway::new(id, registry, Arc::new(Layout::single(1)), (0, PartitionId(0)), ChunkNo(0))
     }
 
     /// The same, and transactions that only read are run as this says.
@@ -365,12 +352,12 @@ impl Gateway {
 
     /// How many partitions there are.
     pub fn partitions(&self) -> u16 {
-        self.cluster.as_ref().map_or(1, |cluster| cluster.layout.partitions())
+        self.layout.partitions()
     }
 
     /// The map that it plans by.
     pub fn map(&self) -> &Map {
-        self.cluster.as_ref().map_or(&Map::FIRST, |cluster| cluster.layout.map())
+        self.layout.map()
     }
 
     /// Plans by another map from now on.
@@ -380,10 +367,9 @@ impl Gateway {
         }
         // What was planned by the old one goes on its way by that.
         self.close_all();
-        let Some(cluster) = &mut self.cluster else { return };
-        cluster.layout = Arc::new(cluster.layout.under(map));
+        self.layout = Arc::new(self.layout.under(map));
         for chunk in self.building.iter_mut().chain([&mut self.reading]) {
-            *chunk = std::mem::take(chunk).in_cluster(cluster.replica, cluster.layout.clone());
+            *chunk = std::mem::take(chunk).in_cluster(self.replica, self.layout.clone());
         }
     }
 
@@ -475,21 +461,16 @@ impl Gateway {
     #[inline]
     fn order(&mut self, (ticket, late): (Ticket, u8)) -> (ChunkNo, u32) {
         let near = self.last_home;
-        let (home, answers, may_be_led) = match &self.cluster {
-            None => (PartitionId(0), PartitionId(0), false),
-            Some(Cluster { layout, partition, .. }) => {
-                let chunk = &self.building[usize::from(near.0)];
-                let txn = chunk.txns().last().expect("it was planned just above");
-                let session = txn.call.session.filter(|_| !txn.read_only);
-                let may_be_led = session.is_some() || !txn.logged;
-                let answers = || layout.partition_of_shard(chunk.collector(txn, layout));
-                let (home, answers) = match session {
-                    _ if layout.partitions() == 1 => (*partition, *partition),
-                    Some((session, _)) => (layout.home_partition_of(session), answers()),
-                    None => (chunk.participants(txn, layout).only().unwrap_or(*partition), answers()),
-                };
-                (home, answers, may_be_led)
-            }
+        let Gateway { layout, partition, .. } = self;
+        let chunk = &self.building[usize::from(near.0)];
+        let txn = chunk.txns().last().expect("it was planned just above");
+        let session = txn.call.session.filter(|_| !txn.read_only);
+        let may_be_led = session.is_some() || !txn.logged;
+        let answers = || layout.partition_of_shard(chunk.collector(txn, layout));
+        let (home, answers) = match session {
+            _ if layout.partitions() == 1 => (*partition, *partition),
+            Some((session, _)) => (layout.home_partition_of(session), answers()),
+            None => (chunk.participants(txn, layout).only().unwrap_or(*partition), answers()),
         };
         let places = [home, near].map(|partition| usize::from(partition.0));
         // One and the same, mostly.
@@ -534,7 +515,7 @@ impl Gateway {
         if let View::Since(epoch) | View::Open(epoch) = view {
             self.since = self.since.max(epoch);
         }
-        let home = self.cluster.as_ref().map_or(PartitionId(0), |cluster| cluster.partition);
+        let home = self.partition;
         let waiter = Waiter::new((ticket, late), home, false);
         let place =
             note_waiter((&mut self.submitted, self.oldest), &mut self.reading, (home, Some(view)), waiter);
@@ -628,15 +609,14 @@ impl Gateway {
         let building = &mut self.building[usize::from(home.0)];
         let next = Chunk::after(building);
         let chunk = std::mem::replace(building, next);
-        let is_kept = self.cluster.is_some();
-        let chunk = self.closed(chunk, is_kept);
+        let chunk = self.closed(chunk);
         self.closed.push_back(Departure::Order(home, chunk));
     }
 
     fn close_reads(&mut self) {
         let next = Chunk::after(&self.reading);
         let chunk = std::mem::replace(&mut self.reading, next);
-        let chunk = self.closed(chunk, true);
+        let chunk = self.closed(chunk);
         let since = std::mem::take(&mut self.since);
         let view = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize].view;
         let snapshot = match (*view, self.reads) {
@@ -652,11 +632,11 @@ impl Gateway {
     }
 
     /// A chunk is not being built any more.
-    fn closed(&mut self, chunk: Chunk, is_kept: bool) -> Arc<Chunk> {
+    fn closed(&mut self, chunk: Chunk) -> Arc<Chunk> {
         let chunk = Arc::new(chunk);
         let submitted = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize];
         submitted.is_open = false;
-        submitted.chunk = is_kept.then(|| chunk.clone());
+        submitted.chunk = Some(chunk.clone());
         chunk
     }
 

@@ -138,7 +138,7 @@ fn gateway() -> Gateway {
     registry.register(CONSULT, "consult", Arc::new(Consult));
     registry.register(TELL, "tell", Arc::new(Tell));
     registry.register(EITHER, "either", Arc::new(Either));
-    Gateway::new(GatewayId(3), Arc::new(registry))
+    Gateway::alone(GatewayId(3), Arc::new(registry))
 }
 
 fn read(gateway: &mut Gateway, ticket: u64) {

@@ -328,9 +328,7 @@ impl NodeSettings {
         let id = GatewayId::of(self.node.0, number);
         let place = (self.topology.replica_of(self.node).0, self.partition());
         let (registry, layout) = (registry.clone(), self.layout().clone());
-        Gateway::in_cluster(id, registry, layout, place, ChunkNo(life))
-            .with_reads(self.reads)
-            .in_pieces(self.piece)
+        Gateway::new(id, registry, layout, place, ChunkNo(life)).with_reads(self.reads).in_pieces(self.piece)
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {

@@ -285,7 +285,7 @@ impl Bench {
             InputLog::new(LogSettings { bugs, ..Default::default() }, writer, at(SEQUENCER), shard_places);
         let registry = &self.registry;
         self.gateways = (0..gateways as u16)
-            .map(|i| Gateway::new(GatewayId::of(0, i), registry.clone()).with_reads(reads))
+            .map(|i| Gateway::alone(GatewayId::of(0, i), registry.clone()).with_reads(reads))
             .collect();
         for role in [SEQUENCER, LOG].into_iter().chain((0..shards as u16).map(|i| SHARD + i)) {
             self.handle(role, Event::Start);

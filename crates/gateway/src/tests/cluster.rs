@@ -18,7 +18,7 @@ fn in_cluster() -> (Gateway, Arc<Layout>, [Vec<u8>; 3]) {
     let layout = Arc::new(Layout::even(3, 2).unwrap());
     let place = (0, PartitionId(1));
     let id = GatewayId::of(4, 0);
-    let gateway = Gateway::in_cluster(id, Arc::new(registry), layout.clone(), place, ChunkNo(1 << 40));
+    let gateway = Gateway::new(id, Arc::new(registry), layout.clone(), place, ChunkNo(1 << 40));
     let keys = [0, 1, 2].map(|partition| {
         let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
         (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()

@@ -64,6 +64,17 @@ impl Sockets {
     }
 }
 
+/// Says how our nodes are set.
+fn say_ours(ours: &Ours, setting: &mut Setting) {
+    let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
+    say("execution", ours.execution.to_string().into());
+    say("cascade", ours.cascade.to_string().into());
+    say("isolation", ours.isolation.to_string().into());
+    say("balance_threads", ours.balance.into());
+    say("plan_ahead", ours.plan_ahead.into());
+    say("reads", ours.reads.to_string().into());
+}
+
 /// Says which nodes a run has.
 fn say_grid(grid: &Grid, setting: &mut Setting) {
     setting.nodes = grid.nodes;
@@ -152,13 +163,8 @@ impl Bench {
         match &point.system {
             System::Embedded { ours, durability, grid } => {
                 say("via", "embedded".into());
-                say("execution", ours.execution.to_string().into());
-                say("cascade", ours.cascade.to_string().into());
-                say("isolation", ours.isolation.to_string().into());
-                say("balance_threads", ours.balance.into());
-                say("plan_ahead", ours.plan_ahead.into());
-                say("reads", ours.reads.to_string().into());
                 say("durability", durability.to_string().into());
+                say_ours(ours, &mut setting);
                 if grid.all() > 1 {
                     say_grid(grid, &mut setting);
                 }
@@ -168,14 +174,9 @@ impl Bench {
             }
             System::Served { ours, durability, form } => {
                 say("via", "resp".into());
-                say("execution", ours.execution.to_string().into());
-                say("cascade", ours.cascade.to_string().into());
-                say("isolation", ours.isolation.to_string().into());
-                say("balance_threads", ours.balance.into());
-                say("plan_ahead", ours.plan_ahead.into());
-                say("reads", ours.reads.to_string().into());
                 say("form", form.name().into());
                 say("durability", durability.to_string().into());
+                say_ours(ours, &mut setting);
                 setting.engine = ours.engine.name().to_owned();
                 let launch = Launch {
                     ours: *ours,

@@ -35,6 +35,7 @@ pub(super) struct Wanted {
     pub cascade: Option<String>,
     pub isolation: Option<String>,
     pub balance: Option<bool>,
+    pub plan_ahead: Option<u64>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -180,7 +181,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         cascade: wanted.cascade.clone(),
         isolation: wanted.isolation.clone(),
         balance: wanted.balance,
-        plan_ahead: None,
+        plan_ahead: wanted.plan_ahead,
         password: None,
         insecure: None,
         log: None,
@@ -237,6 +238,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.execution = wanted.execution.clone().or(file.execution);
     file.cascade = wanted.cascade.clone().or(file.cascade);
     file.balance = wanted.balance.or(file.balance);
+    file.plan_ahead = wanted.plan_ahead.or(file.plan_ahead);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

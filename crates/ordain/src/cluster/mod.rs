@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Run a cluster on this machine, every node a process, until Ctrl-C or SIGTERM.
-    Up(up::UpArgs),
+    Up(Box<up::UpArgs>),
     /// Show how each node of a cluster is; exit 1 if one is not well.
     Status(status::StatusArgs),
     /// Move hash slots to another partition of a running cluster.

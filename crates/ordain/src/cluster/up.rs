@@ -19,6 +19,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_lab::report;
+use ordain_node::assembly::MAX_PLAN_AHEAD;
 use ordain_node::cluster::Replication;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -96,6 +97,9 @@ pub struct UpArgs {
     /// Move slots of which much is asked to threads that have less to do [default: true, or as it was]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     balance: Option<bool>,
+    /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3, or as it was]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
+    plan_ahead: Option<u64>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -139,6 +143,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         cascade: args.cascade.clone(),
         isolation: args.isolation.clone(),
         balance: args.balance,
+        plan_ahead: args.plan_ahead,
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };

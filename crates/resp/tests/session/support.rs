@@ -73,7 +73,7 @@ impl Server {
         crate::natives::register(&mut registry);
         let registry = Arc::new(registry);
         let mut server = Server {
-            gateway: Gateway::new(GatewayId(0), registry.clone()),
+            gateway: Gateway::alone(GatewayId(0), registry.clone()),
             shared: Shared::default(),
             clients: Vec::new(),
             now: START,

@@ -194,7 +194,7 @@ impl System for Pair {
 
     fn door(&self, node: NodeId, _: u32, n: u16) -> FrontDoor {
         let address = Address { node, role: 100 + n };
-        let gateway = Gateway::new(GatewayId::of(node.0, n), self.registry());
+        let gateway = Gateway::alone(GatewayId::of(node.0, n), self.registry());
         FrontDoor { address, gateway, ways: Box::new(Alone(Address { node, role: RECEIVE })) }
     }
 

@@ -288,7 +288,7 @@ impl System for Toy {
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
         let (id, layout) = (GatewayId::of(node.0, n), Arc::new(Layout::single(1)));
         let first = ChunkNo(u64::from(incarnation) << 32);
-        let gateway = Gateway::in_cluster(id, self.registry.clone(), layout, (0, PartitionId(0)), first);
+        let gateway = Gateway::new(id, self.registry.clone(), layout, (0, PartitionId(0)), first);
         let ways = Box::new(ToMain { has_met: node == MAIN });
         FrontDoor { address: Address { node, role: DOORS + n }, gateway, ways }
     }
