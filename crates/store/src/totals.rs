@@ -24,7 +24,7 @@ pub(crate) struct Share {
 }
 
 /// The part of a share that is known without reading the value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     heap_bytes: u64,
     expires: bool,
@@ -167,6 +167,14 @@ impl Totals {
     /// The content of a record has changed.
     #[inline]
     pub(crate) fn exchange(&mut self, id: RecordId, record: &mut Record, before: Share) {
+        // Mostly it was noted before, and is as large as it was.
+        if !(record.is_noted() && before.size.is_some() && before.size == Size::of(record)) {
+            self.exchange_all(id, record, before);
+        }
+    }
+
+    #[inline(never)]
+    fn exchange_all(&mut self, id: RecordId, record: &mut Record, before: Share) {
         let after = Size::of(record);
         let database = &mut self.databases[record.db().0 as usize];
         if let Some((_, hash)) = before.hashes {
