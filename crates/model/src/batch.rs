@@ -147,8 +147,7 @@ impl Batch {
         let mut taken: Vec<(&Placed, &[u8])> = Vec::new();
         for placed in self.logged() {
             let layout = layouts.under(&placed.chunk.map);
-            let takes_part =
-                |txn: &&Txn| txn.logged && placed.chunk.participants(txn, layout).contains(partition);
+            let takes_part = |txn: &&Txn| txn.logged && placed.chunk.takes_part(txn, layout, partition);
             taken.extend(placed.txns().filter(takes_part).map(|txn| (placed, placed.chunk.record(txn))));
         }
         let len =

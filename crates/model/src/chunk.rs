@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::args::{Args, ArgsBuilder};
 use crate::error::PlanError;
-use crate::ids::{ChunkNo, Db, GatewayId, Gsn, ProcedureId, RequestNo, SessionId};
+use crate::ids::{ChunkNo, Db, GatewayId, Gsn, PartitionId, ProcedureId, RequestNo, SessionId};
 use crate::layout::{Layout, PartitionSet};
 use crate::map::Map;
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_pure};
@@ -476,6 +476,23 @@ impl Chunk {
             participants.insert(layout.partition_of(fragment.hash.slot()));
         }
         participants
+    }
+
+    /// Whether a partition is among them: that is known as soon as one of its fragments is found.
+    pub fn takes_part(&self, txn: &Txn, layout: &Layout, partition: PartitionId) -> bool {
+        if txn.table {
+            return true;
+        }
+        let owns = |shard: usize| layout.partition_of_shard(shard) == partition;
+        let takes_part = match self.only_shard(txn, layout) {
+            Some(shard) => owns(shard),
+            None => {
+                owns(self.collector(txn, layout))
+                    || self.fragments(txn).iter().any(|f| layout.partition_of(f.hash.slot()) == partition)
+            }
+        };
+        debug_assert_eq!(takes_part, self.participants(txn, layout).contains(partition));
+        takes_part
     }
 
     /// Whether a slot of a transaction is elsewhere by this layout than by the map that it was planned under. What is
