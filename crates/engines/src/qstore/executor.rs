@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::procedure::{Inputs, Target};
+use ordain_model::args::Arg;
+use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::seed_of;
 use ordain_model::{
-    Abort, Access, Batch, Cell, Chunk, Fragment, FragmentContext, Gsn, Isolation, Placed, SlotNo, Txn,
+    Abort, Access, Args, Batch, Chunk, Db, Fragment, FragmentContext, Gsn, Isolation, Millis, Placed,
+    Registry, SlotNo, Txn,
 };
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
@@ -15,6 +17,7 @@ use super::ahead::TOGETHER;
 use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, Queues, What};
 use super::ranges::{Place, range_of};
 use super::unit::Unit;
+use crate::shard::answers::Told;
 use crate::shard::core::{Core, Progress, before, turn_of};
 use crate::shard::mail::EarlyItem;
 use crate::shard::messages::{Item, Round};
@@ -99,9 +102,13 @@ impl<S: RecordStore> Turns<S> for Queues {
         let Some((place, txn)) = self.find_answered(gsn) else { return false };
         let lot = &mut self.lots[place];
         let known = match *item {
-            Item::Slot { slot, at, len, poisoned: false } => {
-                let bytes = &bytes[at as usize..(at + len) as usize];
-                lot.take_answer(txn, slot, bytes, core.registry.limits().reply)
+            Item::Answers { .. } => match Told::read(item.bytes(bytes)) {
+                Some(told) => lot.take_answers(txn, told, core.registry.limits().reply),
+                None => Known::Other("what are no answers"),
+            },
+            // As versions before this one told them, and journals hold.
+            Item::Slot { slot, poisoned: false, .. } => {
+                lot.take_answer(txn, slot, item.bytes(bytes), core.registry.limits().reply)
             }
             _ => Known::Other("something other than an answer"),
         };
@@ -273,14 +280,14 @@ impl Queues {
         let collector = only.unwrap_or_else(|| chunk.collector(txn, layout));
         let replies_here = collector == core.number;
         lot.replies += usize::from(replies_here);
-        lot.note(at, if replies_here { Planned::ToReply } else { Planned::Apart });
         let first = lot.slots_at(at);
+        let mut is_told = false;
         for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
             let place = fragment.hash.slot();
             if only.is_some() || layout.shard_of(place) == core.number {
                 let is_past = core.is_past(fragment);
-                let mut entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
-                entry.answers = Entry::shard(collector).filter(|_| !fragment.silent);
+                let entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
+                is_told |= !fragment.silent;
                 let range = range_of(fragment.hash);
                 match is_past {
                     true => self.push(ASIDE, entry),
@@ -294,6 +301,12 @@ impl Queues {
                 lot.missing += 1;
             }
         }
+        let planned = match replies_here {
+            true => Planned::ToReply,
+            false if is_told => Planned::ToTell(collector as u8),
+            false => Planned::Apart,
+        };
+        lot.note(at, planned);
     }
 
     /// The transaction at the cursor cannot be taken apart: it comes to its place in every range that it touches. Says no if
@@ -583,6 +596,7 @@ impl Queues {
         let Some(lot) = self.lots.get_mut(place) else { return };
         let turn = turn_of(lot.base);
         if lot.left == 0 && std::mem::take(&mut lot.is_unsettled) {
+            lot.tell(&mut core.letters);
             core.backlog.count_unsettled(turn, -1);
             if !has_peers {
                 core.backlog.count(turn, -1);
@@ -595,7 +609,7 @@ impl Queues {
             let failure = match lot.planned(at) {
                 Planned::ToReply => None,
                 Planned::ToAbort => Some((SlotNo(0), Abort::Cascade)),
-                Planned::AsGroup | Planned::Apart => continue,
+                Planned::AsGroup | Planned::Apart | Planned::ToTell(_) => continue,
             };
             let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
             let is_cut = lot.is_cut(at, core.registry.limits().reply);
@@ -651,6 +665,45 @@ fn need_of(active: &Active) -> Need {
         .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
 }
 
+/// What a fragment of an independent transaction may look at, beside its record.
+struct Context<'a> {
+    args: Args<'a>,
+    key: Arg<'a>,
+    now: Millis,
+    gsn: Gsn,
+    db: Db,
+    share: usize,
+    registry: &'a Registry,
+}
+
+impl Context<'_> {
+    #[inline(always)]
+    fn on<'a>(
+        &'a self,
+        target: Target<'a>,
+        version: Gsn,
+        locals: &'a mut Locals,
+        out: &'a mut Vec<u8>,
+    ) -> FragmentContext<'a> {
+        let Context { args, key, now, gsn, db, share, registry } = *self;
+        FragmentContext {
+            args,
+            db,
+            key,
+            now,
+            seed: seed_of(gsn),
+            version,
+            inputs: Inputs::none(),
+            target,
+            below: None,
+            locals,
+            registry,
+            share,
+            out,
+        }
+    }
+}
+
 /// Runs a fragment of an independent transaction.
 #[inline]
 fn run_entry<S: RecordStore>(
@@ -663,7 +716,7 @@ fn run_entry<S: RecordStore>(
     let begin = arena.len();
     let gsn = Gsn(lot.base.0 + u64::from(entry.index));
     let past = core.seen_by(gsn);
-    let is_seen = || entry.answers.is_none() || !lot.is_certain(entry.txn);
+    let is_seen = || !entry.answers || !lot.is_certain(entry.txn);
     let result = match (entry.what, core.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
         (What::Read | What::Past, _) if !is_seen() => {
@@ -682,34 +735,29 @@ fn run_entry<S: RecordStore>(
         (what, Some(code)) => {
             let (args_at, len) = entry.args;
             let args = lot.chunk.args_at(args_at..args_at + len, entry.is_logged);
-            let cx = FragmentContext {
-                args,
-                db: entry.db,
-                key: entry.key(args),
-                now: lot.now,
-                seed: seed_of(gsn),
-                version: Gsn::NONE,
-                inputs: Inputs::none(),
-                target: Target::Read(&Cell::ABSENT),
-                below: None,
-                locals: &mut core.locals,
-                registry: &core.registry,
-                share: core.registry.limits().carried,
-                out: arena,
-            };
-            let run = |cx: &mut FragmentContext<'_>| code.run(entry.code, cx);
+            let (key, now) = (entry.key(args), lot.now);
+            let name = (entry.db, key.bytes, entry.hash);
+            let share = core.registry.limits().carried;
+            let (store, undo, locals, registry) =
+                (&mut core.store, &mut core.undo, &mut core.locals, &core.registry);
+            // What the code looks at is put together where it is looked at, and not handed on.
+            let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
             match what {
                 What::Write => {
-                    core.undo.turn = Some(gsn).filter(|_| lot.in_unit);
-                    let undo = lot.in_unit.then_some(&mut core.undo);
-                    write_record(&mut core.store, (entry.hash, guess, gsn), undo, cx, run)
+                    undo.turn = Some(gsn).filter(|_| lot.in_unit);
+                    let undo = lot.in_unit.then_some(undo);
+                    write_record(store, guess, name, (gsn, now), undo, |cell, version| {
+                        code.run(entry.code, &mut cx.on(Target::Write(cell), version, locals, arena))
+                    })
                 }
                 What::Past => {
-                    let state = core.store.as_of(past);
-                    let (cell, version) = past_of(&state, (cx.db, cx.key.bytes, entry.hash), cx.now);
-                    run(&mut FragmentContext { target: Target::Read(cell), version, below: None, ..cx })
+                    let state = store.as_of(past);
+                    let (cell, version) = past_of(&state, name, now);
+                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
                 }
-                _ => read_record(&core.store, (entry.hash, guess), cx, run),
+                _ => read_record(store, guess, name, now, |cell, version| {
+                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
+                }),
             }
         }
     };
@@ -719,19 +767,14 @@ fn run_entry<S: RecordStore>(
             core.number
         ));
     }
-    let Some(collector) = entry.answers.map(|shard| usize::from(shard.get()) - 1) else {
+    if !entry.answers {
         return arena.truncate(begin);
-    };
-    let is_beyond = lot.is_beyond(entry.txn, &arena[begin..], core.registry.limits().reply);
-    if collector == core.number {
-        match is_beyond {
-            true => lot.slots.leave_out(SlotNo(entry.slot)),
-            false => return lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
-        }
-    } else {
-        let slot = SlotNo(entry.slot - lot.slots_at(entry.txn as usize));
-        let bytes = if is_beyond { CUT } else { &arena[begin..] };
-        core.letters.add_slot(1 << collector, gsn, slot, bytes, false);
     }
-    arena.truncate(begin);
+    match lot.is_beyond(entry.txn, &arena[begin..], core.registry.limits().reply) {
+        true => {
+            lot.slots.leave_out(SlotNo(entry.slot));
+            arena.truncate(begin);
+        }
+        false => lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
+    }
 }

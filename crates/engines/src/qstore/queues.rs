@@ -1,7 +1,6 @@
 //! The queues of a shard, and the lots of transactions that they are made from.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,8 +15,10 @@ use ordain_model::{
 
 use super::ahead::Ahead;
 use super::ranges::{Place, Ranges};
-use super::unit::{Told, Unit};
+use super::unit::{Rounds, Unit};
+use crate::shard::answers::Told;
 use crate::shard::core::before;
+use crate::shard::mail::Letters;
 use crate::shard::state::{Active, CUT, Known, SlotTable};
 use crate::shard::warm::Warm;
 
@@ -63,8 +64,8 @@ pub(crate) struct Entry {
     pub(crate) what: What,
     /// Whether the log keeps the transaction.
     pub(crate) is_logged: bool,
-    /// Which shard composes the reply, if it does so with what the fragment answers.
-    pub(crate) answers: Option<NonZeroU8>,
+    /// Whether the reply is composed of what it answers, too.
+    pub(crate) answers: bool,
     key_len: u8,
     key: [u8; SHORT_KEY],
 }
@@ -115,7 +116,7 @@ impl Entry {
                 _ => What::Read,
             },
             is_logged: of.logged,
-            answers: None,
+            answers: !fragment.silent,
             key_len: u8::MAX,
             key: [0; SHORT_KEY],
         };
@@ -139,14 +140,9 @@ impl Entry {
             None => args.from_offset(self.key_at).next().unwrap_or(Arg { bytes: &[], at: self.key_at }),
         }
     }
-
-    /// The number of a shard, as an entry keeps it.
-    pub(crate) fn shard(number: usize) -> Option<NonZeroU8> {
-        NonZeroU8::new(number as u8 + 1)
-    }
 }
 
-const _: () = assert!(MAX_SHARDS < u8::MAX as usize);
+const _: () = assert!(MAX_SHARDS <= u8::MAX as usize + 1, "a shard is told apart by a byte");
 
 /// A queue of fragments that nothing has to be waited for but what is in front of them.
 #[derive(Debug, Default)]
@@ -165,8 +161,10 @@ pub(crate) struct Queue {
 pub(crate) enum Planned {
     /// It is a group, or nothing: it was turned back, or is not part of the batch.
     AsGroup,
-    /// It was taken apart, and its reply is composed elsewhere.
+    /// It was taken apart, and its reply is composed elsewhere, without anything from here.
     Apart,
+    /// The same, with what is answered here: told to that shard.
+    ToTell(u8),
     /// It was taken apart, and its reply is composed here.
     ToReply,
     /// The same, and the reply is that it aborts with another one.
@@ -201,6 +199,8 @@ pub(crate) struct Lot {
     is_some_cut: bool,
     /// What became of each when it was planned.
     plans: Vec<Planned>,
+    /// Some of it is composed elsewhere, of what is answered here.
+    is_told: bool,
     /// Not all of it has been done to this shard's records.
     pub(crate) is_unsettled: bool,
     /// It is part of a unit that is not decided.
@@ -220,6 +220,7 @@ impl Lot {
         self.plans.clear();
         self.large.clear();
         self.is_some_cut = false;
+        self.is_told = false;
         self.is_unsettled = false;
         self.in_unit = false;
     }
@@ -228,6 +229,19 @@ impl Lot {
     pub(crate) fn note(&mut self, txn: usize, planned: Planned) {
         self.plans.resize(txn - self.txns.start, Planned::AsGroup);
         self.plans.push(planned);
+        self.is_told |= matches!(planned, Planned::ToTell(_));
+    }
+
+    /// All of it has been run here: tells the other shards what they compose replies of, each transaction's together.
+    pub(crate) fn tell(&self, letters: &mut Letters) {
+        for at in self.txns.clone().filter(|_| self.is_told) {
+            if let Planned::ToTell(collector) = self.planned(at) {
+                let txn = &self.chunk.txns()[at];
+                let first = self.slots_at(at) as usize;
+                let slots = first..first + txn.fragments().len();
+                letters.add_answers(usize::from(collector), self.gsn(txn), self.slots.answers(slots));
+            }
+        }
     }
 
     /// What became of a transaction.
@@ -336,6 +350,19 @@ impl Lot {
         sum > limit || self.is_certain(txn as u32)
     }
 
+    /// Takes note of all that another shard has answered to a transaction.
+    pub(crate) fn take_answers(&mut self, txn: usize, told: Told<'_>, limit: usize) -> Known {
+        let mut known = Known::Same;
+        for (slot, bytes) in told {
+            match self.take_answer(txn, slot, bytes, limit) {
+                Known::New => known = Known::New,
+                Known::Same => {}
+                other => return other,
+            }
+        }
+        known
+    }
+
     /// Takes note of what another shard has answered.
     pub(crate) fn take_answer(&mut self, txn: usize, slot: SlotNo, bytes: &[u8], limit: usize) -> Known {
         if slot.0 as usize >= self.chunk.txns()[txn].fragments().len() {
@@ -432,7 +459,7 @@ pub(crate) struct Queues {
     /// Not only in one unit: where units end, the log does not say, as reads of the whole table are not in it.
     pub(crate) dirt: BTreeSet<KeyHash>,
     /// What others have said of units that are not over, by round.
-    pub(crate) told: BTreeMap<(Gsn, u32), Told>,
+    pub(crate) told: BTreeMap<(Gsn, u32), Rounds>,
     /// The last unit that is over.
     pub(crate) decided: Gsn,
     pub(crate) counts: Counts,

@@ -82,7 +82,7 @@ enum Stage {
 
 /// What shards have said at the end of a round, this one among them. It is kept until the unit is over, to be compared
 /// with what they say again.
-pub(crate) type Told = BTreeMap<usize, Round>;
+pub(crate) type Rounds = BTreeMap<usize, Round>;
 
 impl Unit {
     /// Whether nothing may be planned before it is over.
@@ -174,7 +174,7 @@ impl Unit {
     }
 
     /// Takes what all have said; answers whether any of it may be known on all nodes.
-    fn learn(&mut self, told: &Told) -> bool {
+    fn learn(&mut self, told: &Rounds) -> bool {
         for Round { aborts, tainted, at_home, .. } in told.values() {
             for &(gsn, slot, abort) in aborts.iter().chain(&at_home.aborts) {
                 let first = self.failures.entry(gsn).or_insert((slot, abort));

@@ -669,6 +669,7 @@ impl<S: RecordStore> Core<S> {
         if let Some(epoch) = past {
             return covered::look(&self.store.as_of(epoch), fragment, code, cx);
         }
+        let name = (fragment.db, key.bytes, fragment.hash);
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
                 let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
@@ -676,18 +677,19 @@ impl<S: RecordStore> Core<S> {
             }
             Access::Write => {
                 let undo = undoable.then_some(&mut active.undo);
-                let run = |cx: &mut FragmentContext<'_>| {
-                    guarded(fragment.abortable, || code.run(fragment.code, cx))
-                };
-                write_record(&mut self.store, (fragment.hash, guess, gsn), undo, cx, run)
+                write_record(&mut self.store, guess, name, (gsn, now), undo, |cell, version| {
+                    let mut cx = FragmentContext { target: Target::Write(cell), version, below: None, ..cx };
+                    guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+                })
             }
             Access::TableRead | Access::TableWrite => {
                 let mut table = self.store.table(gsn);
                 cx.target = Target::Table(&mut table);
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }
-            Access::Read | Access::Compute => read_record(&self.store, (fragment.hash, guess), cx, |cx| {
-                guarded(fragment.abortable, || code.run(fragment.code, cx))
+            Access::Read | Access::Compute => read_record(&self.store, guess, name, now, |cell, version| {
+                let mut cx = FragmentContext { target: Target::Read(cell), version, below: None, ..cx };
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }),
         }
     }

@@ -13,6 +13,7 @@ use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
 use ordain_sequencer::{Post, door};
 
+use super::answers;
 use super::messages::{Item, Message, ShardMessage};
 use super::state::ShardSet;
 
@@ -103,17 +104,50 @@ impl Letters {
     ) {
         self.written |= to;
         while to != 0 {
-            let receiver = to.trailing_zeros() as usize;
-            let letter = &mut self.to[receiver];
+            let letter = self.with_room(to.trailing_zeros() as usize);
             to &= to - 1;
-            if letter.bytes.len() >= FULL {
-                let next = ShardMessage { from: self.from, ..Default::default() };
-                self.full.push((receiver, std::mem::replace(letter, next)));
-            }
             let at = letter.bytes.len() as u32;
             letter.bytes.extend_from_slice(bytes);
             letter.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
         }
+    }
+
+    /// Tells a shard what all fragments here answered of a transaction that is taken apart.
+    pub(crate) fn add_answers<'a>(
+        &mut self,
+        to: usize,
+        gsn: Gsn,
+        answers: impl Iterator<Item = (SlotNo, &'a [u8])>,
+    ) {
+        self.written |= 1 << to;
+        let mut begun = None;
+        for (slot, bytes) in answers {
+            if self.to[to].bytes.len() >= FULL {
+                self.end_answers(to, gsn, begun.take());
+            }
+            let letter = self.with_room(to);
+            begun.get_or_insert((slot, letter.bytes.len()));
+            answers::write(slot, bytes, &mut letter.bytes);
+        }
+        self.end_answers(to, gsn, begun);
+    }
+
+    /// Ends what was begun with an answer, where that is.
+    fn end_answers(&mut self, to: usize, gsn: Gsn, begun: Option<(SlotNo, usize)>) {
+        let Some((first, at)) = begun else { return };
+        let letter = &mut self.to[to];
+        let len = (letter.bytes.len() - at) as u32;
+        letter.items.push((gsn, Item::Answers { first, at: at as u32, len }));
+    }
+
+    /// The letter to a shard, another one if that is full.
+    fn with_room(&mut self, to: usize) -> &mut ShardMessage {
+        let letter = &mut self.to[to];
+        if letter.bytes.len() >= FULL {
+            let next = ShardMessage { from: self.from, ..Default::default() };
+            self.full.push((to, std::mem::replace(letter, next)));
+        }
+        letter
     }
 
     /// Sends them, in the order of their receivers after those that are full.
@@ -152,12 +186,14 @@ impl Early {
     /// Keeps something; `bytes` are its letter's.
     pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
-        self.0.entry((gsn, from, kind, slot)).or_insert_with(|| match item {
-            Item::Slot { slot, at, len, poisoned } => {
-                let bytes = bytes[at as usize..(at + len) as usize].to_vec();
-                (Item::Slot { slot, at: 0, len, poisoned }, bytes)
-            }
-            other => (other, Vec::new()),
+        self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
+            let bytes = item.bytes(bytes).to_vec();
+            let item = match item {
+                Item::Slot { slot, len, poisoned, .. } => Item::Slot { slot, at: 0, len, poisoned },
+                Item::Answers { first, len, .. } => Item::Answers { first, at: 0, len },
+                other => other,
+            };
+            (item, bytes)
         });
     }
 
@@ -191,6 +227,7 @@ impl Early {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::answers::Told;
 
     #[test]
     fn large_slots_do_not_add_up_to_one_letter() {
@@ -206,5 +243,26 @@ mod tests {
             other => panic!("{other:?}"),
         });
         assert_eq!(starts.collect::<Vec<_>>(), [(1, 0, 10), (2, 10, 10)]);
+    }
+
+    #[test]
+    fn nor_do_those_of_one_transaction() {
+        let mut letters = Letters::new(0, 2);
+        let answers = [FULL, FULL + 1, 3].map(|len| vec![len as u8; len]);
+        letters.add_answers(1, Gsn(7), (3..).map(SlotNo).zip(answers.iter().map(|answer| &answer[..])));
+        let full = letters.full.iter().map(|(_, letter)| letter);
+        let items = full.chain([&letters.to[1]]).map(|letter| {
+            let told = letter.items.iter().map(|(_, item)| match item {
+                Item::Answers { first, .. } => {
+                    let told = Told::read(item.bytes(&letter.bytes)).unwrap();
+                    assert_eq!(told.clone().next().unwrap().0, *first);
+                    told.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
+                }
+                other => panic!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        });
+        let by_letter: Vec<_> = items.collect();
+        assert_eq!(by_letter, [[[(3, FULL)]], [[(4, FULL + 1)]], [[(5, 3)]]]);
     }
 }

@@ -5,6 +5,8 @@ use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::Letter;
 
+use super::answers::Told;
+
 /// The messages of a node whose engine executes an order.
 pub type Message = ordain_sequencer::Message<ShardMessage>;
 
@@ -47,6 +49,16 @@ pub enum Item {
         len: u32,
         /// Whether the fragment did not run or aborted.
         poisoned: bool,
+    },
+    /// What the sender's fragments answered of a transaction that is taken apart (`shard::answers`), all of them unless that is
+    /// very much: a range of the message's bytes.
+    Answers {
+        /// The first of them.
+        first: SlotNo,
+        /// Where they begin.
+        at: u32,
+        /// How long they are.
+        len: u32,
     },
     /// The first failure among the sender's abortable fragments, or that all of them passed.
     Vote(Option<(SlotNo, Abort)>),
@@ -131,6 +143,7 @@ impl Item {
     pub(crate) const fn what(&self) -> (u8, SlotNo) {
         match self {
             Item::Slot { slot, .. } => (SLOT, *slot),
+            Item::Answers { first, .. } => (ANSWERS, *first),
             Item::Vote(_) => (VOTE, SlotNo(0)),
             Item::Lend { slot, .. } => (LEND, *slot),
             Item::Return { slot, .. } => (RETURN, *slot),
@@ -151,6 +164,7 @@ impl Item {
                 wire::u32(out, *len);
                 wire::u8(out, u8::from(*poisoned));
             }
+            Item::Answers { len, .. } => wire::u32(out, *len),
             Item::Vote(None) => wire::u8(out, 0),
             Item::Vote(Some((slot, abort))) => {
                 wire::u8(out, abort.code());
@@ -193,14 +207,30 @@ impl Item {
         }
     }
 
-    /// The next item; `at` is where the bytes of the next slot begin.
-    fn decode(bytes: &mut Reader<'_>, at: &mut u32) -> Option<Item> {
+    /// Where its bytes are among those of its message.
+    pub(crate) fn bytes<'a>(&self, all: &'a [u8]) -> &'a [u8] {
+        match *self {
+            Item::Slot { at, len, .. } | Item::Answers { at, len, .. } => {
+                &all[at as usize..(at + len) as usize]
+            }
+            _ => &[],
+        }
+    }
+
+    /// The next item; `at` is where the bytes of the next slot begin, of `all` that there are.
+    fn decode(bytes: &mut Reader<'_>, at: &mut u32, all: &[u8]) -> Option<Item> {
         let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
         Some(match bytes.u8()? {
             SLOT => {
                 let (slot, len, poisoned) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
                 let begin = std::mem::replace(at, at.checked_add(len)?);
                 Item::Slot { slot, at: begin, len, poisoned }
+            }
+            ANSWERS => {
+                let len = bytes.u32()?;
+                let begin = std::mem::replace(at, at.checked_add(len)?);
+                let (first, _) = Told::read(all.get(begin as usize..*at as usize)?)?.next()?;
+                Item::Answers { first, at: begin, len }
             }
             VOTE => Item::Vote(match bytes.u8()? {
                 0 => None,
@@ -260,6 +290,7 @@ const VOUCH: u8 = 4;
 const RECORDS: u8 = 5;
 const TAKEN: u8 = 6;
 const ROUND: u8 = 7;
+const ANSWERS: u8 = 8;
 
 /// The fewest bytes that an item takes, with its transaction: those of a vote.
 const LEAST: usize = 10;
@@ -316,7 +347,7 @@ impl Wire for ShardMessage {
         let (from, bytes) = (usize::from(rest.u16()?), rest.bytes()?.to_vec());
         let (mut items, mut at) = (Vec::new(), 0);
         for _ in 0..rest.count(LEAST)? {
-            items.push((Gsn(rest.u64()?), Item::decode(&mut rest, &mut at)?));
+            items.push((Gsn(rest.u64()?), Item::decode(&mut rest, &mut at, &bytes)?));
         }
         if at as usize != bytes.len() {
             return None;
@@ -334,6 +365,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::shard::answers;
 
     fn cells() -> impl Strategy<Value = Cell> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..12);
@@ -379,6 +411,13 @@ mod tests {
                     (Item::Slot { slot, at: 0, len: bytes.len() as u32, poisoned }, bytes)
                 }
             ),
+            prop::collection::vec((slot(), prop::collection::vec(any::<u8>(), 0..40)), 1..4).prop_map(
+                |answers| {
+                    let mut bytes = Vec::new();
+                    answers.iter().for_each(|(slot, answer)| answers::write(*slot, answer, &mut bytes));
+                    (Item::Answers { first: answers[0].0, at: 0, len: bytes.len() as u32 }, bytes)
+                }
+            ),
             vote.prop_map(move |vote| none(Item::Vote(vote))),
             (slot(), cells(), any::<u64>()).prop_map(move |(slot, cell, version)| none(Item::Lend {
                 slot,
@@ -409,7 +448,7 @@ mod tests {
         {
             let mut letter = ShardMessage { from, ..ShardMessage::default() };
             for (gsn, (mut item, bytes)) in items {
-                if let Item::Slot { at, .. } = &mut item {
+                if let Item::Slot { at, .. } | Item::Answers { at, .. } = &mut item {
                     *at = letter.bytes.len() as u32;
                 }
                 letter.bytes.extend(bytes);
@@ -449,7 +488,7 @@ mod tests {
             if let Some(read) = decode(&bytes) {
                 let mut next = 0;
                 for (_, item) in &read.items {
-                    if let Item::Slot { at, len, .. } = item {
+                    if let Item::Slot { at, len, .. } | Item::Answers { at, len, .. } = item {
                         prop_assert_eq!(*at, next);
                         next += len;
                     }

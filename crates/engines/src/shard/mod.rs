@@ -40,6 +40,7 @@
 //! them, and here: taking part, executing, verdicts, loans, replies, sessions, moving slots, checkpoints, and the turns
 //! of reads on snapshots ([`paxflow`](crate::paxflow)).
 
+pub(crate) mod answers;
 pub(crate) mod backlog;
 mod balance;
 mod capture;

@@ -1,8 +1,7 @@
 //! How code runs on one record, and how what it changes can be undone.
 
 use ordain_model::cell::CellMut;
-use ordain_model::procedure::Target;
-use ordain_model::{Abort, Cell, Db, Fragment, FragmentContext, Gsn, KeyHash, Millis, Txn};
+use ordain_model::{Abort, Cell, Db, Fragment, Gsn, KeyHash, Millis, Txn};
 use ordain_store::{RecordId, RecordStore, Snapshot};
 
 use super::state::Active;
@@ -29,50 +28,50 @@ pub(super) fn find_or_reserve(
     guessed.unwrap_or_else(|| store.find_or_reserve(db, key, hash))
 }
 
-/// Runs code that writes the record of its key, likely the one that is guessed, in the name of a transaction.
+/// Runs code that writes a record, likely the one that is guessed, in the name of a transaction. It is told who wrote the
+/// record last; what else it looks at it knows: a whole context that is handed on is copied each time.
 #[inline]
 pub(crate) fn write_record<S: RecordStore>(
     store: &mut S,
-    (hash, guess, gsn): (KeyHash, Option<RecordId>, Gsn),
+    guess: Option<RecordId>,
+    (db, key, hash): (Db, &[u8], KeyHash),
+    (gsn, now): (Gsn, Millis),
     undo: Option<&mut Undo>,
-    mut cx: FragmentContext<'_>,
-    run: impl FnOnce(&mut FragmentContext<'_>) -> Result<(), Abort>,
+    run: impl FnOnce(CellMut<'_>, Gsn) -> Result<(), Abort>,
 ) -> Result<(), Abort> {
-    let record = find_or_reserve(store, guess, (cx.db, cx.key.bytes, hash));
-    if store.cell(record).is_live(cx.now) {
-        cx.version = store.version(record);
-    }
+    let record = find_or_reserve(store, guess, (db, key, hash));
+    let version = if store.cell(record).is_live(now) { store.version(record) } else { Gsn::NONE };
     let undo = undo.map(|undo| {
         let tag = undo.touch(store, record, hash);
         (&mut undo.journal, tag)
     });
     let result = store.edit(record, gsn, |cell, changed| {
         let mut cell = CellMut::new(cell, changed, undo);
-        if cell.is_expired(cx.now) {
+        if cell.is_expired(now) {
             cell.delete();
         }
-        run(&mut FragmentContext { target: Target::Write(cell), below: None, ..cx })
+        run(cell, version)
     });
-    store.release_if_absent(record);
+    if store.cell(record).value.is_none() {
+        store.release_if_absent(record);
+    }
     result
 }
 
-/// Runs code that reads the record of its key, likely the one that is guessed.
+/// Runs code that reads a record, likely the one that is guessed.
 #[inline]
-pub(crate) fn read_record<'a, S: RecordStore>(
-    store: &'a S,
-    (hash, guess): (KeyHash, Option<RecordId>),
-    mut cx: FragmentContext<'a>,
-    run: impl FnOnce(&mut FragmentContext<'a>) -> Result<(), Abort>,
+pub(crate) fn read_record<S: RecordStore>(
+    store: &S,
+    guess: Option<RecordId>,
+    name: (Db, &[u8], KeyHash),
+    now: Millis,
+    run: impl FnOnce(&Cell, Gsn) -> Result<(), Abort>,
 ) -> Result<(), Abort> {
-    if let Some(record) = find(store, guess, (cx.db, cx.key.bytes, hash)) {
-        let cell = store.cell(record);
-        if cell.is_live(cx.now) {
-            cx.target = Target::Read(cell);
-            cx.version = store.version(record);
-        }
+    let live = |record: &RecordId| store.cell(*record).is_live(now);
+    match find(store, guess, name).filter(live) {
+        Some(record) => run(store.cell(record), store.version(record)),
+        None => run(&Cell::ABSENT, Gsn::NONE),
     }
-    run(&mut cx)
 }
 
 /// What a record held in a past state, and who had written it, unless its time has come.

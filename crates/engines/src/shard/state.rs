@@ -1,6 +1,7 @@
 //! The state of one transaction on one shard.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_model::layout::MAX_SHARDS;
@@ -163,6 +164,17 @@ impl SlotTable {
     /// log where fragments run as their turns come.
     pub(crate) fn is_same(&self, slot: SlotNo, bytes: &[u8], poisoned: bool) -> bool {
         self.is_poisoned(slot) == poisoned && (self.slot(slot) == bytes || self.is_cut(slot) || bytes == CUT)
+    }
+
+    /// What was answered under some slots, each by its place among these.
+    pub(crate) fn answers(&self, slots: Range<usize>) -> impl Iterator<Item = (SlotNo, &[u8])> {
+        let answer = |state: &SlotState| match *state {
+            SlotState::Filled { at, len } => Some(&self.arena[at..at + len as usize]),
+            SlotState::Cut => Some(CUT),
+            SlotState::Missing | SlotState::Poisoned { .. } => None,
+        };
+        let states = (0..).zip(&self.states[slots]);
+        states.filter_map(move |(slot, state)| Some((SlotNo(slot), answer(state)?)))
     }
 
     pub(crate) fn is_poisoned(&self, slot: SlotNo) -> bool {

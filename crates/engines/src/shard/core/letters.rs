@@ -96,8 +96,8 @@ impl<S: RecordStore> Core<S> {
         let (_, about) = item.what();
         let Some(fragment) = fragments.get(about.0 as usize) else { return Known::Other("a fragment") };
         match item {
-            Item::Slot { slot, at, len, poisoned } => {
-                let bytes = &bytes[at as usize..(at + len) as usize];
+            Item::Slot { slot, poisoned, .. } => {
+                let bytes = item.bytes(bytes);
                 if fragment.is_table() {
                     if !active.slots.is_missing(slot) {
                         return Known::Same;
@@ -135,9 +135,11 @@ impl<S: RecordStore> Core<S> {
                     Known::New
                 }
             },
-            Item::Records { .. } | Item::Taken(_) | Item::Vouch { .. } | Item::Round(_) => {
-                Known::Other("something else")
-            }
+            Item::Answers { .. }
+            | Item::Records { .. }
+            | Item::Taken(_)
+            | Item::Vouch { .. }
+            | Item::Round(_) => Known::Other("something else"),
             Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
                 None => {
                     active.loans.insert(slot, Loan::Early(cell, changed));
