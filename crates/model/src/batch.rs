@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
-use crate::execution::Cascade;
+use crate::execution::{Cascade, Choice};
 use crate::ids::{ChunkNo, Epoch, GatewayId, Gsn, Millis, PartitionId, RequestNo, SessionId};
 use crate::layout::Layouts;
 use crate::map::Map;
@@ -23,10 +23,9 @@ pub struct Batch {
     pub layout: u32,
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
-    /// From here to the end of the epoch it may be executed before it is known what aborts (the Q-Store paper, section 3.2.2;
-    /// qstore.md, section 4.7), and what then becomes of what has used something of it. Every partition has to know that, also
-    /// one in which nothing of the batch takes part. Of an epoch the first batch that says something decides.
-    pub speculative: Option<Cascade>,
+    /// How it is executed from here to the end of the epoch, unless a batch before it has said so. Every partition has to know
+    /// that, also one in which nothing of the batch takes part.
+    pub choice: Option<Choice>,
     /// One more than the largest index.
     pub total: u32,
     /// Its transactions.
@@ -157,7 +156,7 @@ impl Batch {
         slice.reserve(len(&taken));
         by_chunk.for_each(|records| records[0].0.encode_head(len(records), &[], &mut slice));
         taken.iter().for_each(|(_, record)| slice.extend_from_slice(record));
-        (!taken.is_empty() || self.speculative.is_some()).then_some(slice)
+        (!taken.is_empty() || self.choice.is_some()).then_some(slice)
     }
 
     /// Puts together what several slices of one batch hold. That is all of it if no transaction of it that is to be kept
@@ -170,7 +169,7 @@ impl Batch {
         let slices = slices.collect::<Result<Vec<Batch>, BatchError>>()?;
         let first = slices.first().ok_or(BatchError::Head)?;
         let head = |batch: &Batch| {
-            (batch.epoch, batch.partition, batch.layout, batch.now, batch.speculative, batch.total)
+            (batch.epoch, batch.partition, batch.layout, batch.now, batch.choice, batch.total)
         };
         if slices.iter().any(|slice| head(slice) != head(first)) {
             return Err(BatchError::Head);
@@ -202,10 +201,11 @@ impl Batch {
         wire::u8(&mut out, self.partition.0 as u8);
         wire::u8(
             &mut out,
-            match self.speculative {
+            match self.choice {
                 None => 0,
-                Some(Cascade::Repair) => 1,
-                Some(Cascade::Abort) => 2,
+                Some(Choice::Speculate(Cascade::Repair)) => 1,
+                Some(Choice::Speculate(Cascade::Abort)) => 2,
+                Some(Choice::Wait) => 3,
             },
         );
         wire::u32(&mut out, self.layout);
@@ -228,17 +228,18 @@ impl Batch {
         let parse = |rest: &mut Reader<'_>| -> Option<(Batch, Vec<Head>)> {
             let (epoch, now) = (Epoch(rest.u64()?), Millis(rest.u64()?));
             let partition = PartitionId(u16::from(rest.u8()?));
-            let speculative = match rest.u8()? {
+            let choice = match rest.u8()? {
                 0 => None,
-                1 => Some(Cascade::Repair),
-                2 => Some(Cascade::Abort),
+                1 => Some(Choice::Speculate(Cascade::Repair)),
+                2 => Some(Choice::Speculate(Cascade::Abort)),
+                3 => Some(Choice::Wait),
                 _ => return None,
             };
             let (layout, total) = (rest.u32()?, rest.u32()?);
             let chunks = rest.count(Head::LEAST)?;
             let heads = (0..chunks).map(|_| Head::decode(rest)).collect::<Option<Vec<Head>>>()?;
             let (chunks, lookups) = (Vec::new(), Vec::new());
-            let batch = Batch { epoch, partition, layout, now, speculative, total, chunks, lookups };
+            let batch = Batch { epoch, partition, layout, now, choice, total, chunks, lookups };
             (total <= Gsn::MAX_BATCH).then_some((batch, heads))
         };
         let (mut batch, heads) = parse(&mut rest).ok_or(BatchError::Head)?;

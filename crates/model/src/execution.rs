@@ -26,6 +26,18 @@ impl Execution {
 
 named!(Execution, UnknownExecution, "no way to execute transactions: speculative, conservative or auto");
 
+/// What a batch says of how its epoch is to be executed (qstore.md, section 4.8: the choice stands in the log, so that every
+/// replica makes the same). One in which nobody would have to wait for a verdict says nothing. Of an epoch the first batch that
+/// says something decides, for all that follows in it: what came before is executed alike in either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// What is written is seen when all verdicts are known.
+    Wait,
+    /// It may be executed before it is known what aborts (the Q-Store paper, section 3.2.2; qstore.md, section 4.7). Then
+    /// this becomes of what has used something of it.
+    Speculate(Cascade),
+}
+
 /// What becomes of a transaction that was executed on what another one had written which then aborted (the Q-Store paper,
 /// section 3.2.2; qstore.md, section 4.7, step 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -51,7 +51,7 @@ pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::Digest;
 pub use error::{Abort, PlanError};
-pub use execution::{Cascade, Execution, UnknownCascade, UnknownExecution};
+pub use execution::{Cascade, Choice, Execution, UnknownCascade, UnknownExecution};
 pub use flow::{Flow, PauseNo};
 pub use front::Front;
 pub use ids::{

@@ -16,7 +16,7 @@ use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use crate::datum::{Writer, bounded_reply};
 use crate::digest::Digest;
 use crate::error::Abort;
-use crate::execution::Cascade;
+use crate::execution::{Cascade, Choice};
 use crate::ids::{Db, Epoch, Gsn, Millis, SlotNo};
 use crate::isolation::Isolation;
 use crate::key::{KeyHash, Position};
@@ -67,10 +67,9 @@ pub struct ReferenceExecutor {
 /// oracle 2).
 #[derive(Debug)]
 struct Dirt {
-    /// Where it begins, and what becomes of such transactions: with [`Cascade::Repair`] nothing, to be sure that none of a
-    /// later batch changes that.
+    /// Where it begins, and what the batch there says: mostly that nothing is dropped, and none of a later batch changes that.
     from: Gsn,
-    cascade: Cascade,
+    choice: Choice,
     /// What dropped ones were to write, since the whole table was written last.
     keys: BTreeSet<KeyHash>,
 }
@@ -148,9 +147,9 @@ impl ReferenceExecutor {
     /// The order has come to a batch. To be said before its transactions are run one by one.
     pub fn open(&mut self, batch: &Batch) {
         let is_of_epoch = |dirt: &Dirt| dirt.from.epoch() == batch.epoch;
-        if let Some(cascade) = batch.speculative.filter(|_| !self.cascade.as_ref().is_some_and(is_of_epoch)) {
+        if let Some(choice) = batch.choice.filter(|_| !self.cascade.as_ref().is_some_and(is_of_epoch)) {
             let from = Gsn::new(batch.epoch, batch.partition, 0);
-            self.cascade = Some(Dirt { from, cascade, keys: BTreeSet::new() });
+            self.cascade = Some(Dirt { from, choice, keys: BTreeSet::new() });
         }
     }
 
@@ -206,7 +205,7 @@ impl ReferenceExecutor {
     /// What a transaction uses of what dropped ones were to write counts, and what it was to write itself if it is dropped.
     fn dirt(&mut self, gsn: Gsn) -> Option<&mut BTreeSet<KeyHash>> {
         let is_in = |dirt: &&mut Dirt| {
-            dirt.cascade == Cascade::Abort
+            dirt.choice == Choice::Speculate(Cascade::Abort)
                 && dirt.from.epoch() == gsn.epoch()
                 && gsn >= dirt.from
                 && !gsn.is_of_read()

@@ -292,7 +292,7 @@ impl<X> Sequencer<X> {
         has_twins: bool,
     ) -> Sequencer<X> {
         let applied = neighbours.executors.iter().map(|executor| (*executor, Epoch(0))).collect();
-        let speculation = Speculation::new(settings.execution);
+        let speculation = Speculation::new(settings.execution, settings.cascade);
         let snapshots = Snapshots::new(neighbours.me, settings.partition, neighbours.readers.clone());
         Sequencer {
             snapshots,
@@ -454,7 +454,7 @@ impl<X> Sequencer<X> {
             epoch: self.epoch.next().max(self.reached),
             partition: self.settings.partition,
             layout: self.settings.layout,
-            speculative: None,
+            choice: None,
             now: self.now,
             total: 0,
             chunks: Vec::new(),
@@ -503,8 +503,7 @@ impl<X> Sequencer<X> {
             batch.chunks.push(Placed { base: batch.total, chunk, skipped });
             batch.total = end;
         }
-        let is_speculative = self.speculation.chooses(now.elapsed, &batch, &self.neighbours.readers.layout);
-        batch.speculative = is_speculative.then_some(self.settings.cascade);
+        batch.choice = self.speculation.choose(now.elapsed, &batch, &self.neighbours.readers.layout);
         self.sweeps.clear();
         self.counts.batches += 1;
         self.counts.txns += u64::from(batch.total);
@@ -835,7 +834,7 @@ impl<X> Sequencer<X> {
         // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
         let mut reads = batch.clone();
         // What is not in the log says nothing to anybody but this node.
-        reads.speculative = None;
+        reads.choice = None;
         let away = batch.chunks.iter().filter(|placed| self.turn_away(&placed.chunk, out));
         let away: BTreeSet<_> = away.map(|placed| (placed.chunk.gateway, placed.chunk.number)).collect();
         reads.chunks.retain(|placed| !away.contains(&(placed.chunk.gateway, placed.chunk.number)));

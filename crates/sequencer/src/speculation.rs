@@ -1,32 +1,33 @@
 //! Which batches may be executed before it is known what of them aborts (qstore.md, section 4.8: the choice is made batch by
 //! batch and stands in the log, so that every replica makes the same).
 
-use ordain_model::{Batch, Chunk, Epoch, Execution, Layout, Micros, Txn};
+use ordain_model::{Batch, Cascade, Choice, Chunk, Execution, Layout, Micros, Txn};
 
-/// In how many epochs one way is tried that is not the one in use: at first, soon after the way was changed, and four times as
-/// many each time that it was no use, up to the most. All are powers of two, and a try begins in an epoch that its number
-/// divides: so all partitions try at once, as far as they agree, though none of them asks another.
-const FIRST: u32 = 32;
-const SOON: u32 = 32;
-const MOST: u32 = 4096;
-/// So many epochs earlier than otherwise it is waiting that is tried: partitions that do not agree must not change at once, or each would
-/// find the other's way in force whatever it tries.
-const APART: u64 = 64;
-/// How many batches a try has.
-const TRY: u32 = 32;
-/// So many at the beginning of either are not timed: they are executed while some of the other kind still are.
+/// So many batches at the beginning of either way are not timed: they are executed while some of the other kind still are.
 const SETTLE: u32 = 8;
-/// Of those in use so many, and up to twice as many, are timed before a try.
+/// After so many timed ones it is enough of a try if what is seen is clear: the other way is slower by [`LOSS`], or faster by
+/// [`SURE`].
+const ENOUGH: u32 = 6;
+const LOSS: f64 = 1.3;
+const SURE: f64 = 1.5;
+/// What the shortest try has; and as many batches the first way has before the first try.
+const LOOK: u32 = SETTLE + ENOUGH;
+/// What the longest has, of ways that are near each other.
+const TRY: u32 = 32;
+/// Of the way in use so many, and up to twice as many, are timed before a try.
 const TIMED: u32 = 24;
 /// By so much the other way must be faster: what is measured is noisy, and to change has its price.
-const GAIN: f64 = 1.1;
-/// If it is slower by so much after so many timed ones, that is enough of it.
-const LOSS: f64 = 1.3;
-const ENOUGH: u32 = 6;
+const GAIN: f64 = 1.05;
+/// So many batches later a way that won is doubted, if not by much.
+const SOON: u32 = 32;
 /// So many times as many batches as a try has cost there are before the next: a try costs no more than such a part of the time.
-/// The first may have been slow by chance, so there are no more than so many times as many epochs as there were before.
+/// And so many times as many as there were before the last that was no use, up to the most.
 const SHARE: f64 = 64.0;
-const DOUBT: u32 = 16;
+const RARER: u32 = 4;
+const MOST: u32 = 4096;
+/// What is found in the first moments of a load, when memory and caches are cold, is not trusted for longer.
+const COLD: Micros = Micros::from_millis(250);
+const MOST_COLD: u32 = 512;
 
 /// What the sequencer knows of how speculation pays.
 ///
@@ -35,22 +36,22 @@ const DOUBT: u32 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Speculation {
     execution: Execution,
-    /// The way that was found to be the faster one.
+    cascade: Cascade,
+    /// The way that was found to be the faster one speculates.
     is_better: bool,
     /// How many transactions a microsecond it did when it was timed last.
     rate: f64,
-    /// In how many epochs the other is tried once.
+    /// How many batches it has before the other is tried.
     between: u32,
-    /// In how many it was, until a try after which the way was changed, as long as that was the last try: it may have been
+    /// How many it had, until a try after which the way was changed, as long as that was the last try: it may have been
     /// faster by chance.
     doubted: Option<u32>,
     /// The other way is tried.
     is_trial: bool,
-    /// The epoch of the last batch that counts.
-    epoch: Epoch,
-    /// Batches so far, in this way.
-    batches: u32,
-    /// All of them, those of them that are timed last, and those that were before.
+    /// When the first batch and the last one that count were closed.
+    began: Option<Micros>,
+    last: Micros,
+    /// Batches so far, in this way; those of them that are timed last, and those that were before.
     all: Timed,
     timed: Timed,
     before: Timed,
@@ -59,108 +60,131 @@ pub(crate) struct Speculation {
 /// Batches that are timed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timed {
-    since: Micros,
-    /// How many transactions were closed since.
+    batches: u32,
     txns: u64,
+    /// How long they all took, and how long the one that took longest.
+    took: Micros,
+    longest: Micros,
+}
+
+impl Timed {
+    fn took(&mut self, time: Micros) {
+        self.took = self.took.plus(time);
+        self.longest = self.longest.max(time);
+    }
+
+    fn count(&mut self, txns: u32) {
+        self.batches += 1;
+        self.txns += u64::from(txns);
+    }
+
+    /// Transactions, and in how many microseconds; without the batch that took longest. One pause says nothing of the way that
+    /// it came in: the machine was used by others, or there was no load.
+    fn usual(&self) -> (f64, f64) {
+        let counted = f64::from(self.batches.saturating_sub(1)) / f64::from(self.batches.max(1));
+        (self.txns as f64 * counted, self.took.since(self.longest).0 as f64)
+    }
 }
 
 impl Speculation {
-    pub(crate) fn new(execution: Execution) -> Speculation {
+    pub(crate) fn new(execution: Execution, cascade: Cascade) -> Speculation {
         Speculation {
             execution,
-            is_better: matches!(execution, Execution::Speculative),
+            cascade,
+            is_better: execution == Execution::Speculative,
             rate: 0.0,
-            between: FIRST,
+            between: LOOK,
             doubted: None,
             is_trial: false,
-            epoch: Epoch::default(),
-            batches: 0,
+            began: None,
+            last: Micros(0),
             all: Timed::default(),
             timed: Timed::default(),
             before: Timed::default(),
         }
     }
 
-    /// Whether a batch that is closed now is to be executed so. It is only worth while if somebody would have to wait for
-    /// a verdict.
-    pub(crate) fn chooses(&mut self, now: Micros, batch: &Batch, layout: &Layout) -> bool {
+    /// What a batch that is closed now says of its epoch. There is only something to say if somebody would have to wait for a
+    /// verdict. Who always waits says nothing, as all wait where nobody says anything.
+    pub(crate) fn choose(&mut self, now: Micros, batch: &Batch, layout: &Layout) -> Option<Choice> {
         if self.execution == Execution::Conservative {
-            return false;
+            return None;
         }
         let waits = |(_, chunk, txn): (_, &std::sync::Arc<Chunk>, &Txn)| {
             txn.logged && txn.abortable && !txn.table && crosses(chunk, txn, layout)
         };
         if !batch.txns().any(waits) {
-            return false;
+            return None;
         }
         if self.execution == Execution::Auto {
-            self.count(now, batch.epoch, batch.total);
+            self.count(now, batch.total);
         }
-        self.is_better != self.is_trial
+        let speculates = self.is_better != self.is_trial;
+        Some(if speculates { Choice::Speculate(self.cascade) } else { Choice::Wait })
     }
 
     /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
-    fn count(&mut self, now: Micros, epoch: Epoch, txns: u32) {
-        if self.is_over(now, epoch) {
+    fn count(&mut self, now: Micros, txns: u32) {
+        let began = *self.began.get_or_insert(now);
+        let time = if self.all.batches == 0 { Micros(0) } else { now.since(self.last) };
+        self.all.took(time);
+        self.timed.took(time);
+        if self.is_over() {
             match self.is_trial {
-                true => self.judge(now),
-                false => self.rate = self.rate_until(now),
+                true => self.judge(now.since(began) < COLD),
+                false => self.rate = self.rate(),
             }
             self.is_trial = !self.is_trial;
-            self.batches = 0;
-            self.all = Timed { since: now, txns: 0 };
+            self.all = Timed::default();
         }
-        if self.batches == SETTLE {
-            self.timed = Timed { since: now, txns: 0 };
-            self.before = self.timed;
-        } else if !self.is_trial && self.batches > SETTLE && (self.batches - SETTLE).is_multiple_of(TIMED) {
-            self.before = std::mem::replace(&mut self.timed, Timed { since: now, txns: 0 });
+        if self.all.batches <= SETTLE {
+            (self.timed, self.before) = Default::default();
+        } else if !self.is_trial && self.timed.batches == TIMED {
+            self.before = std::mem::take(&mut self.timed);
         }
-        self.all.txns += u64::from(txns);
-        self.timed.txns += u64::from(txns);
-        self.batches += 1;
-        self.epoch = epoch;
+        self.all.count(txns);
+        self.timed.count(txns);
+        self.last = now;
     }
 
     /// Whether the present way has had its batches.
-    fn is_over(&self, now: Micros, epoch: Epoch) -> bool {
-        if self.is_trial {
-            let is_enough = self.batches >= SETTLE + ENOUGH;
-            return self.batches == TRY || is_enough && self.rate_until(now) * LOSS < self.rate;
+    fn is_over(&self) -> bool {
+        if !self.is_trial {
+            return self.all.batches >= self.between;
         }
-        let apart = if self.is_better { APART } else { 0 };
-        let turn = |epoch: Epoch| (epoch.0 + apart) / u64::from(self.between);
-        self.batches >= FIRST.max(self.between / 4) && turn(epoch) > turn(self.epoch)
+        let rate = self.rate();
+        let is_clear = rate * LOSS < self.rate || rate > self.rate * SURE;
+        self.all.batches == TRY || self.all.batches >= LOOK && is_clear
     }
 
-    /// How many transactions a microsecond were closed of late, in the present way.
-    fn rate_until(&self, now: Micros) -> f64 {
-        let txns = match self.before.since == self.timed.since {
-            true => self.timed.txns,
-            false => self.before.txns + self.timed.txns,
-        };
-        txns as f64 / now.since(self.before.since).0.max(1) as f64
+    /// How many transactions a microsecond there were of late, in the present way.
+    fn rate(&self) -> f64 {
+        let ((before, took_before), (timed, took)) = (self.before.usual(), self.timed.usual());
+        (before + timed) / (took_before + took).max(1.0)
     }
 
     /// The other way was tried.
-    fn judge(&mut self, now: Micros) {
-        let is_faster = self.rate_until(now) > self.rate * GAIN;
-        // What would have been executed in this time, changing included, and how many batches it would have been more.
-        let usual = self.rate * now.since(self.all.since).0 as f64;
-        let lost = f64::from(self.batches) * (usual / self.all.txns as f64 - 1.0).max(0.0);
-        let affordable = ((lost * SHARE) as u32).min(MOST).next_power_of_two();
-        let is_first = self.between == FIRST && self.doubted.is_none();
-        let later = |between: u32| {
-            let most = if is_first { DOUBT * between } else { MOST };
-            affordable.max(4 * between).min(most)
+    fn judge(&mut self, is_cold: bool) {
+        let most = if is_cold { MOST_COLD } else { MOST };
+        let affordable = |lost: f64| ((lost * SHARE) as u32).min(most);
+        let ratio = self.rate() / self.rate;
+        let is_faster = ratio > GAIN;
+        // What was faster by chance, or no use, is not tried again before this.
+        let in_vain = |between: u32| (RARER * between).min(most);
+        (self.between, self.doubted) = if is_faster {
+            let is_sure = ratio >= SURE;
+            // What it will cost to try the other, at least.
+            let sure = if is_sure { affordable(f64::from(LOOK) * (ratio - 1.0)) } else { 0 };
+            let doubted = self.doubted.take();
+            let between = sure.max(doubted.map_or(SOON, in_vain));
+            (between, (doubted.is_none() && !is_sure).then_some(self.between))
+        } else {
+            // How many batches more there would have been in the time that it took, changing to and fro included.
+            let (txns, took) = self.all.usual();
+            let lost = f64::from(self.all.batches) * (self.rate * took / txns - 1.0).max(0.0);
+            (affordable(lost).max(in_vain(self.between)), None)
         };
         self.is_better ^= is_faster;
-        (self.between, self.doubted) = match (is_faster, self.doubted.take()) {
-            // It is tried soon whether that was chance; and if so, it was a try that was no use.
-            (true, None) => (SOON, Some(self.between)),
-            (true, Some(before)) => (later(before), None),
-            (false, _) => (later(self.between), None),
-        };
     }
 }
 
@@ -173,11 +197,12 @@ fn crosses(chunk: &Chunk, txn: &Txn, layout: &Layout) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::Arc;
 
     use ordain_model::args::encode;
     use ordain_model::{Abort, Access, Args, FragmentContext, PlanError, Planner, Procedure};
-    use ordain_model::{Call, ChunkNo, Db, GatewayId, Millis, Placed, ProcedureId, Registry};
+    use ordain_model::{Call, ChunkNo, Db, Epoch, GatewayId, Millis, Placed, ProcedureId, Registry};
 
     use super::*;
 
@@ -219,27 +244,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_batch_is_speculated_in_which_somebody_would_wait_for_a_verdict() {
-        let layout = Layout::even(1, 64).unwrap();
-        let mut speculation = Speculation::new(Execution::Speculative);
-        assert!(speculation.chooses(Micros(0), &batch(2, &["a", "b", "c"]), &layout));
-        assert!(!speculation.chooses(Micros(0), &batch(2, &["a"]), &layout), "it is alone");
-        assert!(!speculation.chooses(Micros(0), &batch(1, &["a", "b", "c"]), &layout), "it cannot abort");
-        assert!(!speculation.chooses(Micros(0), &batch(2, &["a", "b", "c"]), &Layout::even(1, 1).unwrap()));
-        assert!(!Speculation::new(Execution::Conservative).chooses(
-            Micros(0),
-            &batch(2, &["a", "b"]),
-            &layout
-        ));
+    /// What a batch says if it speculates.
+    const SPECULATES: Option<Choice> = Some(Choice::Speculate(Cascade::Repair));
+
+    fn executing(execution: Execution) -> Speculation {
+        Speculation::new(execution, Cascade::Repair)
     }
 
-    /// Partitions whose batches take as long as the way says in which they are executed.
+    #[test]
+    fn a_batch_says_something_if_somebody_in_it_would_wait_for_a_verdict() {
+        let layout = Layout::even(1, 64).unwrap();
+        for (execution, says) in [
+            (Execution::Speculative, SPECULATES),
+            (Execution::Auto, Some(Choice::Wait)),
+            (Execution::Conservative, None),
+        ] {
+            let mut speculation = executing(execution);
+            assert_eq!(speculation.choose(Micros(0), &batch(2, &["a", "b", "c"]), &layout), says);
+            assert_eq!(speculation.choose(Micros(0), &batch(2, &["a"]), &layout), None, "it is alone");
+            assert_eq!(
+                speculation.choose(Micros(0), &batch(1, &["a", "b", "c"]), &layout),
+                None,
+                "it cannot abort"
+            );
+            let alone = Layout::even(1, 1).unwrap();
+            assert_eq!(speculation.choose(Micros(0), &batch(2, &["a", "b", "c"]), &alone), None);
+        }
+        let mut dropping = Speculation::new(Execution::Speculative, Cascade::Abort);
+        let says = dropping.choose(Micros(0), &batch(2, &["a", "b", "c"]), &layout);
+        assert_eq!(says, Some(Choice::Speculate(Cascade::Abort)));
+    }
+
+    /// How many batches are closed before the first of them is executed.
+    const AHEAD: usize = 3;
+
+    /// Partitions whose epochs take as long as the way says in which they are executed.
     struct Load {
         batch: Batch,
         layout: Layout,
         partitions: Vec<Speculation>,
         now: Micros,
+        /// The ways of the epochs that are closed and not executed.
+        under_way: VecDeque<bool>,
+        /// The way of the last epochs, and how many they are.
+        run: (bool, u32),
         is_noisy: bool,
         /// Where noise comes from.
         seed: u64,
@@ -250,8 +298,10 @@ mod tests {
             Load {
                 batch: batch(2, &["a", "b", "c"]),
                 layout: Layout::even(1, 64).unwrap(),
-                partitions: vec![Speculation::new(execution); partitions],
+                partitions: vec![executing(execution); partitions],
                 now: Micros(0),
+                under_way: VecDeque::new(),
+                run: (false, 0),
                 is_noisy: false,
                 seed: 0,
             }
@@ -269,105 +319,127 @@ mod tests {
             from + (self.seed >> 33) % (to - from)
         }
 
-        /// One epoch; answers how many speculated. A unit takes in what comes after it, and who waits makes all wait: if not
-        /// all do the same, it takes as long as the slower way.
-        fn epoch(&mut self, waiting: u64, speculating: u64) -> usize {
-            self.batch.epoch = self.batch.epoch.next();
-            let mut speculated = 0;
+        /// One epoch; answers whether it is speculated, as the first of its batches says.
+        fn epoch(&mut self, waiting: u64, speculating: u64) -> bool {
+            let mut decided = None;
             for at in 0..self.partitions.len() {
                 self.batch.total = if self.is_noisy { self.draw(200, 600) as u32 } else { 400 };
-                let chosen = self.partitions[at].chooses(self.now, &self.batch, &self.layout);
-                speculated += usize::from(chosen);
+                let choice = self.partitions[at].choose(self.now, &self.batch, &self.layout);
+                decided = decided.or(choice);
             }
-            let (all, speculates) = (self.partitions.len() as u64, speculated as u64);
-            let takes = ((all - speculates) * waiting + speculates * speculating) / all;
-            let takes = match (self.is_noisy, self.draw(0, 100), self.draw(takes / 2, takes + takes / 2)) {
-                (false, ..) => takes,
-                (true, 0, _) => 10 * takes,
-                (true, _, noisy) => noisy,
-            };
-            self.now = self.now.plus(Micros(takes));
-            speculated
+            self.under_way.push_back(decided == SPECULATES);
+            if self.under_way.len() > AHEAD {
+                let takes = if self.under_way.pop_front().unwrap() { speculating } else { waiting };
+                let takes = match (self.is_noisy, self.draw(0, 100), self.draw(takes / 2, takes + takes / 2))
+                {
+                    (false, ..) => takes,
+                    (true, 0, _) => 10 * takes,
+                    (true, _, noisy) => noisy,
+                };
+                self.now = self.now.plus(Micros(takes));
+            }
+            decided == SPECULATES
         }
 
-        /// How many epochs more it executes in the way of the next, where they take so long in either way.
-        fn stays(&mut self, waiting: u64, speculating: u64) -> u32 {
-            let speculates = self.epoch(waiting, speculating);
-            (1..2 * MOST).find(|_| self.epoch(waiting, speculating) != speculates).unwrap()
+        /// In which ways the next epochs are executed, and how many one after the other, up to so many changes.
+        fn ways(&mut self, waiting: u64, speculating: u64, changes: usize) -> Vec<(&'static str, u32)> {
+            let mut ways = Vec::new();
+            while ways.len() < changes {
+                let speculates = self.epoch(waiting, speculating);
+                if self.run.0 != speculates && self.run.1 > 0 {
+                    ways.push((
+                        if self.run.0 { "speculates" } else { "waits" },
+                        std::mem::take(&mut self.run.1),
+                    ));
+                }
+                self.run = (speculates, self.run.1 + 1);
+            }
+            ways
         }
 
-        /// How long so many epochs take.
-        fn takes(mut self, waiting: u64, speculating: u64, epochs: u32) -> f64 {
-            for _ in 0..epochs {
+        /// How many epochs there are in so long, after a time that does not count.
+        fn epochs(mut self, waiting: u64, speculating: u64, (warmup, time): (Micros, Micros)) -> f64 {
+            let (mut counted, end) = (0.0, warmup.plus(time));
+            while self.now < end {
                 self.epoch(waiting, speculating);
+                counted += f64::from(u8::from(self.now >= warmup));
             }
-            self.now.0 as f64
+            counted
         }
     }
-
-    /// Whether a way had so many epochs as is to be expected if the other is tried in one of so many.
-    fn is_one_of(between: u32, epochs: u32) -> bool {
-        (between / 4..2 * between).contains(&(epochs + 1))
-    }
-
-    /// As seen from outside: the first of its batches had to be looked at to see that it began.
-    const TRIED: u32 = TRY - 1;
-    const SEEN_TO_LOSE: u32 = SETTLE + ENOUGH - 1;
 
     #[test]
     fn the_other_way_is_tried_ever_more_rarely_while_it_is_no_use() {
         let mut load = Load::new(Execution::Auto, 1);
-        assert!((FIRST..2 * FIRST).contains(&load.stays(1000, 1010)));
-        for between in [4 * FIRST, 16 * FIRST, 64 * FIRST, MOST, MOST] {
-            assert_eq!(load.stays(1000, 1010), TRIED);
-            let waits = load.stays(1000, 1010);
-            assert!(is_one_of(between, waits), "{waits} of {between}");
+        for between in [LOOK, 56, 224, 896, 3584, MOST, MOST] {
+            assert_eq!(load.ways(1000, 1010, 2), [("waits", between), ("speculates", TRY)]);
         }
-        assert_eq!(load.stays(1000, 950), TRIED);
-        assert!(is_one_of(MOST, load.stays(1000, 950)), "nor does so little pay");
-        let always = Speculation::new(Execution::Speculative);
-        let mut always = Load { partitions: vec![always], ..Load::new(Execution::Auto, 1) };
-        assert!((0..2 * MOST).all(|_| always.epoch(1000, 3000) == 1));
+        assert_eq!(load.ways(1000, 970, 2), [("waits", MOST), ("speculates", TRY)], "nor does so little pay");
+        let mut always = Load::new(Execution::Speculative, 1);
+        assert!((0..2 * MOST).all(|_| always.epoch(1000, 3000)));
     }
 
     #[test]
-    fn a_try_that_lost_much_is_repeated_late() {
+    fn a_try_that_lost_much_is_short_and_repeated_late() {
         let mut load = Load::new(Execution::Auto, 1);
-        load.stays(1000, 3000);
-        assert_eq!(load.stays(1000, 3000), SEEN_TO_LOSE);
-        assert!(is_one_of(DOUBT * FIRST, load.stays(1000, 3000)), "it may have been slow by chance");
-        assert_eq!(load.stays(1000, 3000), SEEN_TO_LOSE);
-        // 14 batches took as long as 42 would have, so 28 were lost.
-        assert!(is_one_of(2048, load.stays(1000, 3000)));
+        // The last that waited are executed within it.
+        assert_eq!(load.ways(33_000, 99_000, 2), [("waits", LOOK), ("speculates", LOOK)]);
+        let [("waits", between), ("speculates", LOOK)] = load.ways(33_000, 99_000, 2)[..] else { panic!() };
+        assert!((1200..1500).contains(&between), "20 batches or so were lost, not {between} / 64");
+        let mut cold = Load::new(Execution::Auto, 1);
+        cold.ways(1000, 3000, 2);
+        assert_eq!(cold.ways(1000, 3000, 1), [("waits", MOST_COLD)], "it may have been slow by chance");
     }
 
     #[test]
-    fn a_way_that_won_is_doubted_and_if_the_one_before_wins_back_that_was_chance() {
+    fn a_way_that_won_by_far_is_taken_at_once_and_not_soon_doubted() {
         let mut load = Load::new(Execution::Auto, 1);
-        for _ in 0..3 {
-            load.stays(1000, 1010);
-        }
+        let ways = load.ways(33_000, 11_000, 3);
+        assert_eq!((ways[0], ways[2]), (("waits", LOOK), ("waits", LOOK)));
+        assert_eq!(ways[1], ("speculates", LOOK + 1792), "to try the other costs 28 of its batches");
+    }
+
+    #[test]
+    fn a_way_that_won_by_little_is_doubted_and_if_the_one_before_wins_back_that_was_chance() {
+        let mut load = Load::new(Execution::Auto, 1);
+        let tries = load.ways(1000, 1010, 5);
+        assert_eq!(tries[4], ("waits", 224));
         // It wins once: soon the other is tried, and wins back.
-        (0..TRIED).for_each(|_| assert_eq!(load.epoch(1000, 800), 1));
-        assert!(is_one_of(SOON, load.stays(1000, 1200)));
-        assert!(is_one_of(16 * FIRST, load.stays(1000, 1200) - TRIED), "it was a try that was no use");
+        (1..TRY).for_each(|_| assert!(load.epoch(1000, 800)));
+        assert_eq!(load.ways(1000, 1200, 1), [("speculates", SOON + 1)]);
+        assert_eq!(load.ways(1000, 1200, 1), [("waits", TRY + 896)], "it was a try that was no use");
         // It wins, and again, and stays.
-        assert!(is_one_of(SOON, load.stays(1000, 500) - TRIED));
-        assert_eq!(load.stays(1000, 500), SEEN_TO_LOSE);
-        assert!(load.stays(1000, 500) > 8 * SOON);
+        assert_eq!(load.ways(1000, 800, 2), [("speculates", TRY + SOON), ("waits", TRY)]);
+        assert!(load.ways(1000, 800, 1)[0].1 > 3 * SOON);
+    }
+
+    #[test]
+    fn one_pause_says_nothing() {
+        let mut load = Load::new(Execution::Auto, 1);
+        (0..LOOK - 2).for_each(|_| assert!(!load.epoch(1000, 1010)));
+        load.now = load.now.plus(Micros::from_millis(60_000));
+        assert_eq!(load.ways(1000, 1010, 2), [("waits", 2), ("speculates", TRY)]);
+        assert_eq!(load.ways(1000, 1010, 1), [("waits", 56)]);
+        (0..LOOK - 2).for_each(|_| assert!(load.epoch(1000, 500)));
+        load.now = load.now.plus(Micros::from_millis(60_000));
+        assert!(load.ways(1000, 500, 1)[0].1 > TRY, "it won for all that");
     }
 
     #[test]
     fn whichever_way_is_faster_little_is_lost_to_finding_out() {
-        let lost = |partitions, speculating, seed| {
-            let takes = |execution| Load::noisy(execution, partitions, seed).takes(1000, speculating, MOST);
-            let better = takes(Execution::Conservative).min(takes(Execution::Speculative));
-            1.0 - better / takes(Execution::Auto)
+        let lost = |unit: u64, ratio: f64, time: (u64, u64), seed| {
+            // The slower way takes the unit.
+            let faster = (unit as f64 * ratio.min(1.0 / ratio)) as u64;
+            let (waiting, speculating) = if ratio < 1.0 { (unit, faster) } else { (faster, unit) };
+            let time = (Micros::from_millis(time.0), Micros::from_millis(time.1));
+            let epochs = |execution| Load::noisy(execution, 4, seed).epochs(waiting, speculating, time);
+            let better = epochs(Execution::Conservative).max(epochs(Execution::Speculative));
+            1.0 - epochs(Execution::Auto) / better
         };
-        for partitions in [1, 4] {
-            for speculating in [300, 500, 700, 800, 900, 950, 1000, 1050, 1100, 1200, 1500, 2000, 3000] {
-                let all: f64 = (0..16).map(|seed| lost(partitions, speculating, seed)).sum();
-                assert!(all / 16.0 < 0.06, "{partitions} {speculating} {:.3}", all / 16.0);
+        for ratio in [0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0] {
+            for (unit, time, allowed) in [(33_000, (500, 10_000), 0.05), (1_000, (0, 4_000), 0.025)] {
+                let all: f64 = (0..64).map(|seed| lost(unit, ratio, time, seed)).sum();
+                assert!(all / 64.0 < allowed, "{unit} {ratio} {:.3}", all / 64.0);
             }
         }
     }

@@ -167,8 +167,8 @@ impl Queues {
             if self.is_at_end_of_unit(core) {
                 return self.close_unit();
             }
-            if let Some(cascade) = batch.speculative.filter(|_| self.speculative < batch.epoch) {
-                (self.speculative, self.cascade) = (batch.epoch, cascade);
+            if let Some(choice) = batch.choice.filter(|_| self.chosen < batch.epoch) {
+                (self.chosen, self.choice) = (batch.epoch, choice);
                 self.dirt.clear();
                 self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
             }
@@ -237,7 +237,7 @@ impl Queues {
             }
             core.cursor.1 += 1;
             if txn.table {
-                if self.speculative == batch.epoch && self.unit.is_none() {
+                if self.chosen == batch.epoch && self.unit.is_none() {
                     self.open_unit(core, Gsn(lot.gsn(txn).0 + 1));
                 }
                 break;

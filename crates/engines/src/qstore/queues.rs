@@ -10,7 +10,7 @@ use ordain_model::layout::MAX_SHARDS;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::Slots;
 use ordain_model::{
-    Access, Args, Cascade, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
+    Access, Args, Choice, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
 
 use super::ahead::Ahead;
@@ -451,10 +451,9 @@ pub(crate) struct Queues {
     pub(crate) bare: Box<Active>,
     /// What is executed before it is known what of it aborts.
     pub(crate) unit: Option<Unit>,
-    /// The last epoch that some batch says may be executed so.
-    pub(crate) speculative: Epoch,
-    /// What becomes of what is undone in it because of others.
-    pub(crate) cascade: Cascade,
+    /// The last epoch of which some batch says whether it may be executed so, and what the first of its batches says that does.
+    pub(crate) chosen: Epoch,
+    pub(crate) choice: Choice,
     /// What transactions of it that abort with others, or alone, were to write here, since the whole table was written last.
     /// Not only in one unit: where units end, the log does not say, as reads of the whole table are not in it.
     pub(crate) dirt: BTreeSet<KeyHash>,
@@ -499,8 +498,8 @@ impl Default for Queues {
             kept: Vec::new(),
             bare: Box::default(),
             unit: None,
-            speculative: Epoch::default(),
-            cascade: Cascade::default(),
+            chosen: Epoch::default(),
+            choice: Choice::Wait,
             dirt: BTreeSet::new(),
             told: BTreeMap::new(),
             decided: Gsn::NONE,

@@ -30,7 +30,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::{Abort, Cascade, Cell, Chunk, Gsn, KeyHash, Millis, SlotNo, Txn};
+use ordain_model::{Abort, Cascade, Cell, Choice, Chunk, Gsn, KeyHash, Millis, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
@@ -189,12 +189,13 @@ impl Unit {
 }
 
 impl Queues {
-    /// A unit begins.
+    /// A unit begins, if that is what was chosen for the epoch.
     pub(crate) fn open_unit<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
+        let Choice::Speculate(cascade) = self.choice else { return };
         self.unit = Some(Unit {
             id,
             stage: Stage::Open,
-            cascade: self.cascade,
+            cascade,
             dirt: std::mem::take(&mut self.dirt),
             sources: Vec::new(),
             members: Vec::new(),

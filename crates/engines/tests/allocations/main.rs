@@ -119,7 +119,7 @@ impl Node {
             partition: PartitionId(0),
             layout: 0,
             now: Millis(1),
-            speculative: None,
+            choice: None,
             total,
             chunks: vec![Placed::whole(0, Arc::new(chunk))],
             lookups: Vec::new(),

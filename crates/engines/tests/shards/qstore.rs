@@ -27,8 +27,8 @@ use ordain_engines::shard::{Item, Order, Round, ShardMessage};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    Abort, ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, KeyHash, OutcomeStatus, PartitionId,
-    SlotNo, system,
+    Abort, ArgsBuilder, Call, Cascade, Choice, Db, Execution, Gsn, Isolation, KeyHash, OutcomeStatus,
+    PartitionId, SlotNo, system,
 };
 use ordain_sim::workload::procedures as p;
 
@@ -628,6 +628,35 @@ fn a_failed_check_changes_nothing_in_any_range() {
     bench.verify();
 }
 
+/// Of an epoch the first batch that says something decides (qstore.md, section 4.8: all replicas, and all nodes, do the same).
+#[test]
+fn partitions_that_do_not_agree_all_do_as_the_first() {
+    let shape = Shape { partitions: 3, order: Order::Queues, speculative: true, ..Shape::default() };
+    let mut cluster = Cluster::new(shape);
+    let keys: Vec<Vec<u8>> = (0..3).map(|n| cluster.key_in("k", n)).collect();
+    let words = [b"mset", &*keys[0], b"1", &keys[1], b"1", &keys[2], b"1"];
+    let (procedure, db, args) = command(&words, Db(0));
+    let (mut units, mut disagreed) = (0.0, [0, 0]);
+    for _ in 0..60 {
+        let before = cluster.sealed.len();
+        (0..3).for_each(|home| _ = cluster.submit(home, REPLICA, Call::new(procedure, db), &args).unwrap());
+        cluster.seal();
+        cluster.settle();
+        let said: Vec<Choice> = cluster.sealed[before..].iter().filter_map(|batch| batch.choice).collect();
+        if let Some(Choice::Speculate(_)) = said.first() {
+            units += 1.0;
+        }
+        if said.iter().any(|choice| *choice != said[0]) {
+            disagreed[usize::from(said[0] == Choice::Wait)] += 1;
+        }
+        for shard in 0..3 {
+            assert_eq!(cluster.gauge(shard, "ordain_shard_units_total"), units, "{said:?}");
+        }
+    }
+    assert!(disagreed.iter().all(|epochs| *epochs > 5), "{disagreed:?}");
+    cluster.verify();
+}
+
 /// What a shard says of a round again, because its node was restarted, must be what it has said before.
 #[test]
 fn a_round_that_is_told_again_is_compared_with_the_first() {
@@ -644,7 +673,7 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
             cluster.seal();
             cluster.settle();
             let batch = cluster.sealed.last().unwrap().clone();
-            if batch.speculative.is_some() {
+            if let Some(Choice::Speculate(_)) = batch.choice {
                 break Gsn::new(batch.epoch, batch.partition, 0);
             }
             cluster.release(2, 0);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
 use ordain_model::args::Args;
 use ordain_model::{
-    Batch, Call, Cascade, CheckpointMode, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
+    Batch, Call, Cascade, CheckpointMode, Choice, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
     KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
     Registry, SessionId,
 };
@@ -287,6 +287,15 @@ impl Cluster {
         Some((gateway, chunk.number, chunk.span() - 1))
     }
 
+    /// What a batch says of its epoch: anything, or nothing.
+    fn chosen(&mut self) -> Option<Choice> {
+        match self.random.below(3) {
+            0 => Some(Choice::Speculate(self.shape.cascade)),
+            1 => Some(Choice::Wait),
+            _ => None,
+        }
+    }
+
     /// Seals what waits, in one epoch, and hands every node what it takes part in.
     pub fn seal(&mut self) {
         self.epoch = Epoch(self.epoch.0 + 1 + self.random.below(3));
@@ -303,8 +312,7 @@ impl Cluster {
                 epoch: self.epoch,
                 partition: PartitionId(home as u16),
                 layout: self.layout.version(),
-                speculative: (self.shape.speculative && self.random.below(3) == 0)
-                    .then_some(self.shape.cascade),
+                choice: self.shape.speculative.then(|| self.chosen()).flatten(),
                 now: self.now,
                 total,
                 chunks,
@@ -602,8 +610,7 @@ impl Cluster {
             .input
             .iter()
             .filter(|batch| {
-                (batch.is_logged() || batch.speculative.is_some())
-                    && begun.is_none_or(|begun| batch.epoch > begun)
+                (batch.is_logged() || batch.choice.is_some()) && begun.is_none_or(|begun| batch.epoch > begun)
             })
             .map(|batch| Arc::new(Batch::decode(&self.registry, &batch.encode()).expect("a log entry")))
             .collect();
