@@ -633,20 +633,9 @@ impl Source for Clients {
             pool.draw(&mut self.random, &mut self.drawn);
         }
         self.drawn.look_up(&self.ycsb.partitions);
-        self.packed.clear();
-        self.packed.resize(ops.div_ceil(8), 0);
         // Exactly so many writes, every place as likely: the popular records are drawn early, so the places
         // are chosen apart from the records.
-        let mut writes = writes as u64;
-        for i in 0..ops {
-            if writes == 0 {
-                break;
-            }
-            let left = (ops - i) as u64;
-            let is_write = self.random.below(left) < writes;
-            writes -= u64::from(is_write);
-            self.packed[i / 8] |= u8::from(is_write) << (i % 8);
-        }
+        choose(&mut self.random, writes, ops, &mut self.packed);
         Made { procedure: RUN, kind: if reads { READ_ONLY } else { UPDATE } }
     }
 
@@ -661,6 +650,27 @@ impl Source for Clients {
 
     fn testimony(&mut self) -> Vec<u8> {
         self.answers.testimony()
+    }
+}
+
+/// Sets so many of `count` bits, every choice of them as likely (Floyd's algorithm). Those that are fewer are drawn: the ones
+/// that are set, or the ones that are not.
+fn choose(random: &mut Random, set: usize, count: usize, bits: &mut Vec<u8>) {
+    bits.clear();
+    bits.resize(count.div_ceil(8), 0);
+    let drawn = set.min(count - set);
+    for last in count - drawn..count {
+        let at = random.below(last as u64 + 1) as usize;
+        // One that is set already stands for the last, which is not.
+        let is_set = bits[at / 8] >> (at % 8) & 1 == 1;
+        let at = if is_set { last } else { at };
+        bits[at / 8] |= 1 << (at % 8);
+    }
+    if set > drawn {
+        bits.iter_mut().for_each(|byte| *byte = !*byte);
+        if let Some(byte) = bits.last_mut() {
+            *byte &= u8::MAX >> (count.next_multiple_of(8) - count);
+        }
     }
 }
 
@@ -801,16 +811,42 @@ mod tests {
 
     #[test]
     fn every_transaction_writes_exactly_its_share_of_different_records_at_any_place() {
-        let mut clients = clients(parameters(50, 10, 3));
-        let mut places = [0u32; 10];
-        for _ in 0..5_000 {
-            clients.next();
-            let records: std::collections::BTreeSet<_> = clients.drawn.records().iter().collect();
-            assert_eq!(records.len(), 10);
-            assert_eq!(written(&clients).len(), 3);
-            written(&clients).iter().for_each(|i| places[*i] += 1);
+        for writes in [3, 7] {
+            let mut clients = clients(parameters(50, 10, writes));
+            let mut places = [0u32; 10];
+            for _ in 0..5_000 {
+                clients.next();
+                let records: std::collections::BTreeSet<_> = clients.drawn.records().iter().collect();
+                assert_eq!(records.len(), 10);
+                assert_eq!(written(&clients).len(), writes);
+                written(&clients).iter().for_each(|i| places[*i] += 1);
+            }
+            let mean = 500 * writes as u32;
+            assert!(places.iter().all(|n| n.abs_diff(mean) < 150), "{places:?}");
         }
-        assert!(places.iter().all(|n| (1_350..1_650).contains(n)), "{places:?}");
+    }
+
+    #[test]
+    fn every_choice_of_places_is_as_likely() {
+        let mut random = Random::new(3);
+        let mut bits = Vec::new();
+        for (set, choices) in [(0, 1), (1, 5), (2, 10), (3, 10), (4, 5), (5, 1)] {
+            let mut seen = std::collections::BTreeMap::new();
+            for _ in 0..1_000 * choices {
+                choose(&mut random, set, 5, &mut bits);
+                assert!(bits.len() == 1 && bits[0].count_ones() as usize == set && bits[0] < 32);
+                *seen.entry(bits[0]).or_insert(0u32) += 1;
+            }
+            assert_eq!(seen.len(), choices);
+            // Five standard deviations of 32.
+            assert!(seen.values().all(|n| n.abs_diff(1_000) < 160), "{set}: {seen:?}");
+        }
+        choose(&mut random, 19, 20, &mut bits);
+        assert_eq!(bits.iter().map(|byte| byte.count_ones()).sum::<u32>(), 19);
+        choose(&mut random, 16, 16, &mut bits);
+        assert_eq!(bits, [255, 255]);
+        choose(&mut random, 0, 0, &mut bits);
+        assert!(bits.is_empty());
     }
 
     #[test]
