@@ -470,7 +470,7 @@ impl Gateway {
         let (home, answers) = match session {
             _ if layout.partitions() == 1 => (*partition, *partition),
             Some((session, _)) => (layout.home_partition_of(session), answers()),
-            None => (chunk.participants(txn, layout).only().unwrap_or(*partition), answers()),
+            None => (chunk.only_partition(txn, layout).unwrap_or(*partition), answers()),
         };
         let places = [home, near].map(|partition| usize::from(partition.0));
         // One and the same, mostly.

@@ -202,7 +202,7 @@ impl Chunk {
             return Err(refusal);
         }
         let txn = self.txns.last().expect("admitted just above");
-        let is_shared = |layout: &Arc<Layout>| self.participants(txn, layout).len() > 1;
+        let is_shared = |layout: &Arc<Layout>| self.only_partition(txn, layout).is_none();
         if txn.read_only && !self.layout.as_ref().is_some_and(is_shared) {
             // It has no effect to recover and nobody else is to be told of it, so it does not reach the log.
             let at = (self.unlogged.len() + args - start) as u32;
@@ -476,6 +476,19 @@ impl Chunk {
             participants.insert(layout.partition_of(fragment.hash.slot()));
         }
         participants
+    }
+
+    /// The only partition that takes part in a transaction, if there is one.
+    pub fn only_partition(&self, txn: &Txn, layout: &Layout) -> Option<PartitionId> {
+        let first = layout.partition_of_shard(self.collector(txn, layout));
+        let is_first = |f: &Fragment| layout.partition_of(f.hash.slot()) == first;
+        let is_only = match self.only_shard(txn, layout) {
+            Some(_) => true,
+            None if txn.table => layout.partitions() == 1,
+            None => self.fragments(txn).iter().all(is_first),
+        };
+        debug_assert_eq!(is_only.then_some(first), self.participants(txn, layout).only());
+        is_only.then_some(first)
     }
 
     /// Whether a partition is among them: that is known as soon as one of its fragments is found.

@@ -239,7 +239,7 @@ impl Lot {
                 let txn = &self.chunk.txns()[at];
                 let first = self.slots_at(at) as usize;
                 let slots = first..first + txn.fragments().len();
-                letters.add_answers(usize::from(collector), self.gsn(txn), self.slots.answers(slots));
+                letters.add_answers(usize::from(collector), self.gsn(txn), (&self.slots, slots));
             }
         }
     }

@@ -10,6 +10,8 @@
 use ordain_model::SlotNo;
 use ordain_model::wire::Reader;
 
+use super::state::append;
+
 /// Some answers by slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told<'a>(Reader<'a>);
@@ -18,7 +20,7 @@ pub(crate) struct Told<'a>(Reader<'a>);
 pub(crate) fn write(slot: SlotNo, bytes: &[u8], out: &mut Vec<u8>) {
     number(slot.0, out);
     number(bytes.len() as u32, out);
-    out.extend_from_slice(bytes);
+    append(out, bytes);
 }
 
 fn number(mut number: u32, out: &mut Vec<u8>) {

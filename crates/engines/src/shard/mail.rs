@@ -6,7 +6,7 @@
 //! transaction is a function of the log.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
@@ -15,7 +15,7 @@ use ordain_sequencer::{Post, door};
 
 use super::answers;
 use super::messages::{Item, Message, ShardMessage};
-use super::state::ShardSet;
+use super::state::{ShardSet, SlotTable};
 
 /// Where a shard's peers are.
 #[derive(Clone, Debug)]
@@ -112,23 +112,18 @@ impl Letters {
         }
     }
 
-    /// Tells a shard what all fragments here answered of a transaction that is taken apart.
-    pub(crate) fn add_answers<'a>(
-        &mut self,
-        to: usize,
-        gsn: Gsn,
-        answers: impl Iterator<Item = (SlotNo, &'a [u8])>,
-    ) {
+    /// Tells a shard what all fragments here answered of a transaction that is taken apart: those of its slots that are filled.
+    pub(crate) fn add_answers(&mut self, to: usize, gsn: Gsn, (table, slots): (&SlotTable, Range<usize>)) {
         self.written |= 1 << to;
         let mut begun = None;
-        for (slot, bytes) in answers {
+        table.tell(slots, |slot, bytes| {
             if self.to[to].bytes.len() >= FULL {
                 self.end_answers(to, gsn, begun.take());
             }
             let letter = self.with_room(to);
             begun.get_or_insert((slot, letter.bytes.len()));
             answers::write(slot, bytes, &mut letter.bytes);
-        }
+        });
         self.end_answers(to, gsn, begun);
     }
 
@@ -249,7 +244,10 @@ mod tests {
     fn nor_do_those_of_one_transaction() {
         let mut letters = Letters::new(0, 2);
         let answers = [FULL, FULL + 1, 3].map(|len| vec![len as u8; len]);
-        letters.add_answers(1, Gsn(7), (3..).map(SlotNo).zip(answers.iter().map(|answer| &answer[..])));
+        let mut table = SlotTable::default();
+        table.reset(8);
+        (5..).zip(&answers).for_each(|(slot, answer)| table.fill(SlotNo(slot), answer, false));
+        letters.add_answers(1, Gsn(7), (&table, 2..8));
         let full = letters.full.iter().map(|(_, letter)| letter);
         let items = full.chain([&letters.to[1]]).map(|letter| {
             let told = letter.items.iter().map(|(_, item)| match item {
