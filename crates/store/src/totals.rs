@@ -167,34 +167,44 @@ impl Totals {
     /// The content of a record has changed.
     #[inline]
     pub(crate) fn exchange(&mut self, id: RecordId, record: &mut Record, before: Share) {
-        // Mostly it was noted before, and is as large as it was.
-        if !(record.is_noted() && before.size.is_some() && before.size == Size::of(record)) {
-            self.exchange_all(id, record, before);
+        // Mostly it is as large as it was, and was noted before if that is done here.
+        let is_as_large = before.size.is_some() && before.size == Size::of(record);
+        match before.hashes {
+            None if is_as_large && record.is_noted() => {}
+            Some((name, hash)) if is_as_large && self.at_once => {
+                let change = named_hash_of(Some(name), record).unwrap_or_default().wrapping_sub(hash);
+                self.add(record.db(), change);
+            }
+            _ => self.exchange_all(id, record, before),
         }
+    }
+
+    /// The hashes of a database's contents add up to so much more.
+    #[inline]
+    fn add(&mut self, db: Db, hash: u128) {
+        let database = &mut self.databases[db.0 as usize];
+        database.hashes = database.hashes.wrapping_add(hash);
+        self.digest.sum = self.digest.sum.wrapping_add(hash);
     }
 
     #[inline(never)]
     fn exchange_all(&mut self, id: RecordId, record: &mut Record, before: Share) {
         let after = Size::of(record);
-        let database = &mut self.databases[record.db().0 as usize];
         if let Some((_, hash)) = before.hashes {
-            database.hashes = database.hashes.wrapping_sub(hash);
-            self.digest.sum = self.digest.sum.wrapping_sub(hash);
+            self.add(record.db(), hash.wrapping_neg());
         }
         if let Some(size) = before.size {
-            database.records -= 1;
+            self.databases[record.db().0 as usize].records -= 1;
             self.digest.records = self.digest.records.wrapping_sub(1);
             self.value_bytes -= size.heap_bytes;
         }
         if let Some(size) = after {
-            database.records += 1;
+            self.databases[record.db().0 as usize].records += 1;
             self.digest.records = self.digest.records.wrapping_add(1);
             self.value_bytes += size.heap_bytes;
             if self.at_once {
                 let name = before.hashes.map(|(name, _)| name);
-                let hash = named_hash_of(name, record).unwrap_or_default();
-                database.hashes = database.hashes.wrapping_add(hash);
-                self.digest.sum = self.digest.sum.wrapping_add(hash);
+                self.add(record.db(), named_hash_of(name, record).unwrap_or_default());
             } else if !record.is_noted() {
                 record.note(true);
                 self.noted.push(id);
