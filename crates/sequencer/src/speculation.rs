@@ -25,6 +25,9 @@ const SOON: u32 = 32;
 const SHARE: f64 = 64.0;
 const RARER: u32 = 4;
 const MOST: u32 = 4096;
+/// A try that lost, but not clearly, is trusted for no more than so many times as many: a way that is much faster may have looked
+/// so while what the other left behind was still executed.
+const UNCLEAR: u32 = 8;
 /// What is found in the first moments of a load, when memory and caches are cold, is not trusted for longer.
 const COLD: Micros = Micros::from_millis(250);
 const MOST_COLD: u32 = 512;
@@ -182,7 +185,8 @@ impl Speculation {
             // How many batches more there would have been in the time that it took, changing to and fro included.
             let (txns, took) = self.all.usual();
             let lost = f64::from(self.all.batches) * (self.rate * took / txns - 1.0).max(0.0);
-            (affordable(lost).max(in_vain(self.between)), None)
+            let trusted = if ratio * LOSS < 1.0 { MOST } else { UNCLEAR * self.between };
+            (affordable(lost).max(in_vain(self.between)).min(trusted), None)
         };
         self.is_better ^= is_faster;
     }
@@ -389,6 +393,17 @@ mod tests {
         let mut cold = Load::new(Execution::Auto, 1);
         cold.ways(1000, 3000, 2);
         assert_eq!(cold.ways(1000, 3000, 1), [("waits", MOST_COLD)], "it may have been slow by chance");
+    }
+
+    #[test]
+    fn what_was_not_clear_is_tried_again_before_long() {
+        let mut load = Load::new(Execution::Auto, 1);
+        assert_eq!(load.ways(33_000, 40_000, 2), [("waits", LOOK), ("speculates", TRY)]);
+        assert_eq!(load.ways(33_000, 40_000, 2), [("waits", UNCLEAR * LOOK), ("speculates", TRY)]);
+        assert!(
+            (100..1000).contains(&load.ways(33_000, 40_000, 1)[0].1),
+            "what it cost counts, not how often it was"
+        );
     }
 
     #[test]
