@@ -151,9 +151,22 @@ end
 local base = {
   _VERSION = 'Lua 5.1',
   assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, rawequal = rawequal,
-  select = select, tonumber = tonumber, type = type, unpack = unpack,
+  select = select, tonumber = tonumber, type = type,
   pcall = protected, xpcall = protected_with, pairs = ordered_pairs, next = ordered_next,
 }
+
+-- The range is checked before the C library sees it, which computes it in 32 bits.
+function base.unpack(t, i, j)
+  if type(t) ~= 'table' then
+    error("bad argument #1 to 'unpack' (table expected, got " .. (t == nil and 'no value' or type(t)) .. ')', 2)
+  end
+  i = i == nil and 1 or tonumber(i) or error("bad argument #2 to 'unpack' (number expected, got " .. type(i) .. ')', 2)
+  j = j == nil and #t or tonumber(j) or error("bad argument #3 to 'unpack' (number expected, got " .. type(j) .. ')', 2)
+  if i > j then return end
+  if not (j - i < 7999 and i > -2147483648 and j < 2147483647) then error('too many results to unpack', 2) end
+  charge(j - i)
+  return unpack(t, i, j)
+end
 
 function base.setmetatable(t, meta)
   guard(t)
@@ -342,8 +355,21 @@ end
 
 local tables = { concat = concat, getn = table.getn, maxn = table.maxn }
 
+local function expect_position(name, position)
+  position = tonumber(position)
+  if position and not (position > -2147483648 and position < 2147483647) then
+    error("bad argument #2 to '" .. name .. "' (position out of range)", 3)
+  end
+  return position or 0
+end
+
 function tables.insert(t, ...)
   guard(t)
+  if select('#', ...) == 2 and type(t) == 'table' then
+    local position = expect_position('insert', (...))
+    charge(position > #t and position - #t or 0)
+    charge(position < 0 and -position or 0)
+  end
   if select('#', ...) > 1 and type(t) == 'table' then charge(#t) end
   return insert(t, ...)
 end

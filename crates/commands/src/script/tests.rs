@@ -573,6 +573,25 @@ fn deep_recursion_is_an_error() {
 }
 
 #[test]
+fn ranges_that_do_not_fit_are_errors() {
+    let mut db = Database::new();
+    for range in
+        ["-1,2147483647", "0,2147483647", "-2147483648,0", "1,8000", "1,1e6", "0/0,1", "-1e300,1e300"]
+    {
+        for script in
+            [format!("return unpack({{}},{range})"), format!("return {{pcall(unpack,{{}},{range})}}")]
+        {
+            let reply = db.eval(&script);
+            assert!(reply.contains("too many results to unpack"), "{script}: {reply}");
+        }
+    }
+    for position in ["2^31", "-2147483648", "1e300", "-1e300"] {
+        assert!(db.error(&format!("table.insert({{}},{position},1)")).contains("position"), "{position}");
+    }
+    assert_eq!(db.eval("return {unpack({1,2,3},2)}"), "[2, 3]");
+}
+
+#[test]
 fn nothing_leaks_from_one_script_to_the_next() {
     let mut db = Database::new();
     for attempt in [
