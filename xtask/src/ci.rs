@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::workspace::{self, Workspace};
-use crate::{deps, tidy};
+use crate::{deps, fuzz, tidy};
 
 /// One thing to check: a name and how.
 struct Step {
@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
     Step { name: "licences and advisories", check: deny },
     Step { name: "tidy", check: |w| tidy::run(w).map(|()| Outcome::Passed) },
     Step { name: "tests, by the README's command", check: readme_tests },
+    Step { name: "fuzz, some seconds a target", check: fuzz },
     Step { name: "smoke", check: |w| passed(w.command(w.path(".ci/smoke"))) },
 ];
 
@@ -96,6 +97,11 @@ fn deny(workspace: &Workspace) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Skipped("cargo-deny is not installed"));
     }
     cargo(workspace, "deny --workspace check")
+}
+
+/// New seeds in each run: what earlier runs drew is not drawn again.
+fn fuzz(workspace: &Workspace) -> anyhow::Result<Outcome> {
+    fuzz::run(workspace, &fuzz::Fuzz::for_seconds(10)).map(|()| Outcome::Passed)
 }
 
 /// Runs the very command that the README tells people to run, so that it cannot go stale.

@@ -31,6 +31,8 @@ const fn row(
 /// Lowest layer first: a row may name only rows above it (a test holds us to this), except for its tests.
 #[rustfmt::skip]
 const LAYERS: &[Row] = &[
+    // What fuzz targets share: tests only.
+    row("fuzz",      &[], &[]),
     // What everyone speaks.
     row("model",     &[], &[]),
     row("role",      &["model"], &[]),
@@ -38,18 +40,18 @@ const LAYERS: &[Row] = &[
     row("link",      &["model", "role"], &[]),
     // Records, input log, commands, workloads: none knows what a transaction is for.
     row("store",     &["model"], &[]),
-    row("log",       &["model", "role"], &[]),
+    row("log",       &["model", "role"], &["fuzz"]),
     // The state at the end of an epoch, in a file.
     row("checkpoint", &["model", "role"], &["log"]),
     row("commands",  &["model"], &[]),
     row("workload",  &["model"], &[]),
     row("gateway",   &["model"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.
-    row("sequencer", &["model", "role", "log", "checkpoint"], &[]),
+    row("sequencer", &["model", "role", "log", "checkpoint"], &["fuzz"]),
     row("engines",   &["model", "role", "store", "sequencer", "checkpoint"], &["commands", "workload", "sim", "gateway", "log"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
-    row("resp",      &["model", "commands", "gateway"], &[]),
-    row("runtime",   &["model", "role", "link", "gateway"], &[]),
+    row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
+    row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
     row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
     // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),

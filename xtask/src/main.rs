@@ -4,6 +4,7 @@
 //! cargo xtask ci      everything that must hold before a change goes in
 //! cargo xtask tidy    what the compiler does not check: see `tidy`
 //! cargo xtask deps    arrows between our crates go down only: see `deps`
+//! cargo xtask fuzz    every fuzz target on new seeds: see `fuzz`
 //! cargo xtask seeds   simulated clusters with all faults over a range of seeds: see `seeds`
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 mod ci;
 mod deps;
+mod fuzz;
 mod seeds;
 mod tidy;
 mod workspace;
@@ -25,6 +27,7 @@ usage: cargo xtask <command>
   ci       format, clippy, docs, deps, tidy, tests and the smoke test, in that order
   deps     check the arrows between our crates against the allow-list in xtask/src/deps.rs
   tidy     check what the compiler does not: see xtask/src/tidy.rs
+  fuzz     [--seconds S | --minutes M] [--target NAME] [--from SEED]: run each fuzz target for so long (60 s)
   seeds    --engine E --from A --to B [flags of `ordain sim`]: simulate seeds A..B with all faults
 ";
 
@@ -34,6 +37,7 @@ enum Command {
     Ci,
     Deps,
     Tidy,
+    Fuzz(fuzz::Fuzz),
     Seeds(seeds::Range),
     Help,
 }
@@ -48,6 +52,7 @@ impl Command {
             "ci" => Self::Ci,
             "deps" => Self::Deps,
             "tidy" => Self::Tidy,
+            "fuzz" => return Ok(Self::Fuzz(fuzz::Fuzz::parse(rest)?)),
             "seeds" => return Ok(Self::Seeds(seeds::Range::parse(rest)?)),
             "help" | "--help" | "-h" => Self::Help,
             other => return Err(format!("unknown command `{other}`")),
@@ -64,6 +69,7 @@ impl Command {
             Self::Ci => ci::run(&workspace),
             Self::Deps => deps::run(&workspace),
             Self::Tidy => tidy::run(&workspace),
+            Self::Fuzz(fuzz) => fuzz::run(&workspace, fuzz),
             Self::Seeds(range) => seeds::run(&workspace, range),
             Self::Help => {
                 print!("{USAGE}");

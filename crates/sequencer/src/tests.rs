@@ -2,6 +2,7 @@
 
 mod cluster;
 mod courier;
+mod messages;
 mod random;
 
 use std::sync::Arc;

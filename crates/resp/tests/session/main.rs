@@ -2,6 +2,7 @@
 //! the sockets.
 
 mod behaviour;
+mod fuzz;
 mod natives;
 mod support;
 mod transcripts;

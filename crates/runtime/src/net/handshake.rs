@@ -453,6 +453,32 @@ mod tests {
         assert_eq!(out, []);
     }
 
+    /// The fuzz target of the port for other nodes: damaged handshakes, from somebody without the secret and with it.
+    #[test]
+    fn fuzz_handshakes() {
+        ordain_fuzz::target("handshakes", 3000, |source| {
+            let (mut dialer, acceptor) = (identity(1), identity(2));
+            let knows_secret = source.once_in(2);
+            if !knows_secret {
+                dialer.secret = source.bytes(0..20);
+            }
+            let mut is_damaged = false;
+            let ends = meet(&dialer, &acceptor, 2, |bytes| {
+                if source.once_in(2) {
+                    let before = bytes.clone();
+                    source.damage(bytes);
+                    is_damaged |= *bytes != before;
+                }
+            });
+            if !is_damaged {
+                assert_eq!(ends[1] == Ok(Some(NodeId(1))), knows_secret);
+            }
+            if !knows_secret {
+                assert!(!matches!(ends[1], Ok(Some(_))), "{ends:?}");
+            }
+        });
+    }
+
     proptest! {
         #[test]
         fn nobody_is_believed_after_a_byte_was_changed(at in 0usize..200, change in 1u8..) {

@@ -239,6 +239,36 @@ mod tests {
         assert_eq!(read(&mut BytesMut::from(&head[..]), 1 << 20), Err(Damaged));
     }
 
+    /// The fuzz target of what follows the handshake: damaged frames in pieces. Nothing is read that was not written.
+    #[test]
+    fn fuzz_frames() {
+        ordain_fuzz::target("frames", 3000, |source| {
+            let good = all();
+            let mut bad = good.repeat(source.within(1..4));
+            source.damage(&mut bad);
+            let mut written = Vec::new();
+            let mut whole = BytesMut::from(&good[..]);
+            while let Ok(Some(packet)) = read(&mut whole, 100) {
+                written.push(packet);
+            }
+            let mut input = BytesMut::new();
+            let mut rest = &bad[..];
+            'connection: while !rest.is_empty() {
+                let (piece, after) = rest.split_at(source.within(1..rest.len() + 1));
+                rest = after;
+                input.extend_from_slice(piece);
+                loop {
+                    match read(&mut input, 100) {
+                        Ok(Some(packet)) => assert!(written.contains(&packet), "{packet:?}"),
+                        Ok(None) => break,
+                        Err(Damaged) => break 'connection,
+                    }
+                }
+            }
+            let _ = read_body(&source.bytes(0..200).into());
+        });
+    }
+
     proptest! {
         #[test]
         fn a_changed_byte_is_found(at in any::<prop::sample::Index>(), change in 1u8..) {

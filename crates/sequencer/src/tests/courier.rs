@@ -10,7 +10,7 @@ use crate::message::Ship;
 use crate::{Counting, Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
 
 #[derive(Clone, Debug, PartialEq)]
-struct Note(u64, u8);
+pub(super) struct Note(u64, u8);
 
 impl Wire for Note {
     fn encode(&self, out: &mut Vec<u8>) {
