@@ -15,11 +15,13 @@ use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::{
-    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Session, Shared,
+    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Session,
+    Shared,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
+use crate::notices::Notices;
 use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
@@ -170,6 +172,7 @@ struct Connection {
 struct Asked {
     questions: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
+    notices: Notices,
 }
 
 impl Control for Asked {
@@ -182,6 +185,10 @@ impl Control for Asked {
     }
 
     fn reset_statistics(&mut self) {}
+
+    fn notice(&mut self, notice: Notice<'_>) {
+        self.notices.note(notice);
+    }
 }
 
 impl Door {
@@ -665,6 +672,7 @@ impl Role for Door {
             }
             Event::Timer(_) => {
                 self.close_idle();
+                self.asked.notices.tick();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
             Event::Disk(_) | Event::Stop => {}
@@ -682,6 +690,7 @@ impl Role for Door {
         report("ordain_front_input_bytes_total", self.shared.counters.input_bytes_total as f64);
         report("ordain_front_output_bytes_total", self.output_bytes as f64);
         report("ordain_front_output_limit_total", self.shared.counters.output_limit_total as f64);
+        report("ordain_front_cut_off_total", self.shared.counters.cut_off_total as f64);
         report("ordain_front_outstanding", self.gateway.outstanding() as f64);
     }
 }

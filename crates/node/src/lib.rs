@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod engine;
 pub mod front;
 pub mod identity;
+mod notices;
 pub mod procedures;
 pub mod rebuild;
 pub mod serve;

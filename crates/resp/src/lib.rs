@@ -10,6 +10,6 @@ mod shared;
 
 pub use session::{ClientId, ConnectionId, Fate, Received, Session};
 pub use shared::{
-    ClientFilter, Context, Control, ControlRequest, Counters, Limits, NodeInfo, PasswordCheck, PlainPassword,
-    SettingError, Settings, Shared,
+    ClientFilter, Context, Control, ControlRequest, Counters, Foreign, Limits, NodeInfo, Notice,
+    PasswordCheck, PlainPassword, SettingError, Settings, Shared,
 };

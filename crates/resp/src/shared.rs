@@ -39,6 +39,30 @@ pub trait Control {
 
     /// CONFIG RESETSTAT.
     fn reset_statistics(&mut self);
+
+    /// Takes note of something that the operator should read in the node's log.
+    fn notice(&mut self, notice: Notice<'_>);
+}
+
+/// Something that the operator should read in the node's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// A connection was closed because its other end speaks another protocol.
+    Foreign {
+        /// Its address.
+        peer: &'a str,
+        /// Which protocol.
+        foreign: Foreign,
+    },
+}
+
+/// A protocol that is not spoken on the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// HTTP: a browser can be made to send it by any page.
+    Http,
+    /// TLS, where none is offered.
+    Tls,
 }
 
 /// What is asked of the node.
@@ -296,6 +320,8 @@ pub struct Counters {
     pub input_bytes_total: u64,
     /// Connections closed because they did not take their replies.
     pub output_limit_total: u64,
+    /// Connections closed because they spoke another protocol.
+    pub cut_off_total: u64,
 }
 
 /// What all connections of one event loop share.

@@ -20,6 +20,9 @@ const BULK_MAX: i64 = 512 * 1024 * 1024;
 const COMMAND_MAX: usize = 256 * 1024 * 1024;
 /// The most digits and sign that a length can have. Redis waits for up to 64 KiB of them before it gives up.
 const LENGTH_DIGITS_MAX: usize = 20;
+/// The first byte of a TLS record that holds a handshake, and the second (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+const TLS_MAJOR: u8 = 3;
 /// Room for arguments that a parser keeps from one command to the next.
 const SPANS_KEPT: usize = 1024;
 
@@ -48,6 +51,8 @@ pub enum ProtocolError {
     ExpectedDollar(u8),
     TooBigInline,
     UnbalancedQuotes,
+    /// The beginning of TLS. The other end does not speak this protocol, so it is told nothing in it.
+    Tls,
 }
 
 impl fmt::Display for ProtocolError {
@@ -61,6 +66,7 @@ impl fmt::Display for ProtocolError {
             ProtocolError::ExpectedDollar(got) => write!(f, "expected '$', got '{}'", char::from(*got)),
             ProtocolError::TooBigInline => f.write_str("too big inline request"),
             ProtocolError::UnbalancedQuotes => f.write_str("unbalanced quotes in request"),
+            ProtocolError::Tls => f.write_str("TLS on a port without TLS"),
         }
     }
 }
@@ -210,6 +216,11 @@ impl RequestParser {
                         self.at = end;
                         self.stage = Stage::Length;
                     }
+                },
+                Some(&TLS_HANDSHAKE) => match input.get(1) {
+                    None => return Step::Incomplete { consumed: 0, wanted: 1 },
+                    Some(&TLS_MAJOR) => return Step::Broken(ProtocolError::Tls),
+                    Some(_) => self.stage = Stage::Inline { scanned: 0 },
                 },
                 Some(_) => self.stage = Stage::Inline { scanned: 0 },
             }

@@ -6,7 +6,7 @@ use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, looku
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
 use super::{Mode, ReplyMode, Session, Words};
-use crate::shared::Context;
+use crate::shared::{Context, Foreign};
 
 /// Writes a procedure's arguments.
 pub(super) type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
@@ -67,6 +67,12 @@ pub(super) fn planned<'w, 'a>(
     Ok(Some(Planned { procedure, encode, args }))
 }
 
+/// Whether a command's name is a line of an HTTP request. Each request has one of the two: a form that a page sends
+/// is a POST, and every other request of HTTP/1.1 names its host. So what its body or path holds is never executed.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
 /// The error Redis gives for a command it does not know, with the beginning of what came with it.
 fn unknown(words: &Words<'_>) -> Vec<u8> {
     let mut text = b"ERR unknown command '".to_vec();
@@ -115,7 +121,13 @@ impl Session {
     #[inline]
     pub(super) fn handle(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
         self.begin_command();
-        let Some(command) = lookup(words[0]) else { return self.reject(&unknown(words), cx) };
+        let Some(command) = lookup(words[0]) else {
+            // Before anything else is looked at, in MULTI and before AUTH too, as in Redis.
+            if is_http(words[0]) {
+                return self.cut_off(Foreign::Http, cx);
+            }
+            return self.reject(&unknown(words), cx);
+        };
         if let Err(error) = check_arity(command, words.len()) {
             return self.reject(error.0.as_bytes(), cx);
         }

@@ -29,8 +29,8 @@ use ordain_gateway::{Finished, Path};
 use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
-use crate::codec::{Protocol, RequestLimits, RequestParser, Step};
-use crate::shared::{Context, Shared};
+use crate::codec::{Protocol, ProtocolError, RequestLimits, RequestParser, Step};
+use crate::shared::{Context, Foreign, Notice, Shared};
 use interactive::Interactive;
 use multi::{Multi, Watched};
 use replies::{Replies, Sequence, Style};
@@ -220,6 +220,10 @@ impl Session {
                     received = Received { consumed: received.consumed + consumed, wanted };
                     break;
                 }
+                Step::Broken(ProtocolError::Tls) => {
+                    self.cut_off(Foreign::Tls, cx);
+                    rest.len()
+                }
                 Step::Broken(error) => {
                     self.answer(cx, |w| w.error(error.to_string()));
                     self.closing = Closing::AfterReplies;
@@ -335,6 +339,13 @@ impl Session {
     pub fn kill(&mut self) {
         self.closing = Closing::Now;
         self.replies.abandon();
+    }
+
+    /// Closes the connection at once because its other end speaks another protocol. Nothing that follows is executed.
+    pub(crate) fn cut_off(&mut self, foreign: Foreign, cx: &mut Context<'_>) {
+        cx.shared.counters.cut_off_total += 1;
+        cx.control.notice(Notice::Foreign { peer: &self.peer, foreign });
+        self.kill();
     }
 
     /// Takes no more commands and closes the connection once those taken are answered: for a node that shuts

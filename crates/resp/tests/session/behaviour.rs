@@ -273,6 +273,8 @@ impl ordain_resp::Control for NoControl {
     }
 
     fn reset_statistics(&mut self) {}
+
+    fn notice(&mut self, _: ordain_resp::Notice<'_>) {}
 }
 
 #[test]

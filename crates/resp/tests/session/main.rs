@@ -1,6 +1,7 @@
 //! Sessions over the real commands, the real gateway and the reference executor: everything of the front door but
 //! the sockets.
 
+mod access;
 mod behaviour;
 mod fuzz;
 mod natives;

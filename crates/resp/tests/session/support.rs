@@ -8,7 +8,7 @@ use ordain_model::{
     Writer, system,
 };
 use ordain_resp::{
-    ClientId, ConnectionId, Context, Control, ControlRequest, Fate, PlainPassword, Session, Shared,
+    ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, PlainPassword, Session, Shared,
 };
 
 /// Wall-clock time at the start of every test.
@@ -37,6 +37,7 @@ pub enum Weather {
 struct Node {
     requests: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
+    notices: Vec<String>,
 }
 
 impl Control for Node {
@@ -49,6 +50,10 @@ impl Control for Node {
     }
 
     fn reset_statistics(&mut self) {}
+
+    fn notice(&mut self, notice: Notice<'_>) {
+        self.notices.push(format!("{notice:?}"));
+    }
 }
 
 /// The server.
@@ -247,6 +252,11 @@ impl Server {
                 lease: None,
             });
         }
+    }
+
+    /// What the node was to note in its log.
+    pub fn notices(&self) -> &[String] {
+        &self.node.notices
     }
 
     /// What CONFIG SET has told the node.
