@@ -24,7 +24,7 @@ pub mod table;
 
 use ordain_model::Registry;
 
-pub use table::{Action, Command, Flags, SessionCommand, all, check_arity, lookup};
+pub use table::{Action, Command, Flags, SessionCommand, all, check_arity, check_subcommand, lookup};
 
 /// Adds the procedures behind all commands.
 pub fn register(registry: &mut Registry) {

@@ -5,10 +5,13 @@
 //! finding a name costs one hash of at most sixteen bytes and one comparison.
 
 mod entries;
+mod reference;
 
 use ordain_model::{ArgsBuilder, PlanError, ProcedureId};
 
 use entries::COMMANDS;
+
+pub use reference::{Reference, Shown, check_subcommand, quoted, reference, subcommand, subcommands};
 
 /// One command.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +88,14 @@ pub enum SessionCommand {
     LastSave,
     SlowLog,
     Latency,
+    Module,
+    PubSub,
+    /// PUBLISH and SPUBLISH: nobody can be subscribed.
+    Publish,
+    /// SUBSCRIBE and its kin.
+    Subscribe,
+    Wait,
+    Role,
 }
 
 /// The flags of a command, as COMMAND INFO names them.
@@ -133,11 +144,15 @@ flags! {
     ALLOW_BUSY = 14, "allow_busy";
     /// Is refused while a replica loads.
     NO_ASYNC_LOADING = 15, "no_async_loading";
+    /// Is about publish and subscribe.
+    PUBSUB = 16, "pubsub";
 }
 
 impl Flags {
     /// None of them.
     pub const NONE: Flags = Flags(0);
+    /// Has subcommands, which [`check_subcommand`] checks. Clients are not shown it.
+    pub const CONTAINER: Flags = Flags(1 << 31);
 
     /// These and those.
     #[must_use]

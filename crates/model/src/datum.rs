@@ -16,6 +16,8 @@ const BOOL: u8 = 7;
 const DOUBLE: u8 = 8;
 const NIL_ARRAY: u8 = 9;
 const SET: u8 = 10;
+const VERBATIM: u8 = 11;
+const BIG_NUMBER: u8 = 12;
 const POISON: u8 = 255;
 
 /// A decoded value. Composite values say how many items follow them in the same buffer.
@@ -43,6 +45,10 @@ pub enum Datum<'a> {
     Bool(bool),
     /// A floating point number.
     Double(f64),
+    /// A text for people, and what it is written in: `txt` or `mkd`.
+    Verbatim([u8; 3], &'a [u8]),
+    /// An integer of any size, in decimal.
+    BigNumber(&'a [u8]),
     /// The fragment did not run, because one that it needs input from aborted.
     Poison,
 }
@@ -84,6 +90,12 @@ impl<'a> Datum<'a> {
                 let (head, tail) = rest.split_first_chunk::<8>()?;
                 (Datum::Double(f64::from_le_bytes(*head)), tail)
             }
+            VERBATIM => {
+                let (text, tail) = text(rest)?;
+                let (format, text) = text.split_first_chunk::<3>()?;
+                (Datum::Verbatim(*format, text), tail)
+            }
+            BIG_NUMBER => text(rest).map(|(t, tail)| (Datum::BigNumber(t), tail))?,
             POISON => (Datum::Poison, rest),
             _ => return None,
         })
@@ -176,8 +188,8 @@ impl Writer<'_> {
 
     /// [`Datum::Status`].
     #[inline]
-    pub fn status(&mut self, text: &str) {
-        self.text(STATUS, text.as_bytes());
+    pub fn status<T: AsRef<[u8]> + ?Sized>(&mut self, text: &T) {
+        self.text(STATUS, text.as_ref());
     }
 
     /// `OK`.
@@ -215,6 +227,18 @@ impl Writer<'_> {
     pub fn double(&mut self, d: f64) {
         self.0.push(DOUBLE);
         self.0.extend_from_slice(&d.to_le_bytes());
+    }
+
+    /// [`Datum::Verbatim`].
+    pub fn verbatim(&mut self, format: [u8; 3], text: &[u8]) {
+        self.word(VERBATIM, format.len() + text.len());
+        self.0.extend_from_slice(&format);
+        self.0.extend_from_slice(text);
+    }
+
+    /// [`Datum::BigNumber`]: digits, with a sign in front or without.
+    pub fn big_number(&mut self, digits: &[u8]) {
+        self.text(BIG_NUMBER, digits);
     }
 
     /// [`Datum::Poison`].
@@ -301,6 +325,18 @@ mod tests {
         }
         use Datum::{Array, Bulk, Double, Int, Map, Status};
         assert_eq!(seen, [Array(3), Int(-5), Map(1), Bulk(b"k"), Double(0.5), Status(b"OK")]);
+    }
+
+    #[test]
+    fn texts_for_people_and_large_numbers_are_read_as_they_were_written() {
+        let mut buffer = Vec::new();
+        let mut w = Writer(&mut buffer);
+        w.verbatim(*b"txt", b"a\r\nb");
+        w.big_number(b"-12345678901234567890");
+        let (first, rest) = Datum::split(&buffer).unwrap();
+        assert_eq!(first, Datum::Verbatim(*b"txt", b"a\r\nb"));
+        assert_eq!(Datum::split(rest), Some((Datum::BigNumber(b"-12345678901234567890"), &[][..])));
+        assert!(Datum::split(&[VERBATIM, 2, 0, 0, 0, b't', b'x']).is_none());
     }
 
     #[test]

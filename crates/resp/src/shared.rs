@@ -300,6 +300,10 @@ pub struct NodeInfo {
     pub checkpoint_is_made: bool,
     /// The last one that was begun came to nothing.
     pub checkpoint_failed: bool,
+    /// The other members of the partition's replication group, by the host and port that clients connect to.
+    pub members: Vec<(String, u16)>,
+    /// How many of them hold a write, at least, once it is answered.
+    pub members_that_hold: u16,
     /// Numbers of the engine's own, by name.
     pub engine_gauges: Vec<(String, String)>,
 }

@@ -46,6 +46,7 @@ const OBJECT: &[Subcommand] = &[
 
 const MEMORY: &[Subcommand] = &[
     Subcommand { name: "usage", arity: -3, check: check_samples, code: Code::Key(usage) },
+    Subcommand { name: "doctor", arity: 2, check: nothing_more, code: Code::Text(doctor) },
     Subcommand { name: "purge", arity: 2, check: nothing_more, code: Code::Text(|w| w.ok()) },
     Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(memory_help) },
 ];
@@ -157,6 +158,13 @@ fn usage(cell: &Cell, key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal>
     Ok(())
 }
 
+fn doctor(w: &mut Writer<'_>) {
+    w.verbatim(
+        *b"txt",
+        b"Nothing is diagnosed here; INFO memory and the metrics of the admin interface have the figures.\n",
+    );
+}
+
 fn object_help(w: &mut Writer<'_>) {
     lines(
         w,
@@ -183,6 +191,8 @@ fn memory_help(w: &mut Writer<'_>) {
         w,
         &[
             "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "DOCTOR",
+            "    Return where figures about memory are.",
             "PURGE",
             "    Does nothing: there is nothing to be purged.",
             "USAGE <key> [SAMPLES <count>]",

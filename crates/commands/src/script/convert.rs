@@ -86,6 +86,14 @@ fn split<'a>(lua: &Lua, reply: &'a [u8], resp3: bool) -> mlua::Result<(Value, &'
         Datum::Bool(b) => Value::Number(f64::from(u8::from(b))),
         Datum::Double(x) if resp3 => wrapped("double", Value::Number(x))?,
         Datum::Double(x) => text(format_g(x, 17).as_bytes())?,
+        Datum::Verbatim(format, string) if resp3 => {
+            let table = lua.create_table_with_capacity(0, 2)?;
+            table.raw_set("format", text(&format)?)?;
+            table.raw_set("string", text(string)?)?;
+            wrapped("verbatim_string", Value::Table(table))?
+        }
+        Datum::BigNumber(digits) if resp3 => wrapped("big_number", text(digits)?)?,
+        Datum::Verbatim(_, string) | Datum::BigNumber(string) => text(string)?,
     };
     Ok((value, rest))
 }
@@ -133,7 +141,7 @@ fn append_table(table: &Table, shared: &Shared, depth: u32, out: &mut Vec<u8>) -
         return Ok(());
     }
     if let Some(status) = text("ok")? {
-        w.status(&String::from_utf8_lossy(&line(&status)));
+        w.status(&line(&status));
         return Ok(());
     }
     if let Some(x) = number(&table.raw_get::<Value>("double")?) {

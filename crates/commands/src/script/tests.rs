@@ -126,6 +126,8 @@ fn show(reply: &[u8]) -> String {
             Datum::Error(b) => out.push_str(&format!("-{}", text(b))),
             Datum::Bool(b) => out.push_str(&format!("#{b}")),
             Datum::Double(x) => out.push_str(&format!("~{x}")),
+            Datum::Verbatim(_, b) => out.push_str(&format!("={}", text(b))),
+            Datum::BigNumber(b) => out.push_str(&format!("({}", text(b))),
             Datum::Array(n) => items(n as usize, &mut rest, out),
             Datum::Set(n) => {
                 out.push('S');

@@ -137,6 +137,8 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
         Datum::Set(n) => items("~[", n, "]", text),
         Datum::Bool(b) => write!(text, "#{}", if b { 't' } else { 'f' }).unwrap(),
         Datum::Double(d) => write!(text, ",{d}").unwrap(),
+        Datum::Verbatim(_, bytes) => write!(text, "=\"{}\"", bytes.escape_ascii()).unwrap(),
+        Datum::BigNumber(digits) => write!(text, "({}", digits.escape_ascii()).unwrap(),
         Datum::Poison => panic!("a poisoned reply"),
     }
     rest

@@ -46,12 +46,7 @@ pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
 fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
     let is_3 = protocol == Protocol::Resp3;
     match datum {
-        Datum::Bulk(bytes) => {
-            number(b'$', bytes.len() as i64, out);
-            out.reserve(bytes.len() + 2);
-            out.extend_from_slice(bytes);
-            out.extend_from_slice(b"\r\n");
-        }
+        Datum::Bulk(bytes) => bulk(bytes, out),
         Datum::Status(b"OK") => out.extend_from_slice(b"+OK\r\n"),
         Datum::Int(i) => number(b':', i, out),
         Datum::Nil if is_3 => out.extend_from_slice(b"_\r\n"),
@@ -80,14 +75,29 @@ fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
             if is_3 {
                 line(b',', text.as_bytes(), out);
             } else {
-                number(b'$', text.len() as i64, out);
-                out.extend_from_slice(text.as_bytes());
-                out.extend_from_slice(b"\r\n");
+                bulk(text.as_bytes(), out);
             }
         }
+        Datum::Verbatim(format, text) if is_3 => {
+            number(b'=', text.len() as i64 + 4, out);
+            out.extend_from_slice(&format);
+            out.push(b':');
+            out.extend_from_slice(text);
+            out.extend_from_slice(b"\r\n");
+        }
+        Datum::BigNumber(digits) if is_3 => line(b'(', digits, out),
+        Datum::Verbatim(_, text) | Datum::BigNumber(text) => bulk(text, out),
         Datum::Poison => line(b'-', b"ERR a step of the transaction did not run; this is a bug", out),
     }
     0
+}
+
+#[inline]
+fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    number(b'$', bytes.len() as i64, out);
+    out.reserve(bytes.len() + 2);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends an error text.
@@ -189,6 +199,8 @@ mod tests {
             (&|w| w.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (&|w| w.bool(true), ":1\r\n", "#t\r\n"),
             (&|w| w.double(0.5), "$3\r\n0.5\r\n", ",0.5\r\n"),
+            (&|w| w.verbatim(*b"txt", b"a\nb"), "$3\r\na\nb\r\n", "=7\r\ntxt:a\nb\r\n"),
+            (&|w| w.big_number(b"-12"), "$3\r\n-12\r\n", "(-12\r\n"),
         ];
         for (write, two, three) in cases {
             assert_eq!(both(write), ((*two).to_string(), (*three).to_string()));

@@ -288,6 +288,9 @@ impl Session {
     ) -> Answered {
         let mut filter = ClientFilter::default();
         if let [address] = words {
+            if !address.contains(&b':') {
+                return refuse(b"ERR No such client", out);
+            }
             filter.peer = Some(address.to_vec());
             return self.ask(
                 ControlRequest::KillClients(filter),

@@ -2,7 +2,8 @@
 
 use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::script_subcommand;
-use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, lookup};
+use ordain_commands::table::quoted;
+use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand, lookup};
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
 use super::{Mode, ReplyMode, Session, Words};
@@ -60,7 +61,9 @@ pub(super) fn planned<'w, 'a>(
     let is = |name: &str| sub.eq_ignore_ascii_case(name.as_bytes());
     let (procedure, encode): (ProcedureId, Encode) = match which {
         SessionCommand::Debug if is("digest") && args.is_empty() => (system::DIGEST, |_, _| ()),
-        SessionCommand::Script if !is("help") && !is("kill") => script_subcommand(&words[1..])?,
+        SessionCommand::Script if !is("help") && !is("kill") && !is("debug") => {
+            script_subcommand(&words[1..])?
+        }
         SessionCommand::Function if !is("help") && !is("kill") => function_subcommand(&words[1..])?,
         _ => return Ok(None),
     };
@@ -76,7 +79,7 @@ fn is_http(name: &[u8]) -> bool {
 /// The error Redis gives for a command it does not know, with the beginning of what came with it.
 fn unknown(words: &Words<'_>) -> Vec<u8> {
     let mut text = b"ERR unknown command '".to_vec();
-    text.extend_from_slice(&words[0][..words[0].len().min(128)]);
+    text.extend_from_slice(quoted(words[0], 128));
     text.extend_from_slice(b"', with args beginning with: ");
     let start = text.len();
     for word in &words[1..] {
@@ -85,7 +88,7 @@ fn unknown(words: &Words<'_>) -> Vec<u8> {
             break;
         }
         text.push(b'\'');
-        text.extend_from_slice(&word[..word.len().min(room)]);
+        text.extend_from_slice(quoted(word, room));
         text.extend_from_slice(b"' ");
     }
     text
@@ -94,7 +97,7 @@ fn unknown(words: &Words<'_>) -> Vec<u8> {
 /// The error Redis gives for a subcommand it does not know.
 pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Vec<u8> {
     let mut text = b"ERR unknown subcommand '".to_vec();
-    text.extend_from_slice(&sub[..sub.len().min(128)]);
+    text.extend_from_slice(quoted(sub, 128));
     text.extend_from_slice(b"'. Try ");
     text.extend_from_slice(container.to_ascii_uppercase().as_bytes());
     text.extend_from_slice(b" HELP.");
@@ -130,6 +133,11 @@ impl Session {
         };
         if let Err(error) = check_arity(command, words.len()) {
             return self.reject(error.0.as_bytes(), cx);
+        }
+        if command.flags.has(Flags::CONTAINER)
+            && let Err(error) = check_subcommand(command, words)
+        {
+            return self.reject(&error, cx);
         }
         if !self.is_authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.reject(b"NOAUTH Authentication required.", cx);
@@ -261,6 +269,12 @@ impl Session {
             ),
             SessionCommand::BgSave => return self.bgsave(words, place, cx, out),
             SessionCommand::LastSave => w.int(cx.shared.node.last_save_s() as i64),
+            SessionCommand::Module => super::absent::module(words, out),
+            SessionCommand::PubSub => super::absent::pubsub(words, out),
+            SessionCommand::Publish => w.int(0),
+            SessionCommand::Subscribe => super::absent::subscribe(words, out),
+            SessionCommand::Wait => super::absent::wait(words, cx, out),
+            SessionCommand::Role => super::absent::role(cx, out),
             SessionCommand::SlowLog => super::server::slowlog(words, out),
             SessionCommand::Latency => super::server::latency(words, out),
         }

@@ -1,50 +1,98 @@
 //! COMMAND: the command table, shown to clients that want to know.
 
-use ordain_commands::{Action, Command, Flags, SessionCommand, all, check_arity, lookup};
+use ordain_commands::table::{Reference, Shown, reference, subcommand, subcommands};
+use ordain_commands::{Command, Flags, all, lookup};
 use ordain_model::Writer;
 
 use super::Words;
 use super::dispatch::{unknown_subcommand, wrong_arity};
+use crate::shared::parse_int;
+
+/// A command or subcommand, and its full name: `get`, `config|get`.
+struct Named {
+    name: String,
+    reference: &'static Reference,
+}
+
+impl Named {
+    fn command(name: &str) -> Option<Named> {
+        Some(Named { name: name.to_string(), reference: reference(name)? })
+    }
+
+    /// The command, or subcommand as `container|subcommand`, that a client names.
+    fn find(name: &[u8]) -> Option<Named> {
+        let Some(at) = name.iter().position(|byte| *byte == b'|') else {
+            return Named::command(lookup(name)?.name);
+        };
+        let container = Named::command(lookup(&name[..at])?.name)?;
+        let found = subcommand(container.reference.name, &name[at + 1..])?;
+        Some(container.subcommand(found))
+    }
+
+    fn subcommand(&self, reference: &'static Reference) -> Named {
+        Named { name: format!("{}|{}", self.reference.name, reference.name), reference }
+    }
+
+    /// Subcommands, which subcommands have none of.
+    fn subcommands(&self) -> impl Iterator<Item = Named> {
+        let container = if self.name.contains('|') { "" } else { self.reference.name };
+        subcommands(container).map(|found| self.subcommand(found))
+    }
+}
+
+fn everything() -> impl Iterator<Item = Named> {
+    all().iter().filter_map(|command| Named::command(command.name))
+}
 
 /// COMMAND and its subcommands.
 pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
     let Some(sub) = words.get(1) else {
         w.array(all().len());
-        return all().iter().for_each(|command| info(command, &mut w));
+        return everything().for_each(|command| info(&command, &mut w));
     };
     let sub_lower = sub.to_ascii_lowercase();
     match (&*sub_lower, &words[2..]) {
         (b"count", []) => w.int(all().len() as i64),
-        (b"count", _) => w.error(wrong_arity("command", "count")),
         (b"info", []) => {
             w.array(all().len());
-            all().iter().for_each(|command| info(command, &mut w));
+            everything().for_each(|command| info(&command, &mut w));
         }
         (b"info", names) => {
             w.array(names.len());
             for name in names {
-                match lookup(name) {
-                    Some(command) => info(command, &mut w),
+                match Named::find(name) {
+                    Some(command) => info(&command, &mut w),
                     None => w.nil(),
                 }
             }
         }
         (b"docs", []) => {
             w.map(all().len());
-            all().iter().for_each(|command| docs(command, &mut w));
+            everything().for_each(|command| docs(&command, &mut w));
         }
         (b"docs", names) => {
-            let known: Vec<&Command> = names.iter().filter_map(|name| lookup(name)).collect();
+            let known: Vec<Named> = names.iter().filter_map(|name| Named::find(name)).collect();
             w.map(known.len());
             known.iter().for_each(|command| docs(command, &mut w));
         }
         (b"list", filter) => list(filter, &mut w),
-        (b"getkeys", [] | [_]) => w.error(wrong_arity("command", "getkeys")),
-        (b"getkeys", words) => match keys_of(words) {
+        (b"getkeys", words @ [_, ..]) => match keys_of(words) {
             Ok(keys) => {
                 w.array(keys.len());
-                keys.iter().for_each(|key| w.bulk(key));
+                keys.iter().for_each(|(key, _)| w.bulk(key));
+            }
+            Err(text) => w.error(text),
+        },
+        (b"getkeysandflags", words @ [_, ..]) => match keys_of(words) {
+            Ok(keys) => {
+                w.array(keys.len());
+                for (key, flags) in keys {
+                    w.array(2);
+                    w.bulk(key);
+                    w.set(flags.len());
+                    flags.iter().for_each(|flag| w.status(flag));
+                }
             }
             Err(text) => w.error(text),
         },
@@ -56,25 +104,34 @@ pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
                 "COUNT: how many commands there are.",
                 "DOCS [<name> ...]: what they do.",
                 "GETKEYS <full command>: the keys that a command names.",
+                "GETKEYSANDFLAGS <full command>: the keys that a command names, and what it does to them.",
                 "INFO [<name> ...]: arity, flags and key positions.",
                 "LIST [FILTERBY ACLCAT <category> | PATTERN <pattern> | MODULE <name>]: their names.",
             ],
         ),
+        (b"count" | b"getkeys" | b"getkeysandflags" | b"help", _) => {
+            w.error(wrong_arity("command", &String::from_utf8_lossy(&sub_lower)));
+        }
         _ => w.error(unknown_subcommand("command", sub)),
     }
 }
 
 fn list(filter: &Words<'_>, w: &mut Writer<'_>) {
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-    let chosen: Vec<&Command> = match filter {
-        [] => all().iter().collect(),
+    let with_subcommands = everything().flat_map(|command| {
+        let below: Vec<Named> = command.subcommands().collect();
+        std::iter::once(command).chain(below)
+    });
+    let chosen: Vec<Named> = match filter {
+        [] => with_subcommands.collect(),
         [by, kind, _] if is(by, "filterby") && is(kind, "module") => Vec::new(),
         [by, kind, category] if is(by, "filterby") && is(kind, "aclcat") => {
-            all().iter().filter(|c| categories(c).any(|have| is(category, &have[1..]))).collect()
+            let is_in = |named: &Named| named.reference.categories.iter().any(|c| is(category, &c[1..]));
+            with_subcommands.filter(is_in).collect()
         }
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => {
             let pattern = pattern.to_ascii_lowercase();
-            all().iter().filter(|c| super::server::matches(&pattern, c.name.as_bytes())).collect()
+            with_subcommands.filter(|c| super::server::matches(&pattern, c.name.as_bytes())).collect()
         }
         _ => return w.error("ERR syntax error"),
     };
@@ -82,83 +139,155 @@ fn list(filter: &Words<'_>, w: &mut Writer<'_>) {
     chosen.iter().for_each(|command| w.bulk(command.name.as_bytes()));
 }
 
-/// What COMMAND INFO says of one command: as Redis 7, without key specifications and subcommands.
-fn info(command: &Command, w: &mut Writer<'_>) {
+/// An entry of COMMAND INFO, as Redis 7.
+fn info(command: &Named, w: &mut Writer<'_>) {
+    let Named { name, reference } = command;
+    let statuses = |w: &mut Writer<'_>, words: &[&str]| {
+        w.set(words.len());
+        words.iter().for_each(|word| w.status(word));
+    };
     w.array(10);
-    w.bulk(command.name.as_bytes());
-    w.int(i64::from(command.arity));
-    w.set(command.flags.names().count());
-    command.flags.names().for_each(|flag| w.status(flag));
-    w.int(i64::from(command.first_key));
-    w.int(i64::from(command.last_key));
-    w.int(i64::from(command.step));
-    w.set(categories(command).count());
-    categories(command).for_each(|category| w.status(category));
-    w.array(0);
-    w.array(0);
-    w.array(0);
+    w.bulk(name.as_bytes());
+    w.int(i64::from(reference.arity));
+    statuses(w, reference.flags);
+    let (first, last, step) = reference.keys;
+    [first, last, step].iter().for_each(|position| w.int(i64::from(*position)));
+    statuses(w, reference.categories);
+    w.set(reference.tips.len());
+    reference.tips.iter().for_each(|tip| w.bulk(tip.as_bytes()));
+    w.set(reference.key_specs.len());
+    reference.key_specs.iter().for_each(|spec| show(spec, w));
+    let below: Vec<Named> = command.subcommands().collect();
+    if below.is_empty() {
+        w.set(0);
+    } else {
+        w.array(below.len());
+        below.iter().for_each(|subcommand| info(subcommand, w));
+    }
 }
 
-/// The access categories of a command, as Redis derives them.
-fn categories(command: &Command) -> impl Iterator<Item = &'static str> {
-    let flag = |flag, name| command.flags.has(flag).then_some(name);
-    let is_client = matches!(command.action, Action::Session(SessionCommand::Auth | SessionCommand::Hello));
-    [
-        flag(Flags::WRITE, "@write"),
-        flag(Flags::READONLY, "@read"),
-        match command.group {
-            "string" => Some("@string"),
-            "hash" => Some("@hash"),
-            "generic" => Some("@keyspace"),
-            "connection" => Some("@connection"),
-            "transactions" => Some("@transaction"),
-            "scripting" => Some("@scripting"),
-            _ => None,
-        },
-        flag(Flags::ADMIN, "@admin"),
-        (command.flags.has(Flags::ADMIN) && !is_client).then_some("@dangerous"),
-        Some(if command.flags.has(Flags::FAST) { "@fast" } else { "@slow" }),
-    ]
-    .into_iter()
-    .flatten()
+fn docs(command: &Named, w: &mut Writer<'_>) {
+    let Named { name, reference } = command;
+    let below: Vec<Named> = command.subcommands().collect();
+    w.bulk(name.as_bytes());
+    w.map(reference.docs.len() + usize::from(!below.is_empty()));
+    for (field, value) in reference.docs {
+        w.bulk(field.as_bytes());
+        show(value, w);
+    }
+    if !below.is_empty() {
+        w.bulk(b"subcommands");
+        w.map(below.len());
+        below.iter().for_each(|subcommand| docs(subcommand, w));
+    }
 }
 
-fn docs(command: &Command, w: &mut Writer<'_>) {
-    w.bulk(command.name.as_bytes());
-    w.map(2);
-    w.bulk(b"summary");
-    w.bulk(command.summary.as_bytes());
-    w.bulk(b"group");
-    w.bulk(command.group.as_bytes());
+fn show(shown: &Shown, w: &mut Writer<'_>) {
+    match shown {
+        Shown::Bulk(text) => w.bulk(text.as_bytes()),
+        Shown::Status(word) => w.status(word),
+        Shown::Int(number) => w.int(*number),
+        Shown::Map(fields) => {
+            w.map(fields.len());
+            for (name, value) in *fields {
+                w.bulk(name.as_bytes());
+                show(value, w);
+            }
+        }
+        Shown::Array(items) => {
+            w.array(items.len());
+            items.iter().for_each(|item| show(item, w));
+        }
+        Shown::Set(items) => {
+            w.set(items.len());
+            items.iter().for_each(|item| show(item, w));
+        }
+    }
 }
 
-/// The keys that a command names, by the table's key positions.
-fn keys_of<'a>(words: &Words<'a>) -> Result<Vec<&'a [u8]>, &'static str> {
-    let command = words.first().and_then(|name| lookup(name)).ok_or("ERR Invalid command specified")?;
-    if check_arity(command, words.len()).is_err() {
+/// A key that a command names, and what is done to it.
+type KeyUse<'a> = (&'a [u8], Vec<&'static str>);
+
+/// The keys that a command names, each with what is done to it, by the command's key specifications.
+fn keys_of<'a>(words: &Words<'a>) -> Result<Vec<KeyUse<'a>>, &'static str> {
+    let invalid = "ERR Invalid command specified";
+    let command: &Command = words.first().and_then(|name| lookup(name)).ok_or(invalid)?;
+    let found = match words.get(1) {
+        Some(word) if command.flags.has(Flags::CONTAINER) => subcommand(command.name, word).ok_or(invalid)?,
+        _ => reference(command.name).ok_or(invalid)?,
+    };
+    let specs: Vec<&'static Shown> =
+        found.key_specs.iter().filter(|spec| !flags_of(spec).any(|flag| flag == "not_key")).collect();
+    if specs.is_empty() {
+        return Err("ERR The command has no key arguments");
+    }
+    let wanted = usize::from(found.arity.unsigned_abs());
+    if words.len() != wanted && (found.arity > 0 || words.len() < wanted) {
         return Err("ERR Invalid number of arguments specified for command");
     }
-    let none = "ERR The command has no key arguments";
-    if command.flags.has(Flags::MOVABLEKEYS) {
-        let count =
-            words.get(2).and_then(|n| crate::shared::parse_int(n)).and_then(|n| usize::try_from(n).ok());
-        let count = count.ok_or("ERR Invalid arguments specified for command")?;
-        let keys = words.get(3..).and_then(|rest| rest.get(..count));
-        return match keys {
-            Some([]) => Err(none),
-            Some(keys) => Ok(keys.to_vec()),
-            None => Err("ERR Invalid arguments specified for command"),
+    let mut keys = Vec::new();
+    for spec in specs {
+        let flags: Vec<&str> = match found.name {
+            // With GET it reads what it overwrites.
+            "set" if words[3..].iter().any(|word| word.eq_ignore_ascii_case(b"get")) => {
+                vec!["RW", "access", "update"]
+            }
+            "set" => vec!["OW", "update"],
+            _ => flags_of(spec).collect(),
         };
+        let places = match places_of(spec, words) {
+            Some(places) => places,
+            None if found.flags.contains(&"no_mandatory_keys") => return Ok(Vec::new()),
+            None => return Err("ERR Invalid arguments specified for command"),
+        };
+        keys.extend(places.into_iter().map(|place| (words[place], flags.clone())));
     }
-    if command.first_key <= 0 {
-        return Err(none);
-    }
-    let last = match command.last_key {
-        last if last < 0 => words.len().saturating_sub(usize::from(last.unsigned_abs())),
-        last => last as usize,
+    Ok(keys)
+}
+
+fn flags_of(spec: &'static Shown) -> impl Iterator<Item = &'static str> {
+    let flags: &'static [Shown] = match field(spec, "flags") {
+        Some(Shown::Set(flags)) => flags,
+        _ => &[],
     };
-    let step = usize::from(command.step.unsigned_abs()).max(1);
-    let keys = (command.first_key as usize..=last).step_by(step).filter_map(|at| words.get(at).copied());
-    let keys: Vec<&[u8]> = keys.collect();
-    if keys.is_empty() { Err(none) } else { Ok(keys) }
+    flags.iter().filter_map(|flag| match flag {
+        Shown::Status(word) => Some(*word),
+        _ => None,
+    })
+}
+
+fn field<'a>(shown: &'a Shown, name: &str) -> Option<&'a Shown> {
+    match shown {
+        Shown::Map(fields) => fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value),
+        _ => None,
+    }
+}
+
+/// The places of the words that a key specification means; none if these words do not fit it.
+fn places_of(spec: &Shown, words: &Words<'_>) -> Option<Vec<usize>> {
+    let number = |shown: &Shown, name: &str| match field(shown, name) {
+        Some(Shown::Int(number)) => Some(*number),
+        _ => None,
+    };
+    let begin = number(field(field(spec, "begin_search")?, "spec")?, "index")?;
+    let find = field(spec, "find_keys")?;
+    let how = field(find, "spec")?;
+    let step = number(how, "keystep")?.max(1);
+    let words_len = words.len() as i64;
+    let (first, last) = match field(find, "type")? {
+        Shown::Bulk("range") => match number(how, "lastkey")? {
+            last if last < 0 => (begin, words_len + last),
+            last => (begin, begin + last),
+        },
+        _ => {
+            let count = words.get(usize::try_from(begin + number(how, "keynumidx")?).ok()?)?;
+            let count = parse_int(count).filter(|count| (0..words_len).contains(count))?;
+            let first = begin + number(how, "firstkey")?;
+            (first, first + (count - 1) * step)
+        }
+    };
+    if last >= words_len {
+        return None;
+    }
+    Some((first..=last).step_by(step as usize).map(|place| place as usize).collect())
 }

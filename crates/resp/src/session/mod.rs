@@ -13,8 +13,10 @@
 //! - `multi`: MULTI, EXEC, DISCARD, WATCH, UNWATCH;
 //! - `interactive`: TXN.BEGIN, TXN.COMMIT, TXN.ABORT and everything between;
 //! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: INFO, CONFIG, COMMAND and theirs;
+//! - `absent`: commands about what this server has nothing of;
 //! - `replies`: the order of replies.
 
+mod absent;
 mod connection;
 mod dispatch;
 mod interactive;
@@ -26,7 +28,7 @@ mod server;
 use std::fmt;
 
 use ordain_gateway::{Finished, Path};
-use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
+use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
 use crate::codec::{Protocol, ProtocolError, RequestLimits, RequestParser, Step};
@@ -271,6 +273,10 @@ impl Session {
                 self.fetched(fetch, (finished, answer), cx, &mut reply);
             }
             Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
+            Awaiting::ClientList => match Datum::first(answer) {
+                Datum::Bulk(lines) => Writer(&mut reply).verbatim(*b"txt", lines),
+                _ => reply.extend_from_slice(answer),
+            },
             Awaiting::ClientKill { one: true } if answer == server::zero() => {
                 Writer(&mut reply).error("ERR No such client");
             }
@@ -280,7 +286,6 @@ impl Session {
                 reply.extend_from_slice(answer);
             }
             Awaiting::Commit
-            | Awaiting::ClientList
             | Awaiting::ClientKill { one: false }
             | Awaiting::Watch(_)
             | Awaiting::Exec(_)

@@ -132,7 +132,11 @@ impl Session {
         }
         let planned = match planned(cx.gateway.registry(), command, words) {
             Ok(planned) => planned,
-            Err(refusal) => return self.reject(refusal.0.as_bytes(), cx),
+            // Redis finds out when it runs the command; the others of the block run.
+            Err(refusal) => {
+                multi.push(Part::Refused(refusal), |_| ());
+                return self.answer(cx, |w| w.status("QUEUED"));
+            }
         };
         if let Some(call) = planned {
             if cx.gateway.registry().get(call.procedure).is_some_and(|p| p.is_dependent()) {

@@ -156,7 +156,7 @@ pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>
         let _ = write!(text, "\r\n# Ordain\r\n");
         fields("ordain", cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n"));
     }
-    Writer(out).bulk(text.as_bytes());
+    Writer(out).verbatim(*b"txt", text.as_bytes());
 }
 
 fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::fmt::Display)) {
@@ -385,12 +385,25 @@ pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// SCRIPT KILL and SCRIPT HELP; the others are transactions.
+/// SCRIPT DEBUG, SCRIPT KILL and SCRIPT HELP; the others are transactions.
 pub(super) fn script(words: &Words<'_>, out: &mut Vec<u8>) {
+    if let [_, sub, mode] = words
+        && sub.eq_ignore_ascii_case(b"debug")
+    {
+        let mut w = Writer(out);
+        return match &*mode.to_ascii_lowercase() {
+            b"no" => w.ok(),
+            b"yes" | b"sync" => {
+                w.error("ERR SCRIPT DEBUG is not supported: there is no debugger for scripts here")
+            }
+            _ => w.error("ERR Use SCRIPT DEBUG YES/SYNC/NO"),
+        };
+    }
     scripting(
         "script",
         words,
         &[
+            "DEBUG (YES|SYNC|NO): NO is accepted; there is no debugger.",
             "EXISTS <sha1> ...: which scripts are known.",
             "FLUSH [ASYNC|SYNC]: forgets all scripts.",
             "LOAD <script>: remembers a script without running it.",
@@ -451,7 +464,9 @@ pub(super) fn latency(words: &Words<'_>, out: &mut Vec<u8>) {
         (b"latest", []) | (b"history", [_]) => w.array(0),
         (b"histogram", _) => w.map(0),
         (b"reset", _) => w.int(0),
-        (b"doctor", []) => w.bulk(b"No latency is monitored here; see the metrics of the admin interface."),
+        (b"doctor", []) => {
+            w.verbatim(*b"txt", b"No latency is monitored here; see the metrics of the admin interface.\n");
+        }
         (b"graph", [event]) => {
             let mut text = b"ERR No samples available for event '".to_vec();
             text.extend_from_slice(event);
