@@ -11,7 +11,8 @@ use crate::ids;
 use crate::number::{Decimal, parse_i64};
 use crate::scan::Scan;
 use crate::shape::{
-    Input, Items, NOT_FLOAT, OVERFLOW, ReadKey, Refusal, WriteKey, any, bulk_or_nil, hash, integer,
+    Input, Items, LONG_REPLY, NOT_FLOAT, OVERFLOW, ReadKey, Refusal, WriteKey, any, bulk_or_nil, hash,
+    integer, write_each,
 };
 use crate::strings::{NOT_FINITE, check_length};
 
@@ -117,19 +118,17 @@ fn hget(mut input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Ref
 fn hmget(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let hash = hash(cell)?;
     w.array(input.rest.count());
-    for field in input.rest {
+    write_each(w, input.most, input.rest, |w, field| {
         bulk_or_nil(w, hash.and_then(|hash| hash.get(field.bytes)));
-    }
-    Ok(())
+    })
 }
 
-fn hgetall(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
+fn hgetall(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
     w.map(len(cell)?);
-    for (field, value) in fields(cell)? {
+    write_each(w, input.most, fields(cell)?, |w, (field, value)| {
         w.bulk(field);
         w.bulk(value);
-    }
-    Ok(())
+    })
 }
 
 fn hdel(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -148,16 +147,14 @@ fn hlen(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusa
     Ok(())
 }
 
-fn hkeys(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
+fn hkeys(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
     w.array(len(cell)?);
-    fields(cell)?.for_each(|(field, _)| w.bulk(field));
-    Ok(())
+    write_each(w, input.most, fields(cell)?, |w, (field, _)| w.bulk(field))
 }
 
-fn hvals(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
+fn hvals(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
     w.array(len(cell)?);
-    fields(cell)?.for_each(|(_, value)| w.bulk(value));
-    Ok(())
+    write_each(w, input.most, fields(cell)?, |w, (_, value)| w.bulk(value))
 }
 
 fn hstrlen(mut input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -216,16 +213,19 @@ fn check_hscan(rest: ArgIter<'_>) -> Result<(), PlanError> {
 
 fn hscan(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let scan = Scan::parse(input.rest, false)?;
-    let mut found = Items::default();
+    let (mut found, filter) = (Items::default(), scan.filter()?);
     let next = match hash(cell)? {
         Some(hash) => hash.scan(scan.cursor, scan.count, |field, value| {
-            if scan.wants(field) {
+            if found.bytes() <= input.most && filter.wants(field) {
                 found.push(|w| w.bulk(field));
                 found.push(|w| w.bulk(value));
             }
         }),
         None => 0,
     };
+    if found.bytes() > input.most {
+        return Err(LONG_REPLY);
+    }
     w.array(2);
     w.bulk(Decimal::unsigned(next).text());
     found.finish(w);

@@ -2,18 +2,21 @@
 
 use ordain_model::ArgIter;
 
-use crate::glob;
+use crate::glob::Glob;
 use crate::number::{parse_i64, parse_u64};
 use crate::shape::{NOT_INTEGER, Refusal, SYNTAX};
 
 const BAD_CURSOR: Refusal = Refusal("ERR invalid cursor");
+
+/// Most names that one step looks at: COUNT says about how many, and a step that looks at more holds up others.
+const MAX_COUNT: usize = 10_000;
 
 /// One step of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<'a> {
     /// Where to go on; 0 at first.
     pub(crate) cursor: u64,
-    /// About how many to look at.
+    /// About how many to look at, [`MAX_COUNT`] at most.
     pub(crate) count: usize,
     /// Only values of this type.
     pub(crate) type_name: Option<&'a [u8]>,
@@ -29,8 +32,10 @@ impl<'a> Scan<'a> {
             let value = rest.next().ok_or(SYNTAX)?.bytes;
             if option.bytes.eq_ignore_ascii_case(b"COUNT") {
                 let count = parse_i64(value).ok_or(NOT_INTEGER)?;
-                scan.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+                let count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
+                scan.count = count.min(MAX_COUNT);
             } else if option.bytes.eq_ignore_ascii_case(b"MATCH") {
+                Glob::check(value)?;
                 scan.pattern = Some(value);
             } else if option.bytes.eq_ignore_ascii_case(b"TYPE") && typed {
                 scan.type_name = Some(value);
@@ -41,8 +46,19 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Whether MATCH lets a name through.
+    /// What MATCH lets through.
+    pub(crate) fn filter(&self) -> Result<Filter, Refusal> {
+        Ok(Filter(self.pattern.map(Glob::new).transpose()?))
+    }
+}
+
+/// The pattern of a walk, ready to be matched.
+#[derive(Debug)]
+pub(crate) struct Filter(Option<Glob>);
+
+impl Filter {
+    /// Whether a name is let through.
     pub(crate) fn wants(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+        self.0.as_ref().is_none_or(|glob| glob.matches(name))
     }
 }

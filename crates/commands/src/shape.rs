@@ -28,6 +28,7 @@ pub(crate) const NOT_INTEGER: Refusal = Refusal("ERR value is not an integer or 
 pub(crate) const NOT_FLOAT: Refusal = Refusal("ERR value is not a valid float");
 pub(crate) const OVERFLOW: Refusal = Refusal("ERR increment or decrement would overflow");
 pub(crate) const NO_SUCH_KEY: Refusal = Refusal("ERR no such key");
+pub(crate) const LONG_REPLY: Refusal = Refusal(ordain_model::datum::TOO_LONG);
 pub(crate) const TOO_LONG: Refusal = Refusal("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 pub(crate) const BAD_DB: Refusal = Refusal("ERR DB index is out of range");
 /// For callers that skip the check of the command table.
@@ -40,12 +41,15 @@ pub(crate) struct Input<'a> {
     pub(crate) rest: ArgIter<'a>,
     pub(crate) now: Millis,
     pub(crate) seed: u64,
+    /// The longest reply, bytes.
+    pub(crate) most: usize,
 }
 
 impl<'a> Input<'a> {
     pub(crate) fn of(cx: &FragmentContext<'a>) -> Input<'a> {
         let after_key = cx.key.at + 4 + cx.key.bytes.len() as u32;
-        Input { rest: cx.args.from_offset(after_key), now: cx.now, seed: cx.seed }
+        let (rest, most) = (cx.args.from_offset(after_key), cx.registry.limits().reply);
+        Input { rest, now: cx.now, seed: cx.seed, most }
     }
 }
 
@@ -85,6 +89,24 @@ pub(crate) fn bulk_or_nil(w: &mut Writer<'_>, value: Option<&[u8]>) {
     }
 }
 
+/// Writes one thing after the other, and refuses to go on once the reply would be too long: by what the record and the
+/// arguments are, so whoever executes the command refuses it alike.
+pub(crate) fn write_each<T>(
+    w: &mut Writer<'_>,
+    most: usize,
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(&mut Writer<'_>, T),
+) -> Result<(), Refusal> {
+    let start = w.0.len();
+    for item in items {
+        write(w, item);
+        if w.0.len() - start > most {
+            return Err(LONG_REPLY);
+        }
+    }
+    Ok(())
+}
+
 /// Items of an array whose length is not known before they are written.
 #[derive(Default)]
 pub(crate) struct Items {
@@ -97,6 +119,11 @@ impl Items {
     pub(crate) fn push(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         self.count += 1;
         write(&mut Writer(&mut self.encoded));
+    }
+
+    /// How many bytes they are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.encoded.len()
     }
 
     /// Writes the array.
@@ -181,6 +208,9 @@ pub(crate) fn answer(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>) -> R
     let start = out.len();
     if let Err(refusal) = write(&mut Writer(out)) {
         out.truncate(start);
+        if refusal == LONG_REPLY {
+            out.shrink_to(start);
+        }
         Writer(out).error(refusal.0);
     }
 }

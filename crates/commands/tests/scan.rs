@@ -208,6 +208,58 @@ proptest! {
     }
 }
 
+/// Records with names of 60,000 bytes each.
+fn long_names(count: usize) -> Vec<(Position, Vec<u8>, Cell)> {
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let record = |n: usize| {
+        let name = format!("{n:03}{}", "a".repeat(59_997));
+        (Position::of_slot(n * (SLOTS / count)), name.into_bytes(), cell.clone())
+    };
+    (0..count).map(record).collect()
+}
+
+#[test]
+fn one_scan_looks_at_so_many_bytes_of_names_whatever_its_count() {
+    let (client, records) = (Client::new(), long_names(40));
+    for filter in ["*", "*x*"] {
+        let ask = |shards| {
+            answer(&client, &records, shards, ids::SCAN, 1, &["0", "COUNT", "1000000", "MATCH", filter])
+        };
+        let one = ask(1);
+        // 18 names make a MiB.
+        assert!(one.contains(&records[18].0.0.to_string()), "{}", &one[..60]);
+        assert_eq!(one.matches("aaaa\"").count(), if filter == "*" { 18 } else { 0 });
+        for shards in [2, 3, 8] {
+            assert!(ask(shards) == one, "{shards} shards");
+        }
+    }
+}
+
+#[test]
+fn keys_is_refused_where_pattern_times_names_is_too_much() {
+    let (client, records) = (Client::new(), long_names(40));
+    let complex = format!("*{}b*", "?".repeat(4_095));
+    for shards in [1, 2, 8] {
+        let ask = |pattern: &str| answer(&client, &records, shards, ids::KEYS, 1, &[pattern]);
+        let refused = ask(&complex);
+        assert!(refused.contains("KEYS would look at more"), "{shards} shards: {}", &refused[..60]);
+        assert_eq!(ask("0*aa").matches("aaaa\"").count(), 40, "{shards} shards");
+        assert_eq!(ask(&format!("*{}b", "a*".repeat(32_000))), "[]", "{shards} shards");
+    }
+}
+
+#[test]
+fn a_count_has_a_bound() {
+    let mut client = Client::new();
+    for n in 0..10_010 {
+        client.run(&["SET".to_string(), n.to_string(), "v".into()]);
+    }
+    let (next, keys) = scan(&mut client, 0, 1 << 40);
+    assert!(next != 0 && keys.len() == 10_000, "{next} {}", keys.len());
+    let (next, keys) = scan(&mut client, next, 1 << 40);
+    assert_eq!((next, keys.len()), (0, 10));
+}
+
 fn scan(client: &mut Client, cursor: u64, count: usize) -> (u64, Vec<Vec<u8>>) {
     let reply = client.reply(&["SCAN", &cursor.to_string(), "COUNT", &count.to_string()]).unwrap();
     let (_, rest) = Datum::split(&reply).unwrap();

@@ -142,7 +142,8 @@ impl<'a> Datum<'a> {
 
 const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
                         each command of a transaction that carries some: it did nothing, carry less at once";
-const TOO_LONG: &str =
+/// What stands in the place of a reply that would be longer than [`MAX_REPLY`](crate::limits::MAX_REPLY).
+pub const TOO_LONG: &str =
     "ERR the reply exceeds the limit of 256 MiB: ask for less at once (what was to be written is written)";
 
 /// Appends the reply of a transaction, or in the place of one that is longer than this an error that says so. It

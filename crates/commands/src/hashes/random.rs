@@ -4,7 +4,7 @@ use ordain_model::{ArgIter, Cell, HashValue, PlanError, Writer};
 
 use crate::number::parse_i64;
 use crate::random::Random;
-use crate::shape::{Input, NOT_INTEGER, Refusal, SYNTAX, hash};
+use crate::shape::{Input, NOT_INTEGER, Refusal, SYNTAX, hash, write_each};
 
 /// The most fields that a negative count may ask for: it can ask for more than the hash has, and the answer
 /// has to be held in memory.
@@ -63,13 +63,12 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
     } else {
         w.array(chosen.len())
     }
-    for (field, value) in chosen {
+    write_each(w, input.most, chosen, |w, (field, value)| {
         w.bulk(field);
         if values {
             w.bulk(value);
         }
-    }
-    Ok(())
+    })
 }
 
 /// One field: of a small hash the n-th, of a large one the first at or after a random place of its order.

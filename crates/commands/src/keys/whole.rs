@@ -14,7 +14,7 @@ use ordain_model::{
 };
 
 use super::relocate::database;
-use crate::glob;
+use crate::glob::Glob;
 use crate::ids;
 use crate::number::Decimal;
 use crate::random::Random;
@@ -56,7 +56,15 @@ impl Procedure for DbSize {
     }
 }
 
-/// KEYS. A shard answers with each key after its position.
+/// How much one KEYS looks at, in the work of comparing a byte: about a tenth of a second.
+const MAX_WORK: u64 = 1 << 27;
+/// What each key takes beside the comparison of its bytes.
+const WORK_OF_KEY: u64 = 64;
+const TOO_MUCH_WORK: &str = "ERR KEYS would look at more than 2097152 keys, or as much in bytes of their names times what \
+                             the pattern takes for each: it would hold up all others; use SCAN";
+
+/// KEYS. A shard answers with how much work it was, and with each key after its position unless that was too much. As parts
+/// only add up, what is too much for one shard is too much for all.
 struct Keys;
 
 impl Procedure for Keys {
@@ -64,30 +72,48 @@ impl Procedure for Keys {
         if args.is_empty() {
             return Err(TOO_FEW.into());
         }
+        Glob::check(args.iter().bytes())?;
         planner.table(0, Access::TableRead).map(drop)
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (pattern, now, mut keys) = (cx.args.iter().bytes(), cx.now, Items::default());
+        let (now, mut keys, mut work) = (cx.now, Items::default(), 0u64);
         // All of them are part of the reply: with more than that it is too long, whatever else is in it.
         let (limit, mut bytes) = (cx.registry.limits().reply, 0);
-        if let Some(table) = read_table(cx) {
+        if let (Ok(glob), Some(table)) = (Glob::new(cx.args.iter().bytes()), read_table(cx)) {
+            let steps = glob.steps() as u64;
             table.scan(cx.db, Position::default(), &mut |position, key, cell| {
-                if cell.is_live(now) && glob::matches(pattern, key) {
+                work += WORK_OF_KEY + key.len() as u64 * steps;
+                if work <= MAX_WORK && cell.is_live(now) && glob.matches(key) {
                     keys.push(|w| w.int(position.0 as i64));
                     keys.push(|w| w.bulk(key));
                     bytes += key.len();
                 }
-                bytes <= limit
+                bytes <= limit && work <= MAX_WORK
             });
         }
-        keys.finish(&mut cx.writer());
+        if work > MAX_WORK {
+            keys = Items::default();
+        }
+        let mut w = cx.writer();
+        w.array(2);
+        w.int(work as i64);
+        keys.finish(&mut w);
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
+        let (mut work, mut lists) = (0u64, Vec::new());
+        for part in parts(cx.slot(0)) {
+            let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
+            let Some((Datum::Int(of_part), keys)) = Datum::split(rest) else { continue };
+            work = work.saturating_add(of_part as u64);
+            lists.push(seen_of(keys));
+        }
         let mut w = Writer(out);
+        if work > MAX_WORK {
+            return w.error(TOO_MUCH_WORK);
+        }
         w.array(lists.iter().map(Vec::len).sum());
         merged(lists).for_each(|(_, key)| w.bulk(key.as_bytes().unwrap_or_default()));
     }
@@ -104,12 +130,38 @@ fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (P
     all.into_iter()
 }
 
+/// How many bytes of names one SCAN looks at, whatever its count: then it stops at the next position.
+const SCAN_BYTES: usize = 1 << 20;
+
 /// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
-/// and the key, nil in place of one that is not asked for; it looks at as many as the count asks for of the
-/// whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first record
-/// after the count is reached, unless its position is that of the one before. The cursor is that record's
-/// position, so that what lies there or later is still to come, and 0 says that nothing does.
+/// and the key, or the key's length in place of one that is not asked for; it looks at as many as the count asks
+/// for of the whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first
+/// record after the count or [`SCAN_BYTES`] is reached, unless its position is that of the one before. The cursor is
+/// that record's position, so that what lies there or later is still to come, and 0 says that nothing does.
 struct ScanKeys;
+
+/// How far a walk has come.
+struct Walk {
+    count: usize,
+    looked: usize,
+    bytes: usize,
+    last: Option<Position>,
+}
+
+impl Walk {
+    const fn new(count: usize) -> Walk {
+        Walk { count, looked: 0, bytes: 0, last: None }
+    }
+
+    /// Whether it ends before a record at this position.
+    fn ends_before(&self, position: Position) -> bool {
+        (self.looked >= self.count || self.bytes >= SCAN_BYTES) && self.last != Some(position)
+    }
+
+    fn look_at(&mut self, position: Position, bytes: usize) {
+        (self.looked, self.bytes, self.last) = (self.looked + 1, self.bytes + bytes, Some(position));
+    }
+}
 
 impl Procedure for ScanKeys {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
@@ -118,18 +170,21 @@ impl Procedure for ScanKeys {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (now, mut seen, mut looked, mut last) = (cx.now, Items::default(), 0, None);
-        if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx)) {
+        let (now, mut seen) = (cx.now, Items::default());
+        if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx))
+            && let Ok(filter) = scan.filter()
+        {
+            let mut walk = Walk::new(scan.count);
             let from = Position(scan.cursor.min(Position::END.0));
             table.scan(cx.db, from, &mut |position, key, cell| {
                 if !cell.is_live(now) {
                     return true;
                 }
-                let done = looked >= scan.count && last != Some(position);
-                let shown = !done && wanted(&scan, key, cell);
+                let done = walk.ends_before(position);
+                let shown = !done && is_of_type(&scan, cell) && filter.wants(key);
                 seen.push(|w| w.int(position.0 as i64));
-                seen.push(|w| if shown { w.bulk(key) } else { w.nil() });
-                (looked, last) = (looked + 1, Some(position));
+                seen.push(|w| if shown { w.bulk(key) } else { w.int(key.len() as i64) });
+                walk.look_at(position, key.len());
                 !done
             });
         }
@@ -139,14 +194,14 @@ impl Procedure for ScanKeys {
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
-        let (mut keys, mut looked, mut last, mut next) = (Items::default(), 0, None, 0);
+        let (mut keys, mut walk, mut next) = (Items::default(), Walk::new(count), 0);
         let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
         for (position, key) in merged(lists) {
-            if looked >= count && last != Some(position) {
+            if walk.ends_before(position) {
                 next = position.0;
                 break;
             }
-            (looked, last) = (looked + 1, Some(position));
+            walk.look_at(position, key.as_int().map_or_else(|| length_of(key), |bytes| bytes as usize));
             if let Datum::Bulk(key) = key {
                 keys.push(|w| w.bulk(key));
             }
@@ -170,9 +225,13 @@ fn seen_of(part: &[u8]) -> Vec<(Position, Datum<'_>)> {
     std::iter::from_fn(next).collect()
 }
 
-fn wanted(scan: &Scan<'_>, key: &[u8], cell: &Cell) -> bool {
+fn length_of(key: Datum<'_>) -> usize {
+    key.as_bytes().map_or(0, <[u8]>::len)
+}
+
+fn is_of_type(scan: &Scan<'_>, cell: &Cell) -> bool {
     let type_name = cell.value.as_ref().map_or("none", |value| value.type_name());
-    scan.type_name.is_none_or(|wanted| wanted.eq_ignore_ascii_case(type_name.as_bytes())) && scan.wants(key)
+    scan.type_name.is_none_or(|wanted| wanted.eq_ignore_ascii_case(type_name.as_bytes()))
 }
 
 /// RANDOMKEY: the first key at or after a random position, around the end. A shard answers with its first key

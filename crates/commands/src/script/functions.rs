@@ -21,7 +21,7 @@ use super::{
     Encode, check_key_count, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex,
     unknown_subcommand,
 };
-use crate::glob::matches;
+use crate::glob::Glob;
 use crate::ids;
 
 /// The key of the record that holds all libraries.
@@ -367,6 +367,7 @@ fn list_request(args: Args<'_>) -> Result<(Option<&[u8]>, bool), PlanError> {
             with_code = true;
         } else if word.bytes.eq_ignore_ascii_case(b"libraryname") && pattern.is_none() {
             let given = words.next().ok_or(PlanError::fixed("ERR library name argument was not given"))?;
+            Glob::check(given.bytes)?;
             pattern = Some(given.bytes);
         } else {
             let word = String::from_utf8_lossy(word.bytes);
@@ -395,10 +396,14 @@ impl Procedure for List {
 }
 
 fn list(hash: &HashValue, pattern: Option<&[u8]>, with_code: bool, out: &mut Vec<u8>) {
+    // It was checked when this was planned.
+    let glob = pattern.and_then(|pattern| Glob::new(pattern).ok());
     let mut libraries: Vec<(&[u8], &[u8])> = hash
         .iter()
         .filter_map(|(field, value)| match field.split_first() {
-            Some((&LIBRARY, name)) if pattern.is_none_or(|p| matches(p, name)) => Some((name, value)),
+            Some((&LIBRARY, name)) if glob.as_ref().is_none_or(|glob| glob.matches(name)) => {
+                Some((name, value))
+            }
             _ => None,
         })
         .collect();

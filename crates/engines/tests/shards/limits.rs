@@ -82,6 +82,35 @@ fn a_reply_that_would_be_too_long_is_an_error_and_what_fits_is_told() {
 }
 
 #[test]
+fn a_command_that_asks_for_one_value_too_often_is_refused_alone() {
+    everywhere(|node| {
+        let keys = node.keys.clone();
+        let [a, .., e, f] = std::array::from_fn::<_, 8, _>(|n| &keys[n][..]);
+        assert_eq!(node.ask(&[b"hset", e, b"f", VALUE]), "1");
+        assert_eq!(node.ask(&[b"hset", f, b"a", VALUE, b"b", VALUE, b"c", VALUE]), "3");
+        let mut often = vec![&b"hmget"[..], e];
+        often.extend(std::iter::repeat_n(&b"f"[..], 100_000));
+        for words in [
+            &often[..],
+            &[b"hrandfield", e, b"-1000000", b"withvalues"],
+            &[b"hgetall", f],
+            &[b"hvals", f],
+            &[b"hscan", f, b"0"],
+        ] {
+            let answer = node.ask(words);
+            assert!(answer.starts_with(TOO_LONG), "{answer}");
+            // What else is in a block is answered: nothing of the long reply was kept.
+            let (status, answer) =
+                node.request(multi(&[], &[command(words, Db(0)), command(&[b"get", a], Db(0))]));
+            assert_eq!(status, OutcomeStatus::Committed);
+            assert!(answer.starts_with(&format!("[{TOO_LONG}")) && answer.contains("vvvv"), "{answer}");
+        }
+        assert!(!node.ask(&[b"hkeys", f]).contains("ERR"));
+        assert!(!node.ask(&[b"hmget", e, b"f", b"f"]).contains("ERR"));
+    });
+}
+
+#[test]
 fn what_a_block_was_to_write_is_written_though_its_reply_is_too_long() {
     everywhere(|node| {
         let keys = node.keys.clone();
