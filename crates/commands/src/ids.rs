@@ -161,6 +161,19 @@ ids! {
     FUNCTION_FLUSH = 411;
     /// FUNCTION LIST.
     FUNCTION_LIST = 412;
+
+    /// EVAL with the rights of a user before its arguments.
+    EVAL_LIMITED = 420;
+    /// EVALSHA with rights.
+    EVALSHA_LIMITED = 421;
+    /// EVAL_RO with rights.
+    EVAL_RO_LIMITED = 422;
+    /// EVALSHA_RO with rights.
+    EVALSHA_RO_LIMITED = 423;
+    /// FCALL with rights.
+    FCALL_LIMITED = 424;
+    /// FCALL_RO with rights.
+    FCALL_RO_LIMITED = 425;
 }
 
 /// The first number of the procedures of workloads.

@@ -16,6 +16,7 @@ pub mod ids;
 mod keys;
 mod number;
 mod random;
+pub mod rights;
 mod scan;
 pub mod script;
 mod shape;

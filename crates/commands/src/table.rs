@@ -64,6 +64,7 @@ pub enum SessionCommand {
     Echo,
     Hello,
     Auth,
+    Acl,
     Quit,
     Reset,
     Select,

@@ -17,6 +17,7 @@ use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use axum::{Json, Router};
 use ordain_archive::{Location, Standing};
+use ordain_resp::Access;
 use ordain_role::NodeId;
 use ordain_runtime::{Handle, NetStatus, PeerStatus, Reach};
 use ordain_sequencer::CouncilSettings;
@@ -29,6 +30,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::admin_access::guarded;
 use crate::cluster::{Member, Membership, Replication};
 use crate::engine::Engine;
 use crate::front::Lobby;
@@ -44,6 +46,8 @@ pub struct About {
     pub resp: SocketAddr,
     /// What the front door asks for.
     pub password: Option<String>,
+    /// Who may look.
+    pub access: Arc<Access>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// How often it has started over.
@@ -97,6 +101,8 @@ impl Admin {
                 .route("/status", get(status))
                 .route("/metrics", get(metrics))
                 .with_state(observed.clone());
+            let router = guarded(router, observed.about.access.clone());
+            let router = router.into_make_service_with_connect_info::<SocketAddr>();
             let refresh = async {
                 let mut tick = tokio::time::interval(REFRESH);
                 loop {
@@ -630,6 +636,7 @@ mod tests {
             node: NodeId(id),
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             password: None,
+            access: Arc::default(),
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
             started_over: 0,
             links: NetStatus::default(),

@@ -174,6 +174,12 @@ pub struct ClusterFile {
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
+    /// A file that holds it instead, on each node.
+    #[serde(alias = "password_file", skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// The ACL file of a node.
+    #[serde(alias = "users_file", skip_serializing_if = "Option::is_none")]
+    pub users_file: Option<PathBuf>,
     /// Be reachable from other machines without a secret and a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,

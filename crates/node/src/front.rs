@@ -3,8 +3,10 @@
 //! Each event loop has one [`Door`]. The first also listens, and shares accepted connections out to all. What
 //! the doors say to each other goes through the [`Lobby`], with a knock: an empty batch of outcomes.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,13 +17,14 @@ use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::{
-    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Session,
-    Shared,
+    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Reason,
+    Session, Shared,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 use crate::notices::Notices;
+use crate::secrets;
 use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
@@ -31,6 +34,8 @@ const UNFINISHED_MAX: usize = 1 << 30;
 /// When idle connections are looked for, if a limit is set.
 const IDLE: TimerId = TimerId(1);
 const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
+/// When answers that were asked for after some time are due.
+const WAITS: TimerId = TimerId(3);
 /// When nodes that cannot be reached are given up.
 const PATIENCE: TimerId = TimerId(2);
 const LOOK_FOR_LOST: Micros = Micros::from_millis(100);
@@ -140,7 +145,12 @@ pub struct Door {
     informed: u64,
     output_bytes: u64,
     asked: Asked,
+    /// Answers that sessions have asked for after some time: when, and whose.
+    waits: BTreeMap<(Micros, Ticket), ()>,
+    /// The version of the users that the sessions know.
+    users_version: u64,
     now: Micros,
+    elapsed: Micros,
 }
 
 #[derive(Debug, Default)]
@@ -173,6 +183,8 @@ struct Asked {
     questions: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
     notices: Notices,
+    users_changed: bool,
+    users_file: Option<PathBuf>,
 }
 
 impl Control for Asked {
@@ -188,6 +200,24 @@ impl Control for Asked {
 
     fn notice(&mut self, notice: Notice<'_>) {
         self.notices.note(notice);
+    }
+
+    fn users_changed(&mut self) {
+        self.users_changed = true;
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        bytes.iter_mut().for_each(|byte| *byte = rand::random());
+        Ok(())
+    }
+
+    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
+        self.users_file.as_deref().map(secrets::read).transpose().map_err(|error| error.to_string())
+    }
+
+    fn write_users(&mut self, text: &[u8]) -> Result<bool, String> {
+        let Some(path) = &self.users_file else { return Ok(false) };
+        secrets::write(path, text).map(|()| true).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
 
@@ -224,8 +254,18 @@ impl Door {
             informed: 0,
             output_bytes: 0,
             asked: Asked::default(),
+            waits: BTreeMap::new(),
+            users_version: 0,
             now: Micros(0),
+            elapsed: Micros(0),
         }
+    }
+
+    /// Has ACL LOAD and ACL SAVE use this file.
+    #[must_use]
+    pub fn with_users_file(mut self, path: Option<PathBuf>) -> Door {
+        self.asked.users_file = path;
+        self
     }
 
     fn accept(&mut self, out: &mut Outbox<Message>) {
@@ -416,20 +456,22 @@ impl Door {
                 ControlRequest::KillClients(_) => {
                     Writer(&mut reply).int(question.killed.load(Ordering::Relaxed) as i64);
                 }
+                // It is answered by a timer.
+                ControlRequest::Wait(_) => {}
             }
-            let (ticket, status) = (question.ticket, OutcomeStatus::Committed);
-            let (gsn, path) = (Gsn::NONE, Path::Snapshot);
-            let finished = Finished { ticket, status, gsn, path, reply: &reply, restarts: 0, lease: None };
-            let slot = ConnectionId::of(ticket).slot();
-            let Door { gateway, connections, shared, asked, touched, now, .. } = self;
-            let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else {
-                continue;
-            };
-            connection
-                .session
-                .finished(&finished, &mut Context { gateway, shared, control: asked, now: *now });
-            Door::touch(touched, slot as u32, connection);
+            self.answer(question.ticket, &reply);
         }
+    }
+
+    /// Gives a session what it has asked the node for.
+    fn answer(&mut self, ticket: Ticket, reply: &[u8]) {
+        let (gsn, path, status) = (Gsn::NONE, Path::Snapshot, OutcomeStatus::Committed);
+        let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease: None };
+        let slot = ConnectionId::of(ticket).slot();
+        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else { return };
+        connection.session.finished(&finished, &mut Context { gateway, shared, control: asked, now: *now });
+        Door::touch(touched, slot as u32, connection);
     }
 
     /// This door's part of an answer; the last door to have done its part tells the one that asked.
@@ -482,6 +524,11 @@ impl Door {
     /// Passes on what sessions have asked for.
     fn pass_on(&mut self, out: &mut Outbox<Message>) {
         for (ticket, request) in std::mem::take(&mut self.asked.questions) {
+            if let ControlRequest::Wait(time) = request {
+                self.waits.insert((self.elapsed.plus(time), ticket), ());
+                self.set_wait_timer(out);
+                continue;
+            }
             let doors = self.lobby.boxes.len();
             let question = Arc::new(Question {
                 request,
@@ -495,6 +542,12 @@ impl Door {
                 self.lobby.leave(door, out, |inbox| inbox.questions.push(question.clone()));
             }
         }
+        if std::mem::take(&mut self.asked.users_changed) {
+            for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
+                self.lobby.leave(door, out, |_| {});
+            }
+        }
+        self.note_users();
         for (name, value) in std::mem::take(&mut self.asked.settings) {
             for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
                 self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
@@ -502,6 +555,41 @@ impl Door {
         }
         while let Some(departure) = self.gateway.flush() {
             self.submit(departure, self.now, out);
+        }
+    }
+
+    fn set_wait_timer(&self, out: &mut Outbox<Message>) {
+        if let Some(((due, _), ())) = self.waits.first_key_value() {
+            out.set_timer(WAITS, due.since(self.elapsed));
+        }
+    }
+
+    /// Answers those that have waited long enough.
+    fn end_waits(&mut self, out: &mut Outbox<Message>) {
+        let mut reply = Vec::new();
+        Writer(&mut reply).ok();
+        while let Some(entry) = self.waits.first_entry()
+            && entry.key().0 <= self.elapsed
+        {
+            let ((_, ticket), ()) = entry.remove_entry();
+            self.answer(ticket, &reply);
+        }
+        self.set_wait_timer(out);
+    }
+
+    /// Has the sessions take the users as they are, if they have changed.
+    fn note_users(&mut self) {
+        let version = self.shared.access.version();
+        if version == self.users_version {
+            return;
+        }
+        self.users_version = version;
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot].connection else { continue };
+            connection.session.note_users(&self.shared);
+            if connection.session.fate() == Fate::Close {
+                Door::touch(&mut self.touched, slot as u32, connection);
+            }
         }
     }
 
@@ -639,7 +727,7 @@ impl Role for Door {
     type Message = Message;
 
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        self.now = now.wall;
+        (self.now, self.elapsed) = (now.wall, now.elapsed);
         match event {
             Event::Message { message: Message::Front(Front::Outcomes(batch)), .. } => {
                 if batch.is_empty() {
@@ -664,6 +752,10 @@ impl Role for Door {
             }
             Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
             Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
+            Event::Timer(WAITS) => {
+                self.end_waits(out);
+                self.pass_on(out);
+            }
             Event::Timer(PATIENCE) => {
                 self.is_looking = false;
                 self.lose_patience();
@@ -690,6 +782,16 @@ impl Role for Door {
         report("ordain_front_input_bytes_total", self.shared.counters.input_bytes_total as f64);
         report("ordain_front_output_bytes_total", self.output_bytes as f64);
         report("ordain_front_output_limit_total", self.shared.counters.output_limit_total as f64);
+        if self.number == 0 {
+            for (name, reason) in [
+                ("ordain_acl_denied_auth_total", Reason::Auth),
+                ("ordain_acl_denied_command_total", Reason::Command),
+                ("ordain_acl_denied_key_total", Reason::Key),
+                ("ordain_acl_denied_channel_total", Reason::Channel),
+            ] {
+                report(name, self.shared.access.refused(reason) as f64);
+            }
+        }
         report("ordain_front_cut_off_total", self.shared.counters.cut_off_total as f64);
         report("ordain_front_outstanding", self.gateway.outstanding() as f64);
     }
@@ -706,7 +808,7 @@ impl Edge for Door {
     }
 
     fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<Message>) {
-        self.now = now.wall;
+        (self.now, self.elapsed) = (now.wall, now.elapsed);
         let Some(tokens) = self.tokens else { return };
         match tokens.number(event.token()) {
             LISTENER => self.accept(out),
@@ -725,7 +827,7 @@ impl Edge for Door {
     }
 
     fn turn(&mut self, now: Now, out: &mut Outbox<Message>) -> Turn {
-        self.now = now.wall;
+        (self.now, self.elapsed) = (now.wall, now.elapsed);
         for slot in std::mem::take(&mut self.again) {
             self.take_input(slot);
         }
@@ -750,7 +852,7 @@ impl Edge for Door {
     }
 
     fn stop(&mut self, now: Now, out: &mut Outbox<Message>) {
-        self.now = now.wall;
+        (self.now, self.elapsed) = (now.wall, now.elapsed);
         self.is_stopping = true;
         self.look_for_lost(out);
         if let (Some(registry), Some(mut listener)) = (&self.registry, self.listener.take()) {

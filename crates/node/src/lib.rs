@@ -6,6 +6,7 @@
 //! operators look, [`serve`] starts all of it.
 
 pub mod admin;
+mod admin_access;
 pub mod assembly;
 pub mod cluster;
 pub mod engine;
@@ -14,5 +15,6 @@ pub mod identity;
 mod notices;
 pub mod procedures;
 pub mod rebuild;
+pub mod secrets;
 pub mod serve;
 pub mod ways;

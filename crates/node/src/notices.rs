@@ -10,6 +10,7 @@ const LINES: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     foreign: Lines,
+    logins: Lines,
 }
 
 /// How many notices of a kind there were since the last tick.
@@ -36,12 +37,20 @@ impl Notices {
             Notice::Foreign { peer, foreign } if self.foreign.admit() => {
                 tracing::warn!(peer, "{}", said(foreign))
             }
-            Notice::Foreign { .. } => {}
+            Notice::LogInFailed { peer, user } if self.logins.admit() => {
+                let user = user[..user.len().min(64)].escape_ascii();
+                tracing::warn!(peer, %user, "a login failed: wrong password, or no such user, or it is switched off");
+            }
+            Notice::Foreign { .. } | Notice::LogInFailed { .. } => {}
         }
     }
 
     /// A second has passed: says how many notices were left out.
     pub(crate) fn tick(&mut self) {
+        match self.logins.take() {
+            0 => {}
+            more => tracing::warn!(more, "more logins failed"),
+        }
         match self.foreign.take() {
             0 => {}
             more => tracing::warn!(more, "more connections were closed because they spoke another protocol"),

@@ -13,7 +13,7 @@ use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
-use ordain_resp::{NodeInfo, PlainPassword, Settings, Shared};
+use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, Running,
@@ -28,6 +28,7 @@ use crate::engine::Engine;
 use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
+use crate::secrets::{self, SecretError};
 use crate::ways::Ways;
 
 /// How a node is to run.
@@ -47,8 +48,10 @@ pub struct ServeConfig {
     pub reads: Reads,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
-    /// What clients must say first.
+    /// The password of the default user.
     pub password: Option<String>,
+    /// The ACL file.
+    pub users_file: Option<PathBuf>,
     /// Accept connections from elsewhere without a password.
     pub insecure: bool,
     /// How long an open batch waits for more before it closes.
@@ -86,9 +89,34 @@ pub struct ServeConfig {
 pub enum ServeError {
     /// Anybody could come in.
     #[error(
-        "refusing to listen on {0}, which other machines can reach, without a password: set --password, or say --insecure"
+        "refusing to listen on {address} ({flag}), which other machines can reach, without a password: set --password-file, \
+         or a password for the user default in --users-file, or say --insecure"
     )]
-    Exposed(SocketAddr),
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+        /// Which flag names it.
+        flag: &'static str,
+    },
+    /// The password is empty.
+    #[error(
+        "the password is empty, and an empty password is none: choose one, or leave --password and ORDAIN_PASSWORD out"
+    )]
+    EmptyPassword,
+    /// The password of the default user is said twice.
+    #[error("{} says how the user default logs in, and so does --password: drop one", .0.display())]
+    TwoPasswords(PathBuf),
+    /// A file with secrets cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The ACL file is wrong.
+    #[error("{}, {source}: mend it", path.display())]
+    Users {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FileError,
+    },
     /// No event loops, or too many.
     #[error("a node has 1 to {MAX_SHARDS} event loops, not {0}: choose --threads accordingly")]
     Threads(usize),
@@ -230,8 +258,12 @@ impl Node {
     /// # Errors
     /// [`ServeError`]; nothing runs then.
     pub fn start(config: &ServeConfig) -> Result<Node, ServeError> {
-        if !config.listen.ip().is_loopback() && config.password.is_none() && !config.insecure {
-            return Err(ServeError::Exposed(config.listen));
+        let access = Arc::new(Access::new(users(config)?));
+        let is_open = access.users(|users| users.default_user().is_open());
+        for (address, flag) in [(config.listen, "--listen"), (config.admin, "--admin")] {
+            if is_open && !address.ip().is_loopback() && !config.insecure {
+                return Err(ServeError::Exposed { address, flag });
+            }
         }
         if !(1..=MAX_SHARDS).contains(&config.threads) {
             return Err(ServeError::Threads(config.threads));
@@ -369,10 +401,11 @@ impl Node {
                 i,
                 settings.new_gateway(i as u16, life, &registry),
                 (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
-                shared(config, resp),
+                shared(config, resp, &access),
                 lobby.clone(),
                 listener.take(),
-            );
+            )
+            .with_users_file(config.users_file.clone());
             spec = spec.role(places::SHARDS + i as u16, shard).edge(places::GATEWAYS + i as u16, door);
             // Not on the loop of the sequencer, if there is another.
             if i + 1 == config.threads
@@ -402,6 +435,7 @@ impl Node {
                 node: settings.node,
                 resp,
                 password: config.password.clone(),
+                access,
                 cluster: config.cluster.clone(),
                 started_over: settings.started_over,
                 links,
@@ -534,7 +568,24 @@ fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeE
     open().map_err(|reason| ServeError::Listen { address, flag, reason })
 }
 
-fn shared(config: &ServeConfig, resp: SocketAddr) -> Shared {
+/// The users that a node begins with.
+fn users(config: &ServeConfig) -> Result<Users, ServeError> {
+    let mut users = Users::default();
+    if let Some(path) = &config.users_file {
+        let text = secrets::read(path)?;
+        users = Users::parse(&text).map_err(|source| ServeError::Users { path: path.clone(), source })?;
+        if config.password.is_some() && !users.default_user().is_open() {
+            return Err(ServeError::TwoPasswords(path.clone()));
+        }
+    }
+    if let Some(password) = &config.password {
+        let modifier = [b">", password.as_bytes()].concat();
+        users.set(DEFAULT, &[&modifier]).map_err(|_| ServeError::EmptyPassword)?;
+    }
+    Ok(users)
+}
+
+fn shared(config: &ServeConfig, resp: SocketAddr, access: &Arc<Access>) -> Shared {
     let mut settings = Settings::default();
     settings.fix("port", resp.port().to_string());
     settings.fix("bind", resp.ip().to_string());
@@ -550,10 +601,7 @@ fn shared(config: &ServeConfig, resp: SocketAddr) -> Shared {
     settings.fix("appendfsync", appendfsync);
     let mut shared = Shared::default();
     shared.settings = settings;
-    shared.password = config
-        .password
-        .clone()
-        .map(|p| Box::new(PlainPassword(p.into_bytes())) as Box<dyn ordain_resp::PasswordCheck>);
+    shared.access = access.clone();
     shared
 }
 

@@ -68,9 +68,16 @@ pub struct ServeArgs {
     /// Event loops, each with a share of the data [default: one less than the cores, at least 1]
     #[arg(long, env = "ORDAIN_THREADS", value_name = "N")]
     threads: Option<usize>,
-    /// Clients must AUTH with this password
+    /// Clients must AUTH with this password. Other users of this machine can read it in the list of processes: better
+    /// set ORDAIN_PASSWORD, or --password-file
     #[arg(long, env = "ORDAIN_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+    /// A file with the password that clients must AUTH with, instead of --password
+    #[arg(long, env = "ORDAIN_PASSWORD_FILE", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The users and what each may do, in the syntax of Redis's ACL files; ACL LOAD reads it again and ACL SAVE writes it
+    #[arg(long, env = "ORDAIN_USERS_FILE", value_name = "FILE")]
+    users_file: Option<PathBuf>,
     /// Accept connections from other machines without a password
     #[arg(long, env = "ORDAIN_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
@@ -163,6 +170,8 @@ impl ServeArgs {
             durability: self.durability.or(file.durability),
             threads: self.threads.or(file.threads),
             password: self.password.or(file.password),
+            password_file: self.password_file.or(file.password_file),
+            users_file: self.users_file.or(file.users_file),
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
@@ -245,6 +254,8 @@ impl ServeArgs {
             },
             threads: Some(file.threads),
             password: file.password.map(|password| password.reveal().to_owned()),
+            password_file: file.password_file,
+            users_file: file.users_file,
             insecure: file.insecure,
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
@@ -263,6 +274,17 @@ impl ServeArgs {
             ..ServeArgs::default()
         };
         Ok((self.or(of_file), Some(place)))
+    }
+
+    /// The password of the default user, wherever it is given.
+    fn password(&self) -> anyhow::Result<Option<String>> {
+        match (&self.password, &self.password_file) {
+            (Some(_), Some(_)) => {
+                anyhow::bail!("--password and --password-file both give the password: drop one")
+            }
+            (None, Some(path)) => Ok(Some(ordain_node::secrets::read_password(path)?)),
+            (password, None) => Ok(password.clone()),
+        }
     }
 
     fn to_config(&self, cluster: Option<Membership>) -> anyhow::Result<ServeConfig> {
@@ -293,7 +315,8 @@ impl ServeArgs {
             engine,
             reads: self.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?,
             threads,
-            password: self.password.clone(),
+            password: self.password()?,
+            users_file: self.users_file.clone(),
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
@@ -353,6 +376,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
         lines.init()
     }
 
+    if std::env::args_os()
+        .any(|word| word.to_string_lossy().starts_with("--password=") || word == "--password")
+    {
+        tracing::warn!(
+            "--password stands in the list of processes, which every user of this machine can read: set ORDAIN_PASSWORD or \
+             --password-file instead"
+        );
+    }
     let config = args.to_config(cluster)?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let node = Node::start(&config)?;

@@ -4,12 +4,16 @@
 //! [`Session`] is one connection's state machine between them and the [gateway](ordain_gateway::Gateway), where
 //! its commands become transactions; [`Shared`] and [`Control`] are what an event loop lends its sessions.
 
+mod acl;
 pub mod codec;
 mod session;
 mod shared;
 
+pub use acl::{
+    Access, Attempt, DEFAULT, FileError, ModifierError, ModifiersError, Reason, Refusal, User, Users,
+};
 pub use session::{ClientId, ConnectionId, Fate, Received, Session};
 pub use shared::{
     ClientFilter, Context, Control, ControlRequest, Counters, Foreign, Limits, NodeInfo, Notice,
-    PasswordCheck, PlainPassword, SettingError, Settings, Shared,
+    SettingError, Settings, Shared,
 };

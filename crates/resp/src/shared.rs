@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Ticket};
 use ordain_model::procedure::Locals;
 use ordain_model::{Db, Micros, plan, serial};
 
+use crate::acl::Access;
 use crate::session::{ClientId, Session};
 
 /// What a session has at hand while it handles something.
@@ -42,6 +44,27 @@ pub trait Control {
 
     /// Takes note of something that the operator should read in the node's log.
     fn notice(&mut self, notice: Notice<'_>);
+
+    /// The users have changed: every session of the node is to hear of it soon ([`Session::note_users`]).
+    fn users_changed(&mut self);
+
+    /// Fills bytes that nobody can guess.
+    ///
+    /// # Errors
+    /// The system has none.
+    fn random(&mut self, bytes: &mut [u8]) -> Result<(), String>;
+
+    /// The text of the node's ACL file; none: it has no such file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String>;
+
+    /// Replaces the node's ACL file, whole or not at all; false: it has no such file.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    fn write_users(&mut self, text: &[u8]) -> Result<bool, String>;
 }
 
 /// Something that the operator should read in the node's log.
@@ -53,6 +76,13 @@ pub enum Notice<'a> {
         peer: &'a str,
         /// Which protocol.
         foreign: Foreign,
+    },
+    /// Somebody has tried to log in in vain.
+    LogInFailed {
+        /// The address that it came from.
+        peer: &'a str,
+        /// Who it wanted to be.
+        user: &'a [u8],
     },
 }
 
@@ -72,6 +102,8 @@ pub enum ControlRequest {
     ListClients(ClientFilter),
     /// Closes the connections that match ([`Session::kill`]); an integer: how many did.
     KillClients(ClientFilter),
+    /// Anything, after so much time.
+    Wait(Micros),
 }
 
 /// Which connections are meant.
@@ -85,7 +117,9 @@ pub struct ClientFilter {
     pub peer: Option<Vec<u8>>,
     /// Only those that came in at this address.
     pub local: Option<Vec<u8>>,
-    /// Matches nothing: an account or a kind of connection that this server has none of.
+    /// Only those of this user.
+    pub user: Option<Vec<u8>>,
+    /// Matches nothing: a kind of connection that this server has none of.
     pub nothing: bool,
 }
 
@@ -96,35 +130,10 @@ impl ClientFilter {
         !self.nothing
             && (self.ids.is_empty() || self.ids.contains(&session.client()))
             && self.except != Some(session.client())
+            && self.user.as_ref().is_none_or(|user| user == session.user().name())
             && is(&self.peer, session.peer())
             && is(&self.local, session.local())
     }
-}
-
-/// Decides whether a password is right. How it is stored is the node's affair.
-pub trait PasswordCheck: Send {
-    /// Whether this user may come in with this password. Takes the same time for every wrong password.
-    fn accepts(&self, user: &[u8], password: &[u8]) -> bool;
-}
-
-/// A password kept as it is: for a configuration file that holds it in the clear, and for tests. The user is
-/// `default`.
-pub struct PlainPassword(pub Vec<u8>);
-
-impl PasswordCheck for PlainPassword {
-    fn accepts(&self, user: &[u8], password: &[u8]) -> bool {
-        same(&self.0, password) & (user == b"default")
-    }
-}
-
-/// Compares without stopping at the first difference. Only the length of what was given shows in the time.
-fn same(secret: &[u8], given: &[u8]) -> bool {
-    let mut difference = secret.len() ^ given.len();
-    for (i, byte) in given.iter().enumerate() {
-        let kept = secret.get(i).or(secret.first()).copied().unwrap_or(0);
-        difference |= usize::from(std::hint::black_box(kept ^ byte));
-    }
-    difference == 0
 }
 
 /// How much one connection may hold.
@@ -333,8 +342,8 @@ pub struct Counters {
 pub struct Shared {
     /// Parameters.
     pub settings: Settings,
-    /// The password, if one is required.
-    pub password: Option<Box<dyn PasswordCheck>>,
+    /// Who may log in, and what was refused; of the whole node.
+    pub access: Arc<Access>,
     /// What one connection may hold.
     pub limits: Limits,
     /// What INFO shows.
@@ -379,17 +388,6 @@ pub(crate) fn parse_int(text: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_are_compared_whole() {
-        let check = PlainPassword(b"secret".to_vec());
-        assert!(check.accepts(b"default", b"secret"));
-        for wrong in [&b""[..], b"s", b"secrex", b"secret1", b"secretsecret"] {
-            assert!(!check.accepts(b"default", wrong));
-        }
-        assert!(!check.accepts(b"other", b"secret"));
-        assert!(!PlainPassword(Vec::new()).accepts(b"default", b"x"));
-    }
 
     #[test]
     fn settings_change_only_where_they_can() {

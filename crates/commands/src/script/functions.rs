@@ -19,7 +19,7 @@ use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, Proce
 use super::vm::{Engine, Entry, Registered};
 use super::{
     Encode, check_key_count, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex,
-    unknown_subcommand,
+    take_rights, unknown_subcommand,
 };
 use crate::glob::Glob;
 use crate::ids;
@@ -32,8 +32,18 @@ const LIBRARY: u8 = b'l';
 const FUNCTION: u8 = b'f';
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register(ids::FCALL, "fcall", Arc::new(Fcall { read_only: false }));
-    registry.register(ids::FCALL_RO, "fcall_ro", Arc::new(Fcall { read_only: true }));
+    registry.register(ids::FCALL, "fcall", Arc::new(Fcall { read_only: false, limited: false }));
+    registry.register(ids::FCALL_RO, "fcall_ro", Arc::new(Fcall { read_only: true, limited: false }));
+    registry.register(
+        ids::FCALL_LIMITED,
+        "fcall.limited",
+        Arc::new(Fcall { read_only: false, limited: true }),
+    );
+    registry.register(
+        ids::FCALL_RO_LIMITED,
+        "fcall_ro.limited",
+        Arc::new(Fcall { read_only: true, limited: true }),
+    );
     registry.register(ids::FUNCTION_LOAD, "function.load", Arc::new(Load));
     registry.register(ids::FUNCTION_DELETE, "function.delete", Arc::new(Delete));
     registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
@@ -124,6 +134,8 @@ fn function_of<'a>(hash: &'a HashValue, name: &[u8]) -> Option<(&'a [u8], bool)>
 /// FCALL and FCALL_RO. Arguments: the record's key, the function, the number of keys, keys, arguments.
 struct Fcall {
     read_only: bool,
+    /// The rights that its commands need stand before all that.
+    limited: bool,
 }
 
 impl Fcall {
@@ -134,6 +146,7 @@ impl Fcall {
 impl Procedure for Fcall {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut words = args.iter();
+        take_rights(&mut words, self.limited);
         let record = words.next().ok_or(PlanError::SYNTAX)?;
         let name = words.bytes();
         let count = key_count(&mut words, BAD_COUNT)?;
@@ -145,6 +158,7 @@ impl Procedure for Fcall {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let mut words = cx.args.iter();
+        let rights = take_rights(&mut words, self.limited);
         words.bytes();
         let name = words.bytes();
         if code == Fcall::FETCH {
@@ -174,7 +188,8 @@ impl Procedure for Fcall {
                 cx.writer().error(WRITES.0.as_bytes());
             }
             Some((no_writes, sha, code, name)) => {
-                execute(cx, sha, code, Entry::Function(name), words, self.read_only || no_writes);
+                let read_only = self.read_only || no_writes;
+                execute(cx, sha, code, Entry::Function(name), words, read_only, rights);
             }
         }
         Ok(())

@@ -31,6 +31,7 @@ use ordain_model::{
 use sha1::{Digest, Sha1};
 
 use crate::ids;
+use crate::rights::Rights;
 use vm::{Engine, Entry, Run};
 
 /// Writes a procedure's arguments from the words that follow a command's name.
@@ -38,15 +39,39 @@ pub type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
 
 /// Adds the procedures behind EVAL, FCALL, SCRIPT and FUNCTION.
 pub fn register(registry: &mut Registry) {
-    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only });
+    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: false });
     registry.register(ids::EVAL, "eval", eval(false, false));
     registry.register(ids::EVALSHA, "evalsha", eval(true, false));
     registry.register(ids::EVAL_RO, "eval_ro", eval(false, true));
     registry.register(ids::EVALSHA_RO, "evalsha_ro", eval(true, true));
+    let limited = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: true });
+    registry.register(ids::EVAL_LIMITED, "eval.limited", limited(false, false));
+    registry.register(ids::EVALSHA_LIMITED, "evalsha.limited", limited(true, false));
+    registry.register(ids::EVAL_RO_LIMITED, "eval_ro.limited", limited(false, true));
+    registry.register(ids::EVALSHA_RO_LIMITED, "evalsha_ro.limited", limited(true, true));
     registry.register(ids::SCRIPT_LOAD, "script.load", Arc::new(ScriptLoad));
     registry.register(ids::SCRIPT_EXISTS, "script.exists", Arc::new(ScriptExists));
     registry.register(ids::SCRIPT_FLUSH, "script.flush", Arc::new(ScriptFlush));
     functions::register(registry);
+}
+
+/// The procedure that runs a script with the rights of a user before its arguments ([`Rights::carried`]), by the one that
+/// runs it without; `None`: the procedure runs no script.
+pub fn with_rights(procedure: ProcedureId) -> Option<ProcedureId> {
+    match procedure {
+        ids::EVAL => Some(ids::EVAL_LIMITED),
+        ids::EVALSHA => Some(ids::EVALSHA_LIMITED),
+        ids::EVAL_RO => Some(ids::EVAL_RO_LIMITED),
+        ids::EVALSHA_RO => Some(ids::EVALSHA_RO_LIMITED),
+        ids::FCALL => Some(ids::FCALL_LIMITED),
+        ids::FCALL_RO => Some(ids::FCALL_RO_LIMITED),
+        _ => None,
+    }
+}
+
+/// The rights that stand before a script's arguments, if any do.
+fn take_rights<'a>(words: &mut ArgIter<'a>, limited: bool) -> Option<&'a [u8]> {
+    limited.then(|| words.bytes())
 }
 
 /// Writes the arguments of EVAL and EVAL_RO: the body's SHA-1 before it.
@@ -175,8 +200,14 @@ fn execute(
     entry: Entry<'_>,
     words: ArgIter<'_>,
     read_only: bool,
+    rights: Option<&[u8]>,
 ) {
     let mut words = words;
+    let rights = match rights.map(Rights::of_carried) {
+        None => None,
+        Some(Some(rights)) => Some(rights),
+        Some(None) => return cx.writer().error("ERR the rights of this script are damaged; this is a bug"),
+    };
     // Checked when the call was planned.
     let keys = key_count(&mut words, PlanError::NOT_INTEGER).unwrap_or(0);
     let run = Run {
@@ -189,6 +220,7 @@ fn execute(
         now: cx.now,
         seed: cx.seed,
         read_only,
+        rights: rights.as_ref(),
         registry: cx.registry,
     };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
@@ -203,6 +235,8 @@ fn execute(
 struct Eval {
     by_sha: bool,
     read_only: bool,
+    /// The rights that its commands need stand before all that.
+    limited: bool,
 }
 
 impl Eval {
@@ -214,6 +248,7 @@ impl Eval {
 impl Procedure for Eval {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut words = args.iter();
+        take_rights(&mut words, self.limited);
         let sha = words.next().ok_or(PlanError::SYNTAX)?;
         let body = if self.by_sha { None } else { Some(words.bytes()) };
         let count = key_count(&mut words, PlanError::NOT_INTEGER)?;
@@ -238,6 +273,7 @@ impl Procedure for Eval {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let mut words = cx.args.iter();
+        let rights = take_rights(&mut words, self.limited);
         let sha = words.bytes();
         match code {
             Eval::NOTE => note(cx, sha, words.bytes()).unwrap_or(()),
@@ -257,7 +293,9 @@ impl Procedure for Eval {
                     },
                 };
                 match script_flags(body) {
-                    Ok(flagged) => execute(cx, sha, body, Entry::Script, words, self.read_only || flagged),
+                    Ok(flagged) => {
+                        execute(cx, sha, body, Entry::Script, words, self.read_only || flagged, rights);
+                    }
                     Err(refusal) => cx.writer().error(&*refusal.0),
                 }
             }

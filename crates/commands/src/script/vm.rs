@@ -51,6 +51,7 @@ use ordain_model::{Abort, ArgIter, Args, ArgsBuilder, Datum, Db, Gsn, Millis, Wr
 
 use super::convert;
 use super::library::{self, Raised};
+use crate::rights::Rights;
 use crate::table::{Action, Flags, check_arity, lookup};
 
 /// How many instructions a script may run, and what else is charged as such.
@@ -110,6 +111,8 @@ pub(super) struct Run<'a> {
     pub seed: u64,
     /// Whether writing is refused.
     pub read_only: bool,
+    /// What the user may do whose script it is; none: everything.
+    pub rights: Option<&'a Rights>,
     /// The procedures there are.
     pub registry: &'a Registry,
 }
@@ -469,6 +472,7 @@ impl Vm {
                 read_only: run.read_only,
             },
             db: run.db,
+            rights: run.rights,
         });
         let ran = lua.scope(|scope| {
             let mut words = run.words;
@@ -654,6 +658,7 @@ struct Hands<'a> {
     buffers: &'a mut Buffers,
     surroundings: Surroundings<'a>,
     db: Db,
+    rights: Option<&'a Rights>,
     calls: u64,
     ceiling: usize,
 }
@@ -723,6 +728,9 @@ impl Hands<'_> {
         }
         if command.flags.has(Flags::NOSCRIPT) {
             return Ok(Err(NOT_ALLOWED.into()));
+        }
+        if let Some(Err(denied)) = self.rights.map(|rights| rights.check(command, &list)) {
+            return Ok(Err(denied.in_script().into()));
         }
         let mut answer = Writer(reply);
         let (id, encode) = match command.action {

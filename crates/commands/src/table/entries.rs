@@ -98,6 +98,7 @@ pub(super) const COMMANDS: &[Command] = &[
     command("echo", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "connection", "Echo the given string", Action::Session(SessionCommand::Echo)),
     command("hello", -1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Handshake with Redis", Action::Session(SessionCommand::Hello)),
     command("auth", -2, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Authenticate to the server", Action::Session(SessionCommand::Auth)),
+    command("acl", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for Access List Control commands", Action::Session(SessionCommand::Acl)),
     command("quit", -1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Close the connection", Action::Session(SessionCommand::Quit)),
     command("reset", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Reset the connection", Action::Session(SessionCommand::Reset)),
     command("select", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "connection", "Change the selected database for the current connection", Action::Session(SessionCommand::Select)),

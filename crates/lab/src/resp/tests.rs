@@ -28,6 +28,7 @@ fn node(password: Option<&str>) -> Node {
         engine: Engine::default(),
         threads: 2,
         password: password.map(str::to_owned),
+        users_file: None,
         insecure: false,
         reads: ordain_model::Reads::Ordered,
         linger: Micros(0),

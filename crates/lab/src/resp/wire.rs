@@ -134,7 +134,7 @@ fn value(input: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, u64)>, WireEr
     let mut w = Writer(out);
     let items = match tag {
         b'+' => {
-            w.status(&String::from_utf8_lossy(line));
+            w.status(line);
             0
         }
         b'-' => {

@@ -183,6 +183,8 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         balance: wanted.balance,
         plan_ahead: wanted.plan_ahead,
         password: None,
+        password_file: None,
+        users_file: None,
         insecure: None,
         log: None,
         log_json: None,

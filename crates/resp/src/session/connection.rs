@@ -7,12 +7,15 @@ use ordain_model::{Epoch, Micros, RequestNo, SessionId, Writer};
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
 use super::server::help;
 use super::{Awaiting, ClientId, Mode, ReplyMode, Session, Words};
+use crate::acl::{Attempt, DEFAULT, Reason, Users};
 use crate::codec::Protocol;
-use crate::shared::{ClientFilter, Context, ControlRequest, parse_int};
+use crate::shared::{ClientFilter, Context, ControlRequest, Notice, parse_int};
 
 /// The version of Redis whose commands and texts these are.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
+/// After so many wrong passwords a connection is closed.
+const FAILED_LOGINS_MAX: u32 = 10;
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// Whether a name may be shown in CLIENT LIST: printable, without spaces.
@@ -22,7 +25,22 @@ fn is_plain(name: &[u8]) -> bool {
 
 impl Session {
     /// HELLO [2|3 [AUTH user password] [SETNAME name]].
-    pub(super) fn hello(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+    pub(super) fn hello(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let has_login = words.iter().skip(2).any(|word| word.eq_ignore_ascii_case(b"auth"));
+        if has_login && let Some(answered) = self.delay_login(words, place, cx, out) {
+            return answered;
+        }
+        self.hello_now(words, cx, out);
+        Answered::Now
+    }
+
+    fn hello_now(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
         let mut w = Writer(out);
         let protocol = match words.get(1).map(|version| parse_int(version)) {
             None => self.protocol,
@@ -57,7 +75,7 @@ impl Session {
             }
         }
         if let Some((user, password)) = login
-            && !self.log_in(user, password, cx)
+            && !self.log_in(words[0], user, password, cx)
         {
             return w.error(WRONG_PASSWORD);
         }
@@ -90,33 +108,86 @@ impl Session {
     }
 
     /// AUTH [user] password.
-    pub(super) fn auth(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+    pub(super) fn auth(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        if let Some(answered) = self.delay_login(words, place, cx, out) {
+            return answered;
+        }
+        self.auth_now(words, cx, out);
+        Answered::Now
+    }
+
+    fn auth_now(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
         let mut w = Writer(out);
         let (user, password) = match words {
-            [_, _] if cx.shared.password.is_none() => {
+            [_, _] if cx.shared.access.users(|users| users.default_user().has_no_pass()) => {
                 return w.error(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                      your configuration is correct?",
                 );
             }
-            [_, password] => (&b"default"[..], *password),
+            [_, password] => (DEFAULT, *password),
             [_, user, password] => (*user, *password),
             _ => return w.error("ERR syntax error"),
         };
-        match self.log_in(user, password, cx) {
+        match self.log_in(words[0], user, password, cx) {
             true => w.ok(),
             false => w.error(WRONG_PASSWORD),
         }
     }
 
-    /// A failed attempt leaves the connection as it was, as in Redis.
-    fn log_in(&mut self, user: &[u8], password: &[u8], cx: &Context<'_>) -> bool {
-        let accepted = match &cx.shared.password {
-            Some(check) => check.accepts(user, password),
-            None => user == b"default",
-        };
-        self.is_authenticated |= accepted;
-        accepted
+    /// AUTH or HELLO, after its wait.
+    pub(super) fn log_in_now(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+        match words.first() {
+            Some(name) if name.eq_ignore_ascii_case(b"hello") => self.hello_now(words, cx, out),
+            _ => self.auth_now(words, cx, out),
+        }
+    }
+
+    /// Has a login wait, or refuses it, where many have failed.
+    fn delay_login(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Answered> {
+        match cx.shared.access.attempt(&self.peer, cx.now) {
+            Attempt::Now => None,
+            Attempt::After(wait) => {
+                let words = words.iter().map(|word| word.to_vec()).collect();
+                Some(self.ask(ControlRequest::Wait(wait), Awaiting::LogIn(words), place, cx, out))
+            }
+            Attempt::Refused => {
+                self.drain();
+                Some(refuse(b"ERR too many failed logins from this address: wait a minute", out))
+            }
+        }
+    }
+
+    /// A failed attempt leaves the connection as it was, as in Redis; after some of them it is closed.
+    fn log_in(&mut self, command: &[u8], user: &[u8], password: &[u8], cx: &mut Context<'_>) -> bool {
+        match cx.shared.access.log_in(user, password, &self.peer, cx.now) {
+            Some(user) => {
+                self.user = user;
+                self.is_authenticated = true;
+                true
+            }
+            None => {
+                cx.control.notice(Notice::LogInFailed { peer: &self.peer, user });
+                self.note_refusal(Reason::Auth, command, user, cx);
+                self.failed_logins += 1;
+                if self.failed_logins >= FAILED_LOGINS_MAX {
+                    self.drain();
+                }
+                false
+            }
+        }
     }
 
     /// RESET: the connection is as it was when it was made.
@@ -131,7 +202,8 @@ impl Session {
         self.no_evict = false;
         self.no_touch = false;
         self.retry = None;
-        self.is_authenticated = cx.shared.password.is_none();
+        self.user = cx.shared.access.users(Users::default_user);
+        self.is_authenticated = self.user.is_open();
     }
 
     /// CLIENT and its subcommands.
@@ -310,7 +382,13 @@ impl Session {
                 },
                 b"addr" => filter.peer = Some(value.to_vec()),
                 b"laddr" => filter.local = Some(value.to_vec()),
-                b"user" => filter.nothing |= *value != b"default",
+                b"user" if cx.shared.access.users(|users| users.get(value).is_some()) => {
+                    filter.user = Some(value.to_vec());
+                }
+                b"user" => {
+                    let text = format!("ERR No such user '{}'", String::from_utf8_lossy(value));
+                    return refuse(text.as_bytes(), out);
+                }
                 b"type" => match has_clients_of(value) {
                     Ok(any) => filter.nothing |= !any,
                     Err(text) => return refuse(&text, out),
@@ -374,7 +452,7 @@ impl Session {
             out,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} qbuf=0 \
              qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.client,
             self.peer,
             self.local,
@@ -389,6 +467,7 @@ impl Session {
             self.replies.unsent(),
             memory,
             self.last_command,
+            text(self.user.name()),
             self.protocol.number(),
             text(&self.library),
             text(&self.library_version),

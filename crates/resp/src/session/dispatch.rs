@@ -6,6 +6,7 @@ use ordain_commands::table::quoted;
 use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand, lookup};
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
+use super::access::carrying;
 use super::{Mode, ReplyMode, Session, Words};
 use crate::shared::{Context, Foreign};
 
@@ -139,18 +140,31 @@ impl Session {
         {
             return self.reject(&error, cx);
         }
+        if cx.shared.access.version() != self.users_version {
+            self.note_users(cx.shared);
+            if self.closing != super::Closing::No {
+                return;
+            }
+        }
         if !self.is_authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.reject(b"NOAUTH Authentication required.", cx);
         }
+        if !self.user.is_unrestricted()
+            && let Err(denied) = self.check_rights(command, words, cx.gateway.registry())
+        {
+            return self.deny(command, words, denied, cx);
+        }
         self.last_command = command.name;
         match (&self.mode, command.action) {
-            (Mode::Plain, Action::Procedure { id, encode }) => {
+            (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
                 let call = Call { procedure: id, db: self.db, session: self.take_request() };
                 if let Err(refusal) = self.submit(call, cx, |args| encode(&words[1..], args)) {
                     self.answer(cx, |w| w.error(refusal.0.as_bytes()));
                 }
             }
-            (Mode::Plain, Action::Function { .. }) => _ = self.submit_planned(command, words, cx),
+            (Mode::Plain, Action::Procedure { .. } | Action::Function { .. }) => {
+                _ = self.submit_planned(command, words, cx);
+            }
             (Mode::Plain, Action::Session(which)) => self.handle_own(command, which, words, cx),
             (Mode::Multi(_), _) => self.handle_in_multi(command, words, cx),
             (Mode::Interactive(_), _) => self.handle_in_interactive(command, words, cx),
@@ -190,8 +204,14 @@ impl Session {
         let submitted = match planned(cx.gateway.registry(), command, words) {
             Ok(None) => return false,
             Ok(Some(Planned { procedure, encode, args })) => {
+                let user = self.user.clone();
+                let (procedure, carried) = carrying(procedure, user.carried());
                 let call = Call { procedure, db: self.db, session: self.take_request() };
-                self.submit(call, cx, |out| encode(args, out)).map(drop)
+                let args = |out: &mut ArgsBuilder<'_>| {
+                    carried.into_iter().for_each(|rights| _ = out.push(rights));
+                    encode(args, out);
+                };
+                self.submit(call, cx, args).map(drop)
             }
             Err(refusal) => Err(refusal),
         };
@@ -218,8 +238,9 @@ impl Session {
                 _ => w.error("ERR wrong number of arguments for 'ping' command"),
             },
             SessionCommand::Echo => w.bulk(words[1]),
-            SessionCommand::Hello => self.hello(words, cx, out),
-            SessionCommand::Auth => self.auth(words, cx, out),
+            SessionCommand::Hello => return self.hello(words, place, cx, out),
+            SessionCommand::Auth => return self.auth(words, place, cx, out),
+            SessionCommand::Acl => self.acl(words, cx, out),
             SessionCommand::Quit => {
                 w.ok();
                 self.drain();
@@ -245,7 +266,7 @@ impl Session {
                 w.bulk((cx.now.0 % 1_000_000).to_string().as_bytes());
             }
             SessionCommand::Multi => {
-                self.mode = Mode::Multi(Box::new(super::multi::Multi::new(self.db)));
+                self.mode = Mode::Multi(Box::new(super::multi::Multi::new(self.db, self.user.clone())));
                 w.ok();
             }
             SessionCommand::Exec => w.error("ERR EXEC without MULTI"),

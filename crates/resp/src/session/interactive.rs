@@ -13,6 +13,7 @@
 //! be acted on after `OK`, and not before. The time that its commands see is that of TXN.BEGIN.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ordain_commands::{Action, Command, SessionCommand};
 use ordain_gateway::{Finished, Gateway, Lease};
@@ -27,6 +28,7 @@ use ordain_model::{
 
 use super::dispatch::planned;
 use super::{Awaiting, Mode, Session, Words};
+use crate::acl::User;
 use crate::shared::{Context, Scratch};
 
 /// What a command has to read first.
@@ -52,6 +54,8 @@ pub(super) struct Interactive {
     lease: Option<Lease>,
     /// It is not kept any more: the transaction cannot commit.
     is_lost: bool,
+    /// The rights that its commands were checked against.
+    user: Arc<User>,
 }
 
 /// The records read so far, as the transaction has changed them.
@@ -179,6 +183,9 @@ const NOT_ALLOWED: &str = "ERR commands over the whole key space, scripts and fu
 /// What a transaction is told that was begun READONLY and stayed open for too long.
 pub(super) const STATE_GONE: &str = "TXNABORT the state that this transaction reads is not kept any more: it has been \
                                      open for too long; begin it again";
+/// What a commit is told whose commands were checked against other rights.
+const RIGHTS_CHANGED: &str =
+    "TXNABORT the rights of this connection's user have changed since TXN.BEGIN: begin it again";
 const TOO_LARGE: &str = "ERR the interactive transaction is too large: commit or abort it";
 
 /// Which records of a call's plan are not in the overlay, and which it may write.
@@ -204,6 +211,7 @@ impl Session {
             at: None,
             lease: None,
             is_lost: false,
+            user: self.user.clone(),
         }));
         Writer(out).ok();
     }
@@ -364,6 +372,9 @@ impl Session {
         let Mode::Interactive(open) = std::mem::take(&mut self.mode) else { return };
         if open.is_lost {
             return self.answer(cx, |w| w.error(STATE_GONE));
+        }
+        if !self.user.is_unrestricted() && open.user.rights() != self.user.rights() {
+            return self.answer(cx, |w| w.error(RIGHTS_CHANGED));
         }
         if open.at.is_some() {
             // All that it saw is one state.

@@ -13,10 +13,13 @@
 //! - `multi`: MULTI, EXEC, DISCARD, WATCH, UNWATCH;
 //! - `interactive`: TXN.BEGIN, TXN.COMMIT, TXN.ABORT and everything between;
 //! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: INFO, CONFIG, COMMAND and theirs;
+//! - `access`: the rights of its user; `acl`: ACL;
 //! - `absent`: commands about what this server has nothing of;
 //! - `replies`: the order of replies.
 
 mod absent;
+mod access;
+mod acl;
 mod connection;
 mod dispatch;
 mod interactive;
@@ -26,11 +29,13 @@ mod replies;
 mod server;
 
 use std::fmt;
+use std::sync::Arc;
 
 use ordain_gateway::{Finished, Path};
 use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
+use crate::acl::{User, Users};
 use crate::codec::{Protocol, ProtocolError, RequestLimits, RequestParser, Step};
 use crate::shared::{Context, Foreign, Notice, Shared};
 use interactive::Interactive;
@@ -108,6 +113,8 @@ enum Awaiting {
     Fetch(interactive::Fetch),
     Commit,
     Info(server::Sections),
+    /// The words of AUTH or HELLO, which is looked at after a wait.
+    LogIn(Vec<Vec<u8>>),
     ClientList,
     /// Whether it was asked in the old form, which answers OK or an error.
     ClientKill {
@@ -137,7 +144,13 @@ pub struct Session {
     last_command: &'static str,
     protocol: Protocol,
     db: Db,
+    /// Whom it has logged in as, or begun as.
+    user: Arc<User>,
     is_authenticated: bool,
+    /// The version of the users of which `user` is.
+    users_version: u64,
+    /// How often it has tried to log in in vain.
+    failed_logins: u32,
     no_evict: bool,
     no_touch: bool,
     reply_mode: ReplyMode,
@@ -164,6 +177,8 @@ impl Session {
         now: Micros,
         shared: &Shared,
     ) -> Session {
+        let users_version = shared.access.version();
+        let user = shared.access.users(Users::default_user);
         Session {
             id,
             client,
@@ -177,7 +192,10 @@ impl Session {
             last_command: "NULL",
             protocol: Protocol::Resp2,
             db: Db(0),
-            is_authenticated: shared.password.is_none(),
+            is_authenticated: user.is_open(),
+            user,
+            users_version,
+            failed_logins: 0,
             no_evict: false,
             no_touch: false,
             reply_mode: ReplyMode::On,
@@ -281,6 +299,11 @@ impl Session {
                 Writer(&mut reply).error("ERR No such client");
             }
             Awaiting::ClientKill { one: true } => Writer(&mut reply).ok(),
+            Awaiting::LogIn(words) => {
+                let words: SmallVec<[&[u8]; 8]> = words.iter().map(Vec::as_slice).collect();
+                self.log_in_now(&words, cx, &mut reply);
+                self.replies.write_in(sequence, self.protocol);
+            }
             Awaiting::Fetch(_) if finished.status == OutcomeStatus::TooOld => {
                 self.lose_state();
                 reply.extend_from_slice(answer);
@@ -384,6 +407,11 @@ impl Session {
     /// When it last sent something.
     pub fn active(&self) -> Micros {
         self.active
+    }
+
+    /// Whom it has logged in as, or begun as.
+    pub fn user(&self) -> &User {
+        &self.user
     }
 
     /// How many of its requests are under way.

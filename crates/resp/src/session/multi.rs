@@ -11,7 +11,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use ordain_commands::rights::Denied;
 use ordain_commands::{Action, Command, Flags, SessionCommand};
 use ordain_model::key::MAX_KEYS;
 use ordain_model::plan::Planner;
@@ -19,8 +21,10 @@ use ordain_model::procedure::Evidence;
 use ordain_model::{Args, ArgsBuilder, Call, Datum, Db, Gsn, PlanError, ProcedureId, Writer, system};
 use smallvec::SmallVec;
 
+use super::access::{carrying, changed, is_script};
 use super::dispatch::{Answered, Place, planned};
 use super::{Awaiting, Mode, Session, Words};
+use crate::acl::User;
 use crate::shared::{Context, parse_db};
 
 /// Commands of one block. A transaction's keys are limited too; this bounds those without keys.
@@ -39,12 +43,19 @@ pub(super) struct Multi {
     is_spoiled: bool,
     /// What SELECT inside the block has selected so far.
     db: Db,
+    /// The rights of the user when the block was begun: those that its scripts carry.
+    user: Arc<User>,
+    /// The words of the commands, where somebody's rights are restricted: they are checked again if the user's change.
+    words: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Queued {
     what: Part,
     args: Range<usize>,
+    command: &'static Command,
+    /// Where its words are, if they are kept.
+    words: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
@@ -58,8 +69,8 @@ enum Part {
 }
 
 impl Multi {
-    pub(super) fn new(db: Db) -> Multi {
-        Multi { queue: Vec::new(), args: Vec::new(), is_spoiled: false, db }
+    pub(super) fn new(db: Db, user: Arc<User>) -> Multi {
+        Multi { queue: Vec::new(), args: Vec::new(), is_spoiled: false, db, user, words: Vec::new() }
     }
 
     pub(super) fn spoil(&mut self) {
@@ -72,13 +83,44 @@ impl Multi {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.args.capacity() + self.queue.capacity() * size_of::<Queued>()
+        self.args.capacity() + self.words.capacity() + self.queue.capacity() * size_of::<Queued>()
     }
 
-    fn push(&mut self, what: Part, write_args: impl FnOnce(&mut ArgsBuilder<'_>)) {
+    fn push(
+        &mut self,
+        what: Part,
+        command: &'static Command,
+        words: Option<&Words<'_>>,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) {
         let start = self.args.len();
         write_args(&mut ArgsBuilder::new(&mut self.args));
-        self.queue.push(Queued { what, args: start..self.args.len() });
+        let words = words.map(|words| {
+            let start = self.words.len();
+            let mut list = ArgsBuilder::new(&mut self.words);
+            words.iter().for_each(|word| _ = list.push(word));
+            start..self.words.len()
+        });
+        self.queue.push(Queued { what, args: start..self.args.len(), command, words });
+    }
+
+    /// Refuses what a user whose rights have changed since the block was begun may not do any more.
+    fn check_again(&mut self, user: &User) {
+        let queued = self.queue.iter_mut().filter(|queued| !matches!(queued.what, Part::Refused(_)));
+        for queued in queued {
+            let list = queued.words.clone().and_then(|range| Args::parse(self.words.get(range)?));
+            let words: Option<SmallVec<[&[u8]; 8]>> =
+                list.map(|list| list.iter().map(|word| word.bytes).collect());
+            // What was queued when nobody was restricted has left no words to look at; and a script carries the rights that
+            // it was queued with.
+            let result = match &words {
+                Some(words) if !is_script(queued.command) => user.rights().check(queued.command, words),
+                _ => Err(Denied::Command),
+            };
+            if let Err(denied) = result {
+                queued.what = Part::Refused(PlanError::fixed(changed(denied)));
+            }
+        }
     }
 
     fn calls(&self) -> impl Iterator<Item = (ProcedureId, Db, &[u8])> {
@@ -127,17 +169,20 @@ impl Session {
             }
             _ => {}
         }
-        if multi.queue.len() >= QUEUE_MAX || multi.args.len() > cx.shared.limits.transaction_bytes_max {
+        if multi.queue.len() >= QUEUE_MAX
+            || multi.args.len() + multi.words.len() > cx.shared.limits.transaction_bytes_max
+        {
             return self.reject(b"ERR the MULTI block is too large", cx);
         }
         let planned = match planned(cx.gateway.registry(), command, words) {
             Ok(planned) => planned,
             // Redis finds out when it runs the command; the others of the block run.
             Err(refusal) => {
-                multi.push(Part::Refused(refusal), |_| ());
+                multi.push(Part::Refused(refusal), command, None, |_| ());
                 return self.answer(cx, |w| w.status("QUEUED"));
             }
         };
+        let kept = cx.shared.access.is_restricted().then_some(words);
         if let Some(call) = planned {
             if cx.gateway.registry().get(call.procedure).is_some_and(|p| p.is_dependent()) {
                 let name = cx.gateway.registry().name(call.procedure).unwrap_or(command.name);
@@ -145,14 +190,21 @@ impl Session {
                     format!("ERR '{name}' finds its keys while it runs and cannot be part of a MULTI block");
                 return self.reject(text.as_bytes(), cx);
             }
-            multi.push(Part::Call(call.procedure, multi.db), |args| (call.encode)(call.args, args));
+            let user = self.user.clone();
+            let (procedure, carried) = carrying(call.procedure, user.carried());
+            multi.push(Part::Call(procedure, multi.db), command, kept, |args| {
+                carried.into_iter().for_each(|rights| _ = args.push(rights));
+                (call.encode)(call.args, args);
+            });
         } else if let Action::Session(which) = command.action {
             if let (SessionCommand::Select, Ok(db)) =
                 (which, parse_db(words.get(1).copied().unwrap_or_default()))
             {
                 multi.db = db;
             }
-            multi.push(Part::Own(which), |args| words.iter().for_each(|word| _ = args.push(word)));
+            multi.push(Part::Own(which), command, kept, |args| {
+                words.iter().for_each(|word| _ = args.push(word));
+            });
         }
         self.answer(cx, |w| w.status("QUEUED"));
     }
@@ -164,6 +216,9 @@ impl Session {
             return self.answer(cx, |w| {
                 w.error("EXECABORT Transaction discarded because of previous errors.");
             });
+        }
+        if !self.user.is_unrestricted() && multi.user.rights() != self.user.rights() {
+            multi.check_again(&self.user);
         }
         if watched.is_empty() && multi.calls().next().is_none() {
             return self.exec_alone(&multi, cx);

@@ -190,6 +190,13 @@ impl Replies {
         }
     }
 
+    /// The answer to a request is to be written in a protocol that its connection has turned to since.
+    pub(crate) fn write_in(&mut self, sequence: Sequence, protocol: Protocol) {
+        if let Some(Pending::Waiting(style)) = self.pending.get_mut(sequence.since(self.first)) {
+            style.protocol = protocol;
+        }
+    }
+
     fn pop(&mut self) {
         self.pending.pop_front();
         self.first = self.first.plus(1);

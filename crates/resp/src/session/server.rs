@@ -8,6 +8,7 @@ use ordain_model::{Call, Datum, PartitionId, Writer, system};
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
 use super::{Awaiting, Session, Words};
+use crate::acl::Reason;
 use crate::shared::{Context, NodeInfo, SettingError, parse_int};
 
 /// The sections of INFO that were asked for, by name in lower case.
@@ -215,6 +216,14 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("evicted_keys", &0);
             put("pubsub_channels", &0);
             put("pubsub_patterns", &0);
+            for (field, reason) in [
+                ("acl_access_denied_auth", Reason::Auth),
+                ("acl_access_denied_cmd", Reason::Command),
+                ("acl_access_denied_key", Reason::Key),
+                ("acl_access_denied_channel", Reason::Channel),
+            ] {
+                put(field, &cx.shared.access.refused(reason));
+            }
         }
         "replication" => {
             put("role", &"master");

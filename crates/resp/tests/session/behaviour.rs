@@ -275,6 +275,20 @@ impl ordain_resp::Control for NoControl {
     fn reset_statistics(&mut self) {}
 
     fn notice(&mut self, _: ordain_resp::Notice<'_>) {}
+
+    fn users_changed(&mut self) {}
+
+    fn random(&mut self, _: &mut [u8]) -> Result<(), String> {
+        Err("nobody asked".to_owned())
+    }
+
+    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+
+    fn write_users(&mut self, _: &[u8]) -> Result<bool, String> {
+        Ok(false)
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ordain_model::{
     Writer, system,
 };
 use ordain_resp::{
-    ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, PlainPassword, Session, Shared,
+    Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
 };
 
 /// Wall-clock time at the start of every test.
@@ -38,6 +38,9 @@ struct Node {
     requests: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
     notices: Vec<String>,
+    users_changed: usize,
+    /// The ACL file.
+    file: Option<Vec<u8>>,
 }
 
 impl Control for Node {
@@ -53,6 +56,24 @@ impl Control for Node {
 
     fn notice(&mut self, notice: Notice<'_>) {
         self.notices.push(format!("{notice:?}"));
+    }
+
+    fn users_changed(&mut self) {
+        self.users_changed += 1;
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        bytes.fill(0xa5);
+        Ok(())
+    }
+
+    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
+        Ok(self.file.clone())
+    }
+
+    fn write_users(&mut self, text: &[u8]) -> Result<bool, String> {
+        self.file = self.file.as_ref().map(|_| text.to_vec());
+        Ok(self.file.is_some())
     }
 }
 
@@ -94,9 +115,20 @@ impl Server {
     }
 
     pub fn require_password(&mut self, password: &str) {
-        self.shared.password = Some(Box::new(PlainPassword(password.into())));
+        self.set_users(&format!("user default on >{password} ~* &* +@all"));
+    }
+
+    /// Begins with these users, and with them as the ACL file. Connections are made anew.
+    pub fn set_users(&mut self, file: &str) {
+        self.node.file = Some(file.into());
+        self.shared.access = Arc::new(Access::new(Users::parse(file.as_bytes()).expect("the file is right")));
         let clients = std::mem::take(&mut self.clients).len();
         (0..clients).for_each(|_| self.connect());
+    }
+
+    /// The ACL file.
+    pub fn users_file(&mut self) -> &mut Option<Vec<u8>> {
+        &mut self.node.file
     }
 
     pub fn connect(&mut self) {
@@ -221,6 +253,9 @@ impl Server {
 
     /// Does for the node what the node does.
     fn answer_requests(&mut self) {
+        if std::mem::take(&mut self.node.users_changed) > 0 {
+            self.clients.iter_mut().for_each(|client| client.session.note_users(&self.shared));
+        }
         for (ticket, request) in std::mem::take(&mut self.node.requests) {
             let asker = ConnectionId::of(ticket);
             let mut reply = Vec::new();
@@ -240,6 +275,10 @@ impl Server {
                         if session.id() == asker { session.drain() } else { session.kill() }
                     }
                     Writer(&mut reply).int(killed);
+                }
+                ControlRequest::Wait(time) => {
+                    self.now = self.now.plus(time);
+                    Writer(&mut reply).ok();
                 }
             }
             self.finish(&Finished {
