@@ -88,7 +88,14 @@ pub struct Journal {
     changes: Vec<(u32, Inverse)>,
     /// What short strings were before they were written over, in the order of the changes.
     strings: Vec<u8>,
+    /// Bytes that the inverses stand for, whichever way they are kept.
+    bytes: usize,
+    /// Cells of which the journal has all that they were; none if it notes each change.
+    images: Option<Vec<u64>>,
 }
+
+/// Bytes that an inverse is counted as, besides what it holds.
+const INVERSE_BYTES: usize = 64;
 
 #[derive(Debug)]
 enum Inverse {
@@ -108,6 +115,46 @@ enum Inverse {
 const COPIED_MAX: usize = 512;
 
 impl Journal {
+    /// A journal that is rolled back as a whole or not at all: of a cell that it has all of, no later change is noted.
+    pub fn whole() -> Journal {
+        Journal { images: Some(Vec::new()), ..Journal::default() }
+    }
+
+    /// Bytes that the inverses stand for: a function of the changes alone, not of where strings lie.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn has_image(&self, tag: u32) -> bool {
+        let word = self.images.as_ref().and_then(|images| images.get(tag as usize / 64));
+        word.is_some_and(|word| word >> (tag % 64) & 1 == 1)
+    }
+
+    fn note(&mut self, tag: u32, inverse: Inverse) {
+        let (held, is_image) = match &inverse {
+            Inverse::Cell(cell) => (cell.weight(), true),
+            Inverse::String { len, .. } => (*len, true),
+            Inverse::Expiry(_) => (0, false),
+            Inverse::Field(field, old) => (field.len() + old.as_ref().map_or(0, |old| old.len()), false),
+        };
+        self.bytes += INVERSE_BYTES + held;
+        if let (true, Some(images)) = (is_image, &mut self.images) {
+            let at = tag as usize / 64;
+            if images.len() <= at {
+                images.resize(at + 1, 0);
+            }
+            images[at] |= 1 << (tag % 64);
+        }
+        self.changes.push((tag, inverse));
+    }
+
+    fn forget(&mut self) {
+        self.bytes = 0;
+        if let Some(images) = &mut self.images {
+            images.clear();
+        }
+    }
+
     /// How many changes are noted: a mark to roll back to.
     pub fn mark(&self) -> usize {
         self.changes.len()
@@ -117,6 +164,7 @@ impl Journal {
     pub fn clear(&mut self) {
         self.changes.clear();
         self.strings.clear();
+        self.forget();
     }
 
     /// Adds the changes noted in another, which it empties, as the newest.
@@ -129,6 +177,8 @@ impl Journal {
             (tag, inverse)
         }));
         self.strings.append(&mut other.strings);
+        self.bytes += other.bytes;
+        other.forget();
     }
 
     /// Forgets the newest change: a mistake that a test plants.
@@ -176,6 +226,9 @@ impl Journal {
                 None => {}
             });
             self.strings.truncate(begin);
+        }
+        if self.changes.is_empty() {
+            self.forget();
         }
     }
 }
@@ -270,13 +323,14 @@ impl<'a> CellMut<'a> {
         let CellMut { cell, changed, journal } = self;
         let expires_at = cell.expires_at;
         let Some(Value::String(old)) = &mut cell.value else { return None };
+        let journal = journal.as_mut().filter(|(journal, tag)| !journal.has_image(*tag));
         if !may(old) || journal.is_some() && old.len() > COPIED_MAX {
             return None;
         }
         if let Some((journal, tag)) = journal {
             let (at, len) = (journal.strings.len(), old.len());
             journal.strings.extend_from_slice(old);
-            journal.changes.push((*tag, Inverse::String { at, len, expires_at }));
+            journal.note(*tag, Inverse::String { at, len, expires_at });
         }
         **changed = true;
         Some(old)
@@ -345,8 +399,10 @@ impl<'a> CellMut<'a> {
     #[inline]
     fn note(&mut self, inverse: impl FnOnce() -> Inverse) {
         *self.changed = true;
-        if let Some((journal, tag)) = &mut self.journal {
-            journal.changes.push((*tag, inverse()));
+        if let Some((journal, tag)) = &mut self.journal
+            && !journal.has_image(*tag)
+        {
+            journal.note(*tag, inverse());
         }
     }
 }
@@ -386,6 +442,30 @@ mod tests {
         journal.roll_back(0, |_, undo| undo(&mut cell));
         assert_eq!(cell, Cell::ABSENT);
         assert!(changed);
+    }
+
+    #[test]
+    fn a_whole_journal_keeps_one_image_of_a_cell() {
+        let start = Cell { value: Some(Value::String(vec![1; 10_000])), expires_at: Millis(9) };
+        let (mut cell, mut changed, mut journal) = (start.clone(), false, Journal::whole());
+        let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 70)));
+        m.change_string(|bytes| bytes[3] = 2);
+        let once = INVERSE_BYTES + 10_000;
+        for _ in 0..100 {
+            m.change_string(|bytes| bytes.push(2));
+            m.set_expiry(Millis(7));
+            m.delete();
+            m.put_string(b"another");
+        }
+        let mut other = Cell::ABSENT;
+        CellMut::new(&mut other, &mut changed, Some((&mut journal, 3))).set_field(b"f", b"1");
+        assert_eq!((journal.mark(), journal.bytes()), (2, once + INVERSE_BYTES));
+        journal.roll_back(0, |tag, undo| undo(if tag == 70 { &mut cell } else { &mut other }));
+        assert_eq!((cell, other, journal.bytes()), (start, Cell::ABSENT, 0));
+        // It begins anew.
+        let mut cell = Cell::ABSENT;
+        CellMut::new(&mut cell, &mut changed, Some((&mut journal, 70))).put_string(b"x");
+        assert_eq!(journal.mark(), 1);
     }
 
     #[test]

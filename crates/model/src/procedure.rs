@@ -190,6 +190,8 @@ pub trait Members {
     /// The record for change, noting inverses in the members' own journal; `None` if it was declared
     /// read-only.
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>>;
+    /// Bytes kept to undo the changes made since the compute fragment began: a function of the changes alone.
+    fn undo_bytes(&self) -> usize;
     /// Undoes every change made since the compute fragment began.
     fn roll_back(&mut self);
 }

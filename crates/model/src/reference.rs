@@ -407,7 +407,7 @@ impl ReferenceExecutor {
                 code.run(fragment.code, &mut cx)
             }
             Access::Compute => {
-                let mut members = Hand::default();
+                let mut members = Hand { held: Vec::new(), journal: Journal::whole() };
                 let mut carried = 0;
                 for slot in step.inputs {
                     let lent = &step.fragments[slot.0 as usize];
@@ -589,7 +589,6 @@ impl Below for MapBelow<'_> {
     }
 }
 
-#[derive(Default)]
 struct Hand {
     held: Vec<Held>,
     journal: Journal,
@@ -623,6 +622,10 @@ impl Members for Hand {
         let Hand { held, journal } = self;
         let Held { record, changed, writable, .. } = &mut held[member];
         writable.then(|| CellMut::new(&mut record.cell, changed, Some((journal, member as u32))))
+    }
+
+    fn undo_bytes(&self) -> usize {
+        self.journal.bytes()
     }
 
     fn roll_back(&mut self) {

@@ -7,6 +7,7 @@ use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
 use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
+use crate::value::Value;
 
 /// Why a call inside a transaction did not run. It had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +60,34 @@ pub struct Scratch {
     slots: SlotBuffer,
     /// Where the record of each fragment stands.
     places: Vec<usize>,
+    touched: Touched,
+}
+
+impl Scratch {
+    /// What the last call touched.
+    pub fn touched(&self) -> Touched {
+        self.touched
+    }
+}
+
+/// How large the records are that a call touches, before it and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Fragments on records.
+    pub records: usize,
+    /// [`Cell::weight`] of the records that are read only, and of hashes that are written in a field.
+    pub read: usize,
+    /// [`Cell::weight`] of the strings that are written, before and after.
+    pub written: usize,
+}
+
+impl Touched {
+    fn note(&mut self, cell: &Cell, access: Access) {
+        match (&cell.value, access) {
+            (Some(Value::String(bytes)), Access::Write) => self.written += bytes.len(),
+            _ => self.read += cell.weight(),
+        }
+    }
 }
 
 /// What a call sees besides the records.
@@ -91,7 +120,8 @@ pub fn call(
     out: &mut Vec<u8>,
 ) -> Result<(), CallError> {
     let Surroundings { registry, now, seed, read_only } = surroundings;
-    let Scratch { plans, slots, places } = scratch;
+    let Scratch { plans, slots, places, touched } = scratch;
+    *touched = Touched::default();
     plans.fragments.clear();
     plans.inputs.clear();
     plans.calls.clear();
@@ -107,8 +137,10 @@ pub fn call(
         if fragment.access == Access::Write && (read_only || hand.write(at).is_none()) {
             return Err(CallError::ReadOnly);
         }
+        touched.note(hand.read(at).0, fragment.access);
         places.push(at);
     }
+    touched.records = places.len();
     for (fragment, &at) in plans.fragments.iter().zip(&*places) {
         let key = key_of(args, fragment);
         let code = registry.get(fragment.procedure).ok_or(CallError::NotAllowed)?;
@@ -137,6 +169,9 @@ pub fn call(
         let result = code.run(fragment.code, &mut cx);
         slots.put(slot);
         result.map_err(CallError::Abort)?;
+        if fragment.access == Access::Write {
+            touched.note(hand.read(at).0, Access::Write);
+        }
     }
     let cx = ReplyContext {
         txn_args: args,

@@ -58,7 +58,11 @@ impl<'a> Members<'a> {
         let fragments = chunk.fragments(txn);
         let inputs = chunk.plans().inputs_of(&fragments[n]);
         let undoable = active.may_be_undone(txn, n);
-        let mut members = Members { held: Vec::with_capacity(inputs.len()), ..Members::default() };
+        let mut members = Members {
+            held: Vec::with_capacity(inputs.len()),
+            journal: Journal::whole(),
+            ..Members::default()
+        };
         for slot in inputs {
             let fragment = &fragments[slot.0 as usize];
             if !fragment.lent {
@@ -112,7 +116,11 @@ impl<'a> Members<'a> {
     ) -> Members<'a> {
         let fragments = chunk.fragments(txn);
         let inputs = chunk.plans().inputs_of(&fragments[n]);
-        let mut members = Members { held: Vec::with_capacity(inputs.len()), ..Members::default() };
+        let mut members = Members {
+            held: Vec::with_capacity(inputs.len()),
+            journal: Journal::whole(),
+            ..Members::default()
+        };
         for slot in inputs.iter().filter(|slot| fragments[slot.0 as usize].lent) {
             let fragment = &fragments[slot.0 as usize];
             let (cell, version) = copies.remove(slot).unwrap_or((Cell::ABSENT, Gsn::NONE));
@@ -203,6 +211,10 @@ impl ordain_model::Members for Members<'_> {
         let Members { held, journal, .. } = self;
         let Held { cell, changed, writable, .. } = &mut held[member];
         writable.then(|| CellMut::new(cell, changed, Some((journal, member as u32))))
+    }
+
+    fn undo_bytes(&self) -> usize {
+        self.journal.bytes()
     }
 
     fn roll_back(&mut self) {
