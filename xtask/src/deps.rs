@@ -43,7 +43,9 @@ const LAYERS: &[Row] = &[
     row("log",       &["model", "role"], &["fuzz"]),
     // The state at the end of an epoch, in a file.
     row("checkpoint", &["model", "role"], &["log"]),
-    row("commands",  &["model"], &[]),
+    // The interpreter of scripts: it knows values and budgets, and no record.
+    row("lua",       &[], &["fuzz"]),
+    row("commands",  &["model", "lua"], &[]),
     row("workload",  &["model"], &[]),
     row("gateway",   &["model"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.

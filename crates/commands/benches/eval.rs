@@ -55,6 +55,10 @@ impl Members for Hand<'_> {
         Some(CellMut::new(&mut held[member].2, changed, Some((journal, member as u32))))
     }
 
+    fn undo_bytes(&self) -> usize {
+        self.journal.bytes()
+    }
+
     fn roll_back(&mut self) {
         let Hand { held, journal, .. } = self;
         journal.roll_back(0, |member, undo| undo(&mut held[member as usize].2));
@@ -109,7 +113,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
             plans.inputs.clear();
             Planner::plan(&registry, id, DB, args, &mut plans).unwrap();
             let held = keys.iter().map(|(key, at)| (&**key, *at, std::mem::take(&mut table[*at]))).collect();
-            let mut hand = Hand { held, changed: false, journal: Journal::default() };
+            let mut hand = Hand { held, changed: false, journal: Journal::whole() };
             out.clear();
             let mut cx = FragmentContext {
                 args,
@@ -140,6 +144,8 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
 fn evals(criterion: &mut Criterion) {
     run(criterion, "nothing", "return 1", 10);
     run(criterion, "incr_10", "for i=1,10 do redis.call('INCR',KEYS[i]) end return 1", 10);
+    let ten = "for i=1,10 do redis.call('SET',KEYS[i],redis.call('GET',KEYS[i])) end return 1";
+    run(criterion, "get_set_10", ten, 10);
     run(criterion, "get_set_1", "redis.call('SET',KEYS[1],redis.call('GET',KEYS[1])) return 1", 1);
 }
 

@@ -18,8 +18,8 @@ use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, Proce
 
 use super::vm::{Engine, Entry, Registered};
 use super::{
-    Encode, check_key_count, execute, is_flush_mode, key_count, library, plan_compute, push_all, sha1_hex,
-    take_rights, unknown_subcommand,
+    Encode, WRITES, check_key_count, execute, host, is_flush_mode, key_count, plan_compute, push_all,
+    sha1_hex, take_rights, unknown_subcommand,
 };
 use crate::glob::Glob;
 use crate::ids;
@@ -78,8 +78,6 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
 }
 
 const BAD_COUNT: PlanError = PlanError::fixed("ERR Bad number of keys provided");
-const WRITES: PlanError =
-    PlanError::fixed("ERR Can not execute a script with write flag using *_ro command.");
 
 /// What to submit for FCALL, or for FCALL_RO if it must not write, and the words that the encoder is given. `words`
 /// is what follows the command: a name, the number of keys, keys, arguments.
@@ -257,7 +255,7 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
         }
     }
     let name = name.ok_or(PlanError::fixed("ERR Library name was not given"))?;
-    if !library::is_name(name.as_bytes()) {
+    if !host::is_name(name.as_bytes()) {
         return Err(BAD_NAME);
     }
     if !engine.eq_ignore_ascii_case("lua") {

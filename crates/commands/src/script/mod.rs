@@ -6,15 +6,14 @@
 //! on them; a key that is not in hand is refused before it is touched. A script that raises an error is rolled
 //! back whole and answers the error: that is a reply, not an abort, so no other shard waits for a verdict.
 //!
-//! `vm` is the interpreter and says why a script's outcome is the same everywhere; `sandbox.lua` is the
-//! world that a script sees; [`functions`] are FUNCTION and FCALL.
+//! `vm` runs the interpreter and says why a script's outcome is the same everywhere; `host` has the functions of `redis`;
+//! [`functions`] are FUNCTION and FCALL.
 
-mod cjson;
+#[cfg(test)]
+mod attacks;
 mod convert;
 pub mod functions;
-mod library;
-mod number;
-mod pattern;
+mod host;
 #[cfg(test)]
 mod tests;
 mod vm;
@@ -259,7 +258,7 @@ impl Procedure for Eval {
                 Some(script)
             }
             Some(body) => {
-                script_flags(body)?;
+                script_flags(body)?.check(self.read_only)?;
                 if !self.read_only {
                     planner.key_in(Db::SCRIPTS, Eval::NOTE, Access::Write, sha)?;
                     planner.silent();
@@ -292,9 +291,12 @@ impl Procedure for Eval {
                         }
                     },
                 };
-                match script_flags(body) {
-                    Ok(flagged) => {
-                        execute(cx, sha, body, Entry::Script, words, self.read_only || flagged, rights);
+                let manner =
+                    script_flags(body).and_then(|manner| manner.check(self.read_only).map(|()| manner));
+                match manner {
+                    Ok(manner) => {
+                        let read_only = self.read_only || manner == Manner::ReadsOnly;
+                        execute(cx, sha, body, Entry::Script, words, read_only, rights);
                     }
                     Err(refusal) => cx.writer().error(&*refusal.0),
                 }
@@ -380,13 +382,34 @@ impl Procedure for ScriptFlush {
     }
 }
 
-/// The flags that the first line of a script gives it: `#!lua flags=no-writes`. Says whether it may not write.
+/// What the first line of a script says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// There is no such line: the script may do what its command lets it.
+    Plain,
+    /// `#!lua`, without a flag that keeps it from writing.
+    Writes,
+    /// `#!lua flags=no-writes`.
+    ReadsOnly,
+}
+
+impl Manner {
+    /// Refuses a script that may write where none may.
+    fn check(self, read_only: bool) -> Result<(), PlanError> {
+        if read_only && self == Manner::Writes { Err(WRITES) } else { Ok(()) }
+    }
+}
+
+const WRITES: PlanError =
+    PlanError::fixed("ERR Can not execute a script with write flag using *_ro command.");
+
+/// The flags that the first line of a script gives it: `#!lua flags=no-writes`.
 ///
 /// # Errors
 /// The error Redis gives.
-fn script_flags(body: &[u8]) -> Result<bool, PlanError> {
+fn script_flags(body: &[u8]) -> Result<Manner, PlanError> {
     if !body.starts_with(b"#!") {
-        return Ok(false);
+        return Ok(Manner::Plain);
     }
     let line = body.split(|b| *b == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -395,17 +418,19 @@ fn script_flags(body: &[u8]) -> Result<bool, PlanError> {
     if engine != "#!lua" {
         return Err(PlanError(format!("ERR Unexpected engine in script shebang: {engine}").into()));
     }
-    let mut read_only = false;
+    let mut manner = Manner::Writes;
     for option in words {
         let flags = option
             .strip_prefix("flags=")
             .ok_or_else(|| PlanError(format!("ERR Unknown lua shebang option: {option}").into()))?;
         for flag in flags.split(',').filter(|f| !f.is_empty()) {
-            if !library::is_flag(flag.as_bytes()) {
+            if !host::is_flag(flag.as_bytes()) {
                 return Err(PlanError(format!("ERR Unexpected flag in script shebang: {flag}").into()));
             }
-            read_only |= flag == "no-writes";
+            if flag == "no-writes" {
+                manner = Manner::ReadsOnly;
+            }
         }
     }
-    Ok(read_only)
+    Ok(manner)
 }

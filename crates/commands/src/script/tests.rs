@@ -17,7 +17,7 @@ use super::*;
 use crate::table::{Action, lookup};
 
 /// A database of one.
-struct Database {
+pub(super) struct Database {
     registry: Arc<Registry>,
     executor: ReferenceExecutor,
     gsn: Gsn,
@@ -26,7 +26,7 @@ struct Database {
 const NOW: Millis = Millis(1_700_000_000_123);
 
 impl Database {
-    fn new() -> Database {
+    pub(super) fn new() -> Database {
         let mut registry = Registry::default();
         system::register(&mut registry);
         crate::register(&mut registry);
@@ -76,7 +76,7 @@ impl Database {
         show(&result.reply)
     }
 
-    fn run<T: AsRef<[u8]>>(&mut self, words: &[T]) -> String {
+    pub(super) fn run<T: AsRef<[u8]>>(&mut self, words: &[T]) -> String {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match self.encode(&words) {
             Ok((id, encoded)) => self.submit(id, &encoded),
@@ -84,24 +84,24 @@ impl Database {
         }
     }
 
-    fn eval(&mut self, script: &str) -> String {
+    pub(super) fn eval(&mut self, script: &str) -> String {
         self.run(&["EVAL", script, "3", "a", "b", "c", "x", "y"])
     }
 
     /// The error of a script, without where it happened.
-    fn error(&mut self, script: &str) -> String {
+    pub(super) fn error(&mut self, script: &str) -> String {
         let error = self.eval(script);
         assert!(error.starts_with('-'), "{script}: {error}");
         error.split(" script: ").next().unwrap().to_string()
     }
 
-    fn digest(&self) -> ordain_model::Digest {
+    pub(super) fn digest(&self) -> ordain_model::Digest {
         self.executor.digest()
     }
 }
 
-fn over_budget() -> String {
-    format!("-ERR script stopped: it ran past its budget of {} instructions", vm::INSTRUCTION_BUDGET)
+pub(super) fn over_budget() -> String {
+    format!("-ERR script stopped: it ran past its budget of {} units of work", vm::WORK_BUDGET)
 }
 
 fn show(reply: &[u8]) -> String {
@@ -202,7 +202,7 @@ fn values_are_converted_as_redis_documents() {
         ("return redis.error_reply('-X Err')", "-X Err"),
         ("return redis.error_reply({})", "-ERR wrong number or type of arguments"),
         ("return {double=3.5}", "~3.5"),
-        ("return {map={b=2,a=1}}", "M[a, 1, b, 2]"),
+        ("return {map={b=2,a=1}}", "M[b, 2, a, 1]"),
         ("return {set={a=true}}", "S[a]"),
         ("return function() end", "nil"),
         ("return {function() end, 1}", "[nil, 1]"),
@@ -282,12 +282,20 @@ fn errors_are_worded_as_in_redis() {
         ("rawset(_G,'x',1)", "ERR Attempt to modify a readonly table", 1),
         ("table.insert(string,1)", "ERR Attempt to modify a readonly table", 1),
         ("setmetatable(_G,{})", "ERR Attempt to modify a readonly table", 1),
-        ("return redis.sha1hex()", "ERR user_script:1: wrong number of arguments", 1),
-        ("return redis.setresp(4)", "ERR user_script:1: RESP version must be 2 or 3.", 1),
+        ("return redis.sha1hex()", "ERR wrong number of arguments", 1),
+        ("return redis.setresp(4)", "ERR RESP version must be 2 or 3.", 1),
         ("return redis.call('multi')", "ERR This Redis command is not allowed from script", 1),
         ("return redis.call('eval','return 1','0')", "ERR This Redis command is not allowed from script", 1),
-        ("return redis.call('keys','*')", "ERR This Redis command is not allowed from script", 1),
-        ("return redis.call('flushall')", "ERR This Redis command is not allowed from script", 1),
+        (
+            "return redis.call('keys','*')",
+            "ERR This Redis command is not allowed from script: it goes over all keys, and a script has those that it declares",
+            1,
+        ),
+        (
+            "return redis.call('flushall')",
+            "ERR This Redis command is not allowed from script: it goes over all keys, and a script has those that it declares",
+            1,
+        ),
         ("local a a.b=1", "ERR user_script:1: attempt to index local 'a' (a nil value)", 1),
         (
             "print('x')",
@@ -326,7 +334,7 @@ fn errors_are_worded_as_in_redis() {
             "local ok, e = pcall(redis.call,'incr','a') return {type(e), e}",
             "[string, ERR value is not an integer or out of range]",
         ),
-        ("local ok, e = pcall(error, {err='x y'}) return e", "-x y"),
+        ("local ok, e = pcall(error, {err='x y'}) return e", "x y"),
         ("return {xpcall(function() error('a', 0) end, function(e) return e .. 'b' end)}", "[nil, ab]"),
         ("return {pcall(function(...) return ... end, 1, 2)}", "[1, 1, 2]"),
     ] {
@@ -537,7 +545,7 @@ fn no_memory_error_can_be_caught() {
         assert_eq!(db.digest(), before, "{script}");
     }
     assert_eq!(db.error("return ('x'):rep(1e9)"), "-ERR user_script:1: resulting string too large");
-    // More than the kept interpreter allows, less than a script may have: run again, effects once.
+    // Much, but less than a script may have.
     let big = "redis.call('incr','a') local t = {} for i = 1, 30 do t[i] = ('x'):rep(1000000 + i) end return #t[30] + redis.call('incr','a')";
     assert_eq!(db.eval(big), "1000032");
     assert_eq!(db.run(&["GET", "a"]), "2");
@@ -622,7 +630,6 @@ fn nothing_leaks_from_one_script_to_the_next() {
         "io.write('x')",
         "os.exit()",
         "debug.getregistry()",
-        "collectgarbage()",
         "print('x')",
         "getfenv()",
         "module('x')",
@@ -663,14 +670,13 @@ fn no_address_is_printed() {
 }
 
 #[test]
-fn tables_are_walked_in_the_order_of_their_keys() {
+fn tables_are_walked_in_the_order_in_which_they_were_filled() {
     let mut db = Database::new();
     let walk = "local out = {} for k, v in pairs(t) do out[#out + 1] = tostring(k) .. '=' .. tostring(v) end return out";
-    let order = "[-1.5=a, 1=x, 2=y, a=1, b=2, c=3, true=t]";
+    let order = "[1=x, 2=y, c=3, b=2, -1.5=a, true=t]";
     for build in [
-        "local t = {'x', 'y', c = 3, b = 2, a = 1, [-1.5] = 'a', [true] = 't'} ",
-        "local t = {} for _, k in ipairs({'z', 'c', 'q', 'a', 'b'}) do t[k] = 0 end t.z = nil t.q = nil t[true] = 't' \
-         t.a, t.b, t.c = 1, 2, 3 t[2] = 'y' t[1] = 'x' t[-1.5] = 'a' ",
+        "local t = {'x', 'y', c = 3, b = 2, [-1.5] = 'a', [true] = 't'} ",
+        "local t = {} t[1] = 'x' t.c = 3 t.z = 0 t.b = 2 t[2] = 'y' t.z = nil t[-1.5] = 'a' t[true] = 't' ",
     ] {
         assert_eq!(db.eval(&format!("{build}{walk}")), order);
         let by_next = walk.replace("pairs(t)", "next, t");
@@ -684,8 +690,10 @@ fn tables_are_walked_in_the_order_of_their_keys() {
         db.eval("local t, n = {a=1,b=2,c=3}, 0 for k in pairs(t) do t.c = nil n = n + 1 end return n"),
         "2"
     );
-    let reference = db.error("local t = {[{}] = 1, a = 2} for k in pairs(t) do end");
-    assert!(reference.contains("a table with a table as key has no order"), "{reference}");
+    assert_eq!(
+        db.eval("local a = {} local t = {[a] = 1, x = 2} for k in pairs(t) do a[#a + 1] = t[k] end return a"),
+        "[1, 2]"
+    );
     assert!(db.error("return next({}, 'x')").contains("invalid key to 'next'"));
     assert_eq!(db.eval("local n = 0 for k in pairs(string) do n = n + 1 end return n > 10"), "1");
 }
@@ -914,7 +922,7 @@ fn libraries_that_are_wrong_are_refused() {
     }
     assert!(
         db.run(&["FUNCTION", "LOAD", "#!lua name=lib2\nredis.call('get','x')"])
-            .contains("redis.call can only be called inside")
+            .contains("nonexistent global variable 'call'")
     );
     assert_eq!(db.run(&["FUNCTION", "LOAD", "FOO", LIBRARY]), "-ERR Unknown option given: FOO");
     assert_eq!(db.digest(), before);

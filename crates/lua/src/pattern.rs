@@ -5,7 +5,7 @@
 
 /// Why a match was given up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum PatternError {
+pub(crate) enum PatternError {
     /// The pattern is wrong, in Lua's words.
     Malformed(&'static str),
     /// The steps are used up.
@@ -24,7 +24,7 @@ const ESCAPE: u8 = b'%';
 
 /// A capture of a match: its start and what it spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Capture {
+pub(crate) struct Capture {
     /// Offset of the first byte.
     pub start: usize,
     /// How it ended.
@@ -33,7 +33,7 @@ pub(super) struct Capture {
 
 /// What a capture spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+pub(crate) enum Span {
     /// Not closed yet.
     Open,
     /// `()`: the position is what is captured.
@@ -44,7 +44,7 @@ pub(super) enum Span {
 
 /// One search.
 #[derive(Debug)]
-pub(super) struct Matcher<'a> {
+pub(crate) struct Matcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
     captures: Vec<Capture>,
@@ -55,13 +55,13 @@ pub(super) struct Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     /// A search for a pattern without its anchor.
-    pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], steps: u64) -> Matcher<'a> {
+    pub(crate) fn new(subject: &'a [u8], pattern: &'a [u8], steps: u64) -> Matcher<'a> {
         Matcher { subject, pattern, captures: Vec::new(), depth: 0, steps }
     }
 
     /// The first match that begins at `from` or later, or exactly there if `anchored`: where it begins and
     /// ends. The captures stand in [`Matcher::captures`] then.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         from: usize,
         anchored: bool,
@@ -83,12 +83,18 @@ impl<'a> Matcher<'a> {
     }
 
     /// The captures of the match.
-    pub(super) fn captures(&self) -> &[Capture] {
+    pub(crate) fn captures(&self) -> &[Capture] {
         &self.captures
     }
 
     fn step(&mut self) -> Result<(), PatternError> {
         self.steps = self.steps.checked_sub(1).ok_or(Exhausted)?;
+        Ok(())
+    }
+
+    /// Takes steps for what is looked at in the pattern.
+    fn spend(&mut self, steps: usize) -> Result<(), PatternError> {
+        self.steps = self.steps.checked_sub(steps as u64).ok_or(Exhausted)?;
         Ok(())
     }
 
@@ -130,6 +136,7 @@ impl<'a> Matcher<'a> {
                             return Err(Malformed("missing '[' after '%f' in pattern"));
                         }
                         let end = self.class_end(p)?;
+                        self.spend((end - p) / 2)?;
                         let before = if s == 0 { 0 } else { self.subject[s - 1] };
                         let here = self.subject.get(s).copied().unwrap_or(0);
                         if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
@@ -151,7 +158,8 @@ impl<'a> Matcher<'a> {
                 _ => {}
             }
             let end = self.class_end(p)?;
-            let fits = self.single(s, p, end);
+            self.spend((end - p) / 8)?;
+            let fits = self.single(s, p, end)?;
             match self.pattern.get(end) {
                 Some(b'?') => {
                     if fits && let Some(found) = self.match_here(s + 1, end + 1)? {
@@ -202,14 +210,17 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn single(&self, s: usize, p: usize, end: usize) -> bool {
-        let Some(&c) = self.subject.get(s) else { return false };
-        match self.pattern[p] {
+    fn single(&mut self, s: usize, p: usize, end: usize) -> Result<bool, PatternError> {
+        let Some(&c) = self.subject.get(s) else { return Ok(false) };
+        Ok(match self.pattern[p] {
             b'.' => true,
             ESCAPE => in_class(c, self.pattern[p + 1]),
-            b'[' => self.in_set(c, p, end - 1),
+            b'[' => {
+                self.spend((end - p) / 4)?;
+                self.in_set(c, p, end - 1)
+            }
             literal => literal == c,
-        }
+        })
     }
 
     /// Whether `c` is in the set from the bracket at `p` to the one at `close`.
@@ -263,7 +274,7 @@ impl<'a> Matcher<'a> {
 
     fn max_expand(&mut self, s: usize, p: usize, end: usize) -> Matched {
         let mut n = 0;
-        while self.single(s + n, p, end) {
+        while self.single(s + n, p, end)? {
             self.step()?;
             n += 1;
         }
@@ -283,7 +294,7 @@ impl<'a> Matcher<'a> {
             if let Some(found) = self.match_here(s, end + 1)? {
                 return Ok(Some(found));
             }
-            if !self.single(s, p, end) {
+            if !self.single(s, p, end)? {
                 return Ok(None);
             }
             s += 1;
@@ -368,7 +379,7 @@ mod tests {
         let suffixes = ["", "*", "+", "-", "?"];
         let mut seed = 7u64;
         let mut next = |n: usize| {
-            seed = ordain_model::serial::seed_of(ordain_model::Gsn(seed));
+            seed = crate::number::mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
             (seed % n as u64) as usize
         };
         for _ in 0..20_000 {

@@ -1,0 +1,559 @@
+//! `redis`: the functions through which a script reaches its records, and what they and their commands cost.
+
+use ordain_lua::cost::{COMPUTE, COPY, Cost, SCAN, cost};
+use ordain_lua::{Args, Body, Death, Fault, Host, Machine, Result, Row, Value};
+use ordain_model::procedure::{Locals, Members};
+use ordain_model::serial::{CallError, Scratch, Surroundings, call, seed_of};
+use ordain_model::{Abort, ArgsBuilder, Datum, Db, Gsn, Writer};
+
+use super::vm::Registered;
+use super::{convert, sha1_hex};
+use crate::rights::Rights;
+use crate::table::{Action, Command, Flags, check_arity, lookup};
+
+/// The functions of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+enum Function {
+    Call,
+    Pcall,
+    ErrorReply,
+    StatusReply,
+    Sha1Hex,
+    Log,
+    SetResp,
+    SetRepl,
+    ReplicateCommands,
+    AclCheckCommand,
+    Breakpoint,
+    Debug,
+    Register,
+}
+
+const FUNCTIONS: [Function; 13] = [
+    Function::Call,
+    Function::Pcall,
+    Function::ErrorReply,
+    Function::StatusReply,
+    Function::Sha1Hex,
+    Function::Log,
+    Function::SetResp,
+    Function::SetRepl,
+    Function::ReplicateCommands,
+    Function::AclCheckCommand,
+    Function::Breakpoint,
+    Function::Debug,
+    Function::Register,
+];
+
+const fn row(name: &'static str, cost: Cost, function: Function) -> Row {
+    Row { name, cost, body: Body::Host(function as u16) }
+}
+
+/// What the functions cost: units each time, bytes to a unit, units an item. Commands cost what [`CLASSES`] says besides.
+#[rustfmt::skip]
+pub(super) const ROWS: &[Row] = &[
+    row("redis.call",               cost(20, COPY, 2),    Function::Call),
+    row("redis.pcall",              cost(20, COPY, 2),    Function::Pcall),
+    row("redis.error_reply",        cost(20, SCAN, 0),    Function::ErrorReply),
+    row("redis.status_reply",       cost(20, SCAN, 0),    Function::StatusReply),
+    row("redis.sha1hex",            cost(40, COMPUTE, 0), Function::Sha1Hex),
+    row("redis.log",                cost(8, COPY, 0),     Function::Log),
+    row("redis.setresp",            cost(8, COPY, 0),     Function::SetResp),
+    row("redis.set_repl",           cost(8, COPY, 0),     Function::SetRepl),
+    row("redis.replicate_commands", cost(8, COPY, 0),     Function::ReplicateCommands),
+    row("redis.acl_check_cmd",      cost(40, COPY, 2),    Function::AclCheckCommand),
+    row("redis.breakpoint",         cost(8, COPY, 0),     Function::Breakpoint),
+    row("redis.debug",              cost(8, COPY, 0),     Function::Debug),
+    row("redis.register_function",  cost(200, SCAN, 20),  Function::Register),
+];
+
+/// How much of its records a command touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Nothing: it is refused, or needs no record.
+    None,
+    /// Fields, and the strings that it writes.
+    Point,
+    /// Everything in the records.
+    Whole,
+}
+
+/// What a command costs by its class, besides the call. The bytes are its arguments, its reply and what it touches.
+pub(super) const CLASSES: [(Class, Cost); 3] = [
+    (Class::None, cost(60, COPY, 0)),
+    (Class::Point, cost(100, COPY, 60)),
+    (Class::Whole, cost(100, 16, 60)),
+];
+
+/// Commands that go through all of a record.
+const WHOLE: [&str; 9] =
+    ["copy", "hgetall", "hkeys", "hrandfield", "hscan", "hvals", "rename", "renamenx", "incrbyfloat"];
+
+/// The class of a command.
+pub(super) fn class_of(command: &Command) -> Class {
+    match command.action {
+        Action::Procedure { .. } if WHOLE.contains(&command.name) => Class::Whole,
+        Action::Procedure { .. } => Class::Point,
+        _ => Class::None,
+    }
+}
+
+/// Vectors that are used again from call to call.
+#[derive(Default)]
+pub(super) struct Buffers {
+    scratch: Scratch,
+    words: Vec<u8>,
+    ends: Vec<usize>,
+    args: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl Buffers {
+    /// Gives back what an unusually large call has taken.
+    pub(super) fn trim(&mut self) {
+        const KEPT: usize = 64 << 10;
+        for buffer in [&mut self.words, &mut self.args, &mut self.reply] {
+            if buffer.capacity() > KEPT {
+                *buffer = Vec::new();
+            }
+        }
+        if self.ends.capacity() > KEPT / 8 {
+            self.ends = Vec::new();
+        }
+    }
+}
+
+/// The records of a running script.
+pub(super) struct Reach<'a> {
+    pub members: &'a mut dyn Members,
+    pub locals: &'a mut Locals,
+    pub surroundings: Surroundings<'a>,
+    pub db: Db,
+    /// What the user may do whose script it is; none: everything.
+    pub rights: Option<&'a Rights>,
+}
+
+/// The host of a run.
+pub(super) struct Hands<'a> {
+    /// Nothing while a library is loaded.
+    pub reach: Option<Reach<'a>>,
+    pub buffers: &'a mut Buffers,
+    pub resp3: bool,
+    /// What ended the run, if a command did.
+    pub abort: Option<Abort>,
+    /// What a library has registered so far, while it is loaded.
+    pub registered: Option<Vec<(Registered, Value)>>,
+    pub calls: u64,
+}
+
+/// An error that a script catches as `{err = "ERR …"}`.
+fn raise(m: &mut Machine, text: &str) -> Fault {
+    raise_reply(m, format!("ERR {text}").as_bytes())
+}
+
+fn raise_reply(m: &mut Machine, text: &[u8]) -> Fault {
+    match error_table(m, text) {
+        Ok(table) => Fault::Error(table),
+        Err(fault) => fault,
+    }
+}
+
+fn error_table(m: &mut Machine, text: &[u8]) -> Result<Value> {
+    let text = m.heap.text(text)?;
+    let table = m.heap.table(0, 1)?;
+    m.heap.set_field(table, "err", text)?;
+    Ok(Value::Table(table))
+}
+
+impl Host for Hands<'_> {
+    fn call(&mut self, m: &mut Machine, function: u16, args: Args) -> Result<()> {
+        let Some(function) = FUNCTIONS.get(usize::from(function)) else {
+            return Err("no such function".into());
+        };
+        match function {
+            Function::Call => {
+                let reply = self.dispatch(m, args)?;
+                if let Datum::Error(text) = Datum::first(&self.buffers.reply) {
+                    let text = text.to_vec();
+                    return Err(raise_reply(m, &text));
+                }
+                m.give(reply);
+            }
+            Function::Pcall => {
+                let reply = self.dispatch(m, args)?;
+                m.give(reply);
+            }
+            Function::ErrorReply => error_reply(m, args)?,
+            Function::StatusReply => status_reply(m, args)?,
+            Function::Sha1Hex => {
+                if args.len() != 1 {
+                    return Err(raise(m, "wrong number of arguments"));
+                }
+                let text = m.heap.as_str(m.arg(args, 0))?;
+                m.touch(text.map_or(0, |text| m.heap.str_len(text)), 0)?;
+                let sha = sha1_hex(text.map_or(&[], |text| m.heap.bytes(text)));
+                m.give_text(&sha)?;
+            }
+            Function::Log => {
+                if args.len() < 2 {
+                    return Err(raise(m, "redis.log() requires two arguments or more."));
+                }
+                match m.arg(args, 0) {
+                    Value::Number(level) if (0.0..=3.0).contains(&level.trunc()) => {}
+                    Value::Number(_) => return Err(raise(m, "Invalid log level.")),
+                    _ => return Err(raise(m, "First argument must be a number (log level).")),
+                }
+            }
+            Function::SetResp => {
+                if args.len() != 1 {
+                    return Err(raise(m, "redis.setresp() requires one argument."));
+                }
+                match m.arg(args, 0) {
+                    Value::Number(2.0) => self.resp3 = false,
+                    Value::Number(3.0) => self.resp3 = true,
+                    _ => return Err(raise(m, "RESP version must be 2 or 3.")),
+                }
+            }
+            Function::SetRepl => {
+                if args.len() != 1 {
+                    return Err(raise(m, "redis.set_repl() requires one argument."));
+                }
+                match m.arg(args, 0) {
+                    Value::Number(flags) if (0.0..=3.0).contains(&flags) => {}
+                    _ => {
+                        let text = "Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+                        return Err(raise(m, text));
+                    }
+                }
+            }
+            Function::ReplicateCommands => m.give(Value::Bool(true)),
+            Function::AclCheckCommand => self.acl_check(m, args)?,
+            // There is no debugger: as in Redis without one.
+            Function::Breakpoint => m.give(Value::Bool(false)),
+            Function::Debug => {}
+            Function::Register => self.register(m, args)?,
+        }
+        Ok(())
+    }
+}
+
+fn error_reply(m: &mut Machine, args: Args) -> Result<()> {
+    let (1, Value::String(text)) = (args.len(), m.arg(args, 0)) else {
+        let table = error_table(m, b"ERR wrong number or type of arguments")?;
+        m.give(table);
+        return Ok(());
+    };
+    m.touch(m.heap.str_len(text), 0)?;
+    m.heap.budget.fits(3 * m.heap.str_len(text))?;
+    let text = m.heap.bytes(text);
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let text = text.split(|b| *b == 0).next().unwrap_or_default();
+    let end = text.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |at| at + 1);
+    // Without a code it is given the common one.
+    let text = match text[..end].contains(&b' ') {
+        true => text[..end].to_vec(),
+        false => [b"ERR ", &text[..end]].concat(),
+    };
+    let table = error_table(m, &text)?;
+    m.give(table);
+    Ok(())
+}
+
+fn status_reply(m: &mut Machine, args: Args) -> Result<()> {
+    let (1, text @ Value::String(s)) = (args.len(), m.arg(args, 0)) else {
+        let table = error_table(m, b"ERR wrong number or type of arguments")?;
+        m.give(table);
+        return Ok(());
+    };
+    m.touch(m.heap.str_len(s), 0)?;
+    let table = m.heap.table(0, 1)?;
+    m.heap.set_field(table, "ok", text)?;
+    m.give(Value::Table(table));
+    Ok(())
+}
+
+impl Hands<'_> {
+    /// Runs a command and answers its reply as Lua sees it. The reply itself stands in the buffers.
+    fn dispatch(&mut self, m: &mut Machine, args: Args) -> Result<Value> {
+        self.buffers.reply.clear();
+        if let Err(text) = self.command(m, args)? {
+            self.buffers.reply.clear();
+            Writer(&mut self.buffers.reply).error(text.as_bytes());
+        }
+        m.heap.budget.fits(self.buffers.reply.len())?;
+        convert::from_datum(m, &self.buffers.reply, self.resp3)
+    }
+
+    /// Writes the words of a call one after another.
+    fn collect(&mut self, m: &mut Machine, args: Args) -> Result<std::result::Result<(), &'static str>> {
+        const BAD_ARGUMENT: &str = "ERR Lua redis lib command arguments must be strings or integers";
+        let Buffers { words, ends, .. } = &mut *self.buffers;
+        words.clear();
+        ends.clear();
+        if args.is_empty() {
+            return Ok(Err("ERR Please specify at least one argument for this redis lib call"));
+        }
+        let length = |value: &Value| match value {
+            Value::String(s) => Some(m.heap.str_len(*s)),
+            Value::Number(_) => Some(32),
+            _ => None,
+        };
+        let total =
+            m.args(args).iter().map(length).try_fold(0usize, |sum, len| Some(sum.saturating_add(len?)));
+        let Some(total) = total else { return Ok(Err(BAD_ARGUMENT)) };
+        // The words are written, then encoded.
+        m.touch(total, args.len())?;
+        m.heap.budget.fits(total.saturating_mul(2).saturating_add(16 * args.len()))?;
+        for value in m.args(args) {
+            match value {
+                Value::String(s) => words.extend_from_slice(m.heap.bytes(*s)),
+                Value::Number(x) => words.extend_from_slice(convert::argument_text(*x).as_bytes()),
+                _ => {}
+            }
+            ends.push(words.len());
+        }
+        Ok(Ok(()))
+    }
+
+    fn command(
+        &mut self,
+        m: &mut Machine,
+        args: Args,
+    ) -> Result<std::result::Result<(), std::borrow::Cow<'static, str>>> {
+        const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+        const WHOLE_TABLE: &str = "ERR This Redis command is not allowed from script: it goes over all keys, and a \
+                                   script has those that it declares";
+        const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scripts.";
+        const OUTSIDE: &str = "ERR redis.call can only be called inside a script or function";
+        if let Err(text) = self.collect(m, args)? {
+            return Ok(Err(text.into()));
+        }
+        let Hands { reach, buffers, calls, abort, .. } = self;
+        let Some(reach) = reach else { return Ok(Err(OUTSIDE.into())) };
+        let Buffers { scratch, words, ends, args, reply } = &mut **buffers;
+        let mut list: smallvec::SmallVec<[&[u8]; 8]> = smallvec::SmallVec::with_capacity(ends.len());
+        let mut from = 0;
+        for &end in &*ends {
+            list.push(&words[from..end]);
+            from = end;
+        }
+        let Some(command) = lookup(list[0]) else {
+            charge(m, Class::None, 0, 0)?;
+            return Ok(Err("ERR Unknown Redis command called from script".into()));
+        };
+        let class = class_of(command);
+        if check_arity(command, list.len()).is_err() {
+            charge(m, Class::None, 0, 0)?;
+            return Ok(Err("ERR Wrong number of args calling Redis command from script".into()));
+        }
+        if command.flags.has(Flags::NOSCRIPT) {
+            charge(m, Class::None, 0, 0)?;
+            return Ok(Err(NOT_ALLOWED.into()));
+        }
+        if let Some(Err(denied)) = reach.rights.map(|rights| rights.check(command, &list)) {
+            charge(m, Class::None, words.len(), list.len())?;
+            return Ok(Err(denied.in_script().into()));
+        }
+        let mut answer = Writer(reply);
+        let (id, encode) = match command.action {
+            Action::Procedure { id, encode } => (id, encode),
+            other => {
+                charge(m, Class::None, words.len(), 0)?;
+                let Action::Session(_) = other else { return Ok(Err(NOT_ALLOWED.into())) };
+                match command.name {
+                    "time" => {
+                        let now = reach.surroundings.now.0;
+                        answer.array(2);
+                        answer.bulk((now / 1000).to_string().as_bytes());
+                        answer.bulk((now % 1000 * 1000).to_string().as_bytes());
+                    }
+                    "ping" if list.len() == 1 => answer.status("PONG"),
+                    "ping" | "echo" if list.len() == 2 => answer.bulk(list[1]),
+                    _ => return Ok(Err(NOT_ALLOWED.into())),
+                }
+                return Ok(Ok(()));
+            }
+        };
+        if reach.surroundings.read_only && command.flags.has(Flags::WRITE) {
+            charge(m, class, 0, 0)?;
+            return Ok(Err(READ_ONLY.into()));
+        }
+        args.clear();
+        encode(&list[1..], &mut ArgsBuilder::new(args));
+        let Some(args) = ordain_model::Args::parse(args) else { return Ok(Err(NOT_ALLOWED.into())) };
+        *calls += 1;
+        let seed = seed_of(Gsn(reach.surroundings.seed.wrapping_add(*calls)));
+        let surroundings = Surroundings { seed, ..reach.surroundings };
+        let Reach { members, locals, db, .. } = reach;
+        let result = call(surroundings, &mut **members, scratch, id, *db, args, locals, reply);
+        let touched = scratch.touched();
+        let records = if class == Class::Whole { touched.read + touched.written } else { touched.written };
+        charge(m, class, words.len() + reply.len() + records, touched.records)?;
+        // What undoes the script's writes is its own memory.
+        m.heap.budget.fits(members.undo_bytes())?;
+        Ok(match result {
+            Ok(()) => Ok(()),
+            Err(CallError::Plan(refusal)) => Err(refusal.0),
+            Err(CallError::Undeclared) => Err("ERR Script attempted to access a non declared key: \
+                 every key a script touches must be one of its KEYS"
+                .into()),
+            Err(CallError::ReadOnly) => Err(READ_ONLY.into()),
+            Err(CallError::NotAllowed) => Err(WHOLE_TABLE.into()),
+            Err(CallError::Abort(reason)) => {
+                *abort = Some(reason);
+                return Err(m.heap.budget.die(Death::Host));
+            }
+        })
+    }
+
+    /// `redis.acl_check_cmd`: says that the script's caller may run a command.
+    fn acl_check(&mut self, m: &mut Machine, args: Args) -> Result<()> {
+        if args.is_empty() {
+            return Err(raise(m, "Please specify at least one argument for this redis.acl_check_cmd() call"));
+        }
+        if let Err(text) = self.collect(m, args)? {
+            return Err(raise_reply(m, text.as_bytes()));
+        }
+        let Buffers { words, ends, .. } = &*self.buffers;
+        let mut from = 0;
+        let list: Vec<&[u8]> =
+            ends.iter().map(|end| &words[std::mem::replace(&mut from, *end)..*end]).collect();
+        let Some(command) = lookup(list[0]) else {
+            return Err(raise(m, "Invalid command passed to redis.acl_check_cmd()"));
+        };
+        let rights = self.reach.as_ref().and_then(|reach| reach.rights);
+        let may = rights.is_none_or(|rights| rights.check(command, &list).is_ok());
+        m.give(Value::Bool(may));
+        Ok(())
+    }
+
+    /// `redis.register_function(name, function)`, or of a table of named arguments.
+    fn register(&mut self, m: &mut Machine, args: Args) -> Result<()> {
+        if self.registered.is_none() {
+            return Err(raise(m, "redis.register_function can only be called on FUNCTION LOAD command"));
+        }
+        let (mut name, mut callback, mut flags, mut description) =
+            (Value::Nil, Value::Nil, Value::Nil, Value::Nil);
+        match (args.len(), m.arg(args, 0)) {
+            (1, Value::Table(table)) => {
+                m.touch(0, m.heap.extent(table))?;
+                m.heap.budget.fits(32 * m.heap.extent(table))?;
+                let fields: Vec<(Value, Value)> = m.heap.pairs(table).collect();
+                for (key, value) in fields {
+                    let key = match key {
+                        Value::String(s) => m.heap.bytes(s),
+                        _ => b"",
+                    };
+                    match key {
+                        b"function_name" => name = value,
+                        b"callback" => callback = value,
+                        b"flags" => flags = value,
+                        b"description" => description = value,
+                        _ => return Err(raise(m, "unknown argument given to redis.register_function")),
+                    }
+                }
+            }
+            (1, _) => {
+                let text = "calling redis.register_function with a single argument is only applicable to Lua table \
+                            (representing named arguments).";
+                return Err(raise(m, text));
+            }
+            (2, first) => {
+                if !matches!(first, Value::String(_)) {
+                    return Err(raise(m, "first argument to redis.register_function must be a string"));
+                }
+                name = first;
+                callback = m.arg(args, 1);
+                if !is_function(callback) {
+                    return Err(raise(m, "second argument to redis.register_function must be a function"));
+                }
+            }
+            _ => return Err(raise(m, "wrong number of arguments to redis.register_function")),
+        }
+        let refused = match (name, callback) {
+            (Value::Nil, _) => Some("redis.register_function must get a function name argument"),
+            (_, Value::Nil) => Some("redis.register_function must get a callback argument"),
+            (Value::String(_), callback) if is_function(callback) => None,
+            (Value::String(_), _) => {
+                Some("callback argument given to redis.register_function must be a function")
+            }
+            _ => Some("function_name argument given to redis.register_function must be a string"),
+        };
+        if let Some(text) = refused {
+            return Err(raise(m, text));
+        }
+        let description = match description {
+            Value::Nil => None,
+            Value::String(s) => Some(m.heap.bytes(s).to_vec()),
+            _ => {
+                return Err(raise(
+                    m,
+                    "description argument given to redis.register_function must be a string",
+                ));
+            }
+        };
+        let flags = self.flags(m, flags)?;
+        let Value::String(name) = name else { return Ok(()) };
+        m.touch(m.heap.str_len(name), 0)?;
+        let Some(name) = std::str::from_utf8(m.heap.bytes(name)).ok().filter(|name| is_name(name.as_bytes()))
+        else {
+            let text = "Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+                        character long";
+            return Err(raise(m, text));
+        };
+        let name = name.to_string();
+        let Some(registered) = &mut self.registered else { return Ok(()) };
+        m.touch(0, registered.len() / 16)?;
+        if registered.iter().any(|(other, _)| other.name == name) {
+            return Err(raise(m, "Function already exists in the library"));
+        }
+        m.heap.budget.take(name.len() + description.as_ref().map_or(0, Vec::len) + 200)?;
+        registered.push((Registered { name, description, flags }, callback));
+        Ok(())
+    }
+
+    fn flags(&mut self, m: &mut Machine, flags: Value) -> Result<Vec<String>> {
+        let table = match flags {
+            Value::Nil => return Ok(Vec::new()),
+            Value::Table(table) => table,
+            _ => {
+                let text =
+                    "flags argument to redis.register_function must be a table representing function flags";
+                return Err(raise(m, text));
+            }
+        };
+        let mut list = Vec::new();
+        for i in 1..=m.heap.len(table) {
+            m.touch(0, 1)?;
+            let flag = match m.heap.raw_at(table, i) {
+                Value::String(s) if is_flag(m.heap.bytes(s)) => {
+                    String::from_utf8_lossy(m.heap.bytes(s)).into_owned()
+                }
+                _ => return Err(raise(m, "unknown flag given")),
+            };
+            m.heap.budget.take(64)?;
+            list.push(flag);
+        }
+        Ok(list)
+    }
+}
+
+fn charge(m: &mut Machine, class: Class, bytes: usize, items: usize) -> Result<()> {
+    let cost = CLASSES[class as usize].1;
+    m.heap.budget.work(u64::from(cost.base) + cost.units(bytes, items))
+}
+
+fn is_function(value: Value) -> bool {
+    value.type_name() == "function"
+}
+
+/// Says that a library or function may have this name.
+pub(super) fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+}
+
+/// Says that scripts and functions know this flag.
+pub(super) fn is_flag(flag: &[u8]) -> bool {
+    matches!(flag, b"no-writes" | b"allow-oom" | b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys")
+}

@@ -1,0 +1,88 @@
+//! `bit`: operations on 32 bits.
+
+use crate::budget::Result;
+use crate::machine::{Args, Host, Machine};
+use crate::value::Value;
+
+type Done = Result<()>;
+
+/// A number as the 32 bits that it stands for modulo 2^32.
+fn bits(m: &mut Machine, args: Args, i: usize, name: &str) -> Result<i32> {
+    let x = m.number_arg(args, i, name)?;
+    Ok(x.round_ties_even().rem_euclid(4_294_967_296.0) as u32 as i32)
+}
+
+fn one(m: &mut Machine, args: Args, name: &str, f: fn(i32) -> i32) -> Done {
+    let x = bits(m, args, 0, name)?;
+    m.give(Value::Number(f64::from(f(x))));
+    Ok(())
+}
+
+fn fold(m: &mut Machine, args: Args, name: &str, f: fn(i32, i32) -> i32) -> Done {
+    m.touch(0, args.len())?;
+    let mut x = bits(m, args, 0, name)?;
+    for i in 1..args.len() {
+        x = f(x, bits(m, args, i, name)?);
+    }
+    m.give(Value::Number(f64::from(x)));
+    Ok(())
+}
+
+fn shift(m: &mut Machine, args: Args, name: &str, f: fn(i32, u32) -> i32) -> Done {
+    let (x, n) = (bits(m, args, 0, name)?, bits(m, args, 1, name)?);
+    m.give(Value::Number(f64::from(f(x, n as u32 & 31))));
+    Ok(())
+}
+
+pub(super) fn tobit(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    one(m, args, "tobit", |x| x)
+}
+
+pub(super) fn bnot(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    one(m, args, "bnot", |x| !x)
+}
+
+pub(super) fn bswap(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    one(m, args, "bswap", i32::swap_bytes)
+}
+
+pub(super) fn band(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    fold(m, args, "band", |a, b| a & b)
+}
+
+pub(super) fn bor(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    fold(m, args, "bor", |a, b| a | b)
+}
+
+pub(super) fn bxor(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    fold(m, args, "bxor", |a, b| a ^ b)
+}
+
+pub(super) fn lshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    shift(m, args, "lshift", |x, n| x << n)
+}
+
+pub(super) fn rshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    shift(m, args, "rshift", |x, n| ((x as u32) >> n) as i32)
+}
+
+pub(super) fn arshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    shift(m, args, "arshift", |x, n| x >> n)
+}
+
+pub(super) fn rol(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    shift(m, args, "rol", i32::rotate_left)
+}
+
+pub(super) fn ror(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    shift(m, args, "ror", i32::rotate_right)
+}
+
+pub(super) fn tohex(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    let x = bits(m, args, 0, "tohex")?;
+    let digits = if args.len() < 2 { 8 } else { bits(m, args, 1, "tohex")? };
+    let text = format!("{:08x}", x as u32);
+    let text = &text[8 - (digits.unsigned_abs() as usize).min(8)..];
+    let text = if digits < 0 { text.to_uppercase() } else { text.to_string() };
+    m.give_text(text.as_bytes())
+}

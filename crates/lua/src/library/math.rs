@@ -1,0 +1,142 @@
+//! `math`. Randomness is the transaction's own.
+
+use crate::budget::Result;
+use crate::machine::{Args, Host, Machine};
+use crate::number::mix;
+use crate::value::Value;
+use crate::vm::Arith;
+
+type Done = Result<()>;
+
+macro_rules! functions {
+    ($($name:ident => $f:expr;)*) => {
+        $(pub(super) fn $name(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+            let x = m.number_arg(args, 0, stringify!($name))?;
+            let f: fn(f64) -> f64 = $f;
+            m.give(Value::Number(f(x)));
+            Ok(())
+        })*
+    };
+}
+
+functions! {
+    abs => f64::abs;
+    acos => f64::acos;
+    asin => f64::asin;
+    atan => f64::atan;
+    ceil => f64::ceil;
+    cos => f64::cos;
+    cosh => f64::cosh;
+    deg => |x| x / (std::f64::consts::PI / 180.0);
+    exp => f64::exp;
+    floor => f64::floor;
+    log => f64::ln;
+    log10 => f64::log10;
+    rad => |x| x * (std::f64::consts::PI / 180.0);
+    sin => f64::sin;
+    sinh => f64::sinh;
+    sqrt => f64::sqrt;
+    tan => f64::tan;
+    tanh => f64::tanh;
+}
+
+fn two(m: &mut Machine, args: Args, name: &str, f: fn(f64, f64) -> f64) -> Done {
+    let (x, y) = (m.number_arg(args, 0, name)?, m.number_arg(args, 1, name)?);
+    m.give(Value::Number(f(x, y)));
+    Ok(())
+}
+
+pub(super) fn atan2(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    two(m, args, "atan2", f64::atan2)
+}
+
+pub(super) fn fmod(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    two(m, args, "fmod", |x, y| x % y)
+}
+
+pub(super) fn pow(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    two(m, args, "pow", |x, y| Arith::Pow.apply(x, y))
+}
+
+pub(super) fn ldexp(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    two(m, args, "ldexp", |x, e| {
+        let e = (e as i64).clamp(-4200, 4200) as i32;
+        // In two steps, so that neither factor is out of range.
+        x * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e - 3 * (e / 4))
+    })
+}
+
+pub(super) fn frexp(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    let x = m.number_arg(args, 0, "frexp")?;
+    let (fraction, exponent) = if x == 0.0 || !x.is_finite() {
+        (x, 0)
+    } else {
+        // A subnormal number is scaled first.
+        let (scaled, shift) = if x.abs() < f64::MIN_POSITIVE { (x * 2f64.powi(64), 64) } else { (x, 0) };
+        let exponent = ((scaled.to_bits() >> 52) & 0x7ff) as i32 - 1022;
+        let fraction = f64::from_bits(scaled.to_bits() & !(0x7ff << 52) | (1022 << 52));
+        (fraction, exponent - shift)
+    };
+    m.give(Value::Number(fraction));
+    m.give(Value::Number(f64::from(exponent)));
+    Ok(())
+}
+
+pub(super) fn modf(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    let x = m.number_arg(args, 0, "modf")?;
+    m.give(Value::Number(x.trunc()));
+    m.give(Value::Number(if x.is_infinite() { 0.0 } else { x - x.trunc() }));
+    Ok(())
+}
+
+fn choose(m: &mut Machine, args: Args, name: &str, better: fn(f64, f64) -> bool) -> Done {
+    m.touch(0, args.len())?;
+    let mut best = m.number_arg(args, 0, name)?;
+    for i in 1..args.len() {
+        let x = m.number_arg(args, i, name)?;
+        if better(x, best) {
+            best = x;
+        }
+    }
+    m.give(Value::Number(best));
+    Ok(())
+}
+
+pub(super) fn max(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    choose(m, args, "max", |x, best| x > best)
+}
+
+pub(super) fn min(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    choose(m, args, "min", |x, best| x < best)
+}
+
+pub(super) fn random(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    m.random = m.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let r = (mix(m.random) >> 11) as f64 / (1u64 << 53) as f64;
+    let number = match args.len() {
+        0 => r,
+        1 => {
+            let high = m.number_arg(args, 0, "random")?.floor();
+            if high.is_nan() || high < 1.0 {
+                return Err(m.bad_argument(1, "random", "interval is empty"));
+            }
+            (r * high).floor() + 1.0
+        }
+        2 => {
+            let (low, high) =
+                (m.number_arg(args, 0, "random")?.floor(), m.number_arg(args, 1, "random")?.floor());
+            if low.is_nan() || high.is_nan() || low > high {
+                return Err(m.bad_argument(2, "random", "interval is empty"));
+            }
+            (r * (high - low + 1.0)).floor() + low
+        }
+        _ => return Err("wrong number of arguments".into()),
+    };
+    m.give(Value::Number(number));
+    Ok(())
+}
+
+pub(super) fn randomseed(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+    m.random = m.number_arg(args, 0, "randomseed")?.to_bits();
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! Instructions, and the compiled form of a function.
+
+use std::sync::Arc;
+
+/// An operand: a register, or a constant if [`CONSTANT`] is set.
+pub(crate) type Operand = u16;
+pub(crate) const CONSTANT: u16 = 0x8000;
+
+/// An instruction. `a` is a register, `b` and `c` are operands unless it is said otherwise; jumps are from the instruction
+/// that follows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Op {
+    Move {
+        a: u8,
+        b: u8,
+    },
+    LoadK {
+        a: u8,
+        k: u32,
+    },
+    LoadNil {
+        a: u8,
+        n: u8,
+    },
+    LoadBool {
+        a: u8,
+        value: bool,
+    },
+    GetUpvalue {
+        a: u8,
+        u: u8,
+    },
+    SetUpvalue {
+        a: u8,
+        u: u8,
+    },
+    GetGlobal {
+        a: u8,
+        k: u32,
+    },
+    SetGlobal {
+        a: u8,
+        k: u32,
+    },
+    /// `a = b[c]`; `b` is a register.
+    GetTable {
+        a: u8,
+        b: u8,
+        c: Operand,
+    },
+    /// `a = b[c]`; `c` is a constant string.
+    GetField {
+        a: u8,
+        b: u8,
+        k: u16,
+    },
+    /// `a[b] = c`.
+    SetTable {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    NewTable {
+        a: u8,
+        items: u16,
+        entries: u16,
+    },
+    /// `a + 1 = b; a = b[c]`; `b` is a register.
+    Method {
+        a: u8,
+        b: u8,
+        c: Operand,
+    },
+    Add {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Sub {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Mul {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Div {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Mod {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Pow {
+        a: u8,
+        b: Operand,
+        c: Operand,
+    },
+    Minus {
+        a: u8,
+        b: u8,
+    },
+    Not {
+        a: u8,
+        b: u8,
+    },
+    Len {
+        a: u8,
+        b: u8,
+    },
+    /// `a = b .. … .. c`, all registers.
+    Concat {
+        a: u8,
+        b: u8,
+        c: u8,
+    },
+    Jump {
+        to: i32,
+    },
+    /// Jumps if `a` is taken for true, or false.
+    Test {
+        a: u8,
+        when: bool,
+        to: i32,
+    },
+    /// Goes past the next instruction unless the comparison's result is `when`.
+    Eq {
+        when: bool,
+        b: Operand,
+        c: Operand,
+    },
+    Lt {
+        when: bool,
+        b: Operand,
+        c: Operand,
+    },
+    Le {
+        when: bool,
+        b: Operand,
+        c: Operand,
+    },
+    /// Calls `a` with `args - 1` arguments, or up to the top for 0; keeps `results - 1`, or all for 0.
+    Call {
+        a: u8,
+        args: u16,
+        results: u16,
+    },
+    TailCall {
+        a: u8,
+        args: u16,
+    },
+    /// Returns `count - 1` values from `a` on, or up to the top for 0.
+    Return {
+        a: u8,
+        count: u16,
+    },
+    ForPrepare {
+        a: u8,
+        to: i32,
+    },
+    ForLoop {
+        a: u8,
+        to: i32,
+    },
+    /// Calls the iterator at `a` and keeps `n` results from `a + 3` on.
+    ForCall {
+        a: u8,
+        n: u8,
+    },
+    ForNext {
+        a: u8,
+        to: i32,
+    },
+    /// Sets `n - 1` items of `a`, or up to the top for 0, from registers behind it.
+    SetList {
+        a: u8,
+        n: u16,
+        first: u32,
+    },
+    /// Closes the variables from `a` on.
+    Close {
+        a: u8,
+    },
+    Closure {
+        a: u8,
+        p: u32,
+    },
+    /// Loads `n - 1` of the variable arguments, or all for 0.
+    Vararg {
+        a: u8,
+        n: u16,
+    },
+    /// Loads the table `arg` of Lua 5.0.
+    ArgTable {
+        a: u8,
+    },
+}
+
+/// A constant of a function.
+#[derive(Clone, Debug)]
+pub(crate) enum Constant {
+    Nil,
+    Bool(bool),
+    Number(f64),
+    Text(Arc<[u8]>),
+}
+
+/// A variable that a function takes from the one around it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capture {
+    /// It is a variable of the function around this one, and not one that that one captures.
+    pub is_local: bool,
+    /// Its register, or its place among the captured.
+    pub index: u8,
+}
+
+/// A variable, for error texts.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalName {
+    pub name: Arc<[u8]>,
+    pub register: u8,
+    pub from: u32,
+    pub to: u32,
+}
+
+/// A compiled function.
+#[derive(Debug, Default)]
+pub(crate) struct Proto {
+    pub code: Vec<Op>,
+    /// The line of each instruction.
+    pub lines: Vec<u32>,
+    pub constants: Vec<Constant>,
+    pub protos: Vec<Arc<Proto>>,
+    pub captures: Vec<Capture>,
+    pub capture_names: Vec<Arc<[u8]>>,
+    pub locals: Vec<LocalName>,
+    pub params: u8,
+    pub is_vararg: bool,
+    pub registers: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_instruction_takes_eight_bytes() {
+        assert_eq!(size_of::<super::Op>(), 8);
+    }
+}
