@@ -11,6 +11,11 @@
 //! write, so that a retry meets the first attempt; or else the only partition that takes part in it, so that nobody
 //! else hears of it; or else the gateway's own.
 //!
+//! # The order of a connection
+//!
+//! Requests that are submitted in a [`Stream`] take effect in the order in which they are submitted, whichever partitions they
+//! touch. The module `streams` says how; all else is submitted as if each request came over a connection of its own.
+//!
 //! # Reads on a snapshot
 //!
 //! A transaction whose plan only reads need not be sequenced ([`Reads`]). It goes with others of its kind to the
@@ -39,6 +44,7 @@
 //! asked for over it has to be asked for again, which is as much. So a gateway sends a node a few pieces and waits until
 //! that says that they have come ([`Gateway::leaves`]).
 
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -51,9 +57,12 @@ use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::wire::Reader;
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Flow, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
-    OutcomeStatus, PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, View,
-    Writer, system,
+    OutcomeStatus, PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, Txn,
+    View, Writer, system,
 };
+
+pub use streams::Stream;
+use streams::{Held, Line, Seat};
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
 /// retry (calvin.md, section 6, `ollp_max`).
@@ -172,6 +181,18 @@ pub struct Gateway {
     outstanding: usize,
     /// Requests that take several transactions, by the one they wait for now.
     dependents: BTreeMap<(ChunkNo, u32), Dependent>,
+    /// The connections whose requests are kept in order, by number.
+    lines: Vec<Line>,
+    /// Those that may go on with what they hold.
+    ready: Vec<Stream>,
+    /// A request is planned here to be judged, if it is not to be submitted yet.
+    aside: Chunk,
+    /// How often it has begun to plan by another map.
+    plans: u32,
+    /// There is no other node: what is submitted comes to the one sequencer in order, and cannot be lost on the way.
+    is_alone: bool,
+    /// A test has planted the mistake that a connection does not stay with the sequencer that has its requests.
+    forgets_order: bool,
 }
 
 #[derive(Debug)]
@@ -189,9 +210,27 @@ struct Submitted {
     view: Option<View>,
     /// It is being built.
     is_open: bool,
+    /// The log is to keep reads of it that it would not keep by themselves.
+    logs_reads: bool,
+    /// The place in the order before its first transaction, once an outcome has told.
+    base: Option<u64>,
 }
 
 impl Submitted {
+    /// Whether an outcome of a transaction that only reads is of another run of the chunk than the first that has told its
+    /// place: reads that are not logged are run again where the chunk is passed on again.
+    fn is_of_another_run(&mut self, outcome: &Outcome) -> bool {
+        let txn = self.chunk.as_ref().and_then(|chunk| chunk.txns().get(outcome.index as usize));
+        // The place of a retried request is that of its first attempt.
+        let is_here = |txn: &&Txn| txn.read_only || txn.call.session.is_none();
+        let Some(txn) = txn.filter(is_here).filter(|_| self.view.is_none() && outcome.gsn != Gsn::NONE)
+        else {
+            return false;
+        };
+        let base = outcome.gsn.0.wrapping_sub(u64::from(outcome.index));
+        *self.base.get_or_insert(base) != base && !txn.logged
+    }
+
     /// Whether any node has been sent it.
     fn was_sent(&self) -> bool {
         self.asked.is_some() || !self.formerly.is_empty()
@@ -211,12 +250,42 @@ struct Waiter {
     may_be_led: bool,
     /// How often it was too late for the state that it was to see.
     late: u8,
+    /// It must not be run again at another place although it may only read: its connection has writes in the chunk.
+    is_fixed: bool,
+    /// Its place among the requests of its connection.
+    seat: Option<Seat>,
 }
 
 impl Waiter {
-    const fn new((ticket, late): (Ticket, u8), answers: PartitionId, may_be_led: bool) -> Waiter {
-        Waiter { ticket: Some(ticket), answers, may_be_led, is_again: false, late }
+    const fn new(asker: Asker, answers: PartitionId, may_be_led: bool) -> Waiter {
+        let Asker { ticket, late, seat } = asker;
+        Waiter { ticket: Some(ticket), answers, may_be_led, is_again: false, late, is_fixed: false, seat }
     }
+}
+
+/// Who asks for a transaction.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    ticket: Ticket,
+    /// How often it was too late for the state that it was to see.
+    late: u8,
+    /// Its place among the requests of its connection, if those are kept in order.
+    seat: Option<Seat>,
+}
+
+impl Asker {
+    /// A request for itself.
+    const fn alone(ticket: Ticket) -> Asker {
+        Asker { ticket, late: 0, seat: None }
+    }
+}
+
+/// What became of a transaction that was planned.
+enum Admitted {
+    /// It has a place in a chunk, and goes this way.
+    Placed((ChunkNo, u32), Path),
+    /// Others of its connection have to be answered first. These are its arguments.
+    NotYet(Vec<u8>),
 }
 
 /// A transaction that was planned under a map by which its slots were elsewhere.
@@ -224,8 +293,7 @@ impl Waiter {
 struct Refuted {
     number: ChunkNo,
     index: u32,
-    ticket: Ticket,
-    late: u8,
+    asker: Asker,
     /// The map that was in force at its place.
     map: Map,
 }
@@ -280,12 +348,21 @@ impl Owed {
 #[derive(Debug)]
 struct Dependent {
     ticket: Ticket,
+    seat: Option<Seat>,
     call: Call,
     args: Vec<u8>,
     known: Known,
     step: Step,
     restarts: u8,
     view: View,
+}
+
+impl Dependent {
+    /// One of which nothing is known.
+    fn new((ticket, seat): (Ticket, Option<Seat>), call: Call, args: Vec<u8>, view: View) -> Dependent {
+        let (known, step) = (Known::default(), Step::Running);
+        Dependent { ticket, seat, call, args, known, step, restarts: 0, view }
+    }
 }
 
 /// What a dependent request waits for.
@@ -316,6 +393,7 @@ impl Gateway {
             reads: Reads::Ordered,
             readers: BTreeSet::new(),
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
+            aside: chunk.clone(),
             reading: chunk,
             since: Epoch(0),
             newest: Epoch(0),
@@ -330,12 +408,31 @@ impl Gateway {
             oldest: first,
             outstanding: 0,
             dependents: BTreeMap::new(),
+            lines: Vec::new(),
+            ready: Vec::new(),
+            plans: 0,
+            is_alone: false,
+            forgets_order: false,
         }
     }
 
     /// A gateway of a node on its own, with one thread.
     pub fn alone(id: GatewayId, registry: Arc<Registry>) -> Gateway {
         Gateway::new(id, registry, Arc::new(Layout::single(1)), (0, PartitionId(0)), ChunkNo(0))
+            .without_others()
+    }
+
+    /// The same on a node that has no others around it.
+    #[must_use]
+    pub fn without_others(self) -> Gateway {
+        Gateway { is_alone: true, ..self }
+    }
+
+    /// The same with a planted mistake: each request goes to the sequencer that suits it, whatever of its connection is under
+    /// way. For tests of the checkers.
+    #[must_use]
+    pub fn forgetting_order(self) -> Gateway {
+        Gateway { forgets_order: true, ..self }
     }
 
     /// The same, and transactions that only read are run as this says.
@@ -367,8 +464,9 @@ impl Gateway {
         }
         // What was planned by the old one goes on its way by that.
         self.close_all();
+        self.plans = self.plans.wrapping_add(1);
         self.layout = Arc::new(self.layout.under(map));
-        for chunk in self.building.iter_mut().chain([&mut self.reading]) {
+        for chunk in self.building.iter_mut().chain([&mut self.reading, &mut self.aside]) {
             *chunk = std::mem::take(chunk).in_cluster(self.replica, self.layout.clone());
         }
     }
@@ -404,88 +502,117 @@ impl Gateway {
         view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<Path, PlanError> {
-        if let Some((_, request)) = &mut call.session {
-            if request.0 > MAX_REQUEST {
-                return Err(PlanError::fixed("ERR request number exceeds 2^56 - 1"));
-            }
-            request.0 <<= 8;
-        }
-        if self.registry.get(call.procedure).is_some_and(|p| p.is_dependent()) {
+        check_number(&mut call)?;
+        if self.is_dependent(&call) {
             let mut args = Vec::new();
             write_args(&mut ArgsBuilder::new(&mut args));
-            let (known, step) = (Known::default(), Step::Running);
-            let dependent = Dependent { ticket, call, args, known, step, restarts: 0, view };
-            self.go_on(dependent).map_err(|(_, refusal)| refusal)?;
+            self.go_on(Dependent::new((ticket, None), call, args, view)).map_err(|(_, refusal)| refusal)?;
             self.outstanding += 1;
             // What it does in the end is not known yet.
             return Ok(Path::Order);
         }
-        let (_, path) = self.admit((ticket, 0), call, view, write_args)?;
+        let (_, path) = self.admit(Asker::alone(ticket), call, view, write_args)?;
         self.outstanding += 1;
         Ok(path)
+    }
+
+    /// Whether a call takes several transactions.
+    #[inline]
+    fn is_dependent(&self, call: &Call) -> bool {
+        self.registry.get(call.procedure).is_some_and(|procedure| procedure.is_dependent())
     }
 
     /// Plans a transaction and puts it in the chunk for its home, or for a snapshot; answers its place.
     #[inline]
     fn admit(
         &mut self,
-        (ticket, late): (Ticket, u8),
+        asker: Asker,
         call: Call,
         view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<((ChunkNo, u32), Path), PlanError> {
+        let near = self.last_home;
+        match self.admit_near(near, Asker { seat: None, ..asker }, call, view, write_args)? {
+            Admitted::Placed(place, path) => Ok((place, path)),
+            Admitted::NotYet(_) => Err(PlanError::fixed("ERR a request waits for itself; this is a bug")),
+        }
+    }
+
+    /// Plans a transaction near one before it, and puts it where it belongs, unless others of its connection have to be
+    /// answered first.
+    #[inline]
+    fn admit_near(
+        &mut self,
+        home: PartitionId,
+        asker: Asker,
+        call: Call,
+        view: View,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<Admitted, PlanError> {
         let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
-        let near = usize::from(self.last_home.0);
+        let near = usize::from(home.0);
         // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.
         if !is_ordered && self.readers.contains(&call.procedure) {
             self.begin_read(view);
             let is_read = self.reading.push(&self.registry, call, write_args)?.detached;
-            if is_read {
-                return Ok((self.await_read((ticket, late), view), Path::Snapshot));
+            if is_read && self.may_read(asker) {
+                return Ok(Admitted::Placed(self.await_read(asker, view), Path::Snapshot));
+            }
+            if is_read || !self.may_order(asker) {
+                return Ok(Admitted::NotYet(put_aside(&mut self.aside, &mut self.reading)));
             }
             self.readers.remove(&call.procedure);
             self.building[near].take(&mut self.reading);
-            return Ok((self.order((ticket, late)), Path::Order));
+            return Ok(Admitted::Placed(self.order(home, asker), Path::Order));
         }
-        let is_read = self.building[near].push(&self.registry, call, write_args)?.detached;
-        if !is_ordered && is_read {
+        let is_read = self.building[near].push(&self.registry, call, write_args)?.detached && !is_ordered;
+        if is_read {
             self.readers.insert(call.procedure);
             self.begin_read(view);
-            self.reading.take(&mut self.building[near]);
-            return Ok((self.await_read((ticket, late), view), Path::Snapshot));
         }
-        Ok((self.order((ticket, late)), Path::Order))
+        if if is_read { !self.may_read(asker) } else { !self.may_order(asker) } {
+            return Ok(Admitted::NotYet(put_aside(&mut self.aside, &mut self.building[near])));
+        }
+        if is_read {
+            self.reading.take(&mut self.building[near]);
+            return Ok(Admitted::Placed(self.await_read(asker, view), Path::Snapshot));
+        }
+        Ok(Admitted::Placed(self.order(home, asker), Path::Order))
     }
 
-    /// Puts the transaction that was planned last, near the one before, in the chunk for its home.
+    /// Puts the transaction that was planned last, near another, in the chunk for its home.
     #[inline]
-    fn order(&mut self, (ticket, late): (Ticket, u8)) -> (ChunkNo, u32) {
-        let near = self.last_home;
+    fn order(&mut self, near: PartitionId, asker: Asker) -> (ChunkNo, u32) {
         let Gateway { layout, partition, .. } = self;
         let chunk = &self.building[usize::from(near.0)];
         let txn = chunk.txns().last().expect("it was planned just above");
         let session = txn.call.session.filter(|_| !txn.read_only);
         let may_be_led = session.is_some() || !txn.logged;
         let answers = || layout.partition_of_shard(chunk.collector(txn, layout));
-        let (home, answers) = match session {
+        let (best, answers) = match session {
             _ if layout.partitions() == 1 => (*partition, *partition),
             Some((session, _)) => (layout.home_partition_of(session), answers()),
             None => (chunk.only_partition(txn, layout).unwrap_or(*partition), answers()),
         };
+        let home = self.home_in_order(asker, best);
         let places = [home, near].map(|partition| usize::from(partition.0));
         // One and the same, mostly.
         if let Ok([there, here]) = self.building.get_disjoint_mut(places) {
             there.take(here);
-            self.last_home = home;
         }
-        self.await_answer(home, Waiter::new((ticket, late), answers, may_be_led))
+        self.last_home = home;
+        self.await_answer((home, best), Waiter::new(asker, answers, may_be_led))
     }
 
-    /// Notes who waits for the transaction that was put last in the chunk for a home.
+    /// Notes who waits for the transaction that was put last in the chunk for a home, which may not be the best one.
     #[inline]
-    fn await_answer(&mut self, home: PartitionId, waiter: Waiter) -> (ChunkNo, u32) {
+    fn await_answer(&mut self, (home, best): (PartitionId, PartitionId), waiter: Waiter) -> (ChunkNo, u32) {
         let chunk = &mut self.building[usize::from(home.0)];
         let place = note_waiter((&mut self.submitted, self.oldest), chunk, (home, None), waiter);
+        if let Some(seat) = waiter.seat {
+            self.sit_down(seat, place, (home, best));
+        }
+        let chunk = &self.building[usize::from(home.0)];
         if chunk.txns().len() >= MAX_CHUNK || chunk.bytes() >= MAX_CHUNK_BYTES {
             self.close(home);
         }
@@ -510,15 +637,18 @@ impl Gateway {
     }
 
     /// Notes who waits for the transaction that was put last in the chunk of reads.
-    fn await_read(&mut self, (ticket, late): (Ticket, u8), view: View) -> (ChunkNo, u32) {
+    fn await_read(&mut self, asker: Asker, view: View) -> (ChunkNo, u32) {
         let is_alone = self.is_read_alone(view);
         if let View::Since(epoch) | View::Open(epoch) = view {
             self.since = self.since.max(epoch);
         }
         let home = self.partition;
-        let waiter = Waiter::new((ticket, late), home, false);
+        let waiter = Waiter::new(asker, home, false);
         let place =
             note_waiter((&mut self.submitted, self.oldest), &mut self.reading, (home, Some(view)), waiter);
+        if let Some(seat) = asker.seat {
+            self.sit_down_to_read(seat, place);
+        }
         if is_alone || self.reading.txns().len() >= MAX_CHUNK || self.reading.bytes() >= MAX_CHUNK_BYTES {
             self.close_reads();
         }
@@ -632,10 +762,14 @@ impl Gateway {
     }
 
     /// A chunk is not being built any more.
-    fn closed(&mut self, chunk: Chunk) -> Arc<Chunk> {
-        let chunk = Arc::new(chunk);
+    fn closed(&mut self, mut chunk: Chunk) -> Arc<Chunk> {
         let submitted = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize];
         submitted.is_open = false;
+        if submitted.logs_reads {
+            let waiters = &submitted.tickets;
+            chunk.log_also(|index| waiters.get(index as usize).is_some_and(|waiter| !waiter.may_be_led));
+        }
+        let chunk = Arc::new(chunk);
         submitted.chunk = Some(chunk.clone());
         chunk
     }
@@ -658,7 +792,7 @@ impl Gateway {
             for (index, waiter) in (0..).zip(&mut tickets).filter(|(_, waiter)| waiter.ticket.is_some()) {
                 let txn = &chunk.txns()[index as usize];
                 let answers = owed.answers(submitted, &chunk, waiter);
-                let may_repeat = txn.read_only || txn.call.session.is_some();
+                let may_repeat = (txn.read_only && !waiter.is_fixed) || txn.call.session.is_some();
                 let is_lost = match may_repeat {
                     true => {
                         let is_there = is_held || owed.turned_away(submitted);
@@ -668,9 +802,9 @@ impl Gateway {
                 };
                 if is_lost {
                     let again = may_repeat.then(|| chunk.clone());
-                    let (late, view) = (waiter.late, submitted.view.unwrap_or(View::Ordered));
-                    let waits = waiter.ticket.take().map(|ticket| ((ticket, late), view));
-                    lost.extend(waits.map(|waits| (ChunkNo(number), index, waits, again)));
+                    let (late, seat, view) = (waiter.late, waiter.seat, submitted.view);
+                    let asker = waiter.ticket.take().map(|ticket| Asker { ticket, late, seat });
+                    lost.extend(asker.map(|asker| (ChunkNo(number), index, (asker, view), again)));
                 } else {
                     is_sent_again |= (is_held || may_be_away) && !may_repeat;
                 }
@@ -685,22 +819,31 @@ impl Gateway {
                 self.closed.push_back(Departure::Order(submitted.home, chunk));
             }
         }
-        for (number, index, ((ticket, late), view), again) in lost {
+        for (number, index, (asker, view), again) in lost {
             let dependent = self.dependents.remove(&(number, index));
             let is_write = again.as_ref().is_some_and(|chunk| !chunk.txns()[index as usize].read_only);
-            let asked = again.and_then(|chunk| self.ask_again((ticket, late), view, &chunk, index));
+            if let (Some(seat), Some(chunk)) = (asker.seat, &again) {
+                self.come_back(seat, view.is_some(), Held::of(asker, view, chunk, index, is_write));
+                continue;
+            }
+            let (is_read, view) = (view.is_some(), view.unwrap_or(View::Ordered));
+            let asked = again.and_then(|chunk| self.ask_again(asker, view, &chunk, index));
             if let Some((number, index)) = asked {
                 let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
                 submitted.tickets[index as usize].is_again = is_write;
             }
             match (asked, dependent) {
                 (Some(at), dependent) => _ = dependent.map(|dependent| self.dependents.insert(at, dependent)),
-                (None, _) => {
+                (None, dependent) => {
                     self.outstanding -= 1;
-                    done(self, Finished::unknown(ticket, Path::Order));
+                    let is_read = is_read && dependent.is_none();
+                    let seat = dependent.map_or(asker.seat, |dependent| dependent.seat);
+                    self.leave_seat(seat, is_read, Gsn::NONE);
+                    done(self, Finished::unknown(asker.ticket, Path::Order));
                 }
             }
         }
+        self.go_on_with_held(&mut done);
         self.forget_finished();
     }
 
@@ -714,6 +857,8 @@ impl Gateway {
             left.extend(waiters.filter_map(|waiter| Some((waiter.ticket.take()?, path(waiter.late)))));
             submitted.left = 0;
         }
+        let held = std::mem::take(&mut self.lines).into_iter().flat_map(|line| line.held);
+        left.extend(held.map(|held| (held.asker.ticket, Path::Order)));
         self.dependents.clear();
         self.outstanding -= left.len();
         for (ticket, path) in left {
@@ -723,22 +868,16 @@ impl Gateway {
     }
 
     /// Puts a transaction of a chunk that was submitted into another chunk.
-    fn ask_again(
-        &mut self,
-        waits: (Ticket, u8),
-        view: View,
-        chunk: &Chunk,
-        index: u32,
-    ) -> Option<(ChunkNo, u32)> {
+    fn ask_again(&mut self, asker: Asker, view: View, chunk: &Chunk, index: u32) -> Option<(ChunkNo, u32)> {
         let call = chunk.txns()[index as usize].call;
-        self.ask_again_as(call, waits, view, chunk, index)
+        self.ask_again_as(call, asker, view, chunk, index)
     }
 
     /// The same, as another call with its arguments.
     fn ask_again_as(
         &mut self,
         call: Call,
-        waits: (Ticket, u8),
+        asker: Asker,
         view: View,
         chunk: &Chunk,
         index: u32,
@@ -746,12 +885,12 @@ impl Gateway {
         let args = chunk.args(&chunk.txns()[index as usize]);
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         // It was planned before, so it is not refused now.
-        self.admit(waits, call, view, write).ok().map(|(place, _)| place)
+        self.admit(asker, call, view, write).ok().map(|(place, _)| place)
     }
 
     /// A transaction was planned under a map by which its slots are elsewhere, and took no effect: it is planned again under
     /// the one that was in force at its place.
-    fn plan_again(&mut self, Refuted { number, index, ticket, late, map }: Refuted) {
+    fn plan_again(&mut self, Refuted { number, index, asker, map }: Refuted) {
         let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
         let (Some(chunk), view) = (submitted.chunk.clone(), submitted.view) else { return };
         let known = self.map().clone();
@@ -761,9 +900,17 @@ impl Gateway {
         let at = if let Some(view) = view {
             // The state that was to be read may be of before a move that is known here.
             let is_of_one_state = matches!(view, View::At(_));
+            let late = asker.late;
             let again = if late < MAX_LATE || is_of_one_state { view } else { View::Ordered };
+            let asker = Asker { late: late + 1, ..asker };
+            if let Some(seat) = asker.seat {
+                if is_newer {
+                    self.plan_by(&map);
+                }
+                return self.come_back(seat, true, Held::of(asker, Some(again), &chunk, index, false));
+            }
             self.plan_by(if again == View::Ordered && !is_newer { &known } else { &map });
-            let at = self.ask_again((ticket, late + 1), again, &chunk, index);
+            let at = self.ask_again(asker, again, &chunk, index);
             self.plan_by(if is_newer { &map } else { &known });
             at
         } else {
@@ -779,7 +926,12 @@ impl Gateway {
             if let Some(Dependent { call: asked, step: Step::Running, .. }) = &mut dependent {
                 asked.session = call.session;
             }
-            self.ask_again_as(call, (ticket, late), View::Ordered, &chunk, index)
+            if let Some(seat) = asker.seat {
+                let mut held = Held::of(asker, None, &chunk, index, false);
+                held.call = call;
+                return self.come_back(seat, false, held);
+            }
+            self.ask_again_as(call, asker, View::Ordered, &chunk, index)
         };
         if let (Some(at), Some(dependent)) = (at, dependent) {
             self.dependents.insert(at, dependent);
@@ -788,13 +940,17 @@ impl Gateway {
 
     /// The state that some reads were to see is not kept any more: they are asked again for a later one, and in the end
     /// in the order.
-    fn read_again(&mut self, late: Vec<(ChunkNo, u32, Ticket, u8)>) {
-        for (number, index, ticket, late) in late {
+    fn read_again(&mut self, late: Vec<(ChunkNo, u32, Asker)>) {
+        for (number, index, asker) in late {
             let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
             let Some(chunk) = submitted.chunk.clone() else { continue };
-            let view = submitted.view.filter(|_| late < MAX_LATE).unwrap_or(View::Ordered);
+            let view = submitted.view.filter(|_| asker.late < MAX_LATE).unwrap_or(View::Ordered);
+            if let Some(seat) = asker.seat {
+                self.come_back(seat, true, Held::of(asker, Some(view), &chunk, index, false));
+                continue;
+            }
             let dependent = self.dependents.remove(&(number, index));
-            if let Some(at) = self.ask_again((ticket, late), view, &chunk, index) {
+            if let Some(at) = self.ask_again(asker, view, &chunk, index) {
                 dependent.map(|dependent| self.dependents.insert(at, dependent));
             }
         }
@@ -829,12 +985,13 @@ impl Gateway {
             let Some(at) = outcome.chunk.0.checked_sub(self.oldest.0) else { continue };
             let Some(submitted) = self.submitted.get_mut(at as usize) else { continue };
             let waiter = submitted.tickets.get_mut(outcome.index as usize);
-            let Some((ticket, was_late, is_again)) =
-                waiter.and_then(|waiter| Some((waiter.ticket.take()?, waiter.late, waiter.is_again)))
+            let Some((ticket, was_late, is_again, seat)) = waiter
+                .and_then(|waiter| Some((waiter.ticket.take()?, waiter.late, waiter.is_again, waiter.seat)))
             else {
                 continue;
             };
             submitted.left -= 1;
+            let asker = Asker { ticket, late: was_late, seat };
             // As it was told when it was submitted.
             let path = if submitted.view.is_some() || was_late > 0 { Path::Snapshot } else { Path::Order };
             let mut lease = None;
@@ -850,16 +1007,25 @@ impl Gateway {
             if outcome.status == OutcomeStatus::TooOld
                 && matches!(submitted.view, Some(View::Since(_) | View::Open(_)))
             {
-                late.push((outcome.chunk, outcome.index, ticket, was_late + 1));
+                late.push((outcome.chunk, outcome.index, Asker { late: was_late + 1, ..asker }));
                 continue;
             }
             if outcome.status == OutcomeStatus::Moved
                 && let Some(map) = Map::decode(&mut Reader(batch.reply(outcome)))
             {
                 let Outcome { chunk: number, index, .. } = *outcome;
-                refuted.push(Refuted { number, index, ticket, late: was_late, map });
+                refuted.push(Refuted { number, index, asker, map });
                 continue;
             }
+            if let Some(seat) = seat
+                && submitted.is_of_another_run(outcome)
+                && let Some(chunk) = submitted.chunk.clone()
+            {
+                // It only reads, and was run once more, behind what follows it: that place is not its own.
+                self.come_back(seat, false, Held::of(asker, None, &chunk, outcome.index, false));
+                continue;
+            }
+            let is_read = submitted.view.is_some();
             // One sequencer has turned it away, and another may have it still.
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
             let is_elsewhere = is_turned_away && (is_again || !submitted.formerly.is_empty());
@@ -874,6 +1040,7 @@ impl Gateway {
             match dependent {
                 None => {
                     self.outstanding -= 1;
+                    self.leave_seat(seat, is_read, finished.gsn);
                     done(self, finished);
                 }
                 Some(dependent) => {
@@ -885,6 +1052,7 @@ impl Gateway {
             self.read_again(late);
         }
         refuted.into_iter().for_each(|refuted| self.plan_again(refuted));
+        self.go_on_with_held(&mut done);
         self.forget_finished();
     }
 
@@ -929,10 +1097,13 @@ impl Gateway {
             } else {
                 reply.extend_from_slice(step.reply);
             }
+            self.leave_seat(dependent.seat, false, step.gsn);
             return done(self, Finished { reply: &reply, restarts, ..step });
         }
+        let seat = dependent.seat;
         if let Err((ticket, refusal)) = self.go_on(dependent) {
             self.outstanding -= 1;
+            self.leave_seat(seat, false, step.gsn);
             let mut reply = Vec::new();
             Writer(&mut reply).error(refusal.0.as_bytes());
             let status = OutcomeStatus::Aborted(Abort::Logic);
@@ -954,7 +1125,7 @@ impl Gateway {
     /// Submits whatever the dependent request needs next.
     fn go_on(&mut self, mut dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
         let (ticket, view) = (dependent.ticket, dependent.view);
-        let waits = (ticket, 0);
+        let waits = Asker::alone(ticket);
         let refuse = |refusal| (ticket, refusal);
         let registry = self.registry.clone();
         let damaged = || (ticket, PlanError::fixed("ERR damaged arguments"));
@@ -1002,6 +1173,27 @@ fn next_attempt(RequestNo(number): RequestNo) -> RequestNo {
     RequestNo(if number & 0xff == 0xff { number } else { number + 1 })
 }
 
+/// Numbers the first attempt at a request of a session.
+#[inline]
+fn check_number(call: &mut Call) -> Result<(), PlanError> {
+    if let Some((_, request)) = &mut call.session {
+        if request.0 > MAX_REQUEST {
+            return Err(PlanError::fixed("ERR request number exceeds 2^56 - 1"));
+        }
+        request.0 <<= 8;
+    }
+    Ok(())
+}
+
+/// Takes the last transaction out of a chunk again; answers its arguments.
+fn put_aside(aside: &mut Chunk, chunk: &mut Chunk) -> Vec<u8> {
+    aside.take(chunk);
+    let args = aside.txns().last().map(|txn| aside.args(txn).encoded().to_vec());
+    // Only its arguments are wanted.
+    aside.clear();
+    args.unwrap_or_default()
+}
+
 /// Notes who waits for the last transaction of a chunk that is being built; answers its place.
 #[inline]
 fn note_waiter(
@@ -1015,8 +1207,9 @@ fn note_waiter(
         chunk.number = ChunkNo(oldest.0 + all.len() as u64);
         let tickets = Vec::with_capacity(all.back().map_or(0, |last| last.tickets.len()));
         let (asked, formerly) = (None, Vec::new());
+        let (left, chunk, is_open, logs_reads, base) = (0, None, true, false, None);
         let submitted =
-            Submitted { tickets, left: 0, home, chunk: None, asked, formerly, view, is_open: true };
+            Submitted { tickets, left, home, chunk, asked, formerly, view, is_open, logs_reads, base };
         all.push_back(submitted);
     }
     let submitted = &mut all[(chunk.number.0 - oldest.0) as usize];

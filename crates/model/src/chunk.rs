@@ -46,6 +46,9 @@ pub struct Txn {
     /// Whether the log keeps it: it may change the state, or several partitions take part, of which one may have to
     /// be told of it again.
     pub logged: bool,
+    /// Whether it follows others of its connection that are under way. Under another map than its chunk's one of them may be
+    /// turned back, so it is turned back too, wherever its own slots are: nothing overtakes what is planned again.
+    pub follows: bool,
     /// Whether one of its fragments may abort it.
     pub abortable: bool,
     /// How many of its fragments are handed records by others.
@@ -72,6 +75,12 @@ impl Txn {
     #[inline]
     pub fn fragments(&self) -> Range<usize> {
         self.fragments.start as usize..self.fragments.end as usize
+    }
+
+    /// Where its bytes are, those of its head included.
+    fn record(&self) -> Range<usize> {
+        let head = HEAD + if self.call.session.is_some() { SESSION } else { 0 };
+        self.args.start as usize - head..self.args.end as usize
     }
 
     /// Where its arguments are, for [`Chunk::args_at`].
@@ -128,6 +137,9 @@ const ROOM_MAX: usize = 1 << 17;
 const HEAD: usize = 12;
 const SESSION: usize = 16;
 const HAS_SESSION: u8 = 1;
+const FOLLOWS: u8 = 2;
+/// Where a transaction's flags stand in its bytes.
+const FLAGS: usize = 11;
 
 impl Chunk {
     /// An empty chunk.
@@ -196,7 +208,7 @@ impl Chunk {
             return Err(PlanError::fixed("ERR transaction exceeds the limit of 512 MiB of arguments"));
         }
         blob[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
-        let admitted = self.admit(registry, call, index, args..self.logged.len(), true);
+        let admitted = self.admit(registry, (call, false), index, args..self.logged.len(), true);
         if let Err(refusal) = admitted {
             self.logged.truncate(start);
             return Err(refusal);
@@ -215,6 +227,51 @@ impl Chunk {
             }
         }
         Ok(self.txns.last().expect("admitted just above"))
+    }
+
+    /// Empties the chunk, with its room kept.
+    pub fn clear(&mut self) {
+        let Plans { fragments, inputs, calls } = &mut self.plans;
+        fragments.clear();
+        inputs.clear();
+        calls.clear();
+        self.txns.clear();
+        self.logged.clear();
+        self.unlogged.clear();
+    }
+
+    /// Marks the last transaction as one that [follows](Txn::follows) others of its connection.
+    pub fn mark_follower(&mut self) {
+        let Some(txn) = self.txns.last_mut() else { return };
+        txn.follows = true;
+        let flags = txn.record().start + FLAGS;
+        let blob = if txn.logged { &mut self.logged } else { &mut self.unlogged };
+        blob[flags] |= FOLLOWS;
+    }
+
+    /// Has the log keep transactions that only read as well, by index: those that must not be run a second time at another
+    /// place, and those in which the partition that sequences them takes no part.
+    pub fn log_also(&mut self, is_kept: impl Fn(u32) -> bool) {
+        let moves = |txn: &Txn| !txn.logged && is_kept(txn.index);
+        let Some(first) = self.txns.iter().position(moves) else { return };
+        let (logged, unlogged) = (std::mem::take(&mut self.logged), std::mem::take(&mut self.unlogged));
+        // What stands before the first that moves stays as it is.
+        let before = |is_logged| {
+            let ends = self.txns[..first].iter().filter(|txn| txn.logged == is_logged);
+            ends.map(|txn| txn.args.end as usize).max().unwrap_or(0)
+        };
+        self.logged = logged[..before(true)].to_vec();
+        self.unlogged = unlogged[..before(false)].to_vec();
+        for txn in &mut self.txns[first..] {
+            let record = txn.record();
+            let bytes = if txn.logged { &logged[record.clone()] } else { &unlogged[record.clone()] };
+            txn.logged |= is_kept(txn.index);
+            let blob = if txn.logged { &mut self.logged } else { &mut self.unlogged };
+            let start = blob.len() as u32;
+            blob.extend_from_slice(bytes);
+            let head = txn.args.start - record.start as u32;
+            txn.args = start + head..blob.len() as u32;
+        }
     }
 
     /// Takes over the last transaction of another chunk, planned as it is.
@@ -245,9 +302,8 @@ impl Chunk {
         calls.extend(others.calls.drain(first_call..));
         txn.fragments = first..fragments.len() as u32;
         txn.calls = call..calls.len() as u32;
-        let head = HEAD + if was.call.session.is_some() { SESSION } else { 0 };
         let blob = if was.logged { &mut other.logged } else { &mut other.unlogged };
-        blob.truncate(was.args.start as usize - head);
+        blob.truncate(was.record().start);
         self.txns.push(txn);
     }
 
@@ -333,7 +389,7 @@ impl Chunk {
     fn admit(
         &mut self,
         registry: &Registry,
-        call: Call,
+        (call, follows): (Call, bool),
         index: u32,
         args: Range<usize>,
         logged: bool,
@@ -373,6 +429,7 @@ impl Chunk {
             index,
             read_only: !writes,
             logged,
+            follows,
             abortable: abortable_until > 0,
             carriers,
             abortable_until,
@@ -431,8 +488,7 @@ impl Chunk {
     /// The bytes of a transaction: what [`Chunk::decode`] reads.
     pub fn record(&self, txn: &Txn) -> &[u8] {
         let blob = if txn.logged { &self.logged } else { &self.unlogged };
-        let head = HEAD + if txn.call.session.is_some() { SESSION } else { 0 };
-        &blob[txn.args.start as usize - head..txn.args.end as usize]
+        &blob[txn.record()]
     }
 
     /// The shard that composes the reply and sends it: the home of the session for a request that must not take effect
@@ -508,19 +564,20 @@ impl Chunk {
         takes_part
     }
 
-    /// Whether a slot of a transaction is elsewhere by this layout than by the map that it was planned under. What is
-    /// done to whole tables is done wherever they are.
+    /// Whether a slot of a transaction is elsewhere by this layout than by the map that it was planned under, or it
+    /// [follows](Txn::follows) others of which that may be so. What is done to whole tables is done wherever they are.
     pub fn is_moved(&self, txn: &Txn, layout: &Layout) -> bool {
         let keyed = self.fragments(txn).iter().filter(|fragment| !fragment.is_table());
         let mut slots = keyed.map(|fragment| fragment.hash.slot());
-        self.map != *layout.map() && slots.any(|slot| layout.is_moved(slot, &self.map))
+        self.map != *layout.map() && (txn.follows || slots.any(|slot| layout.is_moved(slot, &self.map)))
     }
 
-    /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then: nobody has that
-    /// state where the slot is now.
+    /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
+    /// [follows](Txn::follows) others of which that may be so: nobody has that state where the slot is now.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
         let mut slots = self.fragments(txn).iter().filter(|f| f.pure).map(|f| f.hash.slot());
-        slots.any(|slot| now.is_moved(slot, then.map()))
+        let is_behind = txn.follows && then.map() != now.map();
+        is_behind || slots.any(|slot| now.is_moved(slot, then.map()))
     }
 
     /// The calls inside a transaction.
@@ -546,13 +603,14 @@ impl AsRef<[u8]> for Chunk {
     }
 }
 
-fn parse_head(blob: &[u8], at: usize) -> Option<(Call, u32, Range<usize>)> {
+fn parse_head(blob: &[u8], at: usize) -> Option<((Call, bool), u32, Range<usize>)> {
     let head = blob.get(at..at + HEAD)?;
     let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
     let end = at.checked_add(4)?.checked_add(word(0) as usize)?;
     let record = blob.get(..end)?;
     let mut args = at + HEAD;
-    let session = match head[11] {
+    let follows = head[FLAGS] & FOLLOWS != 0;
+    let session = match head[FLAGS] & !FOLLOWS {
         0 => None,
         HAS_SESSION => {
             let (session, rest) = record.get(args..)?.split_first_chunk::<8>()?;
@@ -563,5 +621,6 @@ fn parse_head(blob: &[u8], at: usize) -> Option<(Call, u32, Range<usize>)> {
         _ => return None,
     };
     let procedure = ProcedureId(u16::from_le_bytes([head[8], head[9]]));
-    (args <= end).then_some((Call { procedure, db: Db(head[10]), session }, word(4), args..end))
+    let call = Call { procedure, db: Db(head[10]), session };
+    (args <= end).then_some(((call, follows), word(4), args..end))
 }

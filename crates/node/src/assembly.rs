@@ -328,7 +328,10 @@ impl NodeSettings {
         let id = GatewayId::of(self.node.0, number);
         let place = (self.topology.replica_of(self.node).0, self.partition());
         let (registry, layout) = (registry.clone(), self.layout().clone());
-        Gateway::new(id, registry, layout, place, ChunkNo(life)).with_reads(self.reads).in_pieces(self.piece)
+        let gateway = Gateway::new(id, registry, layout, place, ChunkNo(life));
+        let gateway = gateway.with_reads(self.reads).in_pieces(self.piece);
+        let gateway = if self.topology.nodes() > 1 { gateway } else { gateway.without_others() };
+        if self.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {

@@ -51,6 +51,9 @@ pub enum Bug {
     ReadUncommitted,
     /// Who has used what aborts is undone, where all that is tainted aborts too, and is answered as if it had not been.
     SpareTainted,
+    /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection are under
+    /// way.
+    ForgetStay,
 }
 
 impl Bug {
@@ -62,7 +65,8 @@ impl Bug {
             | Bug::WrongInterleave
             | Bug::ReadEarly
             | Bug::StaleLayout
-            | Bug::KeepLate => (2, 1),
+            | Bug::KeepLate
+            | Bug::ForgetStay => (2, 1),
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence => (2, 3),
             Bug::KeepUncertain => (2, 2),
@@ -96,7 +100,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 21] = [
+    pub const ALL: [(Bug, &'static str); 22] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -118,6 +122,7 @@ impl Bug {
         (Bug::LoseUndo, "lose-undo"),
         (Bug::ReadUncommitted, "read-uncommitted"),
         (Bug::SpareTainted, "spare-tainted"),
+        (Bug::ForgetStay, "forget-stay"),
     ];
 }
 

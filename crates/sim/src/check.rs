@@ -9,10 +9,12 @@
 //! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
 //! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does at the isolation level |
 //! | [`strict`] | what was answered before another was asked stands before it in the serial order; of reads on snapshots, as far as their mode promises |
+//! | [`pipelines`] | what one connection has sent stands in the order in which it was sent |
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
 
 pub mod conserved;
 pub mod order;
+pub mod pipelines;
 pub mod serial;
 pub mod sessions;
 pub mod strict;
@@ -47,6 +49,8 @@ pub enum ViolationKind {
     WrongState,
     /// A request answered earlier stands later in the serial order than one asked afterwards.
     RealTime,
+    /// A request stands earlier in the serial order than one that was sent before it over the same connection.
+    Overtaken,
     /// A conserved quantity was seen to change.
     NotConserved,
     /// A role found one of its invariants broken.
@@ -74,6 +78,7 @@ impl ViolationKind {
             ViolationKind::WrongAnswer => "wrong-answer",
             ViolationKind::WrongState => "wrong-state",
             ViolationKind::RealTime => "real-time",
+            ViolationKind::Overtaken => "overtaken",
             ViolationKind::NotConserved => "not-conserved",
             ViolationKind::Invariant => "invariant",
             ViolationKind::Halted => "halted",
@@ -177,6 +182,7 @@ pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
     sessions::check(&log, evidence.history)?;
     let digest = serial::check(evidence, &log)?;
     strict::check(evidence.history, evidence.promise)?;
+    pipelines::check(evidence.history, evidence.promise)?;
     conserved::check(evidence.history, evidence.conserved)?;
     Ok(digest)
 }

@@ -126,6 +126,8 @@ pub(crate) struct Client {
     /// Where it is connected, or was last.
     pub(crate) door: usize,
     pub(crate) connected: bool,
+    /// How many connections it has had.
+    pub(crate) connections: u32,
     pub(crate) session: Option<SessionId>,
     next_request: u64,
     /// The last epoch that it has been told of.
@@ -136,7 +138,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(door: usize, session: Option<SessionId>, lanes: usize) -> Client {
-        Client { door, connected: false, session, next_request: 0, seen: Epoch(0), lanes: vec![None; lanes] }
+        let (connected, connections, next_request, seen) = (false, 0, 0, Epoch(0));
+        Client { door, connected, connections, session, next_request, seen, lanes: vec![None; lanes] }
     }
 
     /// The session and number of the next request.

@@ -40,6 +40,8 @@ pub struct Request {
     pub args: Vec<u8>,
     /// Which client asked; none for the driver's own.
     pub client: Option<usize>,
+    /// Over which of its connections it was first sent, counted from 1; 0 if that is not known.
+    pub connection: u32,
     /// When it was first sent.
     pub moment: Moment,
     /// The same in virtual time, for people.
@@ -81,11 +83,23 @@ impl History {
 
     /// The same, by a client.
     pub fn sent_by(&mut self, client: Option<usize>, at: Micros, call: Call, args: Vec<u8>) -> RequestId {
+        self.sent_over((client, 0), at, call, args)
+    }
+
+    /// The same, over one of its connections.
+    pub fn sent_over(
+        &mut self,
+        (client, connection): (Option<usize>, u32),
+        at: Micros,
+        call: Call,
+        args: Vec<u8>,
+    ) -> RequestId {
         let moment = self.moment();
         self.requests.push(Request {
             call,
             args,
             client,
+            connection,
             moment,
             at,
             answers: Vec::new(),

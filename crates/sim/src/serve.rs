@@ -1,6 +1,6 @@
 //! The clients' side of the simulator: what happens at the front doors.
 
-use ordain_gateway::Departure;
+use ordain_gateway::{Departure, Stream};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
 use ordain_role::{NodeId, PeerChange, ReplicaId};
@@ -60,6 +60,7 @@ impl<S: System> Simulator<'_, S> {
         }
         let client = &mut self.clients[number];
         client.connected = true;
+        client.connections += 1;
         client.door = doors[self.random.index(doors.len())];
         for request in self.clients[number].waiting() {
             self.resend(number, request);
@@ -84,7 +85,8 @@ impl<S: System> Simulator<'_, S> {
         }
         let (mut call, args) = self.workload.next(&mut self.random);
         call.session = client.number();
-        let request = self.history.sent_by(Some(number), self.now, call, args);
+        let by = (Some(number), client.connections);
+        let request = self.history.sent_over(by, self.now, call, args);
         client.lanes[lane] = Some(request);
         self.submit(Some(number), request);
     }
@@ -171,7 +173,14 @@ impl<S: System> Simulator<'_, S> {
         let write = |out: &mut ArgsBuilder<'_>| {
             Args::parse(&args).into_iter().flatten().for_each(|arg| _ = out.push(arg.bytes));
         };
-        match door.gateway.submit_to(ticket, call, view, write) {
+        let submitted = match client {
+            Some(client) => {
+                let stream = Stream(client as u32);
+                door.gateway.submit_in_order(stream, ticket, call, view, write)
+            }
+            None => door.gateway.submit_to(ticket, call, view, write),
+        };
+        match submitted {
             Ok(_) => self.flush_soon(number),
             Err(refusal) => {
                 door.redeem(ticket);

@@ -293,7 +293,7 @@ impl Session {
         let view = match open.at {
             Some(epoch) => Some(View::At(epoch)),
             // What has read something elsewhere proves in the end that all of it belongs together.
-            None if open.is_read_only && open.reads == 1 && self.in_order == 0 => Some(View::Open(self.seen)),
+            None if open.is_read_only && open.reads == 1 => Some(View::Open(self.seen)),
             None => None,
         };
         let submitted = match view {

@@ -31,7 +31,7 @@ mod server;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_gateway::{Finished, Path};
+use ordain_gateway::{Finished, Stream};
 use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
@@ -156,8 +156,6 @@ pub struct Session {
     reply_mode: ReplyMode,
     /// The last epoch of which it was told anything: what it reads on a snapshot holds that.
     seen: Epoch,
-    /// How many of its requests that are under way are sequenced. While there are any, reads are too: they come after.
-    in_order: usize,
     /// Names requests, so that they can be retried: the session, and the next request's number once given.
     retry: Option<(SessionId, Option<RequestNo>)>,
     mode: Mode,
@@ -200,7 +198,6 @@ impl Session {
             no_touch: false,
             reply_mode: ReplyMode::On,
             seen: Epoch(0),
-            in_order: 0,
             retry: None,
             mode: Mode::Plain,
             watched: Watched::new(),
@@ -268,7 +265,6 @@ impl Session {
             return;
         }
         let sequence = Sequence::of(finished.ticket);
-        self.in_order = self.in_order.saturating_sub(usize::from(finished.path == Path::Order));
         self.seen = self.seen.max(finished.gsn.epoch());
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
@@ -447,11 +443,10 @@ impl Session {
         cx: &mut Context<'_>,
         write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
     ) -> Result<Sequence, ordain_model::PlanError> {
-        let view = if self.in_order > 0 { View::Ordered } else { View::Since(self.seen) };
-        self.submit_to(view, call, cx, write_args)
+        self.submit_to(View::Since(self.seen), call, cx, write_args)
     }
 
-    /// The same; if it only reads it sees what the view says.
+    /// The same; if it only reads it sees what the view says. It takes effect after what was submitted before.
     #[inline]
     fn submit_to(
         &mut self,
@@ -461,8 +456,8 @@ impl Session {
         write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
     ) -> Result<Sequence, ordain_model::PlanError> {
         let sequence = self.replies.next();
-        let path = cx.gateway.submit_to(self.id.ticket(sequence), call, view, write_args)?;
-        self.in_order += usize::from(path == Path::Order);
+        let stream = Stream(self.id.slot() as u32);
+        cx.gateway.submit_in_order(stream, self.id.ticket(sequence), call, view, write_args)?;
         self.replies.expect(self.style());
         Ok(sequence)
     }

@@ -1,0 +1,399 @@
+//! Streams: the requests of a connection take effect in the order in which they are submitted.
+//!
+//! A sequencer puts the transactions of a chunk into its batch as they stand there, whichever partitions they touch. So all
+//! requests of a stream that are under way are in *one* chunk, at the partition where the first of them was at home, and
+//! what does not fit in there is held here until they are answered: a chunk that has left may be turned away, passed on, lost
+//! or sent again, and no other could be sure of its place behind it. While a chunk is under way what comes
+//! next gathers, and leaves together: a stream pays a round trip for what gathers in one, not for each request. On a node
+//! that has no others chunks come to the one sequencer in order and cannot be lost, so there several may be under way.
+//!
+//! What could still fall behind, and why it does not:
+//!
+//! - *Moved.* A transaction that joins others under way [follows](ordain_model::Txn::follows) them: it is turned back by
+//!   any other map than its chunk's, wherever its own slots are. So all behind the first that is turned back are
+//!   turned back too, and are held and planned again in order. What is planned by a newer map waits for what was planned by an older one.
+//! - *Reads that are run again.* Reads that are not logged are run again if a chunk is passed on again. Those of a stream that has
+//!   writes in the chunk are logged, and given up like writes. Of one that only reads, the first outcome tells where the chunk stands, and
+//!   one that stands elsewhere is not taken.
+//! - *Reads on snapshots* have a place that nobody knows before it is answered: what is to be sequenced waits for them, and
+//!   they wait for what is sequenced, or go through the order behind it.
+//! - *Requests that may have to start over* (reconnaissance, numbered requests of a session) have nothing under way
+//!   before them or behind them.
+//! - One that has to be asked again although a later one has a place already cannot have its own any more: it is
+//!   answered as [`OutcomeStatus::Busy`], as it had no effect.
+
+use std::collections::VecDeque;
+
+use ordain_model::{
+    Abort, Args, ArgsBuilder, Call, Chunk, ChunkNo, Epoch, Gsn, OutcomeStatus, PartitionId, PlanError, View,
+    Writer,
+};
+
+use crate::{Admitted, Asker, Dependent, Finished, Gateway, Path, Ticket, check_number};
+
+/// A connection, by a small number of the caller's: its requests take effect in the order in which they are submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream(pub u32);
+
+/// The place of a request in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    stream: Stream,
+    /// Consecutive in a stream, modulo 2^32.
+    number: u32,
+}
+
+/// What is known of a stream.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// The number of its next request.
+    next: u32,
+    /// How many of its requests are under way to be sequenced, and on snapshots; never both.
+    ordered: u32,
+    reading: u32,
+    /// The chunk that its last request was put into, with what else of it is under way unless there is no other node.
+    chunk: ChunkNo,
+    /// The first of its requests there, and whether any of them writes.
+    first: u32,
+    writes: bool,
+    /// Where that chunk is sequenced.
+    home: PartitionId,
+    /// By which map it was planned: [`Gateway::plans`].
+    plans: u32,
+    /// What is under way has to be answered before anything else is submitted.
+    is_exclusive: bool,
+    /// The last request that has a place in the order.
+    last: Option<u32>,
+    /// The last epoch of which it was told anything.
+    seen: Epoch,
+    /// What waits for what is under way, in order.
+    pub(crate) held: VecDeque<Held>,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) asker: Asker,
+    pub(crate) call: Call,
+    view: View,
+    args: Vec<u8>,
+    /// It writes, and was asked for before, in another chunk.
+    is_again: bool,
+}
+
+impl Held {
+    /// A transaction of a chunk, to be asked for again.
+    pub(crate) fn of(asker: Asker, view: Option<View>, chunk: &Chunk, index: u32, is_again: bool) -> Held {
+        let txn = &chunk.txns()[index as usize];
+        let args = chunk.args(txn).encoded().to_vec();
+        Held { asker, call: txn.call, view: view.unwrap_or(View::Ordered), args, is_again }
+    }
+}
+
+impl Line {
+    const fn new() -> Line {
+        Line {
+            next: 0,
+            ordered: 0,
+            reading: 0,
+            chunk: ChunkNo(0),
+            first: 0,
+            writes: false,
+            home: PartitionId(0),
+            plans: 0,
+            is_exclusive: false,
+            last: None,
+            seen: Epoch(0),
+            held: VecDeque::new(),
+        }
+    }
+
+    const fn is_idle(&self) -> bool {
+        self.ordered == 0 && self.reading == 0
+    }
+
+    /// A request is not under way any more.
+    fn leave(&mut self, is_read: bool) {
+        let under_way = if is_read { &mut self.reading } else { &mut self.ordered };
+        *under_way = under_way.saturating_sub(1);
+        self.is_exclusive &= !self.is_idle();
+    }
+
+    /// What a request that is submitted now is to see if it only reads.
+    fn view(&self, view: View) -> View {
+        match view {
+            _ if self.ordered > 0 => View::Ordered,
+            View::Since(epoch) => View::Since(epoch.max(self.seen)),
+            View::Open(epoch) => View::Open(epoch.max(self.seen)),
+            View::Ordered | View::At(_) => view,
+        }
+    }
+}
+
+/// Whether a number comes before another in a stream.
+const fn is_before(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
+}
+
+impl Gateway {
+    /// Adds a request of a stream: it takes effect after those that were submitted in it before, and before those to come.
+    /// If it only reads it is to see what the view says, and those before it. A view of one fixed state has no place among
+    /// them. Answers which way the request takes, as far as that is known.
+    ///
+    /// # Errors
+    /// As [`Gateway::submit`].
+    #[inline]
+    pub fn submit_in_order(
+        &mut self,
+        stream: Stream,
+        ticket: Ticket,
+        mut call: Call,
+        view: View,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<Path, PlanError> {
+        if matches!(view, View::At(_)) {
+            return self.submit_to(ticket, call, view, write_args);
+        }
+        check_number(&mut call)?;
+        let at = stream.0 as usize;
+        if self.lines.len() <= at {
+            self.lines.resize_with(at + 1, Line::new);
+        }
+        let is_dependent = self.is_dependent(&call);
+        let line = &self.lines[at];
+        let seat = Seat { stream, number: line.next };
+        let asker = Asker { ticket, late: 0, seat: Some(seat) };
+        let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, view, is_dependent);
+        let (waits, path) = if must_wait && !self.forgets_order {
+            (Some(self.look_at(call, is_dependent, write_args)?), Path::Order)
+        } else if is_dependent {
+            let mut args = Vec::new();
+            write_args(&mut ArgsBuilder::new(&mut args));
+            self.begin_dependent(seat, Dependent::new((ticket, Some(seat)), call, args, line.view(view)))
+                .map_err(|(_, refusal)| refusal)?;
+            (None, Path::Order)
+        } else {
+            let near = if line.ordered > 0 && !self.forgets_order { line.home } else { self.last_home };
+            match self.admit_near(near, asker, call, line.view(view), write_args)? {
+                Admitted::Placed(_, path) => (None, path),
+                Admitted::NotYet(args) => (Some(args), Path::Order),
+            }
+        };
+        let line = &mut self.lines[at];
+        line.next = line.next.wrapping_add(1);
+        line.held.extend(waits.map(|args| Held { asker, call, view, args, is_again: false }));
+        self.outstanding += 1;
+        Ok(path)
+    }
+
+    /// The arguments of a request that is not submitted yet, unless they are refused.
+    fn look_at(
+        &mut self,
+        call: Call,
+        is_dependent: bool,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<Vec<u8>, PlanError> {
+        if is_dependent {
+            // What it is refused for shows when its keys are looked for.
+            let mut args = Vec::new();
+            write_args(&mut ArgsBuilder::new(&mut args));
+            return Ok(args);
+        }
+        let args = self.aside.push(&self.registry, call, write_args).map(drop);
+        let args = args.map(|()| {
+            let chunk = &self.aside;
+            chunk.txns().last().map(|txn| chunk.args(txn).encoded().to_vec()).unwrap_or_default()
+        });
+        self.aside.clear();
+        args
+    }
+
+    /// Whether a request of a stream may be submitted, as far as that can be told before it is planned.
+    fn may_begin(&self, line: &Line, call: &Call, view: View, is_dependent: bool) -> bool {
+        let is_exclusive = is_dependent || call.session.is_some();
+        let opens_late = matches!(view, View::Open(_)) && line.ordered > 0;
+        line.is_idle() || !(line.is_exclusive || is_exclusive || opens_late || line.plans != self.plans)
+    }
+
+    /// Whether what was put last into the chunk of a stream is not on its way yet, so that more can be.
+    fn is_open(&self, chunk: ChunkNo) -> bool {
+        let at = chunk.0.checked_sub(self.oldest.0);
+        at.and_then(|at| self.submitted.get(at as usize)).is_some_and(|submitted| submitted.is_open)
+    }
+
+    /// Whether a request may be sequenced now, behind what is under way of its stream.
+    #[inline]
+    pub(crate) fn may_order(&self, asker: Asker) -> bool {
+        let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
+            return true;
+        };
+        let may_join = || line.reading == 0 && (self.is_alone || self.is_open(line.chunk));
+        line.is_idle() || self.forgets_order || may_join()
+    }
+
+    /// Whether a request may be run on a snapshot now, behind what is under way of its stream.
+    #[inline]
+    pub(crate) fn may_read(&self, asker: Asker) -> bool {
+        let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
+            return true;
+        };
+        let may_join = || line.ordered == 0 && (self.is_alone || self.is_open(line.chunk));
+        line.is_idle() || self.forgets_order || may_join()
+    }
+
+    /// Where a request is sequenced for which one partition is best.
+    #[inline]
+    pub(crate) fn home_in_order(&self, asker: Asker, best: PartitionId) -> PartitionId {
+        let line = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize));
+        line.filter(|line| line.ordered > 0 && !self.forgets_order).map_or(best, |line| line.home)
+    }
+
+    /// A request of a stream was put last into a chunk that is to be sequenced at a home.
+    pub(crate) fn sit_down(
+        &mut self,
+        seat: Seat,
+        (number, index): (ChunkNo, u32),
+        (home, best): (PartitionId, PartitionId),
+    ) {
+        let Some(line) = self.lines.get_mut(seat.stream.0 as usize) else { return };
+        let chunk = &mut self.building[usize::from(home.0)];
+        let Some(txn) = chunk.txns().last() else { return };
+        let (is_write, is_numbered) = (!txn.read_only, txn.call.session.is_some());
+        let follows = line.ordered > 0;
+        if !follows || line.chunk != number {
+            (line.chunk, line.first, line.writes) = (number, index, false);
+        }
+        line.ordered += 1;
+        (line.home, line.plans, line.is_exclusive) = (home, self.plans, is_numbered);
+        if follows && !self.forgets_order {
+            chunk.mark_follower();
+        }
+        if self.is_alone || self.forgets_order && home == best {
+            return;
+        }
+        let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
+        // Reads before the first write of the stream have its fate, as those behind it have.
+        let is_first_write = is_write && !line.writes;
+        line.writes |= is_write;
+        let first = if is_first_write { line.first } else { index };
+        let is_of_stream = |waiter: &&mut crate::Waiter| waiter.seat.is_some_and(|s| s.stream == seat.stream);
+        for waiter in submitted.tickets[first as usize..].iter_mut().filter(is_of_stream) {
+            let is_foreign = home != best && !line.writes;
+            if is_numbered || !line.writes && !is_foreign {
+                continue;
+            }
+            waiter.is_fixed |= line.writes;
+            // It may be sequenced elsewhere than where it is read, or must not be read again elsewhere in the order.
+            submitted.logs_reads |= std::mem::replace(&mut waiter.may_be_led, false);
+        }
+    }
+
+    /// A request of a stream was put last into the chunk of reads.
+    pub(crate) fn sit_down_to_read(&mut self, seat: Seat, (number, _): (ChunkNo, u32)) {
+        let Some(line) = self.lines.get_mut(seat.stream.0 as usize) else { return };
+        let follows = line.reading > 0;
+        line.reading += 1;
+        (line.chunk, line.plans, line.is_exclusive) = (number, self.plans, false);
+        if follows && !self.forgets_order {
+            self.reading.mark_follower();
+        }
+    }
+
+    fn begin_dependent(&mut self, seat: Seat, dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
+        self.go_on(dependent)?;
+        if let Some(line) = self.lines.get_mut(seat.stream.0 as usize) {
+            line.ordered += 1;
+            (line.plans, line.is_exclusive) = (self.plans, true);
+        }
+        Ok(())
+    }
+
+    /// A request of a stream has ended, at this place of the order if it has one.
+    #[inline]
+    pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, gsn: Gsn) {
+        let Some(Seat { stream, number }) = seat else { return };
+        let Some(line) = self.lines.get_mut(stream.0 as usize) else { return };
+        line.leave(is_read);
+        if gsn != Gsn::NONE {
+            line.seen = line.seen.max(gsn.epoch());
+            line.last = Some(line.last.filter(|last| is_before(number, *last)).unwrap_or(number));
+        }
+        if line.is_idle() && !line.held.is_empty() {
+            self.ready.push(stream);
+        }
+    }
+
+    /// A request of a stream that was under way has to be asked for again, in its turn.
+    pub(crate) fn come_back(&mut self, Seat { stream, number }: Seat, is_read: bool, held: Held) {
+        let Some(line) = self.lines.get_mut(stream.0 as usize) else { return };
+        line.leave(is_read);
+        let is_ahead = |other: &Held| other.asker.seat.is_some_and(|seat| is_before(seat.number, number));
+        let at = line.held.iter().take_while(|other| is_ahead(other)).count();
+        line.held.insert(at, held);
+        if line.is_idle() {
+            self.ready.push(stream);
+        }
+    }
+
+    /// Submits what streams have held that nothing is under way of any more.
+    pub(crate) fn go_on_with_held(&mut self, done: &mut impl FnMut(&mut Gateway, Finished<'_>)) {
+        while let Some(stream) = self.ready.pop() {
+            let at = stream.0 as usize;
+            while let Some(held) = self.lines.get_mut(at).and_then(|line| line.held.pop_front()) {
+                let (ticket, last) = (held.asker.ticket, self.lines[at].last);
+                let is_overtaken =
+                    held.asker.seat.zip(last).is_some_and(|(seat, last)| is_before(seat.number, last));
+                let path = if held.asker.late > 0 { Path::Snapshot } else { Path::Order };
+                let (status, mut reply) = (OutcomeStatus::Aborted(Abort::Logic), Vec::new());
+                let finished =
+                    Finished { ticket, status, gsn: Gsn::NONE, path, reply: &[], restarts: 0, lease: None };
+                if is_overtaken {
+                    self.outstanding -= 1;
+                    // Somebody may have it still, if it writes.
+                    let status = if held.is_again { OutcomeStatus::Unknown } else { OutcomeStatus::Busy };
+                    done(self, Finished { status, ..finished });
+                    continue;
+                }
+                match self.submit_held(held) {
+                    Ok(None) => {}
+                    Ok(Some(held)) => {
+                        self.lines[at].held.push_front(held);
+                        break;
+                    }
+                    Err(refusal) => {
+                        self.outstanding -= 1;
+                        Writer(&mut reply).error(refusal.0.as_bytes());
+                        done(self, Finished { reply: &reply, ..finished });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Submits a request that was held; gives it back if it has to wait longer.
+    fn submit_held(&mut self, held: Held) -> Result<Option<Held>, PlanError> {
+        let Held { asker, call, view, .. } = held;
+        let Some(seat) = asker.seat else { return Ok(None) };
+        let line = &self.lines[seat.stream.0 as usize];
+        let is_dependent = self.is_dependent(&call);
+        if !self.may_begin(line, &call, view, is_dependent) {
+            return Ok(Some(held));
+        }
+        let seen = line.view(view);
+        if is_dependent {
+            let dependent = Dependent::new((asker.ticket, asker.seat), call, held.args, seen);
+            return self.begin_dependent(seat, dependent).map(|()| None).map_err(|(_, refusal)| refusal);
+        }
+        let near = if line.ordered > 0 { line.home } else { self.last_home };
+        let args = Args::parse(&held.args).ok_or(PlanError::fixed("ERR damaged arguments"))?;
+        let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+        match self.admit_near(near, asker, call, seen, write)? {
+            Admitted::NotYet(args) => Ok(Some(Held { args, ..held })),
+            Admitted::Placed((number, index), _) => {
+                let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
+                submitted.tickets[index as usize].is_again = held.is_again;
+                Ok(None)
+            }
+        }
+    }
+}
