@@ -12,7 +12,7 @@ use ordain_model::{
 use crate::{Gateway, Owed, Ticket};
 
 /// A gateway of partition 1 of 3, and a key of each partition.
-fn in_cluster() -> (Gateway, Arc<Layout>, [Vec<u8>; 3]) {
+pub(super) fn in_cluster() -> (Gateway, Arc<Layout>, [Vec<u8>; 3]) {
     let mut registry = Registry::default();
     system::register(&mut registry);
     let layout = Arc::new(Layout::even(3, 2).unwrap());
@@ -96,7 +96,7 @@ fn lost(replica: u16, partition: u16) -> Owed {
     Owed { node, replica, partition: PartitionId(partition), is_gone: false, has_twins: true }
 }
 
-fn gone(replica: u16, partition: u16) -> Owed {
+pub(super) fn gone(replica: u16, partition: u16) -> Owed {
     Owed { is_gone: true, ..lost(replica, partition) }
 }
 

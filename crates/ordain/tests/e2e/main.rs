@@ -24,6 +24,7 @@ mod hostile;
 mod kill;
 mod levels;
 mod natives;
+mod pipelines;
 mod recovery;
 mod refusals;
 mod restore;
