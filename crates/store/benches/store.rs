@@ -294,5 +294,36 @@ fn versions(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(all, benches, versions);
+/// So many records are in the large slot.
+const OF_A_SLOT: u64 = 100_000;
+
+/// What inserting costs by the order in which hashes come: at random as clients send them, and as they lie, which is how a moved
+/// slot, a checkpoint or another member's state comes in. All keys of a slot, and of a store.
+fn insertion(c: &mut Criterion) {
+    let mut group = c.benchmark_group("insertion");
+    group.sample_size(10);
+    for (place, n) in [("one slot", OF_A_SLOT), ("all slots", RECORDS)] {
+        let name =
+            |i| if place == "one slot" { [b"{tag}".as_slice(), &key(i)].concat() } else { key(i).to_vec() };
+        let mut keys: Vec<_> = (0..n).map(name).map(|key| (KeyHash::of(&key), key)).collect();
+        group.throughput(Throughput::Elements(n));
+        for order in ["at random", "in hash order", "in reverse"] {
+            match order {
+                "in hash order" => keys.sort_by_key(|(hash, _)| (hash.slot(), hash.tag())),
+                "in reverse" => keys.reverse(),
+                _ => {}
+            }
+            group.bench_function(format!("{place}, {order}"), |b| {
+                b.iter_batched_ref(
+                    || MemoryStore::new(0..SLOTS),
+                    |store| keys.iter().for_each(|(hash, key)| _ = store.find_or_reserve(DB, key, *hash)),
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(all, benches, versions, insertion);
 criterion_main!(all);
