@@ -258,8 +258,13 @@ impl CalvinSystem {
                 ..ordain_sequencer::Settings::default()
             },
             // Some move slots between their shards all the time, for next to no reason.
-            balance: Some(Balance { every: Micros::from_millis(20), stride: 1, samples: 1 })
-                .filter(|_| seed % 7 >= 3),
+            balance: Some(Balance {
+                every: Micros::from_millis(20),
+                stride: 1,
+                samples: 1,
+                ..Balance::default()
+            })
+            .filter(|_| seed % 7 >= 3),
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
             // Some councils give up masters that are only slow.

@@ -88,6 +88,13 @@ pub enum Sequencing {
     /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
     /// lanes, or where the partition has them by itself.
     Uneven(PartitionId, Lanes),
+    /// Shard to the first shard of its partition: how many records it has in its large slots.
+    Large {
+        /// The shard's number through the replica.
+        shard: usize,
+        /// The slots, of the 1,024, and how many records there are in each.
+        slots: Vec<(usize, u32)>,
+    },
     /// Checkpointer to log and courier: so much is covered by complete checkpoints.
     Trim(Covered),
     /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has

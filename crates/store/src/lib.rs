@@ -175,6 +175,9 @@ pub trait RecordStore {
     /// Whether a record of these slots has outlived its time at `now`.
     fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;
 
+    /// How many records there are in a slot, of the 1,024: those that are absent for now included. 0 for a slot that it never had.
+    fn records_in(&self, slot: usize) -> usize;
+
     /// How many records have content, modulo 2^32.
     fn records(&self) -> u32;
 

@@ -374,6 +374,10 @@ impl RecordStore for MemoryStore {
         rest.is_none()
     }
 
+    fn records_in(&self, slot: usize) -> usize {
+        slot.checked_sub(self.slots.start).and_then(|slot| self.indexes.get(slot)).map_or(0, Index::len)
+    }
+
     fn records(&self) -> u32 {
         self.totals.all_records()
     }

@@ -21,17 +21,22 @@ pub struct Balance {
     pub stride: usize,
     /// How many fragments must have been noted for each shard: of fewer, nothing is concluded.
     pub samples: u32,
+    /// So many records are moved at a time at most: while they are on their way the two shards wait. A slot with more stays where
+    /// it is, whatever is asked of it.
+    pub records: u32,
 }
 
 impl Default for Balance {
     fn default() -> Self {
         // A prime, as loads have rhythms.
-        Balance { every: Micros::from_millis(200), stride: 61, samples: 2048 }
+        Balance { every: Micros::from_millis(200), stride: 61, samples: 2048, records: 16 << 10 }
     }
 }
 
 /// So many slots move at a time at most: while their records are on their way the shards wait.
 const MOST: usize = 16;
+/// A slot with no more records is not told of one by one.
+pub(crate) const SMALL: u32 = 1024;
 /// What is less than such a part of what two shards are apart brings them no nearer.
 const CRUMB: u64 = 64;
 /// A shard has too much if it has so many eighths of what it should have: less is not worth a move.
@@ -45,6 +50,8 @@ pub(crate) struct Load {
     balance: Balance,
     /// Fragments noted, by slot; halved whenever they have been looked at.
     slots: Box<[u32; SLOTS]>,
+    /// How many records there are in each slot, as its shard has said last; [`SMALL`] for those of which it has said nothing.
+    records: Box<[u32; SLOTS]>,
     /// How many have been noted since they were looked at.
     samples: u32,
     /// So many transactions are passed over until the next one is noted.
@@ -54,7 +61,14 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(balance: Balance) -> Load {
-        Load { balance, slots: Box::new([0; SLOTS]), samples: 0, skip: 0, since: Micros(0) }
+        let (slots, records) = (Box::new([0; SLOTS]), Box::new([SMALL; SLOTS]));
+        Load { balance, slots, records, samples: 0, skip: 0, since: Micros(0) }
+    }
+
+    /// A shard has these slots, and so many records in those that are large.
+    pub(crate) fn note_sizes(&mut self, owned: impl Iterator<Item = usize>, large: &[(usize, u32)]) {
+        owned.for_each(|slot| self.records[slot] = SMALL);
+        large.iter().for_each(|(slot, records)| self.records[*slot % SLOTS] = *records);
     }
 
     /// Takes note of what a batch asks of the partition's slots, which these are.
@@ -80,7 +94,7 @@ impl Load {
         if now.since(self.since) < self.balance.every || self.samples < needed {
             return Vec::new();
         }
-        let moves = better(&self.slots, layout, shards);
+        let moves = better(&self.slots, (&self.records, self.balance.records), layout, shards);
         (self.since, self.samples) = (now, 0);
         self.slots.iter_mut().for_each(|load| *load /= 2);
         let lane = |(slot, shard): (usize, usize)| {
@@ -94,8 +108,15 @@ impl Load {
 }
 
 /// Which slots to move to which shards, so that the busiest has less to do: from the busiest to the idlest each time, the slot
-/// that comes nearest to half of what they are apart. Nothing, if all of it is not worth while.
-fn better(slots: &[u32; SLOTS], layout: &Layout, shards: Range<usize>) -> Vec<(usize, usize)> {
+/// that comes nearest to half of what they are apart, as long as there are no more records in them than that. Nothing, if all of
+/// it is not worth while.
+fn better(
+    slots: &[u32; SLOTS],
+    (records, records_max): (&[u32; SLOTS], u32),
+    layout: &Layout,
+    shards: Range<usize>,
+) -> Vec<(usize, usize)> {
+    let mut room = records_max;
     let mut owned: Vec<Vec<usize>> = shards.clone().map(|shard| layout.owned_by(shard).collect()).collect();
     let load = |slot: usize| u64::from(slots[slot]);
     let mut loads: Vec<u64> = owned.iter().map(|slots| slots.iter().map(|slot| load(*slot)).sum()).collect();
@@ -114,13 +135,15 @@ fn better(slots: &[u32; SLOTS], layout: &Layout, shards: Range<usize>) -> Vec<(u
             break;
         }
         // Crumbs are not worth their way.
-        let moves_some = |slot: &usize| (1.max(apart / CRUMB)..apart).contains(&load(*slot));
+        let moves_some =
+            |slot: &usize| (1.max(apart / CRUMB)..apart).contains(&load(*slot)) && records[*slot] <= room;
         let nearest = |slot: &usize| (load(*slot).abs_diff(apart / 2), *slot);
         let Some(slot) = owned[from].iter().copied().filter(moves_some).min_by_key(nearest) else { break };
         owned[from].retain(|other| *other != slot);
         owned[to].push(slot);
         loads[from] -= load(slot);
         loads[to] += load(slot);
+        room -= records[slot];
         moves.push((slot, shards.start + to));
     }
     let left = loads.iter().copied().max().unwrap_or(0);
@@ -152,6 +175,32 @@ mod tests {
     /// A load that has been seen often enough.
     fn load_of(slots: [u32; SLOTS]) -> Load {
         Load { slots: Box::new(slots), samples: u32::MAX, ..Load::new(Balance::default()) }
+    }
+
+    #[test]
+    fn what_holds_many_records_stays_where_it_is() {
+        let layout = Layout::even(1, 2).unwrap();
+        let mut slots = [0; SLOTS];
+        slots[100..108].fill(1 << 16);
+        let moved = |large: &[(usize, u32)]| {
+            let mut load = load_of(slots);
+            load.note_sizes(layout.owned_by(0), large);
+            load.uneven(LATER, &layout, 0..2).into_iter().map(|(slot, _)| slot).collect::<Vec<_>>()
+        };
+        let most = Balance::default().records;
+        assert_eq!(moved(&[]).len(), 4);
+        let large = [100, 101, 102, 103, 104, 105].map(|slot| (slot, most + 1));
+        assert_eq!(moved(&large), [107, 106], "the others are enough to make it better");
+        let all: Vec<(usize, u32)> = (100..108).map(|slot| (slot, 500_000)).collect();
+        assert_eq!(moved(&all), [], "such as the slots of large tenants");
+        // One may be as large as what goes at a time; then it goes alone.
+        let all: Vec<(usize, u32)> = (100..108).map(|slot| (slot, most)).collect();
+        assert_eq!(moved(&all).len(), 1);
+        // Once its records are gone it moves like any other.
+        let mut load = load_of(slots);
+        load.note_sizes(layout.owned_by(0), &all);
+        load.note_sizes(layout.owned_by(0), &[]);
+        assert_eq!(load.uneven(LATER, &layout, 0..2).len(), 4);
     }
 
     const LATER: Micros = Micros(1 << 40);

@@ -144,6 +144,8 @@ pub(crate) struct Core<S> {
     pub(crate) swept: usize,
     /// What is asked of the partition's slots, if this shard looks after that.
     load: Option<Load>,
+    /// What was told last of large slots here.
+    told_sizes: Vec<(usize, u32)>,
     pub(crate) capture: Capture,
     /// How many fragments may still be started in this turn; it only counts while somebody waits.
     pub(crate) turn_left: usize,
@@ -222,6 +224,7 @@ impl<S: RecordStore> Core<S> {
             no_chunk: Arc::default(),
             swept: 0,
             load,
+            told_sizes: Vec::new(),
             capture: Capture::default(),
             turn_left: 0,
             reader: Reader::new(number),

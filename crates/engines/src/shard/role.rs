@@ -155,6 +155,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Timer(capture::GIVE) => core.rested(),
             Event::Timer(_) => {
                 core.look_for_expired(now, out);
+                core.tell_sizes(out);
                 core.look_at_load(now.elapsed, out);
                 core.vouch_now_and_then(out);
                 core.keep_states();
@@ -173,6 +174,10 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             }
             Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
                 core.note_certain(epoch);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Large { shard, slots }), .. } => {
+                core.note_sizes(shard, &slots);
+                return;
             }
             Event::Message { message: Message::Saving(saving), .. } => core.take_saving(&saving),
             Event::Message { from, message: Message::Reading(reading) } => {

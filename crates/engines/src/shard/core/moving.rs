@@ -18,6 +18,7 @@ use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
 
 use super::{Core, before, conclude};
+use crate::shard::balance::SMALL;
 use crate::shard::maps::{Maps, Moving};
 use crate::shard::messages::{Item, Message, MovedRecord};
 use crate::shard::state::Known;
@@ -31,6 +32,30 @@ impl<S: RecordStore> Core<S> {
         let layout = self.places.layout.under(map);
         layout.owned_by(self.number).for_each(|slot| self.store.own(slot..slot + 1));
         self.maps = Maps::new(Arc::new(layout));
+    }
+
+    /// Has the first shard of the partition know which slots here are large, where it shares out the load.
+    pub(in crate::shard) fn tell_sizes(&mut self, out: &mut Outbox<Message>) {
+        if self.settings.balance.is_none() || self.partition.len() == 1 {
+            return;
+        }
+        let sized =
+            self.maps.now().owned_by(self.number).map(|slot| (slot, self.store.records_in(slot) as u32));
+        let slots: Vec<(usize, u32)> = sized.filter(|(_, records)| *records > SMALL).collect();
+        if self.number == self.partition.start {
+            self.note_sizes(self.number, &slots);
+        } else if slots != self.told_sizes {
+            self.told_sizes.clone_from(&slots);
+            let first = self.places.shards[self.partition.start];
+            out.send(first, Sequencing::Large { shard: self.number, slots });
+        }
+    }
+
+    /// A shard of the partition has so many records in its large slots.
+    pub(in crate::shard) fn note_sizes(&mut self, shard: usize, slots: &[(usize, u32)]) {
+        if let Some(load) = &mut self.load {
+            load.note_sizes(self.maps.now().owned_by(shard), slots);
+        }
     }
 
     /// Looks how the load falls on the shards of the partition, and says so if it should fall otherwise.
