@@ -36,7 +36,7 @@ impl Table for Shard {
 
     fn swap(&mut self, _a: Db, _b: Db) {}
 
-    fn expire(&mut self, _now: Millis, _slots: Range<usize>) -> u64 {
+    fn expire(&mut self, _now: Millis, _positions: Range<Position>) -> u64 {
         0
     }
 

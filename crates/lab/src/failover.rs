@@ -97,7 +97,8 @@ struct Outcome {
 pub fn run(args: &FailoverArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
     let binary = std::env::current_exe().context("cannot find our own program")?;
-    let cluster = Cluster::start(&binary, args)?;
+    let shape = (args.partitions, args.replicas);
+    let cluster = Cluster::start(&binary, &args.engine, shape, args.data_dir.as_deref())?;
     let layout = Layout::even(args.partitions.into(), 1)?;
     let mut outcomes = Vec::new();
     let mut lost = 0;
@@ -304,7 +305,7 @@ impl Writer {
 
 /// A cluster of processes, until this is dropped.
 #[derive(Debug)]
-struct Cluster {
+pub(crate) struct Cluster {
     binary: PathBuf,
     child: Child,
     directory: tempfile::TempDir,
@@ -312,15 +313,15 @@ struct Cluster {
 
 /// What is used of `cluster.json`.
 #[derive(Debug, Deserialize)]
-struct Record {
-    nodes: Vec<Process>,
+pub(crate) struct Record {
+    pub(crate) nodes: Vec<Process>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Process {
-    id: u16,
-    resp: String,
-    pid: Option<i32>,
+pub(crate) struct Process {
+    pub(crate) id: u16,
+    pub(crate) resp: String,
+    pub(crate) pid: Option<i32>,
 }
 
 /// What is used of what `ordain cluster status` says.
@@ -330,34 +331,35 @@ struct Status {
 }
 
 #[derive(Debug, Deserialize)]
-struct Node {
+pub(crate) struct Node {
     #[serde(rename = "node")]
-    id: u16,
+    pub(crate) id: u16,
     partition: u16,
     replica: u16,
     leader: Option<u16>,
 }
 
 impl Node {
-    fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.leader == Some(self.id)
     }
 }
 
 impl Cluster {
-    fn start(binary: &Path, args: &FailoverArgs) -> anyhow::Result<Cluster> {
-        let directory = scratch(args.data_dir.as_deref())?;
+    /// Starts so many partitions times replicas, that agree on what is written.
+    pub(crate) fn start(
+        binary: &Path,
+        engine: &str,
+        (partitions, replicas): (u16, u16),
+        place: Option<&Path>,
+    ) -> anyhow::Result<Cluster> {
+        let directory = scratch(place)?;
         let log = fs::File::create(directory.path().join("stderr"))
             .context("cannot write to a temporary directory")?;
         let mut command = Command::new(binary);
         command.args(["cluster", "up", "--restart", "--base-port", "0", "--replication", "sync"]);
-        command.args(["--engine", &args.engine]).arg("--data-dir").arg(directory.path().join("cluster"));
-        command.args([
-            "--partitions",
-            &args.partitions.to_string(),
-            "--replicas",
-            &args.replicas.to_string(),
-        ]);
+        command.args(["--engine", engine]).arg("--data-dir").arg(directory.path().join("cluster"));
+        command.args(["--partitions", &partitions.to_string(), "--replicas", &replicas.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
@@ -374,13 +376,13 @@ impl Cluster {
         self.directory.path().join("cluster")
     }
 
-    fn record(&self) -> anyhow::Result<Record> {
+    pub(crate) fn record(&self) -> anyhow::Result<Record> {
         let text = fs::read(self.home().join("cluster.json")).context("cannot read cluster.json")?;
         Ok(serde_json::from_slice(&text)?)
     }
 
     /// Waits until every node is well and every partition has a leader, and says who that is.
-    fn whole(&self) -> anyhow::Result<Vec<Node>> {
+    pub(crate) fn whole(&self) -> anyhow::Result<Vec<Node>> {
         let json = self.directory.path().join("status.json");
         let begun = Instant::now();
         loop {
@@ -406,7 +408,7 @@ impl Cluster {
         }
     }
 
-    fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)
             .context("cannot tell the cluster to stop")?;
         let status = self.child.wait().context("waiting for the cluster to stop")?;

@@ -1,7 +1,7 @@
 //! The lab: workloads driven against engines, and what came out of it, told honestly.
 //!
 //! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
-//! ceiling`, [`failover`] is `ordain bench failover`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
+//! ceiling`, [`failover`] is `ordain bench failover`, [`pauses`] is `ordain bench pauses`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
 //!
 //! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
 //! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
@@ -27,6 +27,7 @@ pub mod host;
 pub mod html;
 pub mod interrupt;
 pub mod meter;
+pub mod pauses;
 pub mod plot;
 pub mod progress;
 pub mod report;
@@ -59,6 +60,8 @@ pub enum BenchCommand {
     Ceiling(ceiling::CeilingArgs),
     /// For how long writes are not acknowledged when a node that leads is killed
     Failover(failover::FailoverArgs),
+    /// For how long other clients wait while a node does something large: checkpoints, moves, FLUSHALL and the like
+    Pauses(pauses::PausesArgs),
 }
 
 /// Runs a benchmark; says whether all of its checks passed.
@@ -75,5 +78,6 @@ pub fn run(command: BenchCommand) -> anyhow::Result<bool> {
         BenchCommand::Append(args) => bench::run(&args),
         BenchCommand::Ceiling(args) => ceiling::run(&args),
         BenchCommand::Failover(args) => failover::run(&args),
+        BenchCommand::Pauses(args) => pauses::run(&args),
     }
 }

@@ -692,9 +692,9 @@ impl Table for MapTable<'_> {
         }
     }
 
-    fn expire(&mut self, now: Millis, slots: std::ops::Range<usize>) -> u64 {
+    fn expire(&mut self, now: Millis, positions: std::ops::Range<Position>) -> u64 {
         let before = self.map.len();
-        self.map.retain(|(p, _, _), r| !slots.contains(&p.slot()) || !r.cell.is_expired(now));
+        self.map.retain(|(p, _, _), r| !positions.contains(p) || !r.cell.is_expired(now));
         (before - self.map.len()) as u64
     }
 }

@@ -5,6 +5,7 @@
 //! them: [`READ`] says what a record holds and which transaction wrote it, and evidence fragments check that
 //! this is still so (calvin.md, section 4.7).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args, ArgsBuilder};
@@ -13,7 +14,7 @@ use crate::datum::{Datum, Writer};
 use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, PartitionId, ProcedureId, SlotNo};
-use crate::key::SLOTS;
+use crate::key::{Position, SLOTS};
 use crate::layout::{Layout, MAX_SHARDS};
 use crate::map::{LANES, Lane, Lanes};
 use crate::plan::{Access, Planner, encode_call};
@@ -25,7 +26,8 @@ pub const READ: ProcedureId = ProcedureId(1);
 pub const COMMIT: ProcedureId = ProcedureId(2);
 /// Checks evidence, then runs calls in order. See [`multi_args`].
 pub const MULTI: ProcedureId = ProcedureId(3);
-/// Removes records whose time has come from some slots. Arguments: first slot, slot after the last.
+/// Removes records whose time has come from some slots. Arguments: first slot, slot after the last; and then, if not all that is
+/// in them is looked at, the first position and the one after the last. See [`expire_args`].
 pub const EXPIRE: ProcedureId = ProcedureId(4);
 /// Answers the digest of the whole state as 40 hexadecimal digits. No arguments.
 pub const DIGEST: ProcedureId = ProcedureId(6);
@@ -310,14 +312,14 @@ struct Expire;
 
 impl Procedure for Expire {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        slots_of(args).ok_or(DAMAGED)?;
+        expired_of(args).ok_or(DAMAGED)?;
         planner.table(0, Access::TableWrite).map(drop)
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let slots = slots_of(cx.args).unwrap_or(0..0);
+        let positions = expired_of(cx.args).unwrap_or_default();
         let removed = match &mut cx.target {
-            Target::Table(table) => table.expire(cx.now, slots),
+            Target::Table(table) => table.expire(cx.now, positions),
             _ => 0,
         };
         cx.writer().int(removed as i64);
@@ -329,9 +331,26 @@ impl Procedure for Expire {
     }
 }
 
-fn slots_of(args: Args<'_>) -> Option<std::ops::Range<usize>> {
+/// Writes the arguments of [`EXPIRE`]: at these positions it is looked.
+pub fn expire_args(positions: &Range<Position>, args: &mut ArgsBuilder<'_>) {
+    let end = positions.end.min(Position::END);
+    let slots = positions.start.slot()..end.slot() + usize::from(end.tag() > 0);
+    args.push_int(slots.start as i64).push_int(slots.end as i64);
+    args.push_int(positions.start.0 as i64).push_int(end.0 as i64);
+}
+
+/// At which positions a sweep looks.
+fn expired_of(args: Args<'_>) -> Option<Range<Position>> {
     let (first, end) = (number(args, 0)?, number(args, 1)?);
-    (args.len() == 2 && first <= end && end <= SLOTS).then_some(first..end)
+    let slots = Position::of_slot(first)..Position::of_slot(end);
+    let positions = match args.len() {
+        // As it was before, and is in older logs.
+        2 => slots.clone(),
+        4 => Position(number(args, 2)? as u64)..Position(number(args, 3)? as u64),
+        _ => return None,
+    };
+    let is_within = slots.start <= positions.start && positions.end <= slots.end;
+    (first <= end && end <= SLOTS && positions.start <= positions.end && is_within).then_some(positions)
 }
 
 fn number(args: Args<'_>, at: usize) -> Option<usize> {

@@ -25,6 +25,6 @@ pub trait Table {
     /// Exchanges the contents of two databases, what lies below their records included.
     fn swap(&mut self, a: Db, b: Db);
 
-    /// Removes the records of the given slots whose time has come by `now`; returns how many.
-    fn expire(&mut self, now: Millis, slots: std::ops::Range<usize>) -> u64;
+    /// Removes the records at these positions whose time has come by `now`; returns how many.
+    fn expire(&mut self, now: Millis, positions: std::ops::Range<Position>) -> u64;
 }

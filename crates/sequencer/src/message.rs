@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{
-    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Registry,
-    SlotNo,
+    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
+    Registry, SlotNo,
 };
 use ordain_role::{Bytes, NodeId, PeerChange, Wire};
 
@@ -80,10 +80,10 @@ pub enum Sequencing {
         /// Its partition.
         partition: PartitionId,
     },
-    /// Shard to sequencer: records of these slots have outlived their time.
+    /// Shard to sequencer: records at these positions have outlived their time.
     Expired {
-        /// The slots, of the 1,024.
-        slots: std::ops::Range<usize>,
+        /// The positions, some thousand records at most.
+        positions: std::ops::Range<Position>,
     },
     /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
     /// lanes, or where the partition has them by itself.

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use ordain_model::{
     ArgsBuilder, Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Flow, Front, GatewayId, Gsn,
-    Lane, Lookup, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, ProcedureId,
-    Registry, RequestNo, SessionId, Snapshot, Txn, system,
+    Lane, Lookup, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, Position,
+    ProcedureId, Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -176,7 +176,7 @@ pub struct Sequencer<X> {
     pausing: bool,
     house: u64,
     /// Slots whose sweep is waiting, so that each is asked for once.
-    sweeps: BTreeSet<usize>,
+    sweeps: BTreeSet<Position>,
     checkpoints: Checkpoints,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
@@ -894,11 +894,9 @@ impl<X> Sequencer<X> {
     }
 
     /// Submits the sweep of slots that hold records whose time has come.
-    fn sweep(&mut self, slots: std::ops::Range<usize>) {
-        if self.leads() && self.sweeps.insert(slots.start) {
-            self.submit_for_house(system::EXPIRE, |args| {
-                args.push_int(slots.start as i64).push_int(slots.end as i64);
-            });
+    fn sweep(&mut self, positions: &std::ops::Range<Position>) {
+        if self.leads() && self.sweeps.insert(positions.start) {
+            self.submit_for_house(system::EXPIRE, |args| system::expire_args(positions, args));
         }
     }
 
@@ -963,7 +961,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Peer(_) => {}
                 Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Sequencing(Sequencing::Writable) => self.full = false,
-                Message::Sequencing(Sequencing::Expired { slots }) => self.sweep(slots),
+                Message::Sequencing(Sequencing::Expired { positions }) => self.sweep(&positions),
                 Message::Sequencing(Sequencing::Uneven(partition, lanes)) => self.balance(partition, &lanes),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,

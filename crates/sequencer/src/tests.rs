@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lane, Layout, Micros, Millis,
-    OutcomeStatus, PartitionId, PauseNo, Placed, Registry, RequestNo, SessionId, Value, system,
+    OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Value, system,
 };
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
@@ -343,6 +343,11 @@ fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
     assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
 }
 
+/// The positions of some slots.
+fn slots(first: usize, end: usize) -> std::ops::Range<Position> {
+    Position::of_slot(first)..Position::of_slot(end)
+}
+
 #[test]
 fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     let mut bench = Bench::new(Settings::default());
@@ -353,7 +358,7 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     let reads = batch_of(&bench.tell(LOG, Sequencing::Rejected(batch)));
     bench.finish(reads.epoch);
     // A sweep would be a write, and so would a move of slots.
-    assert!(bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }).is_empty());
+    assert!(bench.tell(SHARDS[0], Sequencing::Expired { positions: slots(0, 32) }).is_empty());
     let uneven = Sequencing::Uneven(PartitionId(0), vec![(7, Some(Lane(64)))]);
     assert!(bench.tell(SHARDS[0], uneven.clone()).is_empty());
     let sent = bench.submit(2, &[ask(1), ask(2), Ask::Read, ask(2)]);
@@ -363,11 +368,11 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     bench.finish(batch.epoch);
     bench.tell(LOG, Sequencing::Writable);
     // The same slots are swept now, though they could not be before.
-    let sweep = batch_of(&bench.tell(SHARDS[0], Sequencing::Expired { slots: 0..32 }));
+    let sweep = batch_of(&bench.tell(SHARDS[0], Sequencing::Expired { positions: slots(0, 32) }));
     assert!(sweep.is_logged());
     // Once: until the batch is closed they need not be asked for again.
-    bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
-    bench.tell(SHARDS[1], Sequencing::Expired { slots: 512..544 });
+    bench.tell(SHARDS[1], Sequencing::Expired { positions: slots(512, 544) });
+    bench.tell(SHARDS[1], Sequencing::Expired { positions: slots(512, 544) });
     let other = batch_of(&bench.finish(sweep.epoch));
     assert_eq!(other.total, 1);
     bench.finish(other.epoch);

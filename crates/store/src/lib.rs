@@ -153,6 +153,9 @@ pub trait RecordStore {
     /// A state can be kept only if nothing of a later epoch has changed anything yet, or if it was kept all along.
     fn keep(&mut self, keep: Keep);
 
+    /// Gives back the memory of at most so many of the records that were cleared all together; says whether there are more.
+    fn free_some(&mut self, most: usize) -> bool;
+
     /// The state at the end of an epoch. All of the epoch must be executed, and its state be [kept](RecordStore::keep).
     fn as_of(&self, epoch: Epoch) -> impl Snapshot;
 
@@ -172,8 +175,14 @@ pub trait RecordStore {
     /// All of the point's epoch and of those before it must be executed. Answers whether that was all.
     fn capture(&mut self, visit: impl FnMut(Entry<'_>) -> bool) -> bool;
 
-    /// Whether a record of these slots has outlived its time at `now`.
-    fn has_expired(&self, now: Millis, slots: std::ops::Range<usize>) -> bool;
+    /// Looks at about `most` records from a position on, in slots where some have an expiry, for those that have outlived their time at
+    /// `now`: the positions between which they are, and where to look next, [`Position::END`] if that was all.
+    fn expired(
+        &self,
+        now: Millis,
+        from: Position,
+        most: usize,
+    ) -> (Option<std::ops::Range<Position>>, Position);
 
     /// How many records there are in a slot, of the 1,024: those that are absent for now included. 0 for a slot that it never had.
     fn records_in(&self, slot: usize) -> usize;

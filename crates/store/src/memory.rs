@@ -27,6 +27,11 @@ pub struct MemoryStore {
     /// The last epoch in which records came in from another store: they are older than that here.
     pub(crate) arrived: Epoch,
     pub(crate) zigzag: ZigZag,
+    /// How many lock words are in use.
+    pub(crate) locked: usize,
+    /// What all records were in before they were cleared together: their memory is given back [some at a
+    /// time](RecordStore::free_some).
+    pub(crate) cleared: Vec<Vec<Record>>,
 }
 
 /// A record as [`RecordStore::visit`] and [`Snapshot::visit`] show it.
@@ -59,6 +64,8 @@ impl MemoryStore {
             versions: Versions::default(),
             arrived: Epoch(0),
             zigzag: ZigZag::default(),
+            locked: 0,
+            cleared: Vec::new(),
             slots,
         }
     }
@@ -213,13 +220,13 @@ impl RecordStore for MemoryStore {
 
     #[inline]
     fn fetch_value(&self, id: RecordId) {
-        self.slab.get(id).fetch_heap();
+        self.slab.find(id).into_iter().for_each(Record::fetch_heap);
     }
 
     #[inline]
     fn is_of(&self, id: RecordId, db: Db, key: &[u8]) -> bool {
-        // A place is never given back: there is one for each number that was ever given.
-        self.slab.get(id).is(db, key)
+        // There is a place for each number that was ever given, unless all were cleared together.
+        self.slab.find(id).is_some_and(|record| record.is(db, key))
     }
 
     #[inline]
@@ -319,15 +326,27 @@ impl RecordStore for MemoryStore {
 
     #[inline]
     fn set_lock(&mut self, id: RecordId, word: u32) {
-        self.slab.get_mut(id).set_lock(word);
+        let record = self.slab.get_mut(id);
+        self.locked = self.locked + usize::from(word != 0) - usize::from(record.lock() != 0);
+        record.set_lock(word);
     }
 
-    fn has_expired(&self, now: Millis, slots: Range<usize>) -> bool {
-        (slots.start.max(self.slots.start)..slots.end.min(self.slots.end)).any(|slot| {
-            let slot = slot - self.slots.start;
-            let mut ids = self.indexes[slot].entries_from(0).map(|(_, id)| id);
-            self.totals.expiring(slot) > 0 && ids.any(|id| self.slab.get(id).cell.is_expired(now))
-        })
+    fn expired(&self, now: Millis, from: Position, most: usize) -> (Option<Range<Position>>, Position) {
+        let (mut seen, mut last, mut found, mut rest) = (0, None, None, Position::END);
+        self.look_for_expired(now, from, |position, id| {
+            // What is at one position stays together.
+            if seen >= most && last != Some(position) {
+                rest = position;
+                return false;
+            }
+            (seen, last) = (seen + 1, Some(position));
+            if id.is_some() {
+                let first = found.take().map_or(position, |range: Range<Position>| range.start);
+                found = Some(first..position.next());
+            }
+            true
+        });
+        (found, rest)
     }
 
     fn table(&mut self, version: Gsn) -> impl Table {
@@ -343,6 +362,21 @@ impl RecordStore for MemoryStore {
         for record in self.zigzag.free_some() {
             self.release_if_absent(record);
         }
+    }
+
+    fn free_some(&mut self, mut most: usize) -> bool {
+        while let Some(chunk) = self.cleared.last_mut() {
+            if most == 0 {
+                return true;
+            }
+            let rest = chunk.len().saturating_sub(most);
+            most -= chunk.len() - rest;
+            chunk.truncate(rest);
+            if rest == 0 {
+                self.cleared.pop();
+            }
+        }
+        false
     }
 
     fn as_of(&self, epoch: Epoch) -> impl Snapshot {
@@ -406,6 +440,19 @@ impl RecordStore for MemoryStore {
 }
 
 impl MemoryStore {
+    /// Clears all records of these databases at once, if there are no others and nobody needs what they held or their places. What
+    /// they hold is then freed some at a time: a million values take as long as a thousand transactions.
+    pub(crate) fn clear_together(&mut self, goes: impl Fn(Db) -> bool) -> bool {
+        let is_free = self.locked == 0 && self.versions.is_idle() && self.zigzag.is_idle();
+        if !is_free || (0..=u8::MAX).map(Db).any(|db| !goes(db) && self.totals.records(db) > 0) {
+            return false;
+        }
+        self.indexes.iter_mut().for_each(|index| *index = Index::default());
+        self.cleared.append(&mut self.slab.clear());
+        self.totals.clear_all();
+        true
+    }
+
     /// Changes content in place, on behalf of an epoch.
     #[inline]
     fn change<R>(
@@ -450,6 +497,35 @@ impl MemoryStore {
             }
         }
         places.into_iter().for_each(|id| self.release_if_absent(id));
+    }
+
+    /// Shows records of slots in which some have an expiry, in order: where they are, and which they are if their time has come.
+    /// Goes on for as long as it is told to.
+    pub(crate) fn look_for_expired(
+        &self,
+        now: Millis,
+        from: Position,
+        mut goes_on: impl FnMut(Position, Option<RecordId>) -> bool,
+    ) {
+        let slots = from.slot().max(self.slots.start)..self.slots.end;
+        let mut entries =
+            slots.filter(|slot| self.totals.expiring(slot - self.slots.start) > 0).flat_map(|slot| {
+                let tag = if slot == from.slot() { from.tag() } else { 0 };
+                let entries = self.indexes[slot - self.slots.start].entries_from(tag);
+                entries.map(move |(tag, id)| (Position(Position::of_slot(slot).0 | u64::from(tag)), id))
+            });
+        let mut next: VecDeque<(Position, RecordId)> = entries.by_ref().take(AHEAD).collect();
+        next.iter().for_each(|(_, id)| fetch(self.slab.get(*id)));
+        while let Some((position, id)) = next.pop_front() {
+            if let Some(last) = entries.next() {
+                fetch(self.slab.get(last.1));
+                next.push_back(last);
+            }
+            let is_expired = self.slab.get(id).cell.is_expired(now);
+            if !goes_on(position, is_expired.then_some(id)) {
+                return;
+            }
+        }
     }
 
     /// Adds a placeholder for a key that has no record.

@@ -45,7 +45,7 @@ impl Snapshot for Past<'_> {
 
     #[inline]
     fn find_at(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
-        match guess.map(|id| (id, self.store.slab.get(id))) {
+        match guess.and_then(|id| Some((id, self.store.slab.find(id)?))) {
             Some((id, record)) if record.is(db, key) => self.content(id, record),
             _ => self.find(db, key, hash),
         }
@@ -94,7 +94,7 @@ impl Table for Past<'_> {
         panic!("{READ_ONLY}");
     }
 
-    fn expire(&mut self, _now: Millis, _slots: Range<usize>) -> u64 {
+    fn expire(&mut self, _now: Millis, _positions: Range<Position>) -> u64 {
         panic!("{READ_ONLY}");
     }
 }

@@ -205,6 +205,18 @@ impl Slab {
         &self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK]
     }
 
+    /// The record of a number that may have been given before all were cleared.
+    #[inline]
+    pub(crate) fn find(&self, id: RecordId) -> Option<&Record> {
+        self.chunks.get((id.0 >> CHUNK_BITS) as usize)?.get(id.0 as usize % CHUNK)
+    }
+
+    /// Leaves no place at all; answers the chunks with what was there.
+    pub(crate) fn clear(&mut self) -> Vec<Vec<Record>> {
+        self.vacant = None;
+        std::mem::take(&mut self.chunks)
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, id: RecordId) -> &mut Record {
         &mut self.chunks[(id.0 >> CHUNK_BITS) as usize][id.0 as usize % CHUNK]

@@ -39,6 +39,9 @@ impl Table for TableMut<'_> {
 
     fn clear(&mut self, db: Option<Db>) {
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
+        if self.store.clear_together(goes) {
+            return;
+        }
         let MemoryStore { indexes, slab, totals, versions, zigzag, .. } = &mut *self.store;
         let epoch = self.version.epoch();
         for (slot, index) in indexes.iter_mut().enumerate() {
@@ -73,35 +76,23 @@ impl Table for TableMut<'_> {
         }
     }
 
-    fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
-        let MemoryStore { slots: owned, indexes, slab, totals, versions, zigzag, .. } = &mut *self.store;
+    fn expire(&mut self, now: Millis, positions: Range<Position>) -> u64 {
+        let mut expired = Vec::new();
+        self.store.look_for_expired(now, positions.start, |position, id| {
+            let is_in = position < positions.end;
+            expired.extend(id.filter(|_| is_in));
+            is_in
+        });
+        let store = &mut *self.store;
         let epoch = self.version.epoch();
-        let mut removed = 0;
-        for slot in slots.start.max(owned.start)..slots.end.min(owned.end) {
-            let slot = slot - owned.start;
-            if totals.expiring(slot) == 0 {
-                continue;
-            }
-            let index = &mut indexes[slot];
-            let before = index.bytes();
-            index.retain(|id| {
-                let record = slab.get_mut(id);
-                if !record.cell.is_expired(now) {
-                    return true;
-                }
-                removed += 1;
-                let before = Share::of(record);
-                empty(versions, zigzag, epoch, id, record);
-                totals.exchange(id, record, before);
-                let stays = record.lock() != 0 || versions.release_later(id) || zigzag.before(id).is_some();
-                if !stays {
-                    MemoryStore::free(slab, totals, id);
-                }
-                stays
-            });
-            totals.index_resized(before, index.bytes());
+        for &id in &expired {
+            let record = store.slab.get_mut(id);
+            let before = Share::of(record);
+            empty(&mut store.versions, &mut store.zigzag, epoch, id, record);
+            store.totals.exchange(id, record, before);
+            store.release_if_absent(id);
         }
-        removed
+        expired.len() as u64
     }
 }
 

@@ -223,6 +223,21 @@ impl Totals {
         self.index_bytes = self.index_bytes + after as u64 - before as u64;
     }
 
+    /// All records have lost their content, and their places.
+    pub(crate) fn clear_all(&mut self) {
+        *self = Totals {
+            databases: Box::new([Database::default(); 256]),
+            digest: Digest::default(),
+            noted: Vec::new(),
+            at_once: self.at_once,
+            expiring: vec![0; self.expiring.len()],
+            first_slot: self.first_slot,
+            value_bytes: 0,
+            key_bytes: 0,
+            index_bytes: 0,
+        };
+    }
+
     /// A record loses its content because its database is cleared; [`Totals::cleared`] does the rest.
     pub(crate) fn clear_one(&mut self, slot: usize, size: Size) {
         self.value_bytes -= size.heap_bytes;

@@ -200,9 +200,28 @@ impl Pair {
                 }
             }
             Step::Expire { now, from } => {
-                let expected = self.store.has_expired(Millis(now), from..SLOTS);
-                let removed = self.store.table(gsn).expire(Millis(now), from..SLOTS);
-                prop_assert_eq!(removed > 0, expected);
+                // Looked at some at a time, and all together.
+                let (mut at, mut found) = (Position::of_slot(from), Vec::new());
+                while at < Position::END {
+                    let (range, rest) = self.store.expired(Millis(now), at, 1 + from % 3);
+                    prop_assert!(rest > at, "it goes on");
+                    found.extend(range.into_iter().filter(|range| at <= range.start && range.end <= rest));
+                    at = rest;
+                }
+                let is_expired = |((p, ..), (cell, _)): (&Place, &(Cell, Gsn))| {
+                    (p.slot() >= from && cell.is_expired(Millis(now))).then_some(*p)
+                };
+                let expected: Vec<Position> = self.map.iter().filter_map(is_expired).collect();
+                prop_assert!(expected.iter().all(|p| found.iter().any(|range| range.contains(p))));
+                prop_assert!(found.iter().all(|range| expected.contains(&range.start)));
+                let ranges = match found.is_empty() {
+                    false => found,
+                    true => vec![Position::of_slot(from)..Position::END],
+                };
+                let removed = ranges
+                    .into_iter()
+                    .map(|range| self.store.table(gsn).expire(Millis(now), range))
+                    .sum::<u64>();
                 let before = self.map.len();
                 self.map.retain(|(p, ..), (cell, _)| p.slot() < from || !cell.is_expired(Millis(now)));
                 prop_assert_eq!(removed, (before - self.map.len()) as u64);
@@ -424,6 +443,27 @@ fn memory_grows_and_shrinks_with_the_records() {
     assert_eq!(full.values, 1_000_000);
     assert!(full.keys >= 330_000 && full.indexes >= 80_000 && full.records >= 640_000);
     assert_eq!(full.total(), full.values + full.keys + full.indexes + full.records);
+    let mut other = MemoryStore::new(0..SLOTS);
+    (0..10_000).for_each(|i| _ = put(&mut other, Db(0), &key(i), &[0; 100]));
+    let guess = store.find(Db(0), &key(7000), KeyHash::of(&key(7000)));
     store.table(Gsn(2)).clear(Some(Db(0)));
-    assert_eq!(store.memory(), ordain_store::Memory { records: full.records, ..Default::default() });
+    assert_eq!(store.memory(), ordain_store::Memory::default());
+    assert_eq!((store.digest(), store.records()), (Digest::default(), 0));
+    // What they held goes some at a time; a number that was given before means nothing.
+    assert_eq!([4000, 4000, 4000, 4000].map(|most| store.free_some(most)), [true, true, false, false]);
+    guess.into_iter().for_each(|id| store.fetch_value(id));
+    assert!(guess.is_some_and(|id| !store.is_of(id, Db(0), &key(7000))));
+    let id = put(&mut store, Db(0), &key(1), b"again");
+    assert_eq!((store.cell(id).string(), store.digest()), (Some(&b"again"[..]), store.recompute_digest()));
+    // Where a place is held, or another database has records, they go one by one.
+    let held = other.find(Db(0), &key(5), KeyHash::of(&key(5))).expect("it is there");
+    other.set_lock(held, 3);
+    put(&mut other, Db(1), b"another", b"value");
+    other.table(Gsn(2)).clear(Some(Db(0)));
+    assert!(!other.free_some(1) && other.is_of(held, Db(0), &key(5)) && other.records() == 1);
+    other.set_lock(held, 0);
+    other.table(Gsn(3)).clear(Some(Db(0)));
+    assert_eq!((other.records(), other.free_some(1)), (1, false));
+    other.table(Gsn(3)).clear(None);
+    assert_eq!((other.records(), other.digest(), other.free_some(1)), (0, Digest::default(), true));
 }

@@ -383,7 +383,7 @@ impl World {
             }
             Step::Expire { now, ahead } => {
                 let gsn = self.barrier(ahead);
-                self.store.table(gsn).expire(Millis(now), 0..SLOTS);
+                self.store.table(gsn).expire(Millis(now), Position(0)..Position::END);
                 for (name, (cell, _)) in self.state(u64::MAX) {
                     if cell.is_expired(Millis(now)) {
                         self.note(name, gsn, Cell::ABSENT);
@@ -719,7 +719,7 @@ fn a_past_state_cannot_be_changed() {
     let changes: [fn(&mut dyn Table); 3] = [
         |table| table.clear(None),
         |table| table.swap(Db(0), Db(1)),
-        |table| assert_eq!(table.expire(Millis(1), 0..SLOTS), 0),
+        |table| assert_eq!(table.expire(Millis(1), Position(0)..Position::END), 0),
     ];
     for change in changes {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -11,7 +11,7 @@ use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn,
-    Isolation, Layouts, Millis, OutcomeBatch, OutcomeStatus, Registry, SlotNo, Txn, system,
+    Isolation, Layouts, Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Bugs, Outbox};
 use ordain_sequencer::Sequencing;
@@ -141,7 +141,8 @@ pub(crate) struct Core<S> {
     answer: Vec<u8>,
     /// What those have in the place of a chunk that nobody should keep for them.
     no_chunk: Arc<Chunk>,
-    pub(crate) swept: usize,
+    /// From where on it is looked next for what has expired.
+    pub(crate) swept: Position,
     /// What is asked of the partition's slots, if this shard looks after that.
     load: Option<Load>,
     /// What was told last of large slots here.
@@ -222,7 +223,7 @@ impl<S: RecordStore> Core<S> {
             spare: Vec::new(),
             answer: Vec::new(),
             no_chunk: Arc::default(),
-            swept: 0,
+            swept: Position::default(),
             load,
             told_sizes: Vec::new(),
             capture: Capture::default(),

@@ -228,9 +228,9 @@ impl Table for Rows {
         self.rows = rows.into_iter().map(|((db, key), cell)| ((other(db), key), cell)).collect();
     }
 
-    fn expire(&mut self, now: Millis, slots: Range<usize>) -> u64 {
+    fn expire(&mut self, now: Millis, positions: Range<Position>) -> u64 {
         // Rows of TPC-C do not expire.
-        let _ = (now, slots);
+        let _ = (now, positions);
         0
     }
 }
