@@ -126,13 +126,17 @@ pub fn run(args: &PausesArgs) -> anyhow::Result<bool> {
         Work::Flush,
     ];
     let mut outcomes = Vec::new();
-    let mut works = of_a_node.iter().filter(|work| is_wanted(work)).copied().peekable();
-    if works.peek().is_some() {
-        on_a_node(args, &binary, works, &mut outcomes)?;
-    }
-    for work in [Work::Move, Work::CatchUp].into_iter().filter(|work| is_wanted(work)) {
-        outcomes.push(on_a_cluster(args, &binary, work)?);
-    }
+    let mut measure = || -> anyhow::Result<()> {
+        let mut works = of_a_node.iter().filter(|work| is_wanted(work)).copied().peekable();
+        if works.peek().is_some() {
+            on_a_node(args, &binary, works, &mut outcomes)?;
+        }
+        for work in [Work::Move, Work::CatchUp].into_iter().filter(|work| is_wanted(work)) {
+            outcomes.push(on_a_cluster(args, &binary, work)?);
+        }
+        Ok(())
+    };
+    let result = measure();
     let mut shown = table(&["work", "longest PING, ms", "longest write, ms", "took, s"], 1);
     for it in &outcomes {
         let name = serde_json::to_value(it.work)?;
@@ -152,7 +156,7 @@ pub fn run(args: &PausesArgs) -> anyhow::Result<bool> {
         fs::write(path, serde_json::to_string_pretty(&found)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(true)
+    result.map(|()| true)
 }
 
 /// What one node does by itself, one thing after the other.
@@ -214,7 +218,8 @@ fn on_a_node(
 fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<Outcome> {
     let shape = if work == Work::Move { (2, 1) } else { (1, 3) };
     let cluster = Cluster::start(binary, args.engine.name(), shape, args.data_dir.as_deref())?;
-    let nodes = cluster.whole()?;
+    // Without replicas nobody has to be chosen.
+    let nodes = if shape.1 > 1 { cluster.whole()? } else { Vec::new() };
     let record = cluster.record()?;
     let target = |resp: &str| -> anyhow::Result<Target> { Ok(Target::at(resp.parse()?)) };
     let all = record.nodes.iter().map(|node| target(&node.resp)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -222,7 +227,8 @@ fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<
         let layout = Layout::even(2, 1)?;
         let slot_of = |tag: &u64| KeyHash::of(format!("{{{tag}}}").as_bytes()).slot();
         let tag = (0u64..).find(|tag| layout.partition_of(slot_of(tag)).0 == 0).unwrap_or_default();
-        let mut link = Link::open(&all[0], Speech::Resp2)?;
+        let mut link = patient(&all[0])?;
+        patient(&all[1])?;
         load(&mut link, args.records / 2, |n| format!("{{{tag}}}:{n}").into_bytes(), None)?;
         load(&mut link, args.records / 2, |n| format!("key:{n}").into_bytes(), None)?;
         let before = count(&mut link)?;
@@ -261,6 +267,19 @@ fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<
     };
     cluster.stop()?;
     Ok(outcome)
+}
+
+/// A connection to a node that may still be about to start.
+fn patient(target: &Target) -> anyhow::Result<Link> {
+    let begun = Instant::now();
+    loop {
+        interrupt::check()?;
+        let link = Link::open(target, Speech::Resp2);
+        if link.is_ok() || begun.elapsed() > PATIENCE {
+            return link;
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 /// Lets time pass.

@@ -219,3 +219,22 @@ fn a_leader_is_killed_and_frozen_and_nothing_acknowledged_is_lost() {
     let refused = run("bench failover --replicas 2", &[]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }
+
+#[test]
+fn pauses_are_measured_around_work_that_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("r.json");
+    let ended = run(
+        "bench pauses --records 4000 --work digest,flush,move --durability none --json",
+        &[json.to_str().unwrap()],
+    );
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let found: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let outcomes = found["outcomes"].as_array().unwrap();
+    let works: Vec<&str> = outcomes.iter().map(|it| it["work"].as_str().unwrap()).collect();
+    assert_eq!(works, ["digest", "flush", "move"]);
+    for it in outcomes {
+        let waited = ["ping_ms", "write_ms"].map(|kind| it[kind].as_f64().unwrap());
+        assert!(waited.iter().all(|ms| *ms > 0.0), "{it}: whoever asks waits for something");
+    }
+}

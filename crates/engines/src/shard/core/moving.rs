@@ -24,7 +24,7 @@ use crate::shard::messages::{Item, Message, MovedRecord};
 use crate::shard::state::Known;
 
 /// How many pieces are sent ahead of what is taken.
-const AHEAD: u32 = 4;
+const AHEAD: u32 = 16;
 
 impl<S: RecordStore> Core<S> {
     /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
