@@ -253,14 +253,14 @@ fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<
         let outcome = asking.during(work, || {
             kill_process(pid, Signal::CONT).context("cannot signal a node")?;
             loaded?;
-            // It answers for itself once it is whole again: with all that was written.
             let begun = Instant::now();
             let mut its = Link::open(&all[frozen], Speech::Resp2)?;
             while count(&mut its)? < args.records / 2 {
                 ensure!(begun.elapsed() < PATIENCE, "the node has not caught up");
                 thread::sleep(LOOK);
             }
-            Ok(())
+            // Another replica may have answered for it: what it has not taken yet it takes meanwhile.
+            rest(5 * AFTER)
         })?;
         asking.stop()?;
         outcome

@@ -19,6 +19,9 @@ use super::turns::Turns;
 const TURN: usize = 256;
 /// So many of the records that were cleared together are freed at once: half a millisecond's.
 const FREED: usize = 4096;
+/// So many of the records that were changed are summed up each time it is looked for expired ones, a third of a millisecond's:
+/// whoever asks for the digest after a lull does not wait for all of them.
+const SETTLED: usize = 4096;
 const GO_ON: TimerId = TimerId(1);
 /// How often a shard looks for records that have outlived their time: all slots within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
@@ -157,6 +160,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Timer(capture::GIVE) => core.rested(),
             Event::Timer(_) => {
                 core.look_for_expired(now, out);
+                core.store.settle(SETTLED);
                 core.tell_sizes(out);
                 core.look_at_load(now.elapsed, out);
                 core.vouch_now_and_then(out);
