@@ -172,6 +172,9 @@ impl Flags {
     }
 }
 
+/// The table at one address, so that a command's place in it can be told by its own.
+static TABLE: &[Command] = COMMANDS;
+
 /// How many places the index has: a power of two, sparse enough for short probes.
 const PLACES: usize = 1024;
 const EMPTY: u8 = u8::MAX;
@@ -232,7 +235,7 @@ const fn short(bytes: &[u8]) -> u64 {
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
     let mut at = place(name);
     while INDEX[at] != EMPTY {
-        let command = &COMMANDS[INDEX[at] as usize];
+        let command = &TABLE[INDEX[at] as usize];
         if command.name.as_bytes().eq_ignore_ascii_case(name) {
             return Some(command);
         }
@@ -243,7 +246,7 @@ pub fn lookup(name: &[u8]) -> Option<&'static Command> {
 
 /// All commands.
 pub fn all() -> &'static [Command] {
-    COMMANDS
+    TABLE
 }
 
 /// Whether a command may be called with this many words, its name included.

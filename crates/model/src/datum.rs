@@ -54,6 +54,12 @@ pub enum Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
+    /// Whether the value at the start of `bytes` is an error.
+    #[inline]
+    pub fn is_error(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&ERROR)
+    }
+
     /// Decodes the value at the start of `bytes` and returns what follows it.
     ///
     /// # Errors

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::Epoch;
+
 /// The sum over the records of a state, and how many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Digest {
@@ -43,6 +45,39 @@ impl Digest {
     }
 }
 
+/// The digest of a state that held from the end of one epoch to the end of another: nothing changed between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestSpan {
+    /// The first epoch at whose end the state was this.
+    pub first: Epoch,
+    /// The last of which that is known; not before `first`.
+    pub last: Epoch,
+    /// The state's digest.
+    pub digest: Digest,
+}
+
+impl DigestSpan {
+    /// The epochs at whose ends both states held, with the digest of the two disjoint states together.
+    pub fn meet(self, other: DigestSpan) -> Option<DigestSpan> {
+        let (first, last) = (self.first.max(other.first), self.last.min(other.last));
+        (first <= last).then(|| DigestSpan { first, last, digest: self.digest.plus(other.digest) })
+    }
+
+    /// The spans of two disjoint states together, from the spans of each, both in order of epochs.
+    pub fn meet_all(one: &[DigestSpan], other: &[DigestSpan]) -> Vec<DigestSpan> {
+        let (mut i, mut k, mut found) = (0, 0, Vec::new());
+        while let (Some(a), Some(b)) = (one.get(i), other.get(k)) {
+            found.extend(a.meet(*b));
+            if a.last <= b.last {
+                i += 1;
+            } else {
+                k += 1;
+            }
+        }
+        found
+    }
+}
+
 /// Forty hexadecimal digits: the count, then the sum.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,5 +101,22 @@ mod tests {
         assert_eq!(a, b);
         assert_eq!(a.to_string().len(), 40);
         assert_eq!(b.minus(Digest::default().minus(a)), a.plus(a));
+    }
+
+    #[test]
+    fn spans_meet_where_both_hold() {
+        let span = |first, last, sum| DigestSpan {
+            first: Epoch(first),
+            last: Epoch(last),
+            digest: Digest { sum, records: 1 },
+        };
+        let one = [span(1, 4, 10), span(5, 5, 20), span(9, 12, 30)];
+        let other = [span(2, 2, 1), span(3, 9, 2), span(13, 20, 3)];
+        let both: Vec<(u64, u64, u128)> = DigestSpan::meet_all(&one, &other)
+            .into_iter()
+            .map(|span| (span.first.0, span.last.0, span.digest.sum))
+            .collect();
+        assert_eq!(both, [(2, 2, 11), (3, 4, 12), (5, 5, 22), (9, 9, 32)]);
+        assert_eq!(DigestSpan::meet_all(&one, &[]), []);
     }
 }

@@ -24,6 +24,7 @@ pub mod execution;
 pub mod fetch;
 pub mod flow;
 mod front;
+pub mod histogram;
 pub mod ids;
 pub mod isolation;
 pub mod key;
@@ -49,11 +50,12 @@ pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
 pub use chunk::{Call, Chunk, Txn};
 pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
-pub use digest::Digest;
+pub use digest::{Digest, DigestSpan};
 pub use error::{Abort, PlanError};
 pub use execution::{Cascade, Choice, Execution, UnknownCascade, UnknownExecution};
 pub use flow::{Flow, PauseNo};
 pub use front::Front;
+pub use histogram::Histogram;
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,

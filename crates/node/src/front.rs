@@ -15,12 +15,14 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
-use ordain_model::{Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
+use ordain_model::{Front, Gsn, Histogram, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Reason,
     Session, Shared,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, TimerId};
+use ordain_role::{
+    Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
+};
 use ordain_runtime::{Edge, Tokens, Turn};
 
 use crate::notices::Notices;
@@ -54,6 +56,8 @@ pub struct Lobby {
     clients: AtomicU64,
     open: AtomicUsize,
     refused: AtomicU64,
+    /// The parameter latency-monitor-threshold.
+    spike_ms: AtomicU64,
     info: Mutex<NodeInfo>,
     info_version: AtomicU64,
 }
@@ -91,6 +95,7 @@ impl Lobby {
             clients: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
+            spike_ms: AtomicU64::new(0),
             info: Mutex::new(info),
             info_version: AtomicU64::new(1),
         }
@@ -100,6 +105,11 @@ impl Lobby {
     pub fn inform(&self, update: impl FnOnce(&mut NodeInfo)) {
         update(&mut lock(&self.info));
         self.info_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// How long a latency spike is at least, milliseconds; nothing if none are looked for.
+    pub fn spike_ms(&self) -> Option<u64> {
+        Some(self.spike_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
     }
 
     /// Open connections, connections ever made, connections turned away.
@@ -150,7 +160,11 @@ pub struct Door {
     /// The version of the users that the sessions know.
     users_version: u64,
     now: Micros,
-    elapsed: Micros,
+    /// When the first of the outcomes came in whose replies are to be sent at the end of this turn, time since the node
+    /// started.
+    answered_since: Option<Micros>,
+    /// From then until the replies were written, microseconds.
+    reply_times: Histogram,
 }
 
 #[derive(Debug, Default)]
@@ -257,7 +271,8 @@ impl Door {
             waits: BTreeMap::new(),
             users_version: 0,
             now: Micros(0),
-            elapsed: Micros(0),
+            answered_since: None,
+            reply_times: Histogram::default(),
         }
     }
 
@@ -266,6 +281,12 @@ impl Door {
     pub fn with_users_file(mut self, path: Option<PathBuf>) -> Door {
         self.asked.users_file = path;
         self
+    }
+
+    /// Takes note of the time of the event that is handled.
+    fn tell_time(&mut self, now: Now) {
+        self.now = now.wall;
+        self.shared.elapsed = now.elapsed;
     }
 
     fn accept(&mut self, out: &mut Outbox<Message>) {
@@ -525,7 +546,7 @@ impl Door {
     fn pass_on(&mut self, out: &mut Outbox<Message>) {
         for (ticket, request) in std::mem::take(&mut self.asked.questions) {
             if let ControlRequest::Wait(time) = request {
-                self.waits.insert((self.elapsed.plus(time), ticket), ());
+                self.waits.insert((self.shared.elapsed.plus(time), ticket), ());
                 self.set_wait_timer(out);
                 continue;
             }
@@ -549,6 +570,8 @@ impl Door {
         }
         self.note_users();
         for (name, value) in std::mem::take(&mut self.asked.settings) {
+            let spike_ms = self.shared.settings.spike_ms().unwrap_or_default();
+            self.lobby.spike_ms.store(spike_ms, Ordering::Relaxed);
             for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
                 self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
             }
@@ -560,7 +583,7 @@ impl Door {
 
     fn set_wait_timer(&self, out: &mut Outbox<Message>) {
         if let Some(((due, _), ())) = self.waits.first_key_value() {
-            out.set_timer(WAITS, due.since(self.elapsed));
+            out.set_timer(WAITS, due.since(self.shared.elapsed));
         }
     }
 
@@ -569,7 +592,7 @@ impl Door {
         let mut reply = Vec::new();
         Writer(&mut reply).ok();
         while let Some(entry) = self.waits.first_entry()
-            && entry.key().0 <= self.elapsed
+            && entry.key().0 <= self.shared.elapsed
         {
             let ((_, ticket), ()) = entry.remove_entry();
             self.answer(ticket, &reply);
@@ -727,12 +750,13 @@ impl Role for Door {
     type Message = Message;
 
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        (self.now, self.elapsed) = (now.wall, now.elapsed);
+        self.tell_time(now);
         match event {
             Event::Message { message: Message::Front(Front::Outcomes(batch)), .. } => {
                 if batch.is_empty() {
                     self.look_in_box(out);
                 } else {
+                    self.answered_since.get_or_insert(now.elapsed);
                     self.take_outcomes(&batch);
                 }
                 self.pass_on(out);
@@ -795,6 +819,10 @@ impl Role for Door {
         report("ordain_front_cut_off_total", self.shared.counters.cut_off_total as f64);
         report("ordain_front_outstanding", self.gateway.outstanding() as f64);
     }
+
+    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
+        report(Series::stage("reply"), &self.reply_times);
+    }
 }
 
 impl Edge for Door {
@@ -808,7 +836,7 @@ impl Edge for Door {
     }
 
     fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<Message>) {
-        (self.now, self.elapsed) = (now.wall, now.elapsed);
+        self.tell_time(now);
         let Some(tokens) = self.tokens else { return };
         match tokens.number(event.token()) {
             LISTENER => self.accept(out),
@@ -827,7 +855,7 @@ impl Edge for Door {
     }
 
     fn turn(&mut self, now: Now, out: &mut Outbox<Message>) -> Turn {
-        (self.now, self.elapsed) = (now.wall, now.elapsed);
+        self.tell_time(now);
         for slot in std::mem::take(&mut self.again) {
             self.take_input(slot);
         }
@@ -840,7 +868,10 @@ impl Edge for Door {
         if self.again.is_empty() { Turn::Idle } else { Turn::Again }
     }
 
-    fn flush(&mut self, _now: Now, out: &mut Outbox<Message>) {
+    fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+        if let Some(since) = self.answered_since.take() {
+            self.reply_times.record_time(now.elapsed.since(since));
+        }
         for slot in std::mem::take(&mut self.touched) {
             self.send_output(slot);
         }
@@ -852,7 +883,7 @@ impl Edge for Door {
     }
 
     fn stop(&mut self, now: Now, out: &mut Outbox<Message>) {
-        (self.now, self.elapsed) = (now.wall, now.elapsed);
+        self.tell_time(now);
         self.is_stopping = true;
         self.look_for_lost(out);
         if let (Some(registry), Some(mut listener)) = (&self.registry, self.listener.take()) {

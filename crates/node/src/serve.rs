@@ -13,7 +13,8 @@ use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
-use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Settings, Shared, Users};
+use ordain_resp::diagnostics::Diagnostics;
+use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, Running,
@@ -21,7 +22,7 @@ use ordain_runtime::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Authorization};
 use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refused, places, start_over};
 use crate::cluster::{ClusterError, Membership, Replication};
 use crate::engine::Engine;
@@ -361,6 +362,7 @@ impl Node {
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
+        let diagnostics: Arc<Diagnostics> = Arc::default();
         let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
         let Assembly {
@@ -401,7 +403,7 @@ impl Node {
                 i,
                 settings.new_gateway(i as u16, life, &registry),
                 (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
-                shared(config, resp, &access),
+                shared(config, resp, &access, &diagnostics),
                 lobby.clone(),
                 listener.take(),
             )
@@ -434,8 +436,9 @@ impl Node {
                 engine: config.engine,
                 node: settings.node,
                 resp,
-                password: config.password.clone(),
                 access,
+                authorization: config.password.as_deref().map(Authorization::of),
+                diagnostics,
                 cluster: config.cluster.clone(),
                 started_over: settings.started_over,
                 links,
@@ -585,7 +588,12 @@ fn users(config: &ServeConfig) -> Result<Users, ServeError> {
     Ok(users)
 }
 
-fn shared(config: &ServeConfig, resp: SocketAddr, access: &Arc<Access>) -> Shared {
+fn shared(
+    config: &ServeConfig,
+    resp: SocketAddr,
+    access: &Arc<Access>,
+    diagnostics: &Arc<Diagnostics>,
+) -> Shared {
     let mut settings = Settings::default();
     settings.fix("port", resp.port().to_string());
     settings.fix("bind", resp.ip().to_string());
@@ -602,6 +610,7 @@ fn shared(config: &ServeConfig, resp: SocketAddr, access: &Arc<Access>) -> Share
     let mut shared = Shared::default();
     shared.settings = settings;
     shared.access = access.clone();
+    shared.observed = Observed::by(diagnostics.clone());
     shared
 }
 

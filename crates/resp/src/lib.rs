@@ -6,6 +6,7 @@
 
 mod acl;
 pub mod codec;
+pub mod diagnostics;
 mod session;
 mod shared;
 
@@ -14,6 +15,6 @@ pub use acl::{
 };
 pub use session::{ClientId, ConnectionId, Fate, Received, Session};
 pub use shared::{
-    ClientFilter, Context, Control, ControlRequest, Counters, Foreign, Limits, NodeInfo, Notice,
+    ClientFilter, Context, Control, ControlRequest, Counters, Foreign, Limits, NodeInfo, Notice, Observed,
     SettingError, Settings, Shared,
 };

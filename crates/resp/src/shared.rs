@@ -9,6 +9,7 @@ use ordain_model::procedure::Locals;
 use ordain_model::{Db, Micros, plan, serial};
 
 use crate::acl::Access;
+use crate::diagnostics::{CommandTimes, Diagnostics};
 use crate::session::{ClientId, Session};
 
 /// What a session has at hand while it handles something.
@@ -164,6 +165,18 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Settings {
     parameters: BTreeMap<&'static str, Parameter>,
+    thresholds: Thresholds,
+}
+
+/// The parameters that every request is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Thresholds {
+    /// Requests that take so many microseconds or more are noted as slow; below 0: none.
+    pub(crate) slow_us: i64,
+    /// How many slow requests are kept.
+    pub(crate) slow_len: usize,
+    /// Requests that take so many milliseconds or more are latency spikes; 0: none.
+    pub(crate) spike_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -171,6 +184,8 @@ struct Parameter {
     value: String,
     is_number: bool,
     can_change: bool,
+    /// The least and the largest number that it takes.
+    range: (i64, i64),
 }
 
 /// Why CONFIG SET did not.
@@ -182,14 +197,20 @@ pub enum SettingError {
     Fixed,
     /// It takes a number.
     NotNumber,
-    /// It takes a number from 0 to 2^31 - 1.
+    /// It takes a number of its [range](Settings::range).
     OutOfRange,
 }
+
+/// Which requests are slow at first, microseconds: as in Redis.
+const SLOW_US: i64 = 10_000;
+/// How many slow requests are kept at first.
+const SLOW_LEN: i64 = 128;
 
 impl Default for Settings {
     /// What a client that knows Redis asks for, with the values that describe this server.
     fn default() -> Settings {
-        let mut settings = Settings { parameters: BTreeMap::new() };
+        let thresholds = Thresholds { slow_us: SLOW_US, slow_len: SLOW_LEN as usize, spike_ms: 0 };
+        let mut settings = Settings { parameters: BTreeMap::new(), thresholds };
         let fixed = [
             ("appendfsync", "everysec"),
             ("appendonly", "no"),
@@ -199,7 +220,6 @@ impl Default for Settings {
             ("databases", "16"),
             ("dir", ""),
             ("io-threads", "1"),
-            ("latency-monitor-threshold", "0"),
             ("maxmemory", "0"),
             ("maxmemory-policy", "noeviction"),
             ("notify-keyspace-events", ""),
@@ -207,13 +227,14 @@ impl Default for Settings {
             ("proto-max-bulk-len", "536870912"),
             ("requirepass", ""),
             ("save", ""),
-            ("slowlog-log-slower-than", "-1"),
-            ("slowlog-max-len", "0"),
             ("tcp-keepalive", "300"),
         ];
         fixed.iter().for_each(|(name, value)| settings.fix(name, *value));
         settings.offer("maxclients", 10_000);
         settings.offer("timeout", 0);
+        settings.offer_range("latency-monitor-threshold", 0, (0, i64::MAX));
+        settings.offer_range("slowlog-log-slower-than", SLOW_US, (-1, i64::MAX));
+        settings.offer_range("slowlog-max-len", SLOW_LEN, (0, i64::MAX));
         settings
     }
 }
@@ -221,14 +242,37 @@ impl Default for Settings {
 impl Settings {
     /// Shows a parameter that clients cannot change.
     pub fn fix(&mut self, name: &'static str, value: impl Into<String>) {
-        let parameter = Parameter { value: value.into(), is_number: false, can_change: false };
+        let parameter = Parameter { value: value.into(), is_number: false, can_change: false, range: (0, 0) };
         self.parameters.insert(name, parameter);
     }
 
     /// Offers a number that clients can change; the node reads it with [`Settings::number`].
     pub fn offer(&mut self, name: &'static str, value: u64) {
-        let parameter = Parameter { value: value.to_string(), is_number: true, can_change: true };
+        self.offer_range(name, value as i64, (0, i64::from(i32::MAX)));
+    }
+
+    /// Offers a number of a range.
+    fn offer_range(&mut self, name: &'static str, value: i64, range: (i64, i64)) {
+        let parameter = Parameter { value: value.to_string(), is_number: true, can_change: true, range };
         self.parameters.insert(name, parameter);
+    }
+
+    /// The least and the largest number that a parameter takes.
+    pub fn range(&self, name: &str) -> (i64, i64) {
+        self.parameters.get(name).map_or((0, 0), |parameter| parameter.range)
+    }
+
+    pub(crate) const fn thresholds(&self) -> Thresholds {
+        self.thresholds
+    }
+
+    /// How long a latency spike is at least, milliseconds; nothing if none are looked for.
+    pub fn spike_ms(&self) -> Option<u64> {
+        Some(self.thresholds.spike_ms).filter(|ms| *ms > 0)
+    }
+
+    fn signed(&self, name: &str) -> i64 {
+        self.parameters.get(name).and_then(|p| p.value.parse().ok()).unwrap_or_default()
     }
 
     /// A parameter that is a number; 0 if it is none.
@@ -249,7 +293,9 @@ impl Settings {
             Parameter { is_number: true, .. } if parse_int(value.as_bytes()).is_none() => {
                 Err(SettingError::NotNumber)
             }
-            Parameter { is_number: true, .. } if value.parse().map_or(true, |n: i32| n < 0) => {
+            Parameter { is_number: true, range: (least, most), .. }
+                if value.parse().map_or(true, |n: i64| !(*least..=*most).contains(&n)) =>
+            {
                 Err(SettingError::OutOfRange)
             }
             _ => Ok(name),
@@ -265,6 +311,11 @@ impl Settings {
         if let Some(parameter) = self.parameters.get_mut(name) {
             parameter.value = value.to_string();
         }
+        self.thresholds = Thresholds {
+            slow_us: self.signed("slowlog-log-slower-than"),
+            slow_len: self.number("slowlog-max-len") as usize,
+            spike_ms: self.number("latency-monitor-threshold"),
+        };
         Ok(name)
     }
 
@@ -337,6 +388,29 @@ pub struct Counters {
     pub cut_off_total: u64,
 }
 
+/// Where the requests of one event loop are counted.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The node's.
+    pub diagnostics: Arc<Diagnostics>,
+    /// The event loop's own.
+    pub times: Arc<CommandTimes>,
+}
+
+impl Observed {
+    /// For one more event loop of a node.
+    pub fn by(diagnostics: Arc<Diagnostics>) -> Observed {
+        let times = diagnostics.join();
+        Observed { diagnostics, times }
+    }
+}
+
+impl Default for Observed {
+    fn default() -> Observed {
+        Observed::by(Arc::default())
+    }
+}
+
 /// What all connections of one event loop share.
 #[derive(Default)]
 pub struct Shared {
@@ -350,6 +424,10 @@ pub struct Shared {
     pub node: NodeInfo,
     /// What has been counted.
     pub counters: Counters,
+    /// What is remembered of requests.
+    pub observed: Observed,
+    /// Time since the node started, as of the event that is handled: what requests are timed by.
+    pub elapsed: Micros,
     pub(crate) scratch: Scratch,
 }
 
@@ -396,6 +474,10 @@ mod tests {
         assert_eq!(settings.number("timeout"), 30);
         assert_eq!(settings.set("timeout", "soon"), Err(SettingError::NotNumber));
         assert_eq!(settings.set("timeout", "-1"), Err(SettingError::OutOfRange));
+        assert_eq!(settings.set("slowlog-log-slower-than", "-2"), Err(SettingError::OutOfRange));
+        assert_eq!(settings.set("slowlog-log-slower-than", "-1"), Ok("slowlog-log-slower-than"));
+        assert_eq!(settings.set("latency-monitor-threshold", "25"), Ok("latency-monitor-threshold"));
+        assert_eq!((settings.thresholds().slow_us, settings.spike_ms()), (-1, Some(25)));
         assert_eq!(settings.set("databases", "32"), Err(SettingError::Fixed));
         assert_eq!(settings.set("databases", "16"), Ok("databases"));
         assert_eq!(settings.set("no-such", "1"), Err(SettingError::Unknown));

@@ -19,7 +19,7 @@ pub mod bugs;
 pub mod disk;
 pub mod topology;
 
-use ordain_model::{Micros, Registry};
+use ordain_model::{DigestSpan, Histogram, Micros, Registry};
 
 pub use bugs::{Bug, Bugs};
 pub use bytes::Bytes;
@@ -211,6 +211,27 @@ impl<M> Outbox<M> {
     }
 }
 
+/// What a histogram of a role is called in metrics, and the unit of its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    /// The metric's name: `ordain_…_seconds` if the values are microseconds, else it ends in the values' own unit.
+    pub name: &'static str,
+    /// What tells this histogram from others of the same name: a label and its value.
+    pub label: Option<(&'static str, &'static str)>,
+}
+
+impl Series {
+    /// The only histogram of its name.
+    pub const fn new(name: &'static str) -> Series {
+        Series { name, label: None }
+    }
+
+    /// One stage of the way of a transaction, in microseconds.
+    pub const fn stage(stage: &'static str) -> Series {
+        Series { name: "ordain_stage_seconds", label: Some(("stage", stage)) }
+    }
+}
+
 /// A state machine of a protocol.
 pub trait Role: Send {
     /// The messages it takes and sends.
@@ -230,8 +251,19 @@ pub trait Role: Send {
         Ok(())
     }
 
-    /// Numbers that an operator may want to see, by metric name (`_total` for counters).
+    /// Numbers that an operator may want to see, by metric name (`_total` for counters), which may end in one label:
+    /// `name{label="value"}`.
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let _ = report;
+    }
+
+    /// Distributions that an operator may want to see.
+    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
+        let _ = report;
+    }
+
+    /// Digests of the role's state at the ends of epochs, in order of epochs: what replicas are compared by.
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
         let _ = report;
     }
 }
@@ -253,5 +285,13 @@ impl<R: Role + ?Sized> Role for Box<R> {
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         (**self).gauges(report);
+    }
+
+    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
+        (**self).histograms(report);
+    }
+
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        (**self).digests(report);
     }
 }

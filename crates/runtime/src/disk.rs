@@ -17,8 +17,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ordain_model::Histogram;
 use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest};
 
+use crate::clock::micros;
 use crate::control::Control;
 use crate::lane::{Inlet, Outlet, Party};
 use crate::poller::Poller;
@@ -67,6 +69,8 @@ pub(crate) struct Answer {
     pub(crate) done: DiskDone,
     /// How long it took, if that tells the disk's pace.
     took: Option<Duration>,
+    /// How long it took, if it synced something and did not fail.
+    synced: Option<Duration>,
 }
 
 /// A loop's way to the disk.
@@ -76,6 +80,8 @@ pub(crate) struct DiskPort {
     /// How many requests of each role are at the disk thread, those in the background not counted.
     queued: Vec<usize>,
     pace: SyncPace,
+    /// How long requests took that sync, those in the background not counted.
+    syncs: Histogram,
 }
 
 /// How many disk threads a node has: the second is for what is done in the background.
@@ -130,7 +136,18 @@ impl DiskPort {
         lines: [DiskLine; LINES],
         seats: usize,
     ) -> DiskPort {
-        DiskPort { directory, lines, queued: vec![0; seats], pace: SyncPace::default() }
+        DiskPort {
+            directory,
+            lines,
+            queued: vec![0; seats],
+            pace: SyncPace::default(),
+            syncs: Histogram::default(),
+        }
+    }
+
+    /// How long requests took that sync, in microseconds, without those in the background.
+    pub(crate) const fn syncs(&self) -> &Histogram {
+        &self.syncs
     }
 
     /// Carries a request out, if that can be done here and now; otherwise hands it over.
@@ -144,8 +161,9 @@ impl DiskPort {
                 return Some(perform(&mut *self.directory, request));
             }
             if self.pace.is_quick() && syncs_a_little(&request) {
-                let (done, took) = timed(&mut *self.directory, request);
+                let (done, took, synced) = timed(&mut *self.directory, request);
                 took.into_iter().for_each(|took| self.pace.learn(took));
+                synced.into_iter().for_each(|took| self.syncs.record_time(micros(took)));
                 return Some(done);
             }
         }
@@ -161,12 +179,13 @@ impl DiskPort {
 
     /// Takes what has been answered.
     pub(crate) fn answers(&mut self, mut each: impl FnMut(Answer)) {
-        let DiskPort { lines, queued, pace, .. } = self;
+        let DiskPort { lines, queued, pace, syncs, .. } = self;
         for (number, line) in lines.iter_mut().enumerate() {
             line.answers.take(usize::MAX, |answer| {
                 if number != BACKGROUND {
                     queued[answer.seat] -= 1;
                     answer.took.into_iter().for_each(|took| pace.learn(took));
+                    answer.synced.into_iter().for_each(|took| syncs.record_time(micros(took)));
                 }
                 each(answer);
             });
@@ -208,14 +227,18 @@ fn perform(directory: &mut dyn Directory, request: DiskRequest) -> DiskDone {
     DiskDone { token: request.token, result }
 }
 
-/// The same, and how long it took if it is one that tells the disk's pace: it synced a little, and did not fail, which
-/// may be quick on the slowest disk.
-fn timed(directory: &mut dyn Directory, request: DiskRequest) -> (DiskDone, Option<Duration>) {
+/// The same, and how long it took: first if it is one that tells the disk's pace, that is, it synced a little, and did not
+/// fail, which may be quick on the slowest disk; then if it synced anything.
+fn timed(
+    directory: &mut dyn Directory,
+    request: DiskRequest,
+) -> (DiskDone, Option<Duration>, Option<Duration>) {
     let tells = syncs_a_little(&request);
+    let syncs = request.ops.iter().any(|op| matches!(op, DiskOp::Sync { .. }));
     let begun = Instant::now();
     let done = perform(directory, request);
-    let took = (tells && done.result.is_ok()).then(|| begun.elapsed());
-    (done, took)
+    let took = Some(begun.elapsed()).filter(|_| done.result.is_ok());
+    (done, took.filter(|_| tells), took.filter(|_| syncs))
 }
 
 /// The answer to a request on a node that was given no directory.
@@ -252,8 +275,8 @@ impl DiskThread {
         for (jobs, answers) in &mut self.ports {
             let directory = &mut *self.directory;
             done += jobs.take(TURN, |job| {
-                let (done, took) = timed(directory, job.request);
-                answers.send(Answer { seat: job.seat, done, took });
+                let (done, took, synced) = timed(directory, job.request);
+                answers.send(Answer { seat: job.seat, done, took, synced });
                 answers.announce();
             });
             answers.announce();
@@ -512,6 +535,7 @@ mod tests {
         assert_eq!(bench.submit(0, 5, &[write(1), sync()]), None);
         assert_eq!(bench.submit(0, 6, &[write(1), sync()]), None);
         bench.disk();
+        assert_eq!(bench.port.syncs().count(), 3, "one too large to tell the pace, and two");
         let takes = bench.port.pace.0.unwrap();
         assert!(takes < Duration::from_millis(830), "{takes:?} after two quick syncs");
     }

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-use ordain_model::Micros;
-use ordain_role::{Address, DiskRequest, Event, Now, Outbox, Role};
+use ordain_model::{DigestSpan, Histogram, Micros};
+use ordain_role::{Address, DiskRequest, Event, Now, Outbox, Role, Series};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::Clock;
@@ -44,6 +45,8 @@ pub struct LoopSnapshot {
     pub sleeps: u64,
     /// Messages sent to other loops.
     pub sent: u64,
+    /// Distributions of the loop's own: its turns, and the syncs that its roles have waited for.
+    pub histograms: Vec<(Series, Histogram)>,
     /// Its roles and edges.
     pub roles: Vec<RoleSnapshot>,
 }
@@ -59,6 +62,10 @@ pub struct RoleSnapshot {
     pub events: u64,
     /// What it reports of itself, by metric name.
     pub gauges: Vec<(&'static str, f64)>,
+    /// Its distributions.
+    pub histograms: Vec<(Series, Histogram)>,
+    /// Digests of its state at the ends of epochs, in order of epochs.
+    pub digests: Vec<DigestSpan>,
 }
 
 /// A role or an edge.
@@ -88,6 +95,20 @@ impl<M> Actor<M> {
             Actor::Edge(edge) => edge.gauges(report),
         }
     }
+
+    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
+        match self {
+            Actor::Role(role) => role.histograms(report),
+            Actor::Edge(edge) => edge.histograms(report),
+        }
+    }
+
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        match self {
+            Actor::Role(role) => role.digests(report),
+            Actor::Edge(edge) => edge.digests(report),
+        }
+    }
 }
 
 /// An actor's place on a loop.
@@ -98,6 +119,8 @@ pub(crate) struct Seat<M> {
     pub(crate) events: u64,
     /// Messages of the network edge's own handled.
     pub(crate) heard: u64,
+    /// How long each event took, microseconds.
+    pub(crate) times: Histogram,
 }
 
 /// Where the role of a number sits.
@@ -264,6 +287,37 @@ impl<M> Effects<M> {
     }
 }
 
+/// Since when a loop is in its present turn, for other threads to see.
+#[derive(Debug)]
+pub(crate) struct Beat(AtomicU64);
+
+impl Beat {
+    /// What stands for a loop that rests.
+    const RESTS: u64 = u64::MAX;
+
+    /// A turn begins.
+    fn begin(&self, now: Micros) {
+        self.0.store(now.0, Ordering::Relaxed);
+    }
+
+    /// The loop sleeps, or has ended.
+    fn rest(&self) {
+        self.0.store(Beat::RESTS, Ordering::Relaxed);
+    }
+
+    /// How long the present turn has taken; nothing while the loop rests.
+    pub(crate) fn turn(&self, now: Micros) -> Micros {
+        let begun = self.0.load(Ordering::Relaxed);
+        if begun == Beat::RESTS { Micros(0) } else { now.since(Micros(begun)) }
+    }
+}
+
+impl Default for Beat {
+    fn default() -> Beat {
+        Beat(AtomicU64::new(Beat::RESTS))
+    }
+}
+
 /// The times that pace a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
@@ -287,6 +341,7 @@ pub(crate) struct EventLoop<M> {
     pub(crate) inlets: Vec<Inlet<Envelope<M>>>,
     pub(crate) effects: Effects<M>,
     pub(crate) snapshot: Arc<Mutex<LoopSnapshot>>,
+    pub(crate) beat: Arc<Beat>,
     pub(crate) state: State<M>,
 }
 
@@ -309,6 +364,8 @@ pub(crate) struct State<M> {
     busy_at: Micros,
     turns: u64,
     sleeps: u64,
+    /// How long each turn took in which something was handled, microseconds.
+    turn_times: Histogram,
     snapshot_at: Micros,
     /// Something was handled since the last snapshot.
     changed: bool,
@@ -327,6 +384,7 @@ impl<M> Default for State<M> {
             busy_at: Micros(0),
             turns: 0,
             sleeps: 0,
+            turn_times: Histogram::default(),
             snapshot_at: Micros(0),
             changed: true,
         }
@@ -350,14 +408,23 @@ impl<M> EventLoop<M> {
             self.rest();
             self.state.now = self.clock.now();
             self.state.turns += 1;
+            let begun = self.state.now;
+            self.beat.begin(begun.elapsed);
+            let changed = std::mem::take(&mut self.state.changed);
             self.serve_edges();
             self.intake();
             self.run_roles();
             self.fire_timers();
             self.call_edges(|edge, now, out| edge.flush(now, out));
             self.effects.announce();
+            if self.state.changed {
+                let took = self.clock.since(begun).elapsed.since(begun.elapsed);
+                self.state.turn_times.record_time(took);
+            }
+            self.state.changed |= changed;
             self.report();
         }
+        self.beat.rest();
         self.report_now();
         if let Some(disk) = self.effects.disk.as_mut().filter(|_| !self.control.is_halted()) {
             disk.close();
@@ -442,6 +509,7 @@ impl<M> EventLoop<M> {
             && self.effects.may_sleep()
         {
             self.state.sleeps += 1;
+            self.beat.rest();
             let report = self.state.changed.then(|| self.state.snapshot_at.plus(SNAPSHOT_AGE));
             match [due, self.state.finish_by, report].into_iter().flatten().min() {
                 Some(until) => self.poller.wait_until(now, until),
@@ -518,7 +586,9 @@ impl<M> EventLoop<M> {
                 Arrival::Event(event) => self.handle(seat, event),
                 Arrival::Departing(departing) => self.depart(seat, *departing),
             }
+            let begun = self.state.now.elapsed;
             self.state.now = self.clock.since(self.state.now);
+            self.seats[seat].times.record_time(self.state.now.elapsed.since(begun));
             if self.has_edges() && self.state.now.elapsed >= until {
                 break;
             }
@@ -588,6 +658,12 @@ impl<M> EventLoop<M> {
         snapshot.turns = self.state.turns;
         snapshot.sleeps = self.state.sleeps;
         snapshot.sent = self.effects.sent;
+        snapshot.histograms.clear();
+        let turns = (Series::new("ordain_loop_turn_seconds"), self.state.turn_times.clone());
+        snapshot.histograms.push(turns);
+        if let Some(disk) = &self.effects.disk {
+            snapshot.histograms.push((Series::new("ordain_disk_sync_seconds"), disk.syncs().clone()));
+        }
         snapshot.roles.resize_with(self.seats.len(), RoleSnapshot::default);
         for (role, seat) in snapshot.roles.iter_mut().zip(&self.seats) {
             role.role = seat.address.role;
@@ -595,6 +671,12 @@ impl<M> EventLoop<M> {
             role.events = seat.events;
             role.gauges.clear();
             seat.actor.gauges(&mut |name, value| role.gauges.push((name, value)));
+            role.histograms.clear();
+            let series = Series { name: "ordain_role_event_seconds", label: Some(("role", role.name)) };
+            role.histograms.push((series, seat.times.clone()));
+            seat.actor.histograms(&mut |series, histogram| role.histograms.push((series, histogram.clone())));
+            role.digests.clear();
+            seat.actor.digests(&mut |span| role.digests.push(span));
         }
         drop(snapshot);
         self.state.snapshot_at = self.state.now.elapsed;

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
+use ordain_model::{Histogram, Micros};
 use ordain_role::{Address, NodeId, Role, StartOver};
 
 use crate::clock::{Clock, micros};
@@ -17,7 +18,7 @@ use crate::control::{Control, Phase};
 use crate::disk::{Disk, DiskLine, DiskPort, DiskThread, LINES};
 use crate::edge::{Edge, Tokens};
 use crate::lane::{Inlet, Outlet, Party, lane};
-use crate::loops::{Actor, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
+use crate::loops::{Actor, Beat, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
 use crate::poller::Poller;
 use crate::timers::Timers;
 
@@ -155,8 +156,14 @@ impl Runtime {
         let patience = options.drain * 2 + HANGS_AFTER;
         let clock = Clock::start();
         let ring = options.ring.max(1);
-        let mut running =
-            Running { control: control.clone(), patience, threads: Vec::new(), snapshots: Arc::default() };
+        let mut running = Running {
+            control: control.clone(),
+            clock,
+            patience,
+            threads: Vec::new(),
+            snapshots: Arc::default(),
+            beats: Arc::default(),
+        };
 
         let mut disk_ports: [Vec<_>; LINES] = Default::default();
         let mut built = Vec::new();
@@ -200,11 +207,13 @@ impl Runtime {
                 inlets: ends.inlets,
                 effects,
                 snapshot: Arc::new(Mutex::new(snapshot)),
+                beat: Arc::default(),
                 state: State::default(),
             };
             built.push((core, event_loop));
         }
 
+        running.beats = built.iter().map(|(_, event_loop)| event_loop.beat.clone()).collect();
         running.snapshots = built.iter().map(|(_, event_loop)| event_loop.snapshot.clone()).collect();
         if let Some(mut disk) = disk {
             let threads = DISK_THREADS.into_iter().zip(disk_pollers).zip(disk_ports);
@@ -276,7 +285,13 @@ fn seats<M>(
     poller: &Poller,
 ) -> Result<(Vec<Seat<M>>, usize), StartError> {
     let first_edge = roles.len();
-    let seat = |role, actor| Seat { address: Address { node, role }, actor, events: 0, heard: 0 };
+    let seat = |role, actor| Seat {
+        address: Address { node, role },
+        actor,
+        events: 0,
+        heard: 0,
+        times: Histogram::default(),
+    };
     let mut seats: Vec<Seat<M>> =
         roles.into_iter().map(|(number, role)| seat(number, Actor::Role(role))).collect();
     for (i, (number, mut edge)) in edges.into_iter().enumerate() {
@@ -325,15 +340,18 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 type Snapshots = Arc<[Arc<Mutex<LoopSnapshot>>]>;
+type Beats = Arc<[Arc<Beat>]>;
 
 /// A node that runs. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Running {
     control: Arc<Control>,
+    clock: Clock,
     /// How long its threads may take to end.
     patience: Duration,
     threads: Vec<JoinHandle<()>>,
     snapshots: Snapshots,
+    beats: Beats,
 }
 
 impl Running {
@@ -358,7 +376,12 @@ impl Running {
 
     /// A way to reach the node from other threads.
     pub fn handle(&self) -> Handle {
-        Handle { control: self.control.clone(), snapshots: self.snapshots.clone() }
+        Handle {
+            control: self.control.clone(),
+            clock: self.clock,
+            snapshots: self.snapshots.clone(),
+            beats: self.beats.clone(),
+        }
     }
 
     /// Takes in a thread; if there is none, dropping the node stops those that have started.
@@ -402,13 +425,21 @@ impl Drop for Running {
 #[derive(Clone, Debug)]
 pub struct Handle {
     control: Arc<Control>,
+    clock: Clock,
     snapshots: Snapshots,
+    beats: Beats,
 }
 
 impl Handle {
     /// Asks the node to stop as [`Running::stop`] does, without waiting.
     pub fn stop(&self) {
         self.control.advance(Phase::Draining);
+    }
+
+    /// How long the longest of the turns takes that are under way: a loop that stands still serves nobody.
+    pub fn longest_turn(&self) -> Micros {
+        let now = self.clock.now().elapsed;
+        self.beats.iter().map(|beat| beat.turn(now)).max().unwrap_or_default()
     }
 
     /// Shows what each loop looked like a moment ago.

@@ -22,10 +22,12 @@ use std::sync::Arc;
 
 use ordain_model::{
     ArgsBuilder, Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Flow, Front, GatewayId, Gsn,
-    Lane, Lookup, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed, Position,
-    ProcedureId, Registry, RequestNo, SessionId, Snapshot, Txn, system,
+    Histogram, Lane, Lookup, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Placed,
+    Position, ProcedureId, Registry, RequestNo, SessionId, Snapshot, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+use ordain_role::{
+    Address, Bug, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, Series, TimerId,
+};
 
 use crate::chunks::Chunks;
 use crate::message::{Message, Post, Reading, Saving, Sequencing};
@@ -140,6 +142,9 @@ pub struct Sequencer<X> {
     /// How many of them, in front, are of batches that were lost: of those that follow, what is lost too comes behind.
     returned: usize,
     waiting_txns: usize,
+    /// Since when something has been waiting; after a batch was closed, since then.
+    waits_since: Option<Micros>,
+    stages: Stages,
     /// The epoch sealed last.
     epoch: Epoch,
     /// Its time; the time of a batch is never smaller than that of the one before.
@@ -180,6 +185,23 @@ pub struct Sequencer<X> {
     checkpoints: Checkpoints,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
+}
+
+/// How long batches take on their way through the sequencer, in microseconds, and how large they are.
+#[derive(Debug, Default)]
+struct Stages {
+    /// From the first of a batch's transactions to when it is closed.
+    waiting: Histogram,
+    /// From then until it is durable, or agreed on.
+    log: Histogram,
+    /// From then until everything of it is executed by this node.
+    execution: Histogram,
+    /// The batches that are being executed, and since when.
+    executing: VecDeque<(Epoch, Micros)>,
+    /// Transactions of each batch, less one.
+    txns: Histogram,
+    /// Bytes of each batch, less one.
+    bytes: Histogram,
 }
 
 /// A batch that the log has and has said nothing of.
@@ -306,6 +328,8 @@ impl<X> Sequencer<X> {
             waiting: VecDeque::new(),
             returned: 0,
             waiting_txns: 0,
+            waits_since: None,
+            stages: Stages::default(),
             epoch: Epoch(0),
             now: Millis(0),
             in_log: VecDeque::new(),
@@ -509,6 +533,13 @@ impl<X> Sequencer<X> {
         self.counts.txns += u64::from(batch.total);
         self.counts.duplicates += batch.lookups.len() as u64;
         self.under_way.push_back(batch.epoch);
+        if batch.total > 0 {
+            let since = self.waits_since.take().unwrap_or(now.elapsed);
+            self.stages.waiting.record_time(now.elapsed.since(since));
+            self.stages.txns.record_size(u64::from(batch.total));
+            let bytes = batch.chunks.iter().map(|placed| placed.chunk.bytes() as u64).sum();
+            self.stages.bytes.record_size(bytes);
+        }
         self.append(now, batch, requests, out);
     }
 
@@ -529,7 +560,12 @@ impl<X> Sequencer<X> {
     /// A batch in the log is durable: from now on its requests are known.
     fn logged(&mut self, now: Now, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         if let Some(InLog { batch, since, wanted, .. }) = self.leaves_log(epoch) {
-            self.log_takes = Micros((self.log_takes.0 + now.elapsed.since(since).0) / 2);
+            let took = now.elapsed.since(since);
+            self.log_takes = Micros((self.log_takes.0 + took.0) / 2);
+            if batch.total > 0 {
+                self.stages.log.record_time(took);
+                self.stages.executing.push_back((epoch, now.elapsed));
+            }
             self.sessions.note(&batch);
             if self.twins.is_none() {
                 self.note_durable(&batch);
@@ -882,7 +918,7 @@ impl<X> Sequencer<X> {
         out.send(gateway, Front::Outcomes(outcomes));
     }
 
-    fn applied(&mut self, executor: Address, epoch: Epoch) {
+    fn applied(&mut self, now: Now, executor: Address, epoch: Epoch) {
         if let Some(applied) = self.applied.get_mut(&executor) {
             *applied = (*applied).max(epoch);
         }
@@ -890,6 +926,10 @@ impl<X> Sequencer<X> {
         self.snapshots.note_published(slowest);
         while self.under_way.front().is_some_and(|epoch| *epoch <= slowest) {
             self.under_way.pop_front();
+        }
+        let Stages { executing, execution, .. } = &mut self.stages;
+        while let Some((_, since)) = executing.pop_front_if(|(epoch, _)| *epoch <= slowest) {
+            execution.record_time(now.elapsed.since(since));
         }
     }
 
@@ -938,7 +978,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Front(Front::Continue(pause)) => self.go_on_passing(now, pause, out),
                 Message::Reading(reading) => self.take_reading(now, from, reading, out),
                 Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
-                Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(from, epoch),
+                Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(now, from, epoch),
                 Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
                 Message::Sequencing(Sequencing::Lost(batch)) => self.lost(now, &batch, out),
                 Message::Sequencing(Sequencing::Leader { node, is_me, last, .. }) => {
@@ -1000,6 +1040,7 @@ impl<X: Send> Role for Sequencer<X> {
         self.save(out);
         self.try_close(now, out);
         self.tell_floor(false, out);
+        self.waits_since = (!self.waiting.is_empty()).then(|| self.waits_since.unwrap_or(now.elapsed));
     }
 
     fn name(&self) -> &'static str {
@@ -1018,6 +1059,15 @@ impl<X: Send> Role for Sequencer<X> {
         report("ordain_sequencer_in_log", self.in_log.len() as f64);
         report("ordain_sequencer_lost_total", self.counts.lost as f64);
         report("ordain_sequencer_read_chunks_total", self.snapshots.chunks as f64);
+    }
+
+    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
+        report(Series::stage("sequencing"), &self.stages.waiting);
+        let log = if self.twins.is_some() { "agreement" } else { "log" };
+        report(Series::stage(log), &self.stages.log);
+        report(Series::stage("execution"), &self.stages.execution);
+        report(Series::new("ordain_batch_transactions"), &self.stages.txns);
+        report(Series::new("ordain_batch_bytes"), &self.stages.bytes);
     }
 }
 

@@ -194,6 +194,9 @@ pub trait RecordStore {
     /// since: a twentieth of a microsecond each, and more for large contents.
     fn digest(&self) -> Digest;
 
+    /// How many records that were changed count for nothing yet: the next [digest](RecordStore::digest) hashes so many.
+    fn unsettled(&self) -> usize;
+
     /// Has at most so many of the records that were changed count for nothing when the [digest](RecordStore::digest) is asked
     /// for.
     fn settle(&mut self, most: usize);

@@ -420,6 +420,10 @@ impl RecordStore for MemoryStore {
         self.totals.digest(&self.slab)
     }
 
+    fn unsettled(&self) -> usize {
+        self.totals.noted()
+    }
+
     fn settle(&mut self, most: usize) {
         self.totals.settle(&mut self.slab, most);
     }

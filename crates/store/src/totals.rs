@@ -136,6 +136,11 @@ impl Totals {
         self.at_once = true;
     }
 
+    /// How many records are noted.
+    pub(crate) const fn noted(&self) -> usize {
+        self.noted.len()
+    }
+
     /// Bytes of memory by which they are.
     pub(crate) const fn noted_bytes(&self) -> usize {
         self.noted.capacity() * size_of::<RecordId>()

@@ -89,6 +89,18 @@ impl Backlog {
         self.passed.min(Epoch(next.0 - 1))
     }
 
+    /// The largest epoch of which, and of all before it, everything is executed here: to the last transaction, and nothing
+    /// of them is still to be handed in.
+    pub(crate) fn complete(&self) -> Epoch {
+        let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        self.passed.min(Epoch(next.0.saturating_sub(1)))
+    }
+
+    /// Whether nothing that was handed in is left to execute.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     fn entry(&mut self, turn: Turn) -> Option<&mut Unapplied> {
         let at = self.queue.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
         self.queue.get_mut(at)

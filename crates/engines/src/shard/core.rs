@@ -28,6 +28,7 @@ use super::messages::{Item, Message};
 use super::records::{drop_expired, past_of, read_record, write_record};
 use super::reply::{are_enough, outcomes_of, write_reply};
 use super::sessions::Sessions;
+use super::spans::Spans;
 use super::state::{Active, CUT, Lent, Loan, ShardSet, empty, owner};
 use super::turns::{Order, Turns};
 use super::undo::{PINNED, Undo};
@@ -121,6 +122,8 @@ pub(crate) struct Core<S> {
     pub(crate) early: Early,
     pub(crate) sessions: Sessions,
     pub(crate) witness: Witness,
+    /// Digests at the ends of late epochs, for operators.
+    pub(super) spans: Spans,
     /// What twins are to be told.
     pub(crate) vouches: Vec<Vouch>,
     pub(crate) outcomes: Vec<OutcomeBatch>,
@@ -161,6 +164,8 @@ pub(crate) struct Core<S> {
 pub(crate) struct Counts {
     committed: u64,
     aborted: u64,
+    /// By the code of the reason, which begins with 1.
+    aborts: [u64; Abort::ALL.len()],
     parked: u64,
     /// What other nodes have told again.
     pub(crate) repeated: u64,
@@ -215,6 +220,7 @@ impl<S: RecordStore> Core<S> {
             early: Early::default(),
             sessions: Sessions::default(),
             witness: Witness::new(places.sequencer.node, Vec::new()),
+            spans: Spans::default(),
             vouches: Vec::new(),
             outcomes: Vec::new(),
             withheld: None,
@@ -288,6 +294,7 @@ impl<S: RecordStore> Core<S> {
         if self.backlog.is_past((epoch, partition)) {
             return;
         }
+        self.note_span_before(epoch);
         if let Err((last, of)) = self.backlog.hand((epoch, partition)) {
             self.broken.get_or_insert(format!(
                 "shard {} was handed the batch of epoch {epoch} of partition {partition} after that of epoch {last} \
@@ -962,6 +969,10 @@ impl<S: RecordStore> Core<S> {
         };
         match status {
             OutcomeStatus::Committed => self.counts.committed += 1,
+            OutcomeStatus::Aborted(abort) => {
+                self.counts.aborted += 1;
+                self.counts.aborts[usize::from(abort.code()) - 1] += 1;
+            }
             _ => self.counts.aborted += 1,
         }
         let write = |reply: &mut Vec<u8>| {
@@ -1025,6 +1036,9 @@ impl<S: RecordStore> Core<S> {
     pub(super) fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         report("ordain_shard_committed_total", self.counts.committed as f64);
         report("ordain_shard_aborted_total", self.counts.aborted as f64);
+        for (name, count) in ABORTS.into_iter().zip(self.counts.aborts) {
+            report(name, count as f64);
+        }
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
@@ -1053,6 +1067,15 @@ impl<S: RecordStore> Core<S> {
     }
 }
 
+/// What aborts are called in metrics, in the order of their codes.
+const ABORTS: [&str; Abort::ALL.len()] = [
+    "ordain_shard_aborts_total{reason=\"logic\"}",
+    "ordain_shard_aborts_total{reason=\"conflict\"}",
+    "ordain_shard_aborts_total{reason=\"restart\"}",
+    "ordain_shard_aborts_total{reason=\"panic\"}",
+    "ordain_shard_aborts_total{reason=\"budget\"}",
+    "ordain_shard_aborts_total{reason=\"cascade\"}",
+];
 /// How many states of transactions are kept for their memory.
 const SPARE: usize = 256;
 /// How many records are fetched ahead together: enough for their misses to overlap.

@@ -55,6 +55,7 @@ mod replay;
 pub(crate) mod reply;
 mod role;
 mod sessions;
+mod spans;
 pub(crate) mod state;
 pub(crate) mod turns;
 pub(crate) mod undo;

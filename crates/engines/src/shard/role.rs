@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_checkpoint::Outcome;
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Map, Micros, PartitionId, Registry};
+use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry};
 use ordain_role::{Address, Event, Now, Outbox, Role, TimerId};
 use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
@@ -164,6 +164,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 core.tell_sizes(out);
                 core.look_at_load(now.elapsed, out);
                 core.vouch_now_and_then(out);
+                core.note_spans();
                 core.keep_states();
                 core.reader.forget_late(now.elapsed);
                 out.set_timer(SWEEP, SWEEP_EVERY);
@@ -230,5 +231,9 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         self.core.gauges(report);
         self.turns.gauges(report);
+    }
+
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        self.core.spans.iter().for_each(report);
     }
 }

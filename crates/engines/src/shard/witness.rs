@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ordain_model::Digest;
+use ordain_model::{Digest, DigestSpan, Epoch, PartitionId};
 use ordain_role::{Address, NodeId};
 
 use super::backlog::Turn;
@@ -152,6 +152,20 @@ impl Witness {
         }
     }
 
+    /// The digest at the end of an epoch, and for how long it held; everything up to `complete` is executed. `None` if that
+    /// is too long ago, or nobody compares digests.
+    pub(crate) fn span_at(&self, epoch: Epoch, complete: Epoch) -> Option<DigestSpan> {
+        let end = (epoch, PartitionId(u16::MAX));
+        if self.twins.is_empty() || end < self.before.0 {
+            return None;
+        }
+        let known = self.history.partition_point(|(at, _)| *at <= end);
+        let (first, digest) =
+            known.checked_sub(1).and_then(|at| self.history.get(at)).unwrap_or(&self.before);
+        let next = self.history.get(known).map_or(Epoch(u64::MAX), |(turn, _)| turn.0);
+        Some(DigestSpan { first: first.0, last: complete.min(Epoch(next.0 - 1)), digest: *digest })
+    }
+
     /// What twins should be told now and then.
     pub(crate) fn news(&mut self) -> Option<Vouch> {
         let is_new = self.applied > self.told && !self.twins.is_empty();
@@ -219,8 +233,6 @@ impl Witness {
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Epoch, PartitionId};
-
     use super::*;
 
     const fn turn(epoch: u64) -> Turn {
@@ -305,6 +317,31 @@ mod tests {
         let after = turn(6);
         assert_eq!(one.hear(NodeId(1), Vouch { after, digest: state(15), doubted: false }), Ok(None));
         assert!(one.hear(NodeId(1), Vouch { after, digest: state(16), doubted: false }).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_digest_at_the_end_of_an_epoch_is_that_of_its_last_batch() {
+        let mut witness = witness(0, 3);
+        let second = (Epoch(4), PartitionId(1));
+        for (at, sum) in [(turn(2), 5), (turn(4), 6), (second, 7), (turn(9), 8)] {
+            witness.credit(at, || witness_state(&at));
+            assert_eq!(witness.applied(at, || state(sum)), Ok(Vec::new()));
+        }
+        let at =
+            |epoch| witness.span_at(Epoch(epoch), Epoch(12)).map(|s| (s.first.0, s.last.0, s.digest.sum));
+        assert_eq!((at(1), at(2), at(3)), (Some((0, 1, 0)), Some((2, 3, 5)), Some((2, 3, 5))));
+        assert_eq!((at(4), at(8), at(12)), (Some((4, 8, 7)), Some((4, 8, 7)), Some((9, 12, 8))));
+        assert_eq!(Witness::new(NodeId(0), Vec::new()).span_at(Epoch(1), Epoch(1)), None);
+    }
+
+    /// The state before a batch of the test above.
+    fn witness_state(at: &Turn) -> Digest {
+        match (at.0.0, at.1.0) {
+            (2, _) => Digest::default(),
+            (4, 0) => state(5),
+            (4, _) => state(6),
+            _ => state(7),
+        }
     }
 
     #[test]

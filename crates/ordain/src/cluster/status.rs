@@ -1,11 +1,11 @@
 //! `ordain cluster status`: every node of a cluster asked how it is, and their digests held against each other.
 //!
 //! One node tells which others there are; then each is asked for itself, so that what is shown of a node is what that
-//! node says and not hearsay. `DEBUG DIGEST` is a transaction like all others, so digests that are asked for one after
-//! another have places in the one order of all transactions in that order. A node that is asked before and after all
-//! the others and says the same twice has seen no write between, and neither may the others have.
+//! node says and not hearsay. No transaction is run: each node shows digests of its part of the data at the ends of
+//! several late epochs. Nodes of one partition must have the same one at the end of the same epoch; the digests of all
+//! partitions at the end of one epoch add up to that of all data, which is what `DEBUG DIGEST` answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -15,18 +15,20 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ordain_lab::report;
+use ordain_model::{Digest, DigestSpan, Epoch};
 use serde::{Deserialize, Serialize};
 
 use super::{RECORD, Record};
 
 /// How long a node has to take a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// How long it has to answer: it asks its own cluster for at most two seconds.
+/// How long it has to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The longest answer that is read, bytes.
 const ANSWER_MAX: u64 = 4 << 20;
-/// How often digests that differ are asked for again, in case there are writes.
-const ROUNDS: usize = 3;
+/// How often digests are asked for again that have no epoch in common, and how long after.
+const ROUNDS: usize = 10;
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(150);
 
 /// The flags of `ordain cluster status`.
 #[derive(Debug, Args)]
@@ -75,9 +77,39 @@ pub(super) struct Status {
     map_version: Option<u64>,
     slots: Option<u64>,
     digest: Option<String>,
+    digest_epoch: Option<u64>,
+    digests: Vec<Span>,
     not_ready: Option<String>,
     pub(super) members: Vec<Member>,
     peers: Vec<Peer>,
+}
+
+/// The digest of a node's data at the ends of some epochs, as it is shown.
+#[derive(Clone, Debug, Deserialize)]
+struct Span {
+    first_epoch: u64,
+    last_epoch: u64,
+    digest: String,
+}
+
+impl Span {
+    fn parse(&self) -> Option<DigestSpan> {
+        let (records, sum) = self.digest.split_at_checked(8)?;
+        let digest = Digest {
+            records: u32::from_str_radix(records, 16).ok()?,
+            sum: u128::from_str_radix(sum, 16).ok()?,
+        };
+        Some(DigestSpan { first: Epoch(self.first_epoch), last: Epoch(self.last_epoch), digest })
+    }
+}
+
+impl Status {
+    /// The digests that it shows, in order of epochs.
+    fn spans(&self) -> Vec<DigestSpan> {
+        let mut spans: Vec<DigestSpan> = self.digests.iter().filter_map(Span::parse).collect();
+        spans.sort_by_key(|span| span.first);
+        spans
+    }
 }
 
 /// A node of the cluster, as a node knows it.
@@ -128,6 +160,7 @@ struct Line {
     map_version: Option<u64>,
     slots: Option<u64>,
     digest: Option<String>,
+    digest_epoch: Option<u64>,
     links_up: usize,
     links: usize,
     resp: String,
@@ -143,7 +176,8 @@ struct Line {
 pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
     let first = args.cluster.anyone()?;
-    let (lines, digests) = look(&first);
+    let (lines, found) = look(&first);
+    let digests = found.digests;
     let mut table = report::table(
         &[
             "node",
@@ -169,6 +203,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
         let found = serde_json::json!({
             "cluster": cluster,
             "digests": digests.name(),
+            "digest": found.whole.map(|whole| whole.digest.to_string()),
+            "digest_epoch": found.whole.map(|whole| whole.last.0),
             "ok": unwell.is_none(),
             "nodes": lines,
         });
@@ -176,7 +212,10 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     // Whoever reads only the exit code closes the pipe early.
-    let _ = writeln!(std::io::stdout(), "{table}\ndigests: {}", digests.name());
+    let whole = found
+        .whole
+        .map(|whole| format!("; of all data at the end of epoch {}: {}", whole.last, whole.digest));
+    let _ = writeln!(std::io::stdout(), "{table}\ndigests: {}{}", digests.name(), whole.unwrap_or_default());
     match unwell {
         None => Ok(true),
         Some(unwell) => anyhow::bail!("{unwell}"),
@@ -189,27 +228,77 @@ enum Digests {
     /// No node has told one.
     Unknown,
     Equal,
-    /// Writes go on, so that those of one moment could not be had.
+    /// Some nodes have shown none of the same epoch.
     Moving,
     Differ,
 }
 
-impl Digests {
-    /// What can be said of digests that were asked for at one time.
-    fn of(asked: &[Result<Status, String>]) -> Digests {
-        let mut all = asked.iter().filter_map(|answer| answer.as_ref().ok()?.digest.as_deref());
-        match all.next() {
-            None => Digests::Unknown,
-            Some(first) if all.all(|other| other == first) => Digests::Equal,
-            Some(_) => Digests::Moving,
-        }
-    }
+/// What was found out by the digests of all nodes.
+#[derive(Debug)]
+struct Compared {
+    digests: Digests,
+    /// The nodes that have other data than most of their partition, by place in the list.
+    odd: Vec<usize>,
+    /// The digest of all partitions together, if they have an epoch in common.
+    whole: Option<DigestSpan>,
+}
 
+impl Compared {
+    /// Compares what was asked of these nodes.
+    fn of(members: &[Member], asked: &[Result<Status, String>]) -> Compared {
+        let mut groups: BTreeMap<u16, Vec<(usize, Vec<DigestSpan>)>> = BTreeMap::new();
+        for (at, (member, answer)) in members.iter().zip(asked).enumerate() {
+            let spans = answer.as_ref().map(Status::spans).unwrap_or_default();
+            if !spans.is_empty() {
+                groups.entry(member.partition).or_default().push((at, spans));
+            }
+        }
+        let mut found = Compared { digests: Digests::Unknown, odd: Vec::new(), whole: None };
+        let mut is_moving = false;
+        for group in groups.values() {
+            let [(first, yardstick), others @ ..] = &group[..] else { continue };
+            let compared = others.iter().map(|(at, spans)| (*at, are_same(yardstick, spans)));
+            let compared: Vec<(usize, Option<bool>)> = compared.collect();
+            is_moving |= compared.iter().any(|(_, same)| same.is_none());
+            let with = |same| compared.iter().filter(move |c| c.1 == Some(same)).map(|c| c.0);
+            // The first is the odd one out if most of the others are not like it.
+            if with(false).count() > with(true).count() + 1 {
+                found.odd.extend(std::iter::once(*first).chain(with(true)));
+            } else {
+                found.odd.extend(with(false));
+            }
+        }
+        let mut all = groups.values().filter_map(|group| group.first().map(|(_, spans)| spans.clone()));
+        let first = all.next();
+        let partitions: BTreeSet<u16> = members.iter().map(|member| member.partition).collect();
+        if groups.len() == partitions.len() {
+            let together =
+                first.map(|first| all.fold(first, |sum, spans| DigestSpan::meet_all(&sum, &spans)));
+            found.whole = together.and_then(|spans| spans.last().copied());
+        }
+        found.digests = match (groups.is_empty(), found.odd.is_empty()) {
+            (true, _) => Digests::Unknown,
+            (_, false) => Digests::Differ,
+            (_, true) if is_moving => Digests::Moving,
+            (_, true) => Digests::Equal,
+        };
+        found
+    }
+}
+
+/// Whether two nodes had the same data at the end of the last epoch of which both know; nothing if there is none.
+fn are_same(one: &[DigestSpan], other: &[DigestSpan]) -> Option<bool> {
+    let meets = |a: &DigestSpan, b: &DigestSpan| a.first.max(b.first) <= a.last.min(b.last);
+    let pairs = one.iter().flat_map(|a| other.iter().filter(|b| meets(a, b)).map(move |b| (a, b)));
+    pairs.max_by_key(|(a, b)| a.last.min(b.last)).map(|(a, b)| a.digest == b.digest)
+}
+
+impl Digests {
     const fn name(self) -> &'static str {
         match self {
             Digests::Unknown => "not available",
             Digests::Equal => "equal",
-            Digests::Moving => "not compared, because writes go on",
+            Digests::Moving => "not compared, because some nodes have shown none of the same epoch",
             Digests::Differ => "differ",
         }
     }
@@ -253,31 +342,27 @@ fn anyone(candidates: &[String]) -> anyhow::Result<Status> {
     anyhow::bail!("no node answers ({}): start the cluster, or name a node with --admin", reasons.join("; "))
 }
 
-/// Asks all nodes, and those whose digests differ until these can be compared.
-fn look(first: &Status) -> (Vec<Line>, Digests) {
+/// Asks all nodes, and again until their digests can be compared.
+fn look(first: &Status) -> (Vec<Line>, Compared) {
     let members = &first.members;
     let mut asked = ask_all(members);
-    let mut seen = (Digests::of(&asked), None);
+    let mut found = Compared::of(members, &asked);
     for _ in 0..ROUNDS {
-        if seen.0 != Digests::Moving {
+        if matches!(found.digests, Digests::Equal | Digests::Differ) && found.whole.is_some() {
             break;
         }
-        // The one to ask before and after the others: it did answer.
-        let yardstick = members.iter().find(|member| member.node == first.node).unwrap_or(&members[0]);
-        let before = ask(&yardstick.admin).ok().and_then(|status| status.digest);
+        if asked.iter().all(Result::is_err) || found.digests == Digests::Unknown {
+            break;
+        }
+        thread::sleep(ASK_AGAIN_AFTER);
         asked = ask_all(members);
-        let after = ask(&yardstick.admin).ok().and_then(|status| status.digest);
-        let still = after.filter(|after| before.as_ref() == Some(after));
-        seen = match (Digests::of(&asked), still) {
-            (Digests::Moving, Some(still)) => (Digests::Differ, Some(still)),
-            (other, _) => (other, None),
-        };
+        found = Compared::of(members, &asked);
     }
-    let (digests, still) = seen;
-    let lines = members.iter().zip(asked).map(|(member, answer)| line(member, answer, still.as_deref()));
+    let lines = members.iter().zip(asked).enumerate();
+    let lines = lines.map(|(at, (member, answer))| line(member, answer, found.odd.contains(&at)));
     let mut lines: Vec<Line> = lines.collect();
     compare_with_masters(&mut lines);
-    (lines, digests)
+    (lines, found)
 }
 
 /// A slave does not know what its master has sealed and not sent yet: its lag is what it has not executed of that.
@@ -305,8 +390,8 @@ fn ask_all(members: &[Member]) -> Vec<Result<Status, String>> {
     })
 }
 
-/// A node's line; with the digest that all should have, if they do not.
-fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) -> Line {
+/// A node's line; `is_odd`: it has other data than most of its partition.
+fn line(member: &Member, answer: Result<Status, String>, is_odd: bool) -> Line {
     let Member { node, partition, replica, resp, admin } = member.clone();
     let unknown = Line {
         node,
@@ -322,6 +407,7 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         map_version: None,
         slots: None,
         digest: None,
+        digest_epoch: None,
         links_up: 0,
         links: 0,
         resp,
@@ -337,8 +423,13 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         (State::Stranger, Some(format!("node {} answers there", status.node)))
     } else if let Some(reason) = status.not_ready {
         (State::NotReady, Some(reason))
-    } else if still.is_some() && status.digest.as_deref() != still {
-        (State::Differs, Some("its digest is not that of the node that was asked first".to_owned()))
+    } else if is_odd {
+        let epoch = status.digest_epoch.unwrap_or_default();
+        let reason = format!(
+            "its digest at the end of the same epoch is not that of the other nodes of its partition (the last it shows is \
+             of epoch {epoch})"
+        );
+        (State::Differs, Some(reason))
     } else {
         (State::Ok, None)
     };
@@ -353,6 +444,7 @@ fn line(member: &Member, answer: Result<Status, String>, still: Option<&str>) ->
         map_version: status.map_version,
         slots: status.slots,
         digest: status.digest,
+        digest_epoch: status.digest_epoch,
         links_up: status.peers.iter().filter(|peer| peer.state == "connected").count(),
         links: status.peers.len(),
         state,
@@ -431,63 +523,58 @@ mod tests {
         Member { node, partition: node, replica: 0, resp: "r".into(), admin: "a".into() }
     }
 
-    fn status(node: u16, digest: &str) -> Status {
-        Status { node, digest: Some(digest.into()), ..Status::default() }
-    }
+    /// Sums of digests, with the first and the last epoch at whose ends they held.
+    type Shown<'a> = &'a [(u64, u64, u128)];
 
-    #[test]
-    fn digests_that_differ_may_be_of_different_moments() {
-        let of = |digests: &[&str]| {
-            let answers = digests.iter().map(|digest| Ok(status(0, digest)));
-            Digests::of(&answers.chain([Err("gone".into()), Ok(Status::default())]).collect::<Vec<_>>())
+    /// A node that shows digests with these sums at the ends of these epochs.
+    fn status(node: u16, digests: Shown<'_>) -> Status {
+        let span = |(first_epoch, last_epoch, sum): &(u64, u64, u128)| Span {
+            first_epoch: *first_epoch,
+            last_epoch: *last_epoch,
+            digest: Digest { sum: *sum, records: 1 }.to_string(),
         };
-        assert_eq!(of(&[]), Digests::Unknown);
-        assert_eq!(of(&["a"]), Digests::Equal);
-        assert_eq!(of(&["a", "a"]), Digests::Equal);
-        assert_eq!(of(&["a", "b"]), Digests::Moving);
+        // The last comes first.
+        Status { node, digests: digests.iter().rev().map(span).collect(), ..Status::default() }
     }
 
-    /// Answers every request with what it is told, one after the other, the last for ever.
-    fn stand_in(node: u16, digests: &'static [&'static str]) -> Member {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let admin = listener.local_addr().unwrap().to_string();
-        thread::spawn(move || {
-            for (times, stream) in listener.incoming().enumerate() {
-                let mut stream = stream.unwrap();
-                let mut request = [0; 256];
-                let _ = stream.read(&mut request).unwrap();
-                let digest = digests[times.min(digests.len() - 1)];
-                let body = format!("{{\"node\": {node}, \"digest\": \"{digest}\", \"role\": \"leader\"}}");
-                write!(stream, "HTTP/1.0 200 OK\r\n\r\n{body}").unwrap();
-            }
-        });
-        Member { admin, ..member(node) }
+    /// What is found out of nodes, each with its partition and its digests.
+    fn compared(nodes: &[(u16, Shown<'_>)]) -> (Digests, Vec<usize>, Option<(u64, u128)>) {
+        let of = |partition: u16| Member { partition, ..member(0) };
+        let members: Vec<Member> = nodes.iter().map(|(partition, _)| of(*partition)).chain([of(0)]).collect();
+        let asked = nodes.iter().map(|(_, digests)| Ok(status(0, digests))).chain([Err("gone".into())]);
+        let found = Compared::of(&members, &asked.collect::<Vec<_>>());
+        (found.digests, found.odd, found.whole.map(|whole| (whole.last.0, whole.digest.sum)))
     }
 
     #[test]
-    fn a_difference_counts_only_if_nothing_was_written_meanwhile() {
-        let cluster = |members| Status { members, ..Status::default() };
-        let diverged = cluster(vec![stand_in(0, &["a"]), stand_in(1, &["b"])]);
-        let (lines, digests) = look(&diverged);
-        assert_eq!((digests, lines[0].state, lines[1].state), (Digests::Differ, State::Ok, State::Differs));
-        // Another digest at every question.
-        let written = cluster(vec![
-            stand_in(0, &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]),
-            stand_in(1, &["A", "B", "C", "D", "E"]),
-        ]);
-        let (lines, digests) = look(&written);
-        assert_eq!((digests, unwell(&lines)), (Digests::Moving, None));
-        // A write between the two, and then no more.
-        let settled = cluster(vec![stand_in(0, &["a", "b"]), stand_in(1, &["b"])]);
-        assert_eq!(look(&settled).1, Digests::Equal);
+    fn nodes_of_a_partition_are_compared_at_the_end_of_the_same_epoch() {
+        assert_eq!(compared(&[]), (Digests::Unknown, vec![], None));
+        assert_eq!(compared(&[(0, &[(1, 9, 7)])]), (Digests::Equal, vec![], Some((9, 7))));
+        // The second is an epoch behind, and had the same digest then.
+        let behind = compared(&[(0, &[(1, 4, 7), (5, 5, 8)]), (0, &[(2, 4, 7)])]);
+        assert_eq!(behind, (Digests::Equal, vec![], Some((5, 8))));
+        let apart = compared(&[(0, &[(5, 5, 8)]), (0, &[(2, 4, 7)])]);
+        assert_eq!((apart.0, apart.1), (Digests::Moving, vec![]));
+        let odd = compared(&[(0, &[(1, 9, 7)]), (0, &[(2, 9, 6)])]);
+        assert_eq!((odd.0, odd.1), (Digests::Differ, vec![1]));
+        let first = compared(&[(0, &[(1, 9, 7)]), (0, &[(2, 9, 6)]), (0, &[(2, 9, 6)])]);
+        assert_eq!((first.0, first.1), (Digests::Differ, vec![0]));
+    }
+
+    #[test]
+    fn the_digests_of_all_partitions_add_up() {
+        let both = compared(&[(0, &[(1, 4, 7), (5, 8, 70)]), (1, &[(2, 6, 100)])]);
+        assert_eq!(both, (Digests::Equal, vec![], Some((6, 170))));
+        let apart = compared(&[(0, &[(5, 8, 70)]), (1, &[(2, 4, 100)])]);
+        assert_eq!(apart, (Digests::Equal, vec![], None), "nodes of two partitions have different data");
     }
 
     #[test]
     fn the_lag_of_a_slave_is_what_it_has_not_of_its_masters() {
         let of = |node, partition, role: &str, epoch, applied_epoch| {
             let role = role.to_owned();
-            let status = Status { role, epoch, applied_epoch, lag: 1, ..status(node, "a") };
-            line(&Member { partition, ..member(node) }, Ok(status), None)
+            let status = Status { role, epoch, applied_epoch, lag: 1, ..status(node, &[]) };
+            line(&Member { partition, ..member(node) }, Ok(status), false)
         };
         let mut lines = [
             of(0, 0, "master", 90, 89),
@@ -502,14 +589,14 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_well_is_told_with_its_reason() {
-        let ok = line(&member(1), Ok(status(1, "a")), None);
+        let ok = line(&member(1), Ok(status(1, &[])), false);
         assert_eq!((ok.state, unwell(&[ok])), (State::Ok, None));
         let lines = [
-            line(&member(0), Err("connection refused".into()), None),
-            line(&member(1), Ok(Status { not_ready: Some("no leader".into()), ..status(1, "a") }), None),
-            line(&member(2), Ok(status(3, "a")), None),
-            line(&member(3), Ok(status(3, "b")), Some("a")),
-            line(&member(4), Ok(status(4, "a")), Some("a")),
+            line(&member(0), Err("connection refused".into()), false),
+            line(&member(1), Ok(Status { not_ready: Some("no leader".into()), ..status(1, &[]) }), false),
+            line(&member(2), Ok(status(3, &[])), false),
+            line(&member(3), Ok(status(3, &[])), true),
+            line(&member(4), Ok(status(4, &[])), false),
         ];
         let said = unwell(&lines).unwrap();
         for words in [

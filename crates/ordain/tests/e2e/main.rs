@@ -24,6 +24,7 @@ mod hostile;
 mod kill;
 mod levels;
 mod natives;
+mod page;
 mod pipelines;
 mod recovery;
 mod refusals;

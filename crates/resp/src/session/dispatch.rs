@@ -8,6 +8,7 @@ use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, 
 
 use super::access::carrying;
 use super::{Mode, ReplyMode, Session, Words};
+use crate::diagnostics::place_of;
 use crate::shared::{Context, Foreign};
 
 /// Writes a procedure's arguments.
@@ -133,6 +134,7 @@ impl Session {
             return self.reject(&unknown(words), cx);
         };
         if let Err(error) = check_arity(command, words.len()) {
+            cx.shared.observed.times.reject(place_of(command));
             return self.reject(error.0.as_bytes(), cx);
         }
         if command.flags.has(Flags::CONTAINER)
@@ -155,6 +157,7 @@ impl Session {
             return self.deny(command, words, denied, cx);
         }
         self.last_command = command.name;
+        self.current = Some(command);
         match (&self.mode, command.action) {
             (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
                 let call = Call { procedure: id, db: self.db, session: self.take_request() };
@@ -296,8 +299,8 @@ impl Session {
             SessionCommand::Subscribe => super::absent::subscribe(words, out),
             SessionCommand::Wait => super::absent::wait(words, cx, out),
             SessionCommand::Role => super::absent::role(cx, out),
-            SessionCommand::SlowLog => super::server::slowlog(words, out),
-            SessionCommand::Latency => super::server::latency(words, out),
+            SessionCommand::SlowLog => super::diagnostics::slowlog(words, cx, out),
+            SessionCommand::Latency => super::diagnostics::latency(words, cx, out),
         }
         Answered::Now
     }

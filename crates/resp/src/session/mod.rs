@@ -21,6 +21,7 @@ mod absent;
 mod access;
 mod acl;
 mod connection;
+mod diagnostics;
 mod dispatch;
 mod interactive;
 mod introspection;
@@ -31,6 +32,7 @@ mod server;
 use std::fmt;
 use std::sync::Arc;
 
+use ordain_commands::Command;
 use ordain_gateway::{Finished, Stream};
 use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
@@ -142,6 +144,8 @@ pub struct Session {
     library: Box<[u8]>,
     library_version: Box<[u8]>,
     last_command: &'static str,
+    /// The command at hand, once it is known.
+    current: Option<&'static Command>,
     protocol: Protocol,
     db: Db,
     /// Whom it has logged in as, or begun as.
@@ -188,6 +192,7 @@ impl Session {
             library: Box::default(),
             library_version: Box::default(),
             last_command: "NULL",
+            current: None,
             protocol: Protocol::Resp2,
             db: Db(0),
             is_authenticated: user.is_open(),
@@ -225,6 +230,7 @@ impl Session {
                     let words: SmallVec<[&[u8]; 16]> = parser.args(rest).collect();
                     cx.shared.counters.commands_total += 1;
                     self.handle(&words, cx);
+                    self.note_taken(&words, cx);
                     consumed
                 }
                 Step::Empty { consumed } => consumed,
@@ -268,7 +274,7 @@ impl Session {
         self.seen = self.seen.max(finished.gsn.epoch());
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
-            _ => self.replies.finish(sequence, finished.answer(&mut Vec::new())),
+            _ => self.finish(sequence, finished.answer(&mut Vec::new()), cx),
         }
         self.check_output(cx);
     }
@@ -311,8 +317,17 @@ impl Session {
             | Awaiting::Fetch(_)
             | Awaiting::Info(_) => reply.extend_from_slice(answer),
         }
-        self.replies.finish(sequence, &reply);
+        self.finish(sequence, &reply, cx);
         cx.shared.scratch.datum = reply;
+    }
+
+    /// The reply to a request is there.
+    #[inline]
+    fn finish(&mut self, sequence: Sequence, reply: &[u8], cx: &Context<'_>) {
+        if let Some(done) = self.replies.done(sequence, reply) {
+            self.note_done(sequence, &done, cx);
+        }
+        self.replies.finish(sequence, reply);
     }
 
     /// Whether there is room for more commands. While there is not, the edge should not read from the socket.

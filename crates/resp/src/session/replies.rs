@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use ordain_gateway::Ticket;
+use ordain_model::Datum;
 
 use crate::codec::{Protocol, encode};
 
@@ -99,13 +100,46 @@ enum Pending {
     },
 }
 
+/// A request that is under way, for those who want to know how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The command's place in the command table.
+    pub(crate) command: u16,
+    /// Bytes of its words among those that are kept.
+    words: u16,
+    /// When it was taken, microseconds since the node started, modulo 2^32.
+    since: u32,
+}
+
+impl Request {
+    /// What stands for a request that nobody asks after.
+    const NONE: Request = Request { command: u16::MAX, words: 0, since: 0 };
+}
+
+/// A request that has been answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) command: usize,
+    /// When it was taken, microseconds since the node started, modulo 2^32.
+    pub(crate) since: u32,
+    pub(crate) failed: bool,
+}
+
+/// How many bytes of the words of requests under way are kept, for the slow ones among them.
+const WORDS_MAX: usize = 64 << 10;
+
 /// Replies to come and replies to send.
 #[derive(Debug)]
 pub(crate) struct Replies {
     first: Sequence,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<(Pending, Request)>,
+    /// The words of the requests under way, in order; those before `words_from` are of requests that are answered.
+    words: Vec<u8>,
+    words_from: usize,
     stash: Vec<u8>,
     early: usize,
+    /// The last reply that was there at once was an error.
+    last_failed: bool,
     out: Vec<u8>,
     sent: usize,
     /// How many requests may be under way, judging by how large the last replies were.
@@ -122,8 +156,11 @@ impl Replies {
         Replies {
             first: Sequence(0),
             pending: VecDeque::new(),
+            words: Vec::new(),
+            words_from: 0,
             stash: Vec::new(),
             early: 0,
+            last_failed: false,
             out: Vec::new(),
             sent: 0,
             window: FIRST_WINDOW,
@@ -155,16 +192,65 @@ impl Replies {
     /// A request was submitted under [`Replies::next`].
     #[inline]
     pub(crate) fn expect(&mut self, style: Style) {
-        self.pending.push_back(Pending::Waiting(style));
+        self.pending.push_back((Pending::Waiting(style), Request::NONE));
+    }
+
+    /// Notes what the request is that was submitted last, if it waits for its answer; `pack` appends its words, if
+    /// they are to be kept. Says whether it waits.
+    #[inline]
+    pub(crate) fn describe(
+        &mut self,
+        command: usize,
+        since: u32,
+        pack: Option<impl FnOnce(&mut Vec<u8>)>,
+    ) -> bool {
+        let Some((Pending::Waiting(_), request)) = self.pending.back_mut() else { return false };
+        if *request != Request::NONE {
+            return false;
+        }
+        let before = self.words.len();
+        if let Some(pack) = pack
+            && before - self.words_from < WORDS_MAX
+        {
+            pack(&mut self.words);
+        }
+        let words = (self.words.len() - before) as u16;
+        *request = Request { command: command as u16, words, since };
+        true
+    }
+
+    /// The words of a request that waits for its answer, as far as they are kept.
+    pub(crate) fn words_of(&self, sequence: Sequence) -> &[u8] {
+        let at = sequence.since(self.first);
+        let before =
+            self.pending.iter().take(at).map(|(_, request)| usize::from(request.words)).sum::<usize>();
+        let from = self.words_from + before;
+        let len = self.pending.get(at).map_or(0, |(_, request)| usize::from(request.words));
+        self.words.get(from..from + len).unwrap_or_default()
+    }
+
+    /// The request that waits for its answer under a number, and whether this answer is an error.
+    #[inline]
+    pub(crate) fn done(&self, sequence: Sequence, reply: &[u8]) -> Option<Done> {
+        let (Pending::Waiting(_), request) = self.pending.get(sequence.since(self.first))? else {
+            return None;
+        };
+        let failed = Datum::is_error(reply);
+        (*request != Request::NONE).then_some(Done {
+            command: usize::from(request.command),
+            since: request.since,
+            failed,
+        })
     }
 
     /// A request was answered at once.
     pub(crate) fn answer(&mut self, style: Style, reply: &[u8]) {
+        self.last_failed = Datum::is_error(reply);
         if self.pending.is_empty() {
             style.write(reply, &mut self.out);
         } else {
             let early = self.put_by(style, reply);
-            self.pending.push_back(early);
+            self.pending.push_back((early, Request::NONE));
         }
     }
 
@@ -172,15 +258,15 @@ impl Replies {
     #[inline]
     pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
         let at = sequence.since(self.first);
-        let Some(&Pending::Waiting(style)) = self.pending.get(at) else { return };
+        let Some(&(Pending::Waiting(style), _)) = self.pending.get(at) else { return };
         self.adapt(reply.len());
         if at > 0 {
-            self.pending[at] = self.put_by(style, reply);
+            self.pending[at].0 = self.put_by(style, reply);
             return;
         }
         style.write(reply, &mut self.out);
         self.pop();
-        while let Some(&Pending::Early { at, len }) = self.pending.front() {
+        while let Some(&(Pending::Early { at, len }, _)) = self.pending.front() {
             self.out.extend_from_slice(&self.stash[at as usize..(at + len) as usize]);
             self.early -= 1;
             self.pop();
@@ -192,13 +278,27 @@ impl Replies {
 
     /// The answer to a request is to be written in a protocol that its connection has turned to since.
     pub(crate) fn write_in(&mut self, sequence: Sequence, protocol: Protocol) {
-        if let Some(Pending::Waiting(style)) = self.pending.get_mut(sequence.since(self.first)) {
+        if let Some((Pending::Waiting(style), _)) = self.pending.get_mut(sequence.since(self.first)) {
             style.protocol = protocol;
         }
     }
 
+    /// Whether the last reply that was there at once was an error.
+    pub(crate) const fn last_failed(&self) -> bool {
+        self.last_failed
+    }
+
     fn pop(&mut self) {
-        self.pending.pop_front();
+        if let Some((_, request)) = self.pending.pop_front() {
+            self.words_from += usize::from(request.words);
+        }
+        if self.words_from == self.words.len() {
+            clear(&mut self.words);
+            self.words_from = 0;
+        } else if self.words_from > WORDS_MAX {
+            self.words.drain(..self.words_from);
+            self.words_from = 0;
+        }
         self.first = self.first.plus(1);
     }
 
@@ -243,7 +343,10 @@ impl Replies {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        self.out.capacity() + self.stash.capacity() + self.pending.capacity() * size_of::<Pending>()
+        self.out.capacity()
+            + self.stash.capacity()
+            + self.words.capacity()
+            + self.pending.capacity() * size_of::<(Pending, Request)>()
     }
 }
 
@@ -304,6 +407,52 @@ mod tests {
         assert_eq!(answer(&int(1)), FIRST_WINDOW + 1);
         assert_eq!(answer(&large), 1);
         assert_eq!(answer(&int(1)), 2);
+    }
+
+    #[test]
+    fn words_are_those_of_their_request_whatever_the_order_of_answers() {
+        let mut replies = Replies::new();
+        let submit = |replies: &mut Replies, text: &'static [u8]| {
+            let sequence = replies.next();
+            replies.expect(PLAIN);
+            let pack = Some(|out: &mut Vec<u8>| out.extend_from_slice(text));
+            assert!(replies.describe(text.len(), 7, pack));
+            assert!(!replies.describe(9, 9, None::<fn(&mut Vec<u8>)>), "it is described already");
+            sequence
+        };
+        for round in 0..3 {
+            let one = submit(&mut replies, b"a");
+            let two = submit(&mut replies, b"bb");
+            replies.answer(PLAIN, &int(0));
+            assert!(!replies.describe(5, 5, None::<fn(&mut Vec<u8>)>), "it was answered at once");
+            let three = submit(&mut replies, b"ccc");
+            assert_eq!((replies.words_of(two), replies.words_of(three)), (&b"bb"[..], &b"ccc"[..]));
+            assert_eq!(replies.done(two, &int(1)), Some(Done { command: 2, since: 7, failed: false }));
+            replies.finish(two, &int(1));
+            assert_eq!(replies.done(two, &int(1)), None);
+            replies.finish(one, &int(1));
+            assert_eq!((replies.words_of(three), replies.pending()), (&b"ccc"[..], 1), "{round}");
+            let mut error = Vec::new();
+            ordain_model::Writer(&mut error).error("ERR x");
+            assert!(replies.done(three, &error).unwrap().failed);
+            replies.finish(three, &error);
+            assert_eq!((replies.words.len(), replies.words_from), (0, 0));
+        }
+    }
+
+    #[test]
+    fn words_that_are_kept_are_bounded() {
+        let mut replies = Replies::new();
+        let mut sequences = Vec::new();
+        for _ in 0..100 {
+            sequences.push(replies.next());
+            replies.expect(PLAIN);
+            replies.describe(1, 0, Some(|out: &mut Vec<u8>| out.resize(out.len() + 5000, 1)));
+        }
+        assert!(replies.words.len() < WORDS_MAX + 5000);
+        assert_eq!((replies.words_of(sequences[0]).len(), replies.words_of(sequences[99]).len()), (5000, 0));
+        sequences.into_iter().for_each(|sequence| replies.finish(sequence, &int(1)));
+        assert_eq!((replies.words.len(), replies.pending()), (0, 0));
     }
 
     #[test]

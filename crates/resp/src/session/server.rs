@@ -9,14 +9,14 @@ use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
 use super::{Awaiting, Session, Words};
 use crate::acl::Reason;
-use crate::shared::{Context, NodeInfo, SettingError, parse_int};
+use crate::shared::{Context, NodeInfo, SettingError};
 
 /// The sections of INFO that were asked for, by name in lower case.
 #[derive(Debug)]
 pub(super) struct Sections(Vec<String>);
 
 /// The sections there are, in Redis's order.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 13] = [
     "server",
     "clients",
     "memory",
@@ -25,7 +25,9 @@ const SECTIONS: [&str; 11] = [
     "replication",
     "cpu",
     "modules",
+    "commandstats",
     "errorstats",
+    "latencystats",
     "cluster",
     "keyspace",
 ];
@@ -39,7 +41,13 @@ impl Sections {
     }
 
     fn has(&self, section: &str) -> bool {
-        self.0.iter().any(|asked| matches!(&**asked, "default" | "all" | "everything") || asked == section)
+        let is_default = !matches!(section, "commandstats" | "latencystats");
+        let names = |asked: &str| match asked {
+            "default" => is_default,
+            "all" | "everything" => true,
+            asked => asked == section,
+        };
+        self.0.iter().any(|asked| names(asked))
     }
 }
 
@@ -234,6 +242,8 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("used_cpu_sys", &seconds(node.cpu_system_us));
             put("used_cpu_user", &seconds(node.cpu_user_us));
         }
+        "commandstats" => super::diagnostics::commandstats(cx, put),
+        "latencystats" => super::diagnostics::latencystats(cx, put),
         "cluster" => put("cluster_enabled", &0),
         "ordain" => {
             put("engine", &node.engine);
@@ -298,6 +308,7 @@ pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>)
         (b"set", pairs @ [_, _, ..]) if pairs.len() % 2 == 0 => config_set(pairs, cx, &mut w),
         (b"resetstat", []) => {
             cx.shared.counters = crate::shared::Counters::default();
+            cx.shared.observed.diagnostics.reset_commands();
             cx.control.reset_statistics();
             w.ok();
         }
@@ -334,7 +345,10 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
                     .error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
             }
             Err(SettingError::Fixed) => "can't set immutable config",
-            Err(SettingError::OutOfRange) => "argument must be between 0 and 2147483647 inclusive",
+            Err(SettingError::OutOfRange) => {
+                let (least, most) = cx.shared.settings.range(name);
+                &format!("argument must be between {least} and {most} inclusive")
+            }
             Err(SettingError::NotNumber) => "argument couldn't be parsed into an integer",
         };
         return w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
@@ -444,53 +458,6 @@ fn scripting(container: &str, words: &Words<'_>, lines: &[&str], out: &mut Vec<u
         (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
         (b"help", []) => help(&mut w, &container.to_ascii_uppercase(), lines),
         _ => w.error(wrong_arity(container, &String::from_utf8_lossy(&sub))),
-    }
-}
-
-/// SLOWLOG. Nothing is noted: a transaction's time is its epoch's more than its own.
-pub(super) fn slowlog(words: &Words<'_>, out: &mut Vec<u8>) {
-    let mut w = Writer(out);
-    let sub = words[1].to_ascii_lowercase();
-    match (&*sub, &words[2..]) {
-        (b"get", []) => w.array(0),
-        (b"get", [count]) if parse_int(count).is_some_and(|n| n >= -1) => w.array(0),
-        (b"get", [_]) => w.error("ERR count should be greater than or equal to -1"),
-        (b"len", []) => w.int(0),
-        (b"reset", []) => w.ok(),
-        (b"help", []) => help(&mut w, "SLOWLOG", &["GET [<count>], LEN, RESET: accepted; nothing is noted."]),
-        (b"get" | b"len" | b"reset" | b"help", _) => {
-            w.error(wrong_arity("slowlog", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("slowlog", words[1])),
-    }
-}
-
-/// LATENCY. Latencies are in the metrics; nothing is kept here.
-pub(super) fn latency(words: &Words<'_>, out: &mut Vec<u8>) {
-    let mut w = Writer(out);
-    let sub = words[1].to_ascii_lowercase();
-    match (&*sub, &words[2..]) {
-        (b"latest", []) | (b"history", [_]) => w.array(0),
-        (b"histogram", _) => w.map(0),
-        (b"reset", _) => w.int(0),
-        (b"doctor", []) => {
-            w.verbatim(*b"txt", b"No latency is monitored here; see the metrics of the admin interface.\n");
-        }
-        (b"graph", [event]) => {
-            let mut text = b"ERR No samples available for event '".to_vec();
-            text.extend_from_slice(event);
-            text.push(b'\'');
-            w.error(text);
-        }
-        (b"help", []) => help(
-            &mut w,
-            "LATENCY",
-            &["DOCTOR, HISTOGRAM, HISTORY <event>, LATEST, RESET: accepted; latencies are in the metrics."],
-        ),
-        (b"latest" | b"history" | b"doctor" | b"graph" | b"help", _) => {
-            w.error(wrong_arity("latency", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("latency", words[1])),
     }
 }
 

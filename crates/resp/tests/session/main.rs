@@ -5,5 +5,6 @@ mod access;
 mod behaviour;
 mod fuzz;
 mod natives;
+mod slow;
 mod support;
 mod transcripts;

@@ -293,6 +293,12 @@ impl Server {
         }
     }
 
+    /// Lets time pass.
+    pub fn pass(&mut self, time: Micros) {
+        self.now = self.now.plus(time);
+        self.shared.elapsed = self.shared.elapsed.plus(time);
+    }
+
     /// What the node was to note in its log.
     pub fn notices(&self) -> &[String] {
         &self.node.notices

@@ -331,6 +331,8 @@ impl<X: Send> Role for InputLog<X> {
             let stats = writer.stats();
             report("ordain_log_segments", stats.segments as f64);
             report("ordain_log_pending_entries", stats.pending_entries as f64);
+            report("ordain_log_bytes", stats.bytes as f64);
+            report("ordain_log_full", f64::from(u8::from(writer.is_full())));
         }
     }
 }

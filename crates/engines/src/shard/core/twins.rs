@@ -1,7 +1,7 @@
 //! A shard and its twins: what the [witness](super::super::witness) has to say is said here.
 
 use ordain_model::serial::key_of;
-use ordain_model::{Chunk, Gsn, Txn, Value};
+use ordain_model::{Chunk, DigestSpan, Epoch, Gsn, Txn, Value};
 use ordain_role::{NodeId, Outbox};
 use ordain_store::RecordStore;
 
@@ -9,7 +9,11 @@ use super::{Core, turn_of};
 use crate::shard::backlog::Turn;
 use crate::shard::messages::Message;
 use crate::shard::messages::{Item, ShardMessage};
+use crate::shard::spans;
 use crate::shard::witness::Vouch;
+
+/// How many records that were changed are hashed in one go while nothing is under way: a millisecond's.
+const SETTLED: usize = 8 << 10;
 
 impl<S: RecordStore> Core<S> {
     /// Changes of the state from now on are a batch's.
@@ -24,6 +28,37 @@ impl<S: RecordStore> Core<S> {
             Ok(vouches) => self.vouches.extend(vouches),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }
+    }
+
+    /// Looks for the digests at the ends of late epochs.
+    pub(in crate::shard) fn note_spans(&mut self) {
+        let complete = self.backlog.complete();
+        if !self.witness.twins().is_empty() {
+            let found = spans::marks(complete).filter_map(|mark| self.witness.span_at(mark, complete));
+            found.for_each(|span| self.spans.note(span));
+        } else if self.backlog.is_idle() {
+            self.store.settle(SETTLED);
+            if self.store.unsettled() == 0 {
+                self.note_span(complete);
+            }
+        }
+    }
+
+    /// The batch of an epoch is about to be handed in: the last moment to look at what was before it.
+    pub(in crate::shard) fn note_span_before(&mut self, next: Epoch) {
+        if self.witness.twins().is_empty()
+            && self.backlog.is_idle()
+            && spans::has_mark(self.backlog.applied().0, next)
+            && self.store.unsettled() <= spans::HASHED_MAX
+        {
+            self.note_span(Epoch(next.0.saturating_sub(1)));
+        }
+    }
+
+    /// Nothing is under way, and nothing up to the end of an epoch is still to come.
+    fn note_span(&mut self, last: Epoch) {
+        let (first, digest) = (self.backlog.applied().0, self.store.digest());
+        self.spans.note(DigestSpan { first, last, digest });
     }
 
     /// A twin has said what its digests were.

@@ -1,0 +1,152 @@
+//! The page of the admin address: whole, without anything from elsewhere, and shown by a browser.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Server, command, serve, until};
+
+/// What the page must show.
+const PANELS: [&str; 12] = [
+    "now",
+    "throughput",
+    "latency",
+    "aborts",
+    "memory",
+    "nodes",
+    "lag",
+    "log",
+    "links",
+    "stages",
+    "families",
+    "slow",
+];
+
+fn json(server: &Server, path: &str) -> Value {
+    let (code, _, body) = server.http(path);
+    assert_eq!(code, 200, "{path}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// A node with something to show, of which a point has been taken.
+fn busy() -> Server {
+    let server = Server::start(serve(["--ephemeral", "--threads", "2"]));
+    let mut client = server.client();
+    client.run("CONFIG SET slowlog-log-slower-than 0");
+    for i in 0..200 {
+        client.run(&format!("SET key:{i} value"));
+        client.run(&format!("GET key:{i}"));
+    }
+    client.send(&command(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "counter"])).unwrap();
+    client.receive().unwrap();
+    until("there is a point", || {
+        !json(&server, "/series")["points"]["t"].as_array().is_none_or(Vec::is_empty)
+    });
+    server
+}
+
+#[test]
+fn the_page_is_whole_and_needs_nothing_from_elsewhere() {
+    let server = Server::start(serve(["--ephemeral"]));
+    let (code, head, page) = server.http("/");
+    assert!(code == 200 && head.contains("content-type: text/html"), "{head}");
+    for panel in PANELS {
+        assert!(page.contains(&format!("data-panel=\"{panel}\"")), "{panel}");
+    }
+    for foreign in ["http://", "https://", "src=", "@import", "url(", "<link", "<iframe"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    // Every element that is opened is closed, in the right order.
+    let body = &page[page.find("<body>").unwrap()..page.find("<script>").unwrap()];
+    let mut open: Vec<&str> = Vec::new();
+    for tag in body.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None => open.push(tag.split(' ').next().unwrap()),
+        }
+    }
+    assert_eq!(open, ["body"]);
+    server.stop();
+}
+
+#[test]
+fn the_series_hold_what_the_page_shows() {
+    let server = busy();
+    let series = json(&server, "/series");
+    let points = &series["points"];
+    for column in ["t", "committed", "requests", "p50", "p99", "p999", "lag", "resident", "abort_conflict"] {
+        assert!(points[column].as_array().is_some_and(|values| !values.is_empty()), "{column}: {points}");
+    }
+    let names = |list: &str| -> Vec<String> {
+        let all = series[list].as_array().unwrap().iter();
+        all.map(|entry| entry["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("stages"), ["execution", "log", "reply", "sequencing"]);
+    let families = names("families");
+    assert!(
+        ["read", "write", "script"].iter().all(|name| families.iter().any(|n| n == name)),
+        "{families:?}"
+    );
+    let slow = series["slow"].as_array().unwrap();
+    assert!(slow.iter().any(|entry| entry["words"][0] == "EVAL"), "{slow:?}");
+
+    // The same numbers as histograms for Prometheus, and a meaning for each.
+    let metrics = server.http("/metrics").2;
+    for line in [
+        "# TYPE ordain_command_seconds histogram",
+        "# TYPE ordain_stage_seconds histogram",
+        "# TYPE ordain_batch_transactions histogram",
+        "# TYPE ordain_loop_turn_seconds histogram",
+        "# TYPE ordain_role_event_seconds histogram",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}");
+    }
+    let bucket =
+        |line: &&str| line.starts_with("ordain_command_seconds_bucket{") && line.contains("family=\"write\"");
+    let counts: Vec<f64> = metrics
+        .lines()
+        .filter(bucket)
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(counts.len() == 22 && counts.is_sorted() && counts[21] >= 200.0, "{counts:?}");
+    assert!(!metrics.contains("No description."), "a metric is missing in admin/catalogue.rs");
+    server.stop();
+}
+
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut all =
+        std::env::split_paths(&path).flat_map(|dir| ["chromium", "google-chrome"].map(|name| dir.join(name)));
+    all.find(|program| program.is_file())
+}
+
+#[test]
+fn a_browser_shows_the_page() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: there is no chromium here to show the page with");
+        return;
+    };
+    let server = busy();
+    let profile = tempfile::tempdir().unwrap();
+    let shown = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
+        .args(["--virtual-time-budget=6000", "--window-size=400,2000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{}/", server.admin))
+        .output()
+        .unwrap();
+    let page = String::from_utf8_lossy(&shown.stdout);
+    assert!(page.contains("data-shown=\"yes\""), "{page}\n{}", String::from_utf8_lossy(&shown.stderr));
+    for words in [
+        ">ready</p>",
+        "aria-label=\"transactions committed, requests\"",
+        "99.9th percentile",
+        ">minutes</text>",
+        "<td class=\" \">sequencing</td>",
+        "EVAL return redis.call",
+    ] {
+        assert!(page.contains(words), "'{words}' is not in:\n{page}");
+    }
+    server.stop();
+}
