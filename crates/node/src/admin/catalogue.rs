@@ -3,6 +3,10 @@
 /// Metrics and their meanings, in order of name. The unit is in the name.
 #[rustfmt::skip]
 const METRICS: &[(&str, &str)] = &[
+    ("ordain_acl_denied_auth_total", "Logins refused."),
+    ("ordain_acl_denied_channel_total", "Requests refused for lack of a right to a channel."),
+    ("ordain_acl_denied_command_total", "Requests refused for lack of a right to a command."),
+    ("ordain_acl_denied_key_total", "Requests refused for lack of a right to a key."),
     ("ordain_archive_epoch", "Epoch of the newest checkpoint in the object store."),
     ("ordain_archive_failing", "1 while checkpoints do not get to the object store."),
     ("ordain_archive_failures_total", "Attempts to upload a checkpoint that failed."),
@@ -60,6 +64,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_disk_sync_seconds", "Time of a write and its fsync that a batch waits for."),
     ("ordain_front_commands_total", "Requests read."),
     ("ordain_front_connections", "Open connections of an event loop."),
+    ("ordain_front_cut_off_total", "Connections cut off because they spoke another protocol."),
     ("ordain_front_input_bytes_total", "Bytes of requests read."),
     ("ordain_front_output_bytes_total", "Bytes of replies written."),
     ("ordain_front_output_limit_total", "Connections closed because they did not read their replies."),
