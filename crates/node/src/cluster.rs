@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::Keep;
 use crate::engine::{Engine, EngineError};
+use crate::tls::{AuthClients, LinkFiles};
 
 /// The most replicas: a group of more gains no safety that anybody needs, and each of them must hear of every write.
 pub const MAX_REPLICAS: u16 = 9;
@@ -180,6 +181,24 @@ pub struct ClusterFile {
     /// The ACL file of a node.
     #[serde(alias = "users_file", skip_serializing_if = "Option::is_none")]
     pub users_file: Option<PathBuf>,
+    /// The port for clients in TLS, on the address of each node.
+    #[serde(alias = "tls_port", skip_serializing_if = "Option::is_none")]
+    pub tls_port: Option<u16>,
+    /// Whether clients can connect in TLS alone.
+    #[serde(alias = "tls_only", skip_serializing_if = "Option::is_none")]
+    pub tls_only: Option<bool>,
+    /// The certificate that clients are shown.
+    #[serde(alias = "tls_cert_file", skip_serializing_if = "Option::is_none")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[serde(alias = "tls_key_file", skip_serializing_if = "Option::is_none")]
+    pub tls_key_file: Option<PathBuf>,
+    /// The authorities of clients' certificates.
+    #[serde(alias = "tls_ca_cert_file", skip_serializing_if = "Option::is_none")]
+    pub tls_ca_cert_file: Option<PathBuf>,
+    /// Whether clients must show a certificate.
+    #[serde(alias = "tls_auth_clients", skip_serializing_if = "Option::is_none")]
+    pub tls_auth_clients: Option<AuthClients>,
     /// Be reachable from other machines without a secret and a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
@@ -189,6 +208,9 @@ pub struct ClusterFile {
     /// Log lines as JSON.
     #[serde(alias = "log_json", skip_serializing_if = "Option::is_none")]
     pub log_json: Option<bool>,
+    /// TLS between the nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<LinkFiles>,
     /// Its nodes.
     #[serde(default)]
     pub node: Vec<NodeEntry>,
@@ -513,6 +535,7 @@ impl ClusterFile {
             let member = Member {
                 node: NodeId(entry.id),
                 cluster: address("cluster", &entry.cluster)?,
+                cluster_name: entry.cluster.clone(),
                 resp: address("resp", &entry.resp)?,
                 admin: address("admin", &entry.admin)?,
                 data_dir: entry.data_dir.clone(),
@@ -550,6 +573,8 @@ pub struct Member {
     pub node: NodeId,
     /// Where the other nodes reach it.
     pub cluster: SocketAddr,
+    /// That address as the file has it.
+    pub cluster_name: String,
     /// Where clients reach it.
     pub resp: SocketAddr,
     /// Where its admin server is.
@@ -579,6 +604,8 @@ pub struct ClusterConfig {
     pub replication: Replication,
     /// One-way delay that is added between nodes.
     pub latency: Micros,
+    /// TLS between them.
+    pub tls: Option<LinkFiles>,
     /// Its nodes, by number.
     pub members: Vec<Member>,
 }
@@ -621,6 +648,7 @@ impl ClusterConfig {
             keep,
             replication,
             latency: Micros(file.latency_us.unwrap_or(0)),
+            tls: file.tls.clone(),
             members,
         })
     }

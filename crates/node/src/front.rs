@@ -23,7 +23,8 @@ use ordain_resp::{
 use ordain_role::{
     Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
 };
-use ordain_runtime::{Edge, Tokens, Turn};
+use ordain_runtime::{Edge, Stream, Tokens, Turn};
+use rustls::ServerConfig;
 
 use crate::notices::Notices;
 use crate::secrets;
@@ -43,8 +44,13 @@ const PATIENCE: TimerId = TimerId(2);
 const LOOK_FOR_LOST: Micros = Micros::from_millis(100);
 /// How long a request waits for a partition of which nobody can be reached.
 const HOLD_FOR: Micros = Micros::from_millis(5000);
-/// The token number of the listening socket.
+/// The token number of the listening socket, and of the one for TLS.
 const LISTENER: usize = 0;
+const TLS_LISTENER: usize = 1;
+/// The token number of the first connection.
+const FIRST_CONNECTION: usize = 2;
+/// How long a client has to agree on keys.
+const TLS_HANDSHAKE: Micros = Micros::from_millis(10_000);
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
 const ROOM_AHEAD: usize = READ;
 
@@ -64,7 +70,7 @@ pub struct Lobby {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    connections: Vec<TcpStream>,
+    connections: Vec<(TcpStream, bool)>,
     questions: Vec<Arc<Question>>,
     answers: Vec<Arc<Question>>,
     settings: Vec<(&'static str, String)>,
@@ -141,6 +147,8 @@ pub struct Door {
     shared: Shared,
     lobby: Arc<Lobby>,
     listener: Option<TcpListener>,
+    tls_listener: Option<TcpListener>,
+    tls: Option<Arc<ServerConfig>>,
     registry: Option<Registry>,
     tokens: Option<Tokens>,
     connections: Vec<Slot>,
@@ -175,7 +183,9 @@ struct Slot {
 
 #[derive(Debug)]
 struct Connection {
-    socket: TcpStream,
+    socket: Stream,
+    /// When it was made.
+    since: Micros,
     session: Session,
     /// What was read and not consumed.
     input: Vec<u8>,
@@ -256,6 +266,8 @@ impl Door {
             shared,
             lobby,
             listener: listener.map(TcpListener::from_std),
+            tls_listener: None,
+            tls: None,
             registry: None,
             tokens: None,
             connections: Vec::new(),
@@ -276,6 +288,18 @@ impl Door {
         }
     }
 
+    /// Has clients of the second listener, which one door has, be in TLS.
+    #[must_use]
+    pub fn with_tls(
+        mut self,
+        config: Option<Arc<ServerConfig>>,
+        listener: Option<std::net::TcpListener>,
+    ) -> Door {
+        self.tls = config;
+        self.tls_listener = listener.map(TcpListener::from_std);
+        self
+    }
+
     /// Has ACL LOAD and ACL SAVE use this file.
     #[must_use]
     pub fn with_users_file(mut self, path: Option<PathBuf>) -> Door {
@@ -289,25 +313,27 @@ impl Door {
         self.shared.elapsed = now.elapsed;
     }
 
-    fn accept(&mut self, out: &mut Outbox<Message>) {
-        while let Some(listener) = &self.listener {
+    fn accept(&mut self, is_tls: bool, out: &mut Outbox<Message>) {
+        while let Some(listener) = if is_tls { &self.tls_listener } else { &self.listener } {
             match listener.accept() {
                 Ok((socket, _)) => {
                     let limit = self.shared.settings.number("maxclients") as usize;
                     if self.lobby.open.load(Ordering::Relaxed) >= limit {
                         self.lobby.refused.fetch_add(1, Ordering::Relaxed);
                         let mut socket = socket;
-                        // Best effort: the client may be gone already.
-                        let _ = socket.write(b"-ERR max number of clients reached\r\n");
+                        // Best effort: the client may be gone already. In TLS nothing has been agreed on that it could read.
+                        if !is_tls {
+                            let _ = socket.write(b"-ERR max number of clients reached\r\n");
+                        }
                         continue;
                     }
                     self.lobby.open.fetch_add(1, Ordering::Relaxed);
                     let door = self.next_door;
                     self.next_door = (door + 1) % self.lobby.boxes.len();
                     if door == self.number {
-                        self.welcome(socket);
+                        self.welcome(socket, is_tls);
                     } else {
-                        self.lobby.leave(door, out, |inbox| inbox.connections.push(socket));
+                        self.lobby.leave(door, out, |inbox| inbox.connections.push((socket, is_tls)));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -321,16 +347,29 @@ impl Door {
         }
     }
 
-    fn welcome(&mut self, mut socket: TcpStream) {
+    fn welcome(&mut self, socket: TcpStream, is_tls: bool) {
         let (Some(registry), Some(tokens)) = (&self.registry, self.tokens) else { return };
+        let stream = match self.tls.as_ref().filter(|_| is_tls) {
+            None => Ok(Stream::Plain(socket)),
+            Some(config) => Stream::accepted(socket, config.clone()),
+        };
+        let mut stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "TLS with a client cannot begin");
+                self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let socket = stream.socket_mut();
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.connections.push(Slot::default());
             self.connections.len() as u32 - 1
         });
         // Without it replies to a client that waits for each would be late; failing to set it costs only that.
         let _ = socket.set_nodelay(true);
-        let token = tokens.token(slot as usize + 1);
-        if let Err(error) = registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE) {
+        let token = tokens.token(slot as usize + FIRST_CONNECTION);
+        if let Err(error) = registry.register(socket, token, Interest::READABLE | Interest::WRITABLE) {
             tracing::warn!(%error, "cannot watch a connection");
             self.vacant.push(slot);
             self.lobby.open.fetch_sub(1, Ordering::Relaxed);
@@ -343,7 +382,8 @@ impl Door {
         let id = ConnectionId::new(slot, self.connections[slot as usize].generation);
         let session = Session::new(id, client, (&peer, &local), self.now, &self.shared);
         let connection = Connection {
-            socket,
+            socket: stream,
+            since: self.shared.elapsed,
             session,
             input: Vec::new(),
             readable: true,
@@ -394,7 +434,8 @@ impl Door {
                     budget = budget.saturating_sub(n);
                     // A short read has emptied the socket, but for the end that an event has told of already; what
                     // comes later is a new event.
-                    connection.readable = n == self.buffer.len() || connection.closing;
+                    connection.readable =
+                        n == self.buffer.len() || connection.closing || connection.socket.is_tls();
                     let before = connection.input.len();
                     if before == 0 {
                         let received = connection.session.receive(&self.buffer[..n], &mut cx);
@@ -461,7 +502,7 @@ impl Door {
             // Checked where it was asked for.
             let _ = self.shared.settings.set(name, &value);
         }
-        connections.into_iter().for_each(|socket| self.welcome(socket));
+        connections.into_iter().for_each(|(socket, is_tls)| self.welcome(socket, is_tls));
         for question in questions {
             self.answer_part(&question, out);
         }
@@ -528,6 +569,15 @@ impl Door {
 
     /// Closes connections that have been silent for longer than the setting `timeout` allows.
     fn close_idle(&mut self) {
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot].connection else { continue };
+            if connection.socket.is_handshaking()
+                && self.shared.elapsed.since(connection.since) > TLS_HANDSHAKE
+            {
+                connection.session.kill();
+                Door::touch(&mut self.touched, slot as u32, connection);
+            }
+        }
         let limit = Micros(self.shared.settings.number("timeout") * 1_000_000);
         if limit == Micros(0) {
             return;
@@ -716,7 +766,12 @@ impl Door {
             }
         }
         self.output_bytes += sent as u64;
-        if connection.session.fate() == Fate::Close {
+        // In TLS what was taken may not have left.
+        if connection.socket.has_pending() && connection.socket.flush().is_err() {
+            connection.session.kill();
+        }
+        let is_leaving = connection.socket.has_pending() && !connection.session.is_killed();
+        if connection.session.fate() == Fate::Close && !is_leaving {
             self.close(slot);
         } else if connection.session.wants_input(&self.shared)
             && (connection.readable || (connection.stopped && !connection.input.is_empty()))
@@ -733,9 +788,12 @@ impl Door {
         self.vacant.push(slot);
         self.unfinished -= connection.input.len();
         self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+        if connection.socket.is_tls() {
+            connection.socket.close();
+        }
         if let Some(registry) = &self.registry {
             // Dropping the socket takes it out of the poll anyway.
-            let _ = registry.deregister(&mut connection.socket);
+            let _ = registry.deregister(connection.socket.socket_mut());
         }
     }
 }
@@ -830,6 +888,9 @@ impl Edge for Door {
         if let Some(listener) = &mut self.listener {
             registry.register(listener, tokens.token(LISTENER), Interest::READABLE)?;
         }
+        if let Some(listener) = &mut self.tls_listener {
+            registry.register(listener, tokens.token(TLS_LISTENER), Interest::READABLE)?;
+        }
         self.registry = Some(registry);
         self.tokens = Some(tokens);
         Ok(())
@@ -839,9 +900,10 @@ impl Edge for Door {
         self.tell_time(now);
         let Some(tokens) = self.tokens else { return };
         match tokens.number(event.token()) {
-            LISTENER => self.accept(out),
+            LISTENER => self.accept(false, out),
+            TLS_LISTENER => self.accept(true, out),
             number => {
-                let slot = number as u32 - 1;
+                let slot = (number - FIRST_CONNECTION) as u32;
                 let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     connection.readable = true;
@@ -886,9 +948,11 @@ impl Edge for Door {
         self.tell_time(now);
         self.is_stopping = true;
         self.look_for_lost(out);
-        if let (Some(registry), Some(mut listener)) = (&self.registry, self.listener.take()) {
-            // It is closed next.
-            let _ = registry.deregister(&mut listener);
+        for mut listener in [self.listener.take(), self.tls_listener.take()].into_iter().flatten() {
+            if let Some(registry) = &self.registry {
+                // It is closed next.
+                let _ = registry.deregister(&mut listener);
+            }
         }
         for slot in 0..self.connections.len() as u32 {
             if let Some(connection) = &mut self.connections[slot as usize].connection {

@@ -17,4 +17,5 @@ pub mod procedures;
 pub mod rebuild;
 pub mod secrets;
 pub mod serve;
+pub mod tls;
 pub mod ways;

@@ -17,8 +17,8 @@ use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
-    DirLock, Disk, FsDirectory, Handle, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, Running,
-    Runtime, StartError, Stopped,
+    DirLock, Disk, FsDirectory, Handle, LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options,
+    Running, Runtime, StartError, Stopped,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -30,6 +30,7 @@ use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
 use crate::secrets::{self, SecretError};
+use crate::tls::{AuthClients, ClientTls, TlsError};
 use crate::ways::Ways;
 
 /// How a node is to run.
@@ -53,6 +54,8 @@ pub struct ServeConfig {
     pub password: Option<String>,
     /// The ACL file.
     pub users_file: Option<PathBuf>,
+    /// TLS for clients.
+    pub tls: Option<ClientTls>,
     /// Accept connections from elsewhere without a password.
     pub insecure: bool,
     /// How long an open batch waits for more before it closes.
@@ -99,6 +102,9 @@ pub enum ServeError {
         /// Which flag names it.
         flag: &'static str,
     },
+    /// There can be no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The password is empty.
     #[error(
         "the password is empty, and an empty password is none: choose one, or leave --password and ORDAIN_PASSWORD out"
@@ -235,6 +241,8 @@ pub const fn without(how: StartOver) -> &'static str {
 pub struct Node {
     /// Where Redis clients connect.
     pub resp: SocketAddr,
+    /// Where they connect in TLS, if they can.
+    pub tls: Option<SocketAddr>,
     /// Where the admin HTTP server listens.
     pub admin: SocketAddr,
     /// Its engine.
@@ -261,11 +269,19 @@ impl Node {
     pub fn start(config: &ServeConfig) -> Result<Node, ServeError> {
         let access = Arc::new(Access::new(users(config)?));
         let is_open = access.users(|users| users.default_user().is_open());
-        for (address, flag) in [(config.listen, "--listen"), (config.admin, "--admin")] {
-            if is_open && !address.ip().is_loopback() && !config.insecure {
+        // A certificate of a client does for its password, where nobody comes in without one.
+        let tls = config.tls.as_ref();
+        let has_certificates = tls.is_some_and(|tls| tls.only && tls.auth_clients == AuthClients::Yes);
+        for (address, flag, is_safe) in
+            [(config.listen, "--listen", has_certificates), (config.admin, "--admin", false)]
+        {
+            if is_open && !is_safe && !address.ip().is_loopback() && !config.insecure {
                 return Err(ServeError::Exposed { address, flag });
             }
         }
+        let tls_config = tls.map(ClientTls::load).transpose()?;
+        let link_tls = config.cluster.as_ref().and_then(|place| Some((place.cluster.tls.as_ref()?, place)));
+        let link_tls = link_tls.map(|(files, place)| files.load(&place.cluster)).transpose()?;
         if !(1..=MAX_SHARDS).contains(&config.threads) {
             return Err(ServeError::Threads(config.threads));
         }
@@ -277,11 +293,16 @@ impl Node {
         }
         let joins = config.join.then(|| newcomer(config)).transpose()?;
         raise_open_files();
-        let listener = listen(config.listen, "--listen")?;
+        let is_plain = tls.is_none_or(|tls| !tls.only);
+        let mut listener = is_plain.then(|| listen(config.listen, "--listen")).transpose()?;
+        let tls_listener = tls.map(|tls| listen(SocketAddr::new(config.listen.ip(), tls.port), "--tls-port"));
+        let mut tls_listener = tls_listener.transpose()?;
         let admin_listener = listen(config.admin, "--admin")?;
         let peer_listener =
             config.cluster.as_ref().map(|place| listen(place.member().cluster, PEERS)).transpose()?;
-        let resp = listener.local_addr().unwrap_or(config.listen);
+        let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|it| it.local_addr().ok());
+        let tls_at = at(&tls_listener);
+        let resp = at(&listener).or(tls_at).unwrap_or(config.listen);
         let admin_at = admin_listener.local_addr().unwrap_or(config.admin);
 
         let keeps = config.keep != Keep::Nothing;
@@ -363,7 +384,6 @@ impl Node {
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let diagnostics: Arc<Diagnostics> = Arc::default();
-        let mut listener = Some(listener);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
         let Assembly {
             sequencer, log, courier, council, council_log, checkpointer, scheduler, shards, ..
@@ -372,7 +392,7 @@ impl Node {
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
-            let edge = open_network(place, listener, &settings, &registry)?;
+            let edge = open_network(place, listener, link_tls.clone(), &settings, &registry)?;
             links = edge.status();
             network = Some(edge);
         }
@@ -407,7 +427,8 @@ impl Node {
                 lobby.clone(),
                 listener.take(),
             )
-            .with_users_file(config.users_file.clone());
+            .with_users_file(config.users_file.clone())
+            .with_tls(tls_config.clone(), tls_listener.take());
             spec = spec.role(places::SHARDS + i as u16, shard).edge(places::GATEWAYS + i as u16, door);
             // Not on the loop of the sequencer, if there is another.
             if i + 1 == config.threads
@@ -450,6 +471,7 @@ impl Node {
         let engine = config.engine;
         Ok(Node {
             resp,
+            tls: tls_at,
             admin: admin_at,
             engine,
             id,
@@ -465,7 +487,11 @@ impl Node {
 
     /// The line that says that connections are taken.
     pub fn ready_line(&self) -> String {
-        format!("ready resp={} admin={} engine={} node={}", self.resp, self.admin, self.engine, self.id.0)
+        let tls = self.tls.map(|tls| format!(" tls={tls}")).unwrap_or_default();
+        format!(
+            "ready resp={} admin={} engine={} node={}{tls}",
+            self.resp, self.admin, self.engine, self.id.0
+        )
     }
 
     /// A way to stop it from another thread.
@@ -523,6 +549,7 @@ const YEAR_2020: u64 = 1_577_836_800;
 fn open_network(
     place: &Membership,
     listener: TcpListener,
+    tls: Option<LinkTls>,
     settings: &NodeSettings,
     procedures: &Arc<Registry>,
 ) -> Result<Network<shard::Message>, ServeError> {
@@ -540,6 +567,7 @@ fn open_network(
         hears,
         delay: cluster.latency,
         procedures: procedures.clone(),
+        tls,
         limits: NetLimits::default(),
     })
     .map_err(ServeError::Network)

@@ -18,6 +18,7 @@ use ordain_node::assembly::{Keep, MAX_PLAN_AHEAD, PLAN_AHEAD};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::engine::{Engine, cascades_as};
 use ordain_node::serve::{Ended, Node, ServeConfig, without};
+use ordain_node::tls::{AuthClients, ClientTls};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -78,6 +79,24 @@ pub struct ServeArgs {
     /// The users and what each may do, in the syntax of Redis's ACL files; ACL LOAD reads it again and ACL SAVE writes it
     #[arg(long, env = "ORDAIN_USERS_FILE", value_name = "FILE")]
     users_file: Option<PathBuf>,
+    /// A port for clients in TLS, on the address of --listen
+    #[arg(long, env = "ORDAIN_TLS_PORT", value_name = "PORT")]
+    tls_port: Option<u16>,
+    /// Offer no port without TLS: the one of --listen is not opened
+    #[arg(long, env = "ORDAIN_TLS_ONLY", num_args = 0..=1, default_missing_value = "true")]
+    tls_only: Option<bool>,
+    /// The node's certificate for TLS, and those between it and its authority, PEM
+    #[arg(long, env = "ORDAIN_TLS_CERT_FILE", value_name = "FILE")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of that certificate, PEM
+    #[arg(long, env = "ORDAIN_TLS_KEY_FILE", value_name = "FILE")]
+    tls_key_file: Option<PathBuf>,
+    /// The certificates of the authorities that clients' certificates must be of, PEM
+    #[arg(long, env = "ORDAIN_TLS_CA_CERT_FILE", value_name = "FILE")]
+    tls_ca_cert_file: Option<PathBuf>,
+    /// Whether clients must show a certificate: yes, no or optional [default: yes]
+    #[arg(long, env = "ORDAIN_TLS_AUTH_CLIENTS", value_name = "WHETHER", value_parser = auth_clients)]
+    tls_auth_clients: Option<AuthClients>,
     /// Accept connections from other machines without a password
     #[arg(long, env = "ORDAIN_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
@@ -172,6 +191,12 @@ impl ServeArgs {
             password: self.password.or(file.password),
             password_file: self.password_file.or(file.password_file),
             users_file: self.users_file.or(file.users_file),
+            tls_port: self.tls_port.or(file.tls_port),
+            tls_only: self.tls_only.or(file.tls_only),
+            tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
+            tls_key_file: self.tls_key_file.or(file.tls_key_file),
+            tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
+            tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
@@ -256,6 +281,12 @@ impl ServeArgs {
             password: file.password.map(|password| password.reveal().to_owned()),
             password_file: file.password_file,
             users_file: file.users_file,
+            tls_port: file.tls_port,
+            tls_only: file.tls_only,
+            tls_cert_file: file.tls_cert_file,
+            tls_key_file: file.tls_key_file,
+            tls_ca_cert_file: file.tls_ca_cert_file,
+            tls_auth_clients: file.tls_auth_clients,
             insecure: file.insecure,
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
@@ -285,6 +316,32 @@ impl ServeArgs {
             (None, Some(path)) => Ok(Some(ordain_node::secrets::read_password(path)?)),
             (password, None) => Ok(password.clone()),
         }
+    }
+
+    /// TLS for clients, if there is a port for it.
+    fn tls(&self) -> anyhow::Result<Option<ClientTls>> {
+        let files = (&self.tls_cert_file, &self.tls_key_file);
+        let Some(port) = self.tls_port else {
+            let has_any = files.0.is_some() || files.1.is_some() || self.tls_ca_cert_file.is_some();
+            anyhow::ensure!(
+                !has_any && !self.tls_only.unwrap_or(false) && self.tls_auth_clients.is_none(),
+                "TLS needs a port: set --tls-port, or leave the other --tls flags out"
+            );
+            return Ok(None);
+        };
+        let (Some(cert_file), Some(key_file)) = files else {
+            anyhow::bail!(
+                "--tls-port needs a certificate and its key: set --tls-cert-file and --tls-key-file"
+            );
+        };
+        Ok(Some(ClientTls {
+            port,
+            only: self.tls_only.unwrap_or(false),
+            cert_file: cert_file.clone(),
+            key_file: key_file.clone(),
+            ca_cert_file: self.tls_ca_cert_file.clone(),
+            auth_clients: self.tls_auth_clients.unwrap_or_default(),
+        }))
     }
 
     fn to_config(&self, cluster: Option<Membership>) -> anyhow::Result<ServeConfig> {
@@ -317,6 +374,7 @@ impl ServeArgs {
             threads,
             password: self.password()?,
             users_file: self.users_file.clone(),
+            tls: self.tls()?,
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
@@ -336,6 +394,15 @@ impl ServeArgs {
             join: self.join,
             config_file: self.config.clone(),
         })
+    }
+}
+
+fn auth_clients(text: &str) -> Result<AuthClients, String> {
+    match text {
+        "yes" => Ok(AuthClients::Yes),
+        "no" => Ok(AuthClients::No),
+        "optional" => Ok(AuthClients::Optional),
+        _ => Err("it is yes, no or optional".to_owned()),
     }
 }
 

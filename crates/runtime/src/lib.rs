@@ -28,6 +28,7 @@ mod net;
 mod poller;
 mod running;
 mod timers;
+mod tls;
 mod wake;
 
 /// The atomics that `wake.rs` is written with. The model checker's test compiles that file against its own.
@@ -40,5 +41,6 @@ pub use disk::Disk;
 pub use edge::{Departing, Edge, Tokens, Turn};
 pub use fs::{DirLock, FsDirectory, LockError, OpenError};
 pub use loops::{LoopSnapshot, RoleSnapshot};
-pub use net::{NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal};
+pub use net::{LinkTls, NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal};
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};
+pub use tls::Stream;

@@ -12,12 +12,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use std::collections::BTreeMap;
+
 use ordain_link::{Life, Room};
 use ordain_model::{Micros, Registry};
 use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 use ordain_runtime::{
-    LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, PeerStatus, Reach, Refusal, Running, Runtime,
+    LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, PeerStatus, Reach, Refusal,
+    Running, Runtime,
 };
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The network edge, and the role that the tests pull the strings of.
 const NET: u16 = 3;
@@ -136,6 +144,7 @@ fn config(number: u16, listener: TcpListener, peers: &[(u16, SocketAddr)]) -> Ne
         hears: vec![PUPPET],
         delay: Micros(0),
         procedures: Arc::new(Registry::default()),
+        tls: None,
         limits: NetLimits {
             kept: Room { parted: 1 << 20, open: 8 << 20 },
             lost_after: PATIENT,
@@ -189,6 +198,44 @@ impl Node {
             assert!(start.elapsed() < LONG, "{peers:?}");
             thread::yield_now();
         }
+    }
+}
+
+/// An authority for certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// TLS with a certificate of this authority for a name, and with peers that `trusted` has certified.
+    fn tls(&self, name: &str, trusted: &Authority) -> LinkTls {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let chain = vec![params.signed_by(&key, &self.0).unwrap().der().clone()];
+        let key = || PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.0.der().clone()).unwrap();
+        let roots = Arc::new(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build().unwrap();
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key())
+            .unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key())
+            .unwrap();
+        LinkTls { server: Arc::new(server), client: Arc::new(client), names: BTreeMap::new() }
     }
 }
 
@@ -554,5 +601,49 @@ fn nothing_of_a_sender_that_has_not_heard_of_the_fresh_stream_arrives_in_it() {
         for expected in numbers(1, 0..200) {
             assert_eq!(b.hear(), expected);
         }
+    }
+}
+
+#[test]
+fn in_tls_everything_arrives_in_order_across_cuts() {
+    let authority = Authority::new();
+    let (a, b, between) = two(|config| config.tls = Some(authority.tls("127.0.0.1", &authority)));
+    const BULK: usize = 600 << 10;
+    for round in 0..3 {
+        for i in 0..100 {
+            a.send(2, Msg::Number(round * 100 + i));
+            b.send(1, Msg::Number(round * 100 + i));
+        }
+        // More than TLS takes at once, so that writes are cut short.
+        a.send(2, Msg::Bulk(7, BULK));
+        if round == 1 {
+            between.cut();
+        }
+        for expected in numbers(1, round * 100..(round + 1) * 100) {
+            assert_eq!(b.hear(), expected);
+        }
+        assert_eq!(b.hear(), (1, Msg::Bulk(7, BULK)));
+        for expected in numbers(2, round * 100..(round + 1) * 100) {
+            assert_eq!(a.hear(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_certificate_of_another_authority_or_for_another_name_is_refused() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let good = || Some(ours.tls("127.0.0.1", &ours));
+    for (dialler, acceptor) in [
+        // The acceptor does not know the dialler's authority.
+        (Some(other.tls("127.0.0.1", &ours)), good()),
+        // The dialler does not know the acceptor's.
+        (good(), Some(other.tls("127.0.0.1", &ours))),
+        (good(), Some(ours.tls("elsewhere.example", &ours))),
+    ] {
+        let ((one, at_one), (two, at_two)) = (listen(), listen());
+        let a = start(NetConfig { tls: dialler, ..config(1, one, &[(2, at_two)]) });
+        let b = start(NetConfig { tls: acceptor, ..config(2, two, &[(1, at_one)]) });
+        a.shows(|peer| peer.reach == Reach::Refused(Refusal::Tls));
+        assert!(b.hears.try_recv().is_err(), "nobody was believed");
     }
 }

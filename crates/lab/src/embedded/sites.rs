@@ -256,6 +256,7 @@ fn network(
         delay: grid.delay.near(),
         procedures: registry.clone(),
         // Threads that share a few cores may be silent for long, and no node dies.
+        tls: None,
         limits: NetLimits { lost_after: Micros(SILENCE.as_micros() as u64), ..NetLimits::default() },
     };
     Network::new(config).context("cannot set up the connections between the nodes of a run")

@@ -29,6 +29,7 @@ fn node(password: Option<&str>) -> Node {
         threads: 2,
         password: password.map(str::to_owned),
         users_file: None,
+        tls: None,
         insecure: false,
         reads: ordain_model::Reads::Ordered,
         linger: Micros(0),

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod access;
 mod admin;
 mod archive;
 mod async_replication;

@@ -387,6 +387,11 @@ impl Session {
         self.kill();
     }
 
+    /// Whether the connection is to be closed without what it is owed.
+    pub fn is_killed(&self) -> bool {
+        self.closing == Closing::Now
+    }
+
     /// Takes no more commands and closes the connection once those taken are answered: for a node that shuts
     /// down, and for CLIENT KILL of the connection that asks.
     pub fn drain(&mut self) {

@@ -1,15 +1,14 @@
 //! One TCP connection: what has arrived and is not whole yet, and what is to leave.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read};
-use std::net::Shutdown;
+use std::io::{self, ErrorKind, Read, Write};
 
 use bytes::BytesMut;
-use mio::net::TcpStream;
 use ordain_model::Micros;
 
 use super::handshake::Handshake;
 use super::output::Output;
+use crate::tls::Stream;
 
 /// How much is read before others get their turn.
 pub(super) const READ_AT_ONCE: usize = 1 << 20;
@@ -30,7 +29,7 @@ pub(super) enum Stage {
 /// A connection and its buffers.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) stage: Stage,
     pub(super) input: BytesMut,
     pub(super) output: Output,
@@ -58,7 +57,7 @@ pub(super) enum Intake {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, stage: Stage) -> Connection {
+    pub(super) fn new(stream: Stream, stage: Stage) -> Connection {
         Connection {
             stream,
             stage,
@@ -86,7 +85,7 @@ impl Connection {
             Ok(0) => Ok(Intake::End),
             Ok(n) => {
                 self.input.extend_from_slice(&scratch[..n]);
-                self.is_readable = n == scratch.len() || self.is_over;
+                self.is_readable = n == scratch.len() || self.is_over || self.stream.is_tls();
                 Ok(Intake::Some(n))
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
@@ -126,6 +125,9 @@ impl Connection {
             self.late_bytes -= what.len();
             self.output.append(what);
         }
+        if self.is_writable && self.stream.has_pending() {
+            self.stream.flush()?;
+        }
         let mut count = 0;
         while self.is_writable && self.output.len() > 0 {
             match self.output.write(&mut self.stream) {
@@ -145,6 +147,6 @@ impl Connection {
     pub(super) fn last_word(mut self) {
         // Whether it arrives is all the same to us.
         let _ = self.write(Micros(u64::MAX));
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.close();
     }
 }

@@ -51,10 +51,12 @@ pub enum Refusal {
     Secret,
     /// The other node sends messages that this one cannot read.
     Message,
+    /// The certificate of the other node, or this one's, is not accepted, or one of the two speaks no TLS.
+    Tls,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 7] = [
+    const ALL: [Refusal; 8] = [
         Refusal::Garbage,
         Refusal::Version,
         Refusal::Cluster,
@@ -62,6 +64,7 @@ impl Refusal {
         Refusal::Node,
         Refusal::Secret,
         Refusal::Message,
+        Refusal::Tls,
     ];
 }
 
@@ -82,6 +85,9 @@ impl fmt::Display for Refusal {
             Refusal::Secret => "the nodes have different secrets: give all of them the same one",
             Refusal::Message => {
                 "the other node sends what this one cannot read: run the same version on both"
+            }
+            Refusal::Tls => {
+                "TLS with the other node failed: check the certificates, the authority and the names in [tls], on both"
             }
         })
     }

@@ -28,8 +28,11 @@ use mio::{Interest, Registry};
 use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::edge::{Departing, Edge, Tokens, Turn};
+use crate::tls::Stream;
 use connection::{CHUNK, Connection, Intake, READ_AT_ONCE, Stage};
 use handshake::{Handshake, Identity, cluster_id};
 use output::Output;
@@ -107,8 +110,21 @@ pub struct NetConfig {
     pub delay: Micros,
     /// The procedures that messages may name.
     pub procedures: Arc<ordain_model::Registry>,
+    /// Has the connections be in TLS, with a certificate on both sides.
+    pub tls: Option<LinkTls>,
     /// See there.
     pub limits: NetLimits,
+}
+
+/// What the connections between nodes need to be in TLS.
+#[derive(Clone, Debug)]
+pub struct LinkTls {
+    /// For the peers that dial this node. It must ask for their certificates.
+    pub server: Arc<ServerConfig>,
+    /// For the peers that this node dials. It must have a certificate to show.
+    pub client: Arc<ClientConfig>,
+    /// What the certificates of those must be for.
+    pub names: BTreeMap<NodeId, ServerName<'static>>,
 }
 
 impl fmt::Debug for NetConfig {
@@ -217,6 +233,7 @@ pub struct Network<M> {
     /// Where what arrives lies for a moment.
     scratch: Box<[u8]>,
     procedures: Arc<ordain_model::Registry>,
+    tls: Option<LinkTls>,
     status: NetStatus,
     is_news: bool,
     timer_at: Option<Micros>,
@@ -275,6 +292,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             limits: config.limits,
             scratch: vec![0; CHUNK].into(),
             procedures: config.procedures,
+            tls: config.tls,
             status: NetStatus::default(),
             is_news: true,
             timer_at: None,
@@ -328,6 +346,16 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                         self.connections.remove(&unproven[0]);
                     }
                     let Some(nonce) = nonce() else { continue };
+                    let stream = match &self.tls {
+                        None => Stream::Plain(stream),
+                        Some(tls) => match Stream::accepted(stream, tls.server.clone()) {
+                            Ok(stream) => stream,
+                            Err(error) => {
+                                tracing::error!(%error, "TLS with a peer cannot begin");
+                                continue;
+                            }
+                        },
+                    };
                     self.add(stream, Handshake::accept(nonce), None, Vec::new(), now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -347,13 +375,22 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let (node, address) = (self.peers[peer].node, self.peers[peer].address);
         self.peers[peer].dial_at = None;
         let mut output = Vec::new();
-        let added = TcpStream::connect(address).ok().zip(nonce()).is_some_and(|(stream, nonce)| {
+        let added = self.connect(node, address).zip(nonce()).is_some_and(|(stream, nonce)| {
             let handshake = Handshake::dial(&self.identity, node, nonce, &mut output);
             self.add(stream, handshake, Some(peer), output, now)
         });
         if !added {
             self.dial_later(peer, None, now);
         }
+    }
+
+    fn connect(&self, node: NodeId, address: SocketAddr) -> Option<Stream> {
+        let socket = TcpStream::connect(address).ok()?;
+        let Some(tls) = &self.tls else { return Some(Stream::Plain(socket)) };
+        let name = tls.names.get(&node).cloned().unwrap_or_else(|| address.ip().into());
+        Stream::dialled(socket, tls.client.clone(), name)
+            .inspect_err(|error| tracing::error!(%error, node = node.0, "TLS with a peer cannot begin"))
+            .ok()
     }
 
     fn dial_later(&mut self, peer: usize, refused: Option<Refusal>, now: Now) {
@@ -367,7 +404,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
 
     fn add(
         &mut self,
-        mut stream: TcpStream,
+        mut stream: Stream,
         handshake: Handshake,
         dialled: Option<usize>,
         output: Vec<u8>,
@@ -376,11 +413,11 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let number = self.next_connection;
         let Some((registry, tokens)) = &self.sockets else { return false };
         let both = Interest::READABLE | Interest::WRITABLE;
-        if registry.register(&mut stream, tokens.token(number), both).is_err() {
+        if registry.register(stream.socket_mut(), tokens.token(number), both).is_err() {
             return false;
         }
         // Only slower without it.
-        let _ = stream.set_nodelay(true);
+        let _ = stream.socket().set_nodelay(true);
         self.next_connection += 1;
         let by = now.elapsed.plus(HANDSHAKE);
         let stage = Stage::Unproven { handshake: Box::new(handshake), dialled, by };
@@ -421,6 +458,15 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                     }
                 }
                 Ok(Intake::Nothing) => break Verdict::Keep,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    tracing::warn!(%error, "TLS with a peer has failed");
+                    let dialled = match connection.stage {
+                        Stage::Unproven { dialled, .. } => dialled,
+                        Stage::Proven { peer, .. } => Some(peer),
+                    };
+                    self.refused(dialled, Refusal::Tls);
+                    break Verdict::Close(Some(Refusal::Tls));
+                }
                 Ok(Intake::End) | Err(_) => break Verdict::Close(None),
             }
         };
@@ -892,6 +938,7 @@ mod tests {
             hears: vec![HEARS],
             delay: Micros(0),
             procedures: Arc::default(),
+            tls: None,
             limits: NetLimits::default(),
         };
         Network::new(config).unwrap()
