@@ -466,7 +466,7 @@ impl Session {
             multi_memory,
             self.replies.unsent(),
             memory,
-            self.last_command,
+            self.last_command.map_or("NULL", |command| command.name),
             text(self.user.name()),
             self.protocol.number(),
             text(&self.library),

@@ -156,8 +156,8 @@ impl Session {
         {
             return self.deny(command, words, denied, cx);
         }
-        self.last_command = command.name;
-        self.current = Some(command);
+        self.last_command = Some(command);
+        self.is_known = true;
         match (&self.mode, command.action) {
             (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
                 let call = Call { procedure: id, db: self.db, session: self.take_request() };

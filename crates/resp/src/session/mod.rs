@@ -143,9 +143,9 @@ pub struct Session {
     name: Box<[u8]>,
     library: Box<[u8]>,
     library_version: Box<[u8]>,
-    last_command: &'static str,
-    /// The command at hand, once it is known.
-    current: Option<&'static Command>,
+    last_command: Option<&'static Command>,
+    /// That is the command at hand.
+    is_known: bool,
     protocol: Protocol,
     db: Db,
     /// Whom it has logged in as, or begun as.
@@ -191,8 +191,8 @@ impl Session {
             name: Box::default(),
             library: Box::default(),
             library_version: Box::default(),
-            last_command: "NULL",
-            current: None,
+            last_command: None,
+            is_known: false,
             protocol: Protocol::Resp2,
             db: Db(0),
             is_authenticated: user.is_open(),
