@@ -174,6 +174,19 @@ ids! {
     FCALL_LIMITED = 424;
     /// FCALL_RO with rights.
     FCALL_RO_LIMITED = 425;
+
+    /// EVAL while memory is short.
+    EVAL_FRUGAL = 430;
+    /// EVALSHA while memory is short.
+    EVALSHA_FRUGAL = 431;
+    /// FCALL while memory is short.
+    FCALL_FRUGAL = 432;
+    /// EVAL with rights while memory is short.
+    EVAL_LIMITED_FRUGAL = 433;
+    /// EVALSHA with rights while memory is short.
+    EVALSHA_LIMITED_FRUGAL = 434;
+    /// FCALL with rights while memory is short.
+    FCALL_LIMITED_FRUGAL = 435;
 }
 
 /// The first number of the procedures of workloads.

@@ -411,6 +411,11 @@ impl Gateway {
         self.layout.partitions()
     }
 
+    /// Where records live, by the map that it plans by.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// The map that it plans by.
     pub fn map(&self) -> &Map {
         self.layout.map()

@@ -26,6 +26,13 @@ pub enum Front {
     Pause(PauseNo),
     /// What was sent before this pause has come.
     Continue(PauseNo),
+    /// Gateway to gateway of another node: how this node's memory stands.
+    Memory {
+        /// It holds more than its limit.
+        is_over: bool,
+        /// So many bytes are left to its limit; `u64::MAX` without one.
+        room: u64,
+    },
 }
 
 impl Front {
@@ -58,6 +65,11 @@ impl Front {
                 wire::u8(out, 5);
                 wire::u64(out, number.0);
             }
+            Front::Memory { is_over, room } => {
+                wire::u8(out, 6);
+                wire::u8(out, u8::from(*is_over));
+                wire::u64(out, *room);
+            }
         }
     }
 
@@ -73,6 +85,7 @@ impl Front {
             3 => Some(Front::ReadDone(GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?))),
             4 => bytes.u64().map(|number| Front::Pause(PauseNo(number))),
             5 => bytes.u64().map(|number| Front::Continue(PauseNo(number))),
+            6 => Some(Front::Memory { is_over: bytes.u8()? != 0, room: bytes.u64()? }),
             _ => None,
         }
     }

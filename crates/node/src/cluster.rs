@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::Keep;
 use crate::engine::{Engine, EngineError};
+use crate::size::Size;
 use crate::tls::{AuthClients, LinkFiles};
 
 /// The most replicas: a group of more gains no safety that anybody needs, and each of them must hear of every write.
@@ -172,6 +173,9 @@ pub struct ClusterFile {
     /// How many batches may be closed, logged and planned while one is executed.
     #[serde(alias = "plan_ahead", skip_serializing_if = "Option::is_none")]
     pub plan_ahead: Option<u64>,
+    /// How much memory each node may have allocated before what needs more is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maxmemory: Option<Size>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,

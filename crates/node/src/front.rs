@@ -16,6 +16,7 @@ use mio::{Interest, Registry};
 use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Histogram, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
+use ordain_resp::memory::Report;
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Reason,
     Session, Shared,
@@ -32,8 +33,6 @@ use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
 const READ: usize = 64 << 10;
-/// Most bytes of unfinished commands that the connections of one loop may have sent together.
-const UNFINISHED_MAX: usize = 1 << 30;
 /// When idle connections are looked for, if a limit is set.
 const IDLE: TimerId = TimerId(1);
 const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
@@ -42,6 +41,12 @@ const WAITS: TimerId = TimerId(3);
 /// When nodes that cannot be reached are given up.
 const PATIENCE: TimerId = TimerId(2);
 const LOOK_FOR_LOST: Micros = Micros::from_millis(100);
+/// When commands for which there was no room are looked at again, though nothing has ended on this loop.
+const ROOM: TimerId = TimerId(5);
+const LOOK_FOR_ROOM: Micros = Micros::from_millis(1);
+/// When the first loop of a node looks at its memory, and tells the other nodes how it stands.
+const MEMORY: TimerId = TimerId(4);
+const LOOK_AT_MEMORY: Micros = Micros::from_millis(100);
 /// How long a request waits for a partition of which nobody can be reached.
 const HOLD_FOR: Micros = Micros::from_millis(5000);
 /// The token number of the listening socket, and of the one for TLS.
@@ -158,8 +163,13 @@ pub struct Door {
     touched: Vec<u32>,
     /// Connections to go on with in the next turn.
     again: Vec<u32>,
+    /// Connections with a command for which there is no room yet, the first to have come first.
+    waiting: Vec<u32>,
+    /// The timer for those is set.
+    awaits_room: bool,
+    /// The other nodes have been told of a limit of memory.
+    has_told: bool,
     buffer: Box<[u8]>,
-    unfinished: usize,
     informed: u64,
     output_bytes: u64,
     asked: Asked,
@@ -199,6 +209,8 @@ struct Connection {
     /// The other end has closed its side, or the socket has failed.
     ended: bool,
     is_touched: bool,
+    /// It is among those that wait for room.
+    is_in_line: bool,
 }
 
 /// What sessions have asked for while they were being called.
@@ -275,8 +287,10 @@ impl Door {
             next_door: 0,
             touched: Vec::new(),
             again: Vec::new(),
+            waiting: Vec::new(),
+            awaits_room: false,
+            has_told: false,
             buffer: vec![0; READ].into_boxed_slice(),
-            unfinished: 0,
             informed: 0,
             output_bytes: 0,
             asked: Asked::default(),
@@ -391,6 +405,7 @@ impl Door {
             stopped: false,
             ended: false,
             is_touched: false,
+            is_in_line: false,
         };
         self.connections[slot as usize].connection = Some(connection);
         self.again.push(slot);
@@ -416,12 +431,11 @@ impl Door {
             control: &mut self.asked,
             now: self.now,
         };
-        if !connection.input.is_empty() && connection.session.wants_input(cx.shared) {
-            let before = connection.input.len();
+        let has_input = connection.session.is_waiting() || !connection.input.is_empty();
+        if has_input && connection.session.wants_input(cx.shared) {
             let received = connection.session.receive(&connection.input, &mut cx);
-            connection.input.drain(..received.consumed.min(before));
+            connection.input.drain(..received.consumed.min(connection.input.len()));
             connection.stopped = received.wanted == 0;
-            self.unfinished -= before - connection.input.len();
         }
         let mut budget = READ;
         while connection.readable && budget > 0 && connection.session.wants_input(cx.shared) {
@@ -457,11 +471,6 @@ impl Door {
                     if connection.input.is_empty() && connection.input.capacity() > READ {
                         connection.input = Vec::new();
                     }
-                    self.unfinished = self.unfinished + connection.input.len() - before;
-                    if self.unfinished > UNFINISHED_MAX {
-                        tracing::warn!(peer = connection.session.peer(), "closed: too much unfinished input");
-                        connection.session.kill();
-                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -475,6 +484,60 @@ impl Door {
         if connection.ended {
             connection.session.drain();
         }
+        connection.session.keep_input(connection.input.len(), cx.shared);
+    }
+
+    /// While all connections of the node hold more than they may, closes the one of this loop that holds most.
+    fn make_room(&mut self) {
+        if !self.shared.memory.is_crowded() {
+            return;
+        }
+        let connections = self.connections.iter_mut().zip(0..);
+        let open = connections.filter_map(|(slot, number)| Some((slot.connection.as_mut()?, number)));
+        let Some((connection, slot)) = open.max_by_key(|(connection, _)| connection.session.held()) else {
+            return;
+        };
+        let session = &mut connection.session;
+        if !self.shared.memory.is_to_close(session.held()) {
+            return;
+        }
+        tracing::warn!(
+            peer = session.peer(),
+            bytes = session.held(),
+            all = self.shared.memory.held(),
+            "closed: the connections together hold more than maxmemory-clients, and this one most"
+        );
+        self.shared.counters.output_limit_total += 1;
+        session.kill();
+        self.send_output(slot);
+    }
+
+    /// Goes on with the connections whose commands had to wait, where there is room now.
+    fn look_for_room(&mut self) {
+        for slot in std::mem::take(&mut self.waiting) {
+            let connection =
+                self.connections.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut());
+            let Some(connection) = connection.filter(|connection| connection.is_in_line) else { continue };
+            if connection.session.is_waiting() && !connection.session.wants_input(&self.shared) {
+                self.waiting.push(slot);
+            } else {
+                connection.is_in_line = false;
+                self.take_input(slot);
+            }
+        }
+    }
+
+    /// Looks at this node's memory, and tells the others how it stands if there is a limit, or was.
+    fn look_at_memory(&mut self, out: &mut Outbox<Message>) {
+        let report = self.shared.memory.look();
+        self.shared.memory.pass(self.now);
+        if report != Report::UNLIMITED || self.has_told {
+            for node in self.ways.others() {
+                let to = Address { node, role: self.lobby.places[0].role };
+                out.send(to, Front::Memory { is_over: report.is_over, room: report.room });
+            }
+        }
+        self.has_told = report != Report::UNLIMITED;
     }
 
     fn take_outcomes(&mut self, batch: &OutcomeBatch) {
@@ -579,13 +642,15 @@ impl Door {
             }
         }
         let limit = Micros(self.shared.settings.number("timeout") * 1_000_000);
-        if limit == Micros(0) {
-            return;
-        }
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot].connection else { continue };
             let session = &mut connection.session;
-            if session.pending() == 0 && self.now.since(session.active()) > limit {
+            if self.now.since(session.active()) > LOOK_FOR_IDLE {
+                // Ten thousand that have nothing to do should not hold a buffer each.
+                session.trim();
+                connection.input.shrink_to_fit();
+            }
+            if limit > Micros(0) && session.pending() == 0 && self.now.since(session.active()) > limit {
                 session.kill();
                 Door::touch(&mut self.touched, slot as u32, connection);
             }
@@ -771,8 +836,13 @@ impl Door {
             connection.session.kill();
         }
         let is_leaving = connection.socket.has_pending() && !connection.session.is_killed();
+        connection.session.settle(&self.shared);
         if connection.session.fate() == Fate::Close && !is_leaving {
             self.close(slot);
+        } else if connection.session.is_waiting() {
+            if !std::mem::replace(&mut connection.is_in_line, true) {
+                self.waiting.push(slot);
+            }
         } else if connection.session.wants_input(&self.shared)
             && (connection.readable || (connection.stopped && !connection.input.is_empty()))
         {
@@ -784,9 +854,9 @@ impl Door {
         let place = &mut self.connections[slot as usize];
         let Some(mut connection) = place.connection.take() else { return };
         connection.session.release(&mut self.gateway);
+        connection.session.close(&self.shared);
         place.generation = place.generation.wrapping_add(1);
         self.vacant.push(slot);
-        self.unfinished -= connection.input.len();
         self.lobby.open.fetch_sub(1, Ordering::Relaxed);
         if connection.socket.is_tls() {
             connection.socket.close();
@@ -828,16 +898,30 @@ impl Role for Door {
                 self.gateway.go_on_sending(from.node.0, pause);
                 self.pass_on(out);
             }
+            Event::Message { from, message: Message::Front(Front::Memory { is_over, room }) } => {
+                let about = (from.node.0, self.ways.partition_of(from.node).0);
+                self.shared.memory.report(about, Report { is_over, room }, self.now);
+            }
             Event::Message { message: Message::Peer(change), .. } => {
                 self.peer_changed(change, out);
                 self.pass_on(out);
             }
             Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
-            Event::Start => out.set_timer(IDLE, LOOK_FOR_IDLE),
+            Event::Start => {
+                out.set_timer(IDLE, LOOK_FOR_IDLE);
+                if self.number == 0 {
+                    out.set_timer(MEMORY, LOOK_AT_MEMORY);
+                }
+            }
             Event::Timer(WAITS) => {
                 self.end_waits(out);
                 self.pass_on(out);
             }
+            Event::Timer(MEMORY) => {
+                self.look_at_memory(out);
+                out.set_timer(MEMORY, LOOK_AT_MEMORY);
+            }
+            Event::Timer(ROOM) => self.awaits_room = false,
             Event::Timer(PATIENCE) => {
                 self.is_looking = false;
                 self.lose_patience();
@@ -921,10 +1005,12 @@ impl Edge for Door {
         for slot in std::mem::take(&mut self.again) {
             self.take_input(slot);
         }
+        self.look_for_room();
         let version = self.lobby.info_version.load(Ordering::Acquire);
         if version != self.informed {
             self.informed = version;
             self.shared.node = lock(&self.lobby.info).clone();
+            self.shared.node.memory_clients_bytes = self.shared.memory.held();
         }
         self.pass_on(out);
         if self.again.is_empty() { Turn::Idle } else { Turn::Again }
@@ -936,6 +1022,11 @@ impl Edge for Door {
         }
         for slot in std::mem::take(&mut self.touched) {
             self.send_output(slot);
+        }
+        self.make_room();
+        if !self.waiting.is_empty() && !self.awaits_room {
+            self.awaits_room = true;
+            out.set_timer(ROOM, LOOK_FOR_ROOM);
         }
         if !self.again.is_empty() {
             // Room was made for commands that have arrived already: no event will say so, so the door knocks

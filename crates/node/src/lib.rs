@@ -17,5 +17,6 @@ pub mod procedures;
 pub mod rebuild;
 pub mod secrets;
 pub mod serve;
+pub mod size;
 pub mod tls;
 pub mod ways;

@@ -14,6 +14,7 @@ use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
 use ordain_resp::diagnostics::Diagnostics;
+use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
 use ordain_runtime::{
@@ -36,6 +37,10 @@ use crate::ways::Ways;
 /// How a node is to run.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
+    /// How much memory it may have allocated before what needs more is refused, bytes; 0: no limit.
+    pub maxmemory_bytes: u64,
+    /// Says how much memory the process has allocated, bytes; 0 if nobody counts it.
+    pub allocated_bytes: fn() -> u64,
     /// Where Redis clients connect.
     pub listen: SocketAddr,
     /// Where the admin HTTP server listens.
@@ -384,6 +389,11 @@ impl Node {
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
         let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
         let diagnostics: Arc<Diagnostics> = Arc::default();
+        let topology = &settings.topology;
+        let partition = topology.partition_of(settings.node).0;
+        let places = (partition, topology.layout.partitions());
+        let memory = Arc::new(Memory::new(config.allocated_bytes, places, topology.nodes()));
+        memory.set_limit(config.maxmemory_bytes);
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
         let Assembly {
             sequencer, log, courier, council, council_log, checkpointer, scheduler, shards, ..
@@ -423,7 +433,7 @@ impl Node {
                 i,
                 settings.new_gateway(i as u16, life, &registry),
                 (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
-                shared(config, resp, &access, &diagnostics),
+                shared(config, resp, (&access, &memory), &diagnostics),
                 lobby.clone(),
                 listener.take(),
             )
@@ -619,11 +629,12 @@ fn users(config: &ServeConfig) -> Result<Users, ServeError> {
 fn shared(
     config: &ServeConfig,
     resp: SocketAddr,
-    access: &Arc<Access>,
+    (access, memory): (&Arc<Access>, &Arc<Memory>),
     diagnostics: &Arc<Diagnostics>,
 ) -> Shared {
     let mut settings = Settings::default();
     settings.fix("port", resp.port().to_string());
+    settings.offer_size("maxmemory", config.maxmemory_bytes);
     settings.fix("bind", resp.ip().to_string());
     settings.fix("dir", config.data_dir.display().to_string());
     settings.fix("io-threads", config.threads.to_string());
@@ -639,6 +650,7 @@ fn shared(
     shared.settings = settings;
     shared.access = access.clone();
     shared.observed = Observed::by(diagnostics.clone());
+    shared.memory = memory.clone();
     shared
 }
 

@@ -30,6 +30,16 @@ impl Ways {
         Micros::from_millis(if self.topology.replicas > 1 { 1200 } else { 5000 })
     }
 
+    /// The other nodes that can be reached.
+    pub fn others(&self) -> impl Iterator<Item = NodeId> {
+        self.met.iter().copied().filter(|node| *node != self.node && self.is_there(*node))
+    }
+
+    /// Which partition a node holds.
+    pub fn partition_of(&self, node: NodeId) -> PartitionId {
+        self.topology.partition_of(node)
+    }
+
     fn is_there(&self, node: NodeId) -> bool {
         self.met.contains(&node) && !self.lost.contains_key(&node)
     }

@@ -6,12 +6,79 @@
 //! keeps what it will not need. So a thread of its own gives back all that is free, every ten seconds (as long as Redis
 //! with jemalloc keeps what is not used), and nobody else does.
 
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
 use std::ffi::{c_int, c_long};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting = Counting;
+
+/// The allocator, which counts what it has given out: data, queues, buffers and interpreters alike. The system's figure would
+/// not do for a limit: what is free again stays with the process for a while, and how much that is nobody can tell.
+struct Counting;
+
+/// What all threads have said that they have allocated, less what they have freed.
+static ALLOCATED: AtomicI64 = AtomicI64::new(0);
+/// So many bytes a thread allocates or frees before it says so: an atomic operation each time would cost more than the rest.
+const SAID_AFTER: i64 = 64 << 10;
+
+thread_local! {
+    /// What this thread has not said. It needs no destructor, so it can be used for as long as the thread lives.
+    static UNSAID: Cell<i64> = const { Cell::new(0) };
+}
+
+#[inline]
+fn count(bytes: i64) {
+    UNSAID.with(|unsaid| {
+        let now = unsaid.get() + bytes;
+        if now.abs() < SAID_AFTER {
+            unsaid.set(now);
+        } else {
+            ALLOCATED.fetch_add(now, Relaxed);
+            unsaid.set(0);
+        }
+    });
+}
+
+/// Bytes that the process has allocated and not freed, to 64 KiB a thread.
+pub(crate) fn allocated() -> u64 {
+    u64::try_from(ALLOCATED.load(Relaxed)).unwrap_or(0)
+}
+
+// SAFETY: all is done by mimalloc, which is given each call as it came; what is counted beside it is a number of the thread's
+// own and an atomic one, so it allocates nothing and cannot unwind.
+unsafe impl GlobalAlloc for Counting {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises are those that mimalloc asks for.
+        unsafe { mimalloc::MiMalloc.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { mimalloc::MiMalloc.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as above; it comes from mimalloc.
+        unsafe { mimalloc::MiMalloc.dealloc(at, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
+        // SAFETY: as above; it comes from mimalloc.
+        unsafe { mimalloc::MiMalloc.realloc(at, layout, size) }
+    }
+}
 
 /// How long memory that is free is kept at most.
 const KEPT: Duration = Duration::from_secs(10);
@@ -50,6 +117,26 @@ mod tests {
         // SAFETY: `all` is what was given with this function, and the text ends with a zero.
         let (all, text) = unsafe { (&mut *all.cast::<String>(), CStr::from_ptr(text)) };
         all.push_str(&text.to_string_lossy());
+    }
+
+    /// Other tests of this program allocate too, but far less than this.
+    #[test]
+    fn what_is_allocated_is_counted_and_what_is_freed_is_not() {
+        const LARGE: usize = 1 << 30;
+        let near = |bytes: u64, expected: usize| bytes.abs_diff(expected as u64) < LARGE as u64 / 4;
+        let before = allocated();
+        let mut zeros: Vec<u8> = vec![0; LARGE];
+        assert!(near(allocated() - before, LARGE));
+        zeros.reserve_exact(2 * LARGE);
+        assert!(near(allocated() - before, 3 * LARGE));
+        zeros.truncate(1);
+        zeros.shrink_to_fit();
+        assert!(near(allocated(), before as usize));
+        std::thread::spawn(move || drop(zeros)).join().unwrap();
+        let with_room: Vec<u8> = Vec::with_capacity(LARGE);
+        assert!(near(allocated() - before, LARGE));
+        drop(with_room);
+        assert!(near(allocated(), before as usize));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use ordain_node::assembly::{Keep, MAX_PLAN_AHEAD, PLAN_AHEAD};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::engine::{Engine, cascades_as};
 use ordain_node::serve::{Ended, Node, ServeConfig, without};
+use ordain_node::size::Size;
 use ordain_node::tls::{AuthClients, ClientTls};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -147,6 +148,10 @@ pub struct ServeArgs {
     /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3]
     #[arg(long, env = "ORDAIN_PLAN_AHEAD", value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
     plan_ahead: Option<u64>,
+    /// How much memory the node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
+    /// [default: 0]
+    #[arg(long, env = "ORDAIN_MAXMEMORY", value_name = "SIZE")]
+    maxmemory: Option<Size>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -210,6 +215,7 @@ impl ServeArgs {
             isolation: self.isolation.or(file.isolation),
             balance: self.balance.or(file.balance),
             plan_ahead: self.plan_ahead.or(file.plan_ahead),
+            maxmemory: self.maxmemory.or(file.maxmemory),
             config: self.config,
             node: self.node,
             join: self.join,
@@ -300,6 +306,7 @@ impl ServeArgs {
             isolation: file.isolation,
             balance: file.balance,
             plan_ahead: file.plan_ahead,
+            maxmemory: file.maxmemory,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -365,6 +372,8 @@ impl ServeArgs {
              most: choose fewer"
         );
         Ok(ServeConfig {
+            maxmemory_bytes: self.maxmemory.map_or(0, |size| size.0),
+            allocated_bytes: crate::memory::allocated,
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
             admin: self.admin.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9121))),
             data_dir: self.data_dir.clone().unwrap_or_else(|| "ordain-data".into()),

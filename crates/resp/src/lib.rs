@@ -7,6 +7,7 @@
 mod acl;
 pub mod codec;
 pub mod diagnostics;
+pub mod memory;
 mod session;
 mod shared;
 

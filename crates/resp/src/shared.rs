@@ -10,7 +10,8 @@ use ordain_model::{Db, Micros, plan, serial};
 
 use crate::acl::Access;
 use crate::diagnostics::{CommandTimes, Diagnostics};
-use crate::session::{ClientId, Session};
+use crate::memory::{CLIENTS_MAX, Memory, parse_size};
+use crate::session::{ClientId, Cost, Session};
 
 /// What a session has at hand while it handles something.
 pub struct Context<'a> {
@@ -183,6 +184,7 @@ pub(crate) struct Thresholds {
 struct Parameter {
     value: String,
     is_number: bool,
+    is_size: bool,
     can_change: bool,
     /// The least and the largest number that it takes.
     range: (i64, i64),
@@ -199,6 +201,10 @@ pub enum SettingError {
     NotNumber,
     /// It takes a number of its [range](Settings::range).
     OutOfRange,
+    /// It takes a number of bytes.
+    NotSize,
+    /// With this value nobody could connect any more.
+    NotZero,
 }
 
 /// Which requests are slow at first, microseconds: as in Redis.
@@ -220,7 +226,6 @@ impl Default for Settings {
             ("databases", "16"),
             ("dir", ""),
             ("io-threads", "1"),
-            ("maxmemory", "0"),
             ("maxmemory-policy", "noeviction"),
             ("notify-keyspace-events", ""),
             ("port", "6379"),
@@ -231,6 +236,8 @@ impl Default for Settings {
         ];
         fixed.iter().for_each(|(name, value)| settings.fix(name, *value));
         settings.offer("maxclients", 10_000);
+        settings.offer_size("maxmemory", 0);
+        settings.offer_size("maxmemory-clients", CLIENTS_MAX);
         settings.offer("timeout", 0);
         settings.offer_range("latency-monitor-threshold", 0, (0, i64::MAX));
         settings.offer_range("slowlog-log-slower-than", SLOW_US, (-1, i64::MAX));
@@ -242,7 +249,13 @@ impl Default for Settings {
 impl Settings {
     /// Shows a parameter that clients cannot change.
     pub fn fix(&mut self, name: &'static str, value: impl Into<String>) {
-        let parameter = Parameter { value: value.into(), is_number: false, can_change: false, range: (0, 0) };
+        let parameter = Parameter {
+            value: value.into(),
+            is_number: false,
+            is_size: false,
+            can_change: false,
+            range: (0, 0),
+        };
         self.parameters.insert(name, parameter);
     }
 
@@ -253,8 +266,17 @@ impl Settings {
 
     /// Offers a number of a range.
     fn offer_range(&mut self, name: &'static str, value: i64, range: (i64, i64)) {
-        let parameter = Parameter { value: value.to_string(), is_number: true, can_change: true, range };
+        let value = value.to_string();
+        let parameter = Parameter { value, is_number: true, is_size: false, can_change: true, range };
         self.parameters.insert(name, parameter);
+    }
+
+    /// Offers a number of bytes that clients can change, in the units that [`parse_size`] reads.
+    pub fn offer_size(&mut self, name: &'static str, bytes: u64) {
+        let value = bytes.to_string();
+        let range = (0, i64::MAX);
+        self.parameters
+            .insert(name, Parameter { value, is_number: false, is_size: true, can_change: true, range });
     }
 
     /// The least and the largest number that a parameter takes.
@@ -289,6 +311,7 @@ impl Settings {
         let (name, parameter) = self.parameters.get_key_value(name).ok_or(SettingError::Unknown)?;
         match parameter {
             Parameter { value: has, .. } if has == value => Ok(name),
+            Parameter { is_size: true, .. } if parse_size(value).is_none() => Err(SettingError::NotSize),
             Parameter { can_change: false, .. } => Err(SettingError::Fixed),
             Parameter { is_number: true, .. } if parse_int(value.as_bytes()).is_none() => {
                 Err(SettingError::NotNumber)
@@ -298,6 +321,7 @@ impl Settings {
             {
                 Err(SettingError::OutOfRange)
             }
+            _ if *name == "maxclients" && value == "0" => Err(SettingError::NotZero),
             _ => Ok(name),
         }
     }
@@ -309,7 +333,10 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<&'static str, SettingError> {
         let name = self.check(name, value)?;
         if let Some(parameter) = self.parameters.get_mut(name) {
-            parameter.value = value.to_string();
+            parameter.value = match parse_size(value) {
+                Some(bytes) if parameter.is_size => bytes.to_string(),
+                _ => value.to_string(),
+            };
         }
         self.thresholds = Thresholds {
             slow_us: self.signed("slowlog-log-slower-than"),
@@ -345,6 +372,8 @@ pub struct NodeInfo {
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub memory_resident_bytes: u64,
+    /// What all connections hold.
+    pub memory_clients_bytes: u64,
     pub connections_total: u64,
     pub connections_refused_total: u64,
     pub commands_total: u64,
@@ -428,7 +457,20 @@ pub struct Shared {
     pub observed: Observed,
     /// Time since the node started, as of the event that is handled: what requests are timed by.
     pub elapsed: Micros,
+    /// What the connections of all event loops hold, and the limit of memory.
+    pub memory: Arc<Memory>,
     pub(crate) scratch: Scratch,
+}
+
+impl Shared {
+    /// Has a setting that was just changed take effect on what all event loops share.
+    pub fn apply(&self, setting: &str) {
+        match setting {
+            "maxmemory" => self.memory.set_limit(self.settings.number(setting)),
+            "maxmemory-clients" => self.memory.set_clients_max(self.settings.number(setting)),
+            _ => {}
+        }
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -440,6 +482,8 @@ impl fmt::Debug for Shared {
 /// Buffers used again from command to command.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// What the command at hand takes.
+    pub(crate) cost: Cost,
     pub(crate) datum: Vec<u8>,
     pub(crate) args: Vec<u8>,
     pub(crate) plans: plan::Plans,
@@ -478,6 +522,10 @@ mod tests {
         assert_eq!(settings.set("slowlog-log-slower-than", "-1"), Ok("slowlog-log-slower-than"));
         assert_eq!(settings.set("latency-monitor-threshold", "25"), Ok("latency-monitor-threshold"));
         assert_eq!((settings.thresholds().slow_us, settings.spike_ms()), (-1, Some(25)));
+        assert_eq!(settings.set("maxclients", "0"), Err(SettingError::NotZero));
+        assert_eq!(settings.set("maxmemory", "200mb"), Ok("maxmemory"));
+        assert_eq!(settings.number("maxmemory"), 200 << 20);
+        assert_eq!(settings.set("maxmemory", "much"), Err(SettingError::NotSize));
         assert_eq!(settings.set("databases", "32"), Err(SettingError::Fixed));
         assert_eq!(settings.set("databases", "16"), Ok("databases"));
         assert_eq!(settings.set("no-such", "1"), Err(SettingError::Unknown));

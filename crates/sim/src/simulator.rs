@@ -811,6 +811,7 @@ impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
             Ok(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
             Ok(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
             Ok(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
+            Ok(Front::Memory { is_over, room }) => write!(f, "memory {is_over} {room}"),
             Err(_) => {
                 let mut text = String::new();
                 write!(text, "{message:?}")?;

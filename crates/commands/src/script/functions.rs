@@ -32,18 +32,13 @@ const LIBRARY: u8 = b'l';
 const FUNCTION: u8 = b'f';
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register(ids::FCALL, "fcall", Arc::new(Fcall { read_only: false, limited: false }));
-    registry.register(ids::FCALL_RO, "fcall_ro", Arc::new(Fcall { read_only: true, limited: false }));
-    registry.register(
-        ids::FCALL_LIMITED,
-        "fcall.limited",
-        Arc::new(Fcall { read_only: false, limited: true }),
-    );
-    registry.register(
-        ids::FCALL_RO_LIMITED,
-        "fcall_ro.limited",
-        Arc::new(Fcall { read_only: true, limited: true }),
-    );
+    let fcall = |read_only, limited, frugal| Arc::new(Fcall { read_only, limited, frugal });
+    registry.register(ids::FCALL, "fcall", fcall(false, false, false));
+    registry.register(ids::FCALL_RO, "fcall_ro", fcall(true, false, false));
+    registry.register(ids::FCALL_LIMITED, "fcall.limited", fcall(false, true, false));
+    registry.register(ids::FCALL_RO_LIMITED, "fcall_ro.limited", fcall(true, true, false));
+    registry.register(ids::FCALL_FRUGAL, "fcall.frugal", fcall(false, false, true));
+    registry.register(ids::FCALL_LIMITED_FRUGAL, "fcall.limited.frugal", fcall(false, true, true));
     registry.register(ids::FUNCTION_LOAD, "function.load", Arc::new(Load));
     registry.register(ids::FUNCTION_DELETE, "function.delete", Arc::new(Delete));
     registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
@@ -134,6 +129,8 @@ struct Fcall {
     read_only: bool,
     /// The rights that its commands need stand before all that.
     limited: bool,
+    /// What needs memory is refused.
+    frugal: bool,
 }
 
 impl Fcall {
@@ -186,8 +183,8 @@ impl Procedure for Fcall {
                 cx.writer().error(WRITES.0.as_bytes());
             }
             Some((no_writes, sha, code, name)) => {
-                let read_only = self.read_only || no_writes;
-                execute(cx, sha, code, Entry::Function(name), words, read_only, rights);
+                let how = (self.read_only || no_writes, self.frugal);
+                execute(cx, sha, code, Entry::Function(name), words, how, rights);
             }
         }
         Ok(())

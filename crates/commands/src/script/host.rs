@@ -132,6 +132,8 @@ pub(super) struct Reach<'a> {
     pub db: Db,
     /// What the user may do whose script it is; none: everything.
     pub rights: Option<&'a Rights>,
+    /// What needs memory is refused.
+    pub frugal: bool,
 }
 
 /// The host of a run.
@@ -354,6 +356,10 @@ impl Hands<'_> {
         if let Some(Err(denied)) = reach.rights.map(|rights| rights.check(command, &list)) {
             charge(m, Class::None, words.len(), list.len())?;
             return Ok(Err(denied.in_script().into()));
+        }
+        if reach.frugal && command.flags.has(Flags::DENYOOM) {
+            charge(m, Class::None, words.len(), list.len())?;
+            return Ok(Err("OOM command not allowed when used memory > 'maxmemory'.".into()));
         }
         let mut answer = Writer(reply);
         let (id, encode) = match command.action {

@@ -38,12 +38,17 @@ pub type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
 
 /// Adds the procedures behind EVAL, FCALL, SCRIPT and FUNCTION.
 pub fn register(registry: &mut Registry) {
-    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: false });
+    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: false, frugal: false });
+    let frugal = |by_sha, limited| Arc::new(Eval { by_sha, read_only: false, limited, frugal: true });
+    registry.register(ids::EVAL_FRUGAL, "eval.frugal", frugal(false, false));
+    registry.register(ids::EVALSHA_FRUGAL, "evalsha.frugal", frugal(true, false));
+    registry.register(ids::EVAL_LIMITED_FRUGAL, "eval.limited.frugal", frugal(false, true));
+    registry.register(ids::EVALSHA_LIMITED_FRUGAL, "evalsha.limited.frugal", frugal(true, true));
     registry.register(ids::EVAL, "eval", eval(false, false));
     registry.register(ids::EVALSHA, "evalsha", eval(true, false));
     registry.register(ids::EVAL_RO, "eval_ro", eval(false, true));
     registry.register(ids::EVALSHA_RO, "evalsha_ro", eval(true, true));
-    let limited = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: true });
+    let limited = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: true, frugal: false });
     registry.register(ids::EVAL_LIMITED, "eval.limited", limited(false, false));
     registry.register(ids::EVALSHA_LIMITED, "evalsha.limited", limited(true, false));
     registry.register(ids::EVAL_RO_LIMITED, "eval_ro.limited", limited(false, true));
@@ -71,6 +76,21 @@ pub fn with_rights(procedure: ProcedureId) -> Option<ProcedureId> {
 /// The rights that stand before a script's arguments, if any do.
 fn take_rights<'a>(words: &mut ArgIter<'a>, limited: bool) -> Option<&'a [u8]> {
     limited.then(|| words.bytes())
+}
+
+/// The procedure that does what another one does, but refuses to scripts what needs memory, as they call it (Redis's flag
+/// `denyoom`), and keeps no script. It has a number of its own, so what a script was refused stands in the log. The other
+/// one itself if that runs no script that may write.
+pub const fn frugal(procedure: ProcedureId) -> ProcedureId {
+    match procedure {
+        ids::EVAL => ids::EVAL_FRUGAL,
+        ids::EVALSHA => ids::EVALSHA_FRUGAL,
+        ids::FCALL => ids::FCALL_FRUGAL,
+        ids::EVAL_LIMITED => ids::EVAL_LIMITED_FRUGAL,
+        ids::EVALSHA_LIMITED => ids::EVALSHA_LIMITED_FRUGAL,
+        ids::FCALL_LIMITED => ids::FCALL_LIMITED_FRUGAL,
+        other => other,
+    }
 }
 
 /// Writes the arguments of EVAL and EVAL_RO: the body's SHA-1 before it.
@@ -198,7 +218,7 @@ fn execute(
     code: &[u8],
     entry: Entry<'_>,
     words: ArgIter<'_>,
-    read_only: bool,
+    (read_only, frugal): (bool, bool),
     rights: Option<&[u8]>,
 ) {
     let mut words = words;
@@ -220,6 +240,7 @@ fn execute(
         seed: cx.seed,
         read_only,
         rights: rights.as_ref(),
+        frugal,
         registry: cx.registry,
     };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
@@ -236,6 +257,8 @@ struct Eval {
     read_only: bool,
     /// The rights that its commands need stand before all that.
     limited: bool,
+    /// What needs memory is refused.
+    frugal: bool,
 }
 
 impl Eval {
@@ -259,7 +282,7 @@ impl Procedure for Eval {
             }
             Some(body) => {
                 script_flags(body)?.check(self.read_only)?;
-                if !self.read_only {
+                if !self.read_only && !self.frugal {
                     planner.key_in(Db::SCRIPTS, Eval::NOTE, Access::Write, sha)?;
                     planner.silent();
                 }
@@ -295,8 +318,8 @@ impl Procedure for Eval {
                     script_flags(body).and_then(|manner| manner.check(self.read_only).map(|()| manner));
                 match manner {
                     Ok(manner) => {
-                        let read_only = self.read_only || manner == Manner::ReadsOnly;
-                        execute(cx, sha, body, Entry::Script, words, read_only, rights);
+                        let how = (self.read_only || manner == Manner::ReadsOnly, self.frugal);
+                        execute(cx, sha, body, Entry::Script, words, how, rights);
                     }
                     Err(refusal) => cx.writer().error(&*refusal.0),
                 }

@@ -74,6 +74,8 @@ pub(super) struct Run<'a> {
     pub read_only: bool,
     /// What the user may do whose script it is; none: everything.
     pub rights: Option<&'a Rights>,
+    /// What needs memory is refused.
+    pub frugal: bool,
     /// The procedures there are.
     pub registry: &'a Registry,
 }
@@ -299,7 +301,8 @@ impl Vm {
             registered: None,
             calls: 0,
         };
-        let reach = Reach { members, locals, surroundings, db: run.db, rights: run.rights };
+        let reach =
+            Reach { members, locals, surroundings, db: run.db, rights: run.rights, frugal: run.frugal };
         let ran = self.execute(run, &program, &mut hands, reach);
         let (resp3, abort) = (hands.resp3, hands.abort);
         buffers.trim();

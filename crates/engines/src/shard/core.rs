@@ -975,11 +975,16 @@ impl<S: RecordStore> Core<S> {
             }
             _ => self.counts.aborted += 1,
         }
+        let mut bytes = 0;
         let write = |reply: &mut Vec<u8>| {
+            let at = reply.len();
             write_reply(procedure, &self.registry, chunk, txn, slots, failure, reply);
+            bytes = reply.len() - at;
         };
         let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
         conclude(ends, (gsn, chunk, txn), status, write);
+        // Large replies take time as many fragments do: others of this loop have their turn in between.
+        self.turn_left = self.turn_left.saturating_sub(bytes / BYTES_OF_TURN);
     }
 
     /// What it did before it was stopped has been done again: from now on others hear of what it does.
@@ -1076,6 +1081,8 @@ const ABORTS: [&str; Abort::ALL.len()] = [
     "ordain_shard_aborts_total{reason=\"budget\"}",
     "ordain_shard_aborts_total{reason=\"cascade\"}",
 ];
+/// So many bytes of a reply take as long as a fragment that is started, at least.
+const BYTES_OF_TURN: usize = 16 << 10;
 /// How many states of transactions are kept for their memory.
 const SPARE: usize = 256;
 /// How many records are fetched ahead together: enough for their misses to overlap.

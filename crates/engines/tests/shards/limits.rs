@@ -179,6 +179,28 @@ fn a_script_is_not_run_on_more_than_may_be_carried_to_it() {
     });
 }
 
+#[test]
+fn what_a_script_is_refused_while_memory_is_short_stands_in_the_log() {
+    use ordain_commands::script::{encode_eval, frugal};
+    everywhere(|node| {
+        let keys = node.keys.clone();
+        let [a, b, .., e] = std::array::from_fn::<_, 8, _>(|n| &keys[n][..]);
+        let eval = |script: &[u8]| {
+            let mut args = Vec::new();
+            encode_eval(&[script, b"3", a, b, e], &mut ArgsBuilder::new(&mut args));
+            (frugal(ordain_commands::ids::EVAL), Db(0), args)
+        };
+        let (status, answer) = node.request(eval(
+            b"local no = redis.pcall('SET', KEYS[3], 'x') return {redis.call('DEL', KEYS[2]), no.err}",
+        ));
+        assert_eq!(status, OutcomeStatus::Committed);
+        assert!(answer.starts_with("[1 \"OOM command not allowed when used memory"), "{answer}");
+        let (_, answer) = node.request(eval(b"redis.call('DEL', KEYS[1]) redis.call('INCR', KEYS[3])"));
+        assert!(answer.starts_with("(OOM command not allowed when used memory"), "{answer}");
+        assert_eq!([a, b, e].map(|key| node.ask(&[b"exists", key])), ["1", "0", "0"]);
+    });
+}
+
 /// Two partitions, the second with so many values: a key of the first, and theirs.
 fn with_values_there(order: Order, count: usize) -> (Cluster, Vec<u8>, Vec<Vec<u8>>) {
     let shape = Shape { partitions: 2, order, ..Shape::default() };

@@ -21,6 +21,8 @@ fn loopback() -> SocketAddr {
 
 fn node(password: Option<&str>) -> Node {
     let config = ServeConfig {
+        maxmemory_bytes: 0,
+        allocated_bytes: || 0,
         listen: loopback(),
         admin: loopback(),
         data_dir: std::path::PathBuf::new(),

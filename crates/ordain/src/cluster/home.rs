@@ -10,6 +10,7 @@ use std::thread;
 use anyhow::Context;
 use ordain_archive::Location;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Replication, Secret};
+use ordain_node::size::Size;
 use ordain_runtime::DirLock;
 
 use super::{NodeRecord, RECORD, Record};
@@ -36,6 +37,7 @@ pub(super) struct Wanted {
     pub isolation: Option<String>,
     pub balance: Option<bool>,
     pub plan_ahead: Option<u64>,
+    pub maxmemory: Option<Size>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
 }
@@ -182,6 +184,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         isolation: wanted.isolation.clone(),
         balance: wanted.balance,
         plan_ahead: wanted.plan_ahead,
+        maxmemory: wanted.maxmemory,
         password: None,
         password_file: None,
         tls_port: None,
@@ -248,6 +251,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     file.cascade = wanted.cascade.clone().or(file.cascade);
     file.balance = wanted.balance.or(file.balance);
     file.plan_ahead = wanted.plan_ahead.or(file.plan_ahead);
+    file.maxmemory = wanted.maxmemory.or(file.maxmemory);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
     Ok(file)

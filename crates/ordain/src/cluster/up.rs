@@ -21,6 +21,7 @@ use ordain_archive::Location;
 use ordain_lab::report;
 use ordain_node::assembly::MAX_PLAN_AHEAD;
 use ordain_node::cluster::Replication;
+use ordain_node::size::Size;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -100,6 +101,10 @@ pub struct UpArgs {
     /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3, or as it was]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
     plan_ahead: Option<u64>,
+    /// How much memory each node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
+    /// [default: 0, or as it was]
+    #[arg(long, value_name = "SIZE")]
+    maxmemory: Option<Size>,
     /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
     #[arg(long, value_name = "L")]
     latency_us: Option<u64>,
@@ -144,6 +149,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         isolation: args.isolation.clone(),
         balance: args.balance,
         plan_ahead: args.plan_ahead,
+        maxmemory: args.maxmemory,
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),
     };

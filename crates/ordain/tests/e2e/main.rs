@@ -24,6 +24,7 @@ mod full_disk;
 mod hostile;
 mod kill;
 mod levels;
+mod memory;
 mod natives;
 mod page;
 mod pipelines;

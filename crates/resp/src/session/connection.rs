@@ -418,7 +418,7 @@ impl Session {
             return refuse(b"ERR Command not allowed inside a transaction", out);
         }
         let sequence = self.replies.next();
-        self.replies.expect(self.style());
+        self.replies.expect(self.style(), cx.shared.scratch.cost);
         self.wait_for(sequence, what);
         cx.control.request(self.id.ticket(sequence), request);
         Answered::Later

@@ -1,7 +1,7 @@
 //! From the words of a command to a transaction, or to the session's own commands.
 
 use ordain_commands::script::functions::{function_call, function_subcommand};
-use ordain_commands::script::script_subcommand;
+use ordain_commands::script::{frugal, script_subcommand};
 use ordain_commands::table::quoted;
 use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand, lookup};
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
@@ -158,9 +158,25 @@ impl Session {
         }
         self.last_command = Some(command);
         self.is_known = true;
+        if cx.shared.memory.is_short() && self.refuse_without_memory(command, words, cx) {
+            return;
+        }
+        self.weigh(command, words, cx);
+        let cost = cx.shared.scratch.cost;
+        if !self.can_afford(&cost, cx.shared) {
+            self.waiting = Some(Box::new((words.iter().map(|word| word.to_vec()).collect(), cost)));
+            return;
+        }
+        self.run(command, words, cx);
+    }
+
+    /// Runs a command for which there is room.
+    #[inline]
+    pub(super) fn run(&mut self, command: &'static Command, words: &Words<'_>, cx: &mut Context<'_>) {
         match (&self.mode, command.action) {
             (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
-                let call = Call { procedure: id, db: self.db, session: self.take_request() };
+                let procedure = if cx.shared.memory.is_short() { frugal(id) } else { id };
+                let call = Call { procedure, db: self.db, session: self.take_request() };
                 if let Err(refusal) = self.submit(call, cx, |args| encode(&words[1..], args)) {
                     self.answer(cx, |w| w.error(refusal.0.as_bytes()));
                 }
@@ -209,6 +225,7 @@ impl Session {
             Ok(Some(Planned { procedure, encode, args })) => {
                 let user = self.user.clone();
                 let (procedure, carried) = carrying(procedure, user.carried());
+                let procedure = if cx.shared.memory.is_short() { frugal(procedure) } else { procedure };
                 let call = Call { procedure, db: self.db, session: self.take_request() };
                 let args = |out: &mut ArgsBuilder<'_>| {
                     carried.into_iter().for_each(|rights| _ = out.push(rights));

@@ -52,6 +52,8 @@ pub(super) struct Interactive {
     at: Option<Epoch>,
     /// That it is kept.
     lease: Option<Lease>,
+    /// One of its commands needed memory.
+    pub(super) needs_memory: bool,
     /// It is not kept any more: the transaction cannot commit.
     is_lost: bool,
     /// The rights that its commands were checked against.
@@ -168,8 +170,13 @@ impl Interactive {
         }
     }
 
+    /// Bytes of the records that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.overlay.bytes
+    }
+
     /// Ends the transaction: the arguments of its commit.
-    fn write_commit(&self, args: &mut ArgsBuilder<'_>) {
+    pub(super) fn write_commit(&self, args: &mut ArgsBuilder<'_>) {
         let records = &self.overlay.records;
         let evidence = records.iter().map(|r| (r.db, &*r.key, r.version));
         let writes = records.iter().filter(|r| r.is_changed).map(|r| (r.db, &*r.key, &r.cell));
@@ -210,6 +217,7 @@ impl Session {
             reads: 0,
             at: None,
             lease: None,
+            needs_memory: false,
             is_lost: false,
             user: self.user.clone(),
         }));

@@ -15,11 +15,13 @@
 //! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: INFO, CONFIG, COMMAND and theirs;
 //! - `access`: the rights of its user; `acl`: ACL;
 //! - `absent`: commands about what this server has nothing of;
-//! - `replies`: the order of replies.
+//! - `replies`: the order of replies;
+//! - `budget`: what has to wait until there is room, and what is refused because memory is short.
 
 mod absent;
 mod access;
 mod acl;
+mod budget;
 mod connection;
 mod diagnostics;
 mod dispatch;
@@ -39,12 +41,14 @@ use smallvec::SmallVec;
 
 use crate::acl::{User, Users};
 use crate::codec::{Protocol, ProtocolError, RequestLimits, RequestParser, Step};
+use crate::memory::Account;
 use crate::shared::{Context, Foreign, Notice, Shared};
 use interactive::Interactive;
 use multi::{Multi, Watched};
 use replies::{Replies, Sequence, Style};
 
 pub use replies::ConnectionId;
+pub(crate) use replies::Cost;
 
 /// A connection's number, as CLIENT ID shows it: unique on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,6 +172,11 @@ pub struct Session {
     closing: Closing,
     parser: RequestParser,
     replies: Replies,
+    /// A command for which there is no room yet, and what it takes.
+    waiting: Option<Box<(Vec<Vec<u8>>, Cost)>>,
+    account: Account,
+    /// Bytes of input that the edge keeps for it.
+    input: usize,
 }
 
 impl Session {
@@ -210,6 +219,9 @@ impl Session {
             closing: Closing::No,
             parser: RequestParser::default(),
             replies: Replies::new(),
+            waiting: None,
+            account: Account::default(),
+            input: 0,
         }
     }
 
@@ -221,7 +233,8 @@ impl Session {
         // Taken out, so that the words can be lent from it while the session changes.
         let mut parser = std::mem::take(&mut self.parser);
         self.active = cx.now;
-        while self.has_room(&cx.shared.limits) {
+        self.go_on(cx);
+        while self.has_room(cx.shared) {
             let rest = &input[received.consumed..];
             let limits =
                 if self.is_authenticated { RequestLimits::FULL } else { RequestLimits::UNAUTHENTICATED };
@@ -229,8 +242,11 @@ impl Session {
                 Step::Command { consumed } => {
                     let words: SmallVec<[&[u8]; 16]> = parser.args(rest).collect();
                     cx.shared.counters.commands_total += 1;
+                    cx.shared.scratch.cost = Cost { request: consumed, ..Cost::default() };
                     self.handle(&words, cx);
-                    self.note_taken(&words, cx);
+                    if self.waiting.is_none() {
+                        self.note_taken(&words, cx);
+                    }
                     consumed
                 }
                 Step::Empty { consumed } => consumed,
@@ -259,7 +275,7 @@ impl Session {
         }
         cx.shared.counters.input_bytes_total += received.consumed as u64;
         self.parser = parser;
-        self.check_output(cx);
+        self.settle(cx.shared);
         received
     }
 
@@ -270,13 +286,14 @@ impl Session {
         if ConnectionId::of(finished.ticket) != self.id {
             return;
         }
+        self.check_output(cx);
         let sequence = Sequence::of(finished.ticket);
         self.seen = self.seen.max(finished.gsn.epoch());
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
             _ => self.finish(sequence, finished.answer(&mut Vec::new()), cx),
         }
-        self.check_output(cx);
+        self.settle(cx.shared);
     }
 
     fn take_awaited(&mut self, finished: &Finished<'_>, cx: &mut Context<'_>) {
@@ -333,17 +350,24 @@ impl Session {
     /// Whether there is room for more commands. While there is not, the edge should not read from the socket.
     #[inline]
     pub fn wants_input(&self, shared: &Shared) -> bool {
-        self.has_room(&shared.limits)
+        match self.waiting.as_deref() {
+            Some((_, cost)) => self.closing != Closing::Now && self.can_afford(cost, shared),
+            None => self.has_room(shared),
+        }
     }
 
     #[inline]
-    fn has_room(&self, limits: &crate::Limits) -> bool {
+    fn has_room(&self, shared: &Shared) -> bool {
+        let limits = &shared.limits;
         self.awaited.is_none()
             && self.closing == Closing::No
-            && self.replies.pending() < limits.pending_max.min(Sequence::WINDOW).min(self.replies.window())
+            && self.waiting.is_none()
+            && self.replies.pending() < limits.pending_max.min(Sequence::WINDOW)
             && self.replies.unsent() < limits.output_pause
+            && !self.replies.is_full()
     }
 
+    /// Closes the connection if another reply comes although it has not taken what it may hold.
     fn check_output(&mut self, cx: &mut Context<'_>) {
         if self.replies.unsent() > cx.shared.limits.output_max && self.closing != Closing::Now {
             cx.shared.counters.output_limit_total += 1;
@@ -367,9 +391,7 @@ impl Session {
     pub fn fate(&self) -> Fate {
         match self.closing {
             Closing::No => Fate::Open,
-            Closing::AfterReplies if self.replies.pending() > 0 || self.replies.unsent() > 0 => {
-                Fate::Draining
-            }
+            Closing::AfterReplies if self.pending() > 0 || self.replies.unsent() > 0 => Fate::Draining,
             Closing::AfterReplies | Closing::Now => Fate::Close,
         }
     }
@@ -377,6 +399,7 @@ impl Session {
     /// Closes the connection at once, as CLIENT KILL asks.
     pub fn kill(&mut self) {
         self.closing = Closing::Now;
+        self.waiting = None;
         self.replies.abandon();
     }
 
@@ -430,9 +453,9 @@ impl Session {
         &self.user
     }
 
-    /// How many of its requests are under way.
+    /// How many of its requests are under way, or wait until there is room.
     pub fn pending(&self) -> usize {
-        self.replies.pending()
+        self.replies.pending() + usize::from(self.waiting.is_some())
     }
 
     #[inline]
@@ -478,7 +501,12 @@ impl Session {
         let sequence = self.replies.next();
         let stream = Stream(self.id.slot() as u32);
         cx.gateway.submit_in_order(stream, self.id.ticket(sequence), call, view, write_args)?;
-        self.replies.expect(self.style());
+        let cost = cx.shared.scratch.cost;
+        self.replies.expect(self.style(), cost);
+        if cost.values > 0 || cost.need > 0 {
+            // The next command of the same turn is to find it counted.
+            self.settle(cx.shared);
+        }
         Ok(sequence)
     }
 

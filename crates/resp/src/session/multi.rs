@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_commands::rights::Denied;
+use ordain_commands::script::frugal;
 use ordain_commands::{Action, Command, Flags, SessionCommand};
 use ordain_model::key::MAX_KEYS;
 use ordain_model::plan::Planner;
@@ -23,7 +24,7 @@ use smallvec::SmallVec;
 
 use super::access::{carrying, changed, is_script};
 use super::dispatch::{Answered, Place, planned};
-use super::{Awaiting, Mode, Session, Words};
+use super::{Awaiting, Cost, Mode, Session, Words};
 use crate::acl::User;
 use crate::shared::{Context, parse_db};
 
@@ -41,6 +42,10 @@ pub(super) struct Multi {
     args: Vec<u8>,
     /// A command was refused as it came: EXEC will not run.
     is_spoiled: bool,
+    /// What its commands take together.
+    cost: Cost,
+    /// One of them needs memory.
+    needs_memory: bool,
     /// What SELECT inside the block has selected so far.
     db: Db,
     /// The rights of the user when the block was begun: those that its scripts carry.
@@ -70,11 +75,56 @@ enum Part {
 
 impl Multi {
     pub(super) fn new(db: Db, user: Arc<User>) -> Multi {
-        Multi { queue: Vec::new(), args: Vec::new(), is_spoiled: false, db, user, words: Vec::new() }
+        Multi {
+            queue: Vec::new(),
+            args: Vec::new(),
+            is_spoiled: false,
+            cost: Cost::default(),
+            needs_memory: false,
+            db,
+            user,
+            words: Vec::new(),
+        }
     }
 
     pub(super) fn spoil(&mut self) {
         self.is_spoiled = true;
+    }
+
+    /// Counts a command that is queued.
+    pub(super) fn count(&mut self, cost: Cost, needs_memory: bool) {
+        self.cost.values = self.cost.values.saturating_add(cost.values);
+        self.cost.need = self.cost.need.saturating_add(cost.need);
+        self.needs_memory |= needs_memory;
+    }
+
+    /// What its commands take together.
+    pub(super) fn cost(&self) -> Cost {
+        Cost { request: self.args.len(), ..self.cost }
+    }
+
+    /// The database that is selected in it.
+    pub(super) fn db(&self) -> Db {
+        self.db
+    }
+
+    /// Whether one of them needs memory.
+    pub(super) fn needs_memory(&self) -> bool {
+        self.needs_memory
+    }
+
+    /// Its scripts and functions must do without memory.
+    fn be_frugal(&mut self) {
+        for queued in &mut self.queue {
+            if let Part::Call(procedure, _) = &mut queued.what {
+                *procedure = frugal(*procedure);
+            }
+        }
+    }
+
+    /// The arguments of its calls.
+    pub(super) fn planned(&self) -> impl Iterator<Item = (ProcedureId, Db, &[u8])> {
+        self.calls()
     }
 
     /// How many commands are queued.
@@ -222,6 +272,9 @@ impl Session {
         }
         if watched.is_empty() && multi.calls().next().is_none() {
             return self.exec_alone(&multi, cx);
+        }
+        if cx.shared.memory.is_short() {
+            multi.be_frugal();
         }
         let session = self.take_request();
         let call = Call { procedure: system::MULTI, db: self.db, session };

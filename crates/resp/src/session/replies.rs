@@ -2,13 +2,18 @@
 //!
 //! Answers may come in any order. The one that is next in line is translated straight into the output; one that
 //! comes early is translated into a stash and moved when its turn comes.
+//!
+//! Each request that waits has its [`Cost`]: how many bytes it came in, how long its reply is expected to be, and what a
+//! write may need. So what is under way is bounded in bytes, however many requests that are.
 
 use std::collections::VecDeque;
 
 use ordain_gateway::Ticket;
 use ordain_model::Datum;
+use ordain_model::limits::MAX_REPLY;
 
 use crate::codec::{Protocol, encode};
+use crate::memory::UNKNOWN_REPLY;
 
 /// How far below its peak a buffer may stay allocated.
 const KEPT: usize = 64 << 10;
@@ -90,9 +95,30 @@ impl Style {
     }
 }
 
+/// What a request under way takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// In how many bytes it came.
+    pub(crate) request: usize,
+    /// With how many values it may be answered.
+    pub(crate) values: usize,
+    /// How many bytes a write may make of memory at most, while there is a limit of memory.
+    pub(crate) need: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    style: Style,
+    /// Of so many values.
+    values: u32,
+    request_kib: u32,
+    expected_kib: u32,
+    need_kib: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Pending {
-    Waiting(Style),
+    Waiting(Waiting),
     /// Where its translation stands in the stash.
     Early {
         at: u32,
@@ -142,14 +168,23 @@ pub(crate) struct Replies {
     last_failed: bool,
     out: Vec<u8>,
     sent: usize,
-    /// How many requests may be under way, judging by how large the last replies were.
-    window: usize,
+    /// How long a value is taken to be: as the last ones were, half as long with each that is shorter.
+    value: usize,
+    /// Sums over what waits, KiB.
+    requests: u64,
+    expected: u64,
+    needed: u64,
 }
 
-/// How many bytes of replies the requests under way may come to, if they are as large as the last one.
-const UNDER_WAY: usize = 8 << 20;
-/// How many requests may be under way before the first reply has shown its size.
-const FIRST_WINDOW: usize = 64;
+/// How many bytes of replies the requests under way may come to, if they are as large as the last ones.
+const UNDER_WAY: u64 = 8 << 20;
+/// How many bytes of requests may be under way.
+const REQUESTS_MAX: u64 = 64 << 20;
+
+/// Whole KiB: what is shorter is bounded by how many may wait.
+fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes >> 10).unwrap_or(u32::MAX)
+}
 
 impl Replies {
     pub(crate) fn new() -> Replies {
@@ -163,23 +198,48 @@ impl Replies {
             last_failed: false,
             out: Vec::new(),
             sent: 0,
-            window: FIRST_WINDOW,
+            value: UNKNOWN_REPLY,
+            requests: 0,
+            expected: 0,
+            needed: 0,
         }
     }
 
-    /// How many requests may be under way. A client that asks for large values and reads none has few, so that
-    /// what is on its way to it when its output is full stays small.
+    /// How long a reply of so many values is expected to be, bytes.
     #[inline]
-    pub(crate) fn window(&self) -> usize {
-        self.window
+    pub(crate) fn expected_of(&self, values: usize) -> u64 {
+        self.value.saturating_mul(values).min(MAX_REPLY) as u64
+    }
+
+    /// How long the replies under way are expected to be, bytes.
+    #[inline]
+    pub(crate) fn expected(&self) -> u64 {
+        self.expected << 10
+    }
+
+    /// How much the writes under way may need, bytes.
+    #[inline]
+    pub(crate) fn needed(&self) -> u64 {
+        self.needed << 10
+    }
+
+    /// Whether there is room for a request whose reply is expected to be so long. A client that asks for large values and
+    /// reads none has few requests under way, so that what is on its way to it when its output is full stays small.
+    #[inline]
+    pub(crate) fn can_expect(&self, bytes: u64) -> bool {
+        self.expected == 0 || self.expected() + bytes <= UNDER_WAY
+    }
+
+    /// Whether the requests under way came in as many bytes as they may.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.requests << 10 > REQUESTS_MAX
     }
 
     #[inline]
-    fn adapt(&mut self, reply: usize) {
-        if reply.saturating_mul(self.window) > UNDER_WAY {
-            self.window = (UNDER_WAY / reply).max(1);
-        } else if self.window < Sequence::WINDOW {
-            self.window += 1;
+    fn adapt(&mut self, reply: usize, values: usize) {
+        if let Some(value) = reply.checked_div(values) {
+            self.value = value.max(self.value / 2);
         }
     }
 
@@ -191,8 +251,16 @@ impl Replies {
 
     /// A request was submitted under [`Replies::next`].
     #[inline]
-    pub(crate) fn expect(&mut self, style: Style) {
-        self.pending.push_back((Pending::Waiting(style), Request::NONE));
+    pub(crate) fn expect(&mut self, style: Style, cost: Cost) {
+        let Cost { request, values, need } = cost;
+        let expected_kib = if values == 0 { 0 } else { kib(self.expected_of(values)) };
+        let (request_kib, need_kib) = (kib(request as u64), kib(need));
+        self.requests += u64::from(request_kib);
+        self.expected += u64::from(expected_kib);
+        self.needed += u64::from(need_kib);
+        let values = u32::try_from(values).unwrap_or(u32::MAX);
+        let waiting = Waiting { style, values, request_kib, expected_kib, need_kib };
+        self.pending.push_back((Pending::Waiting(waiting), Request::NONE));
     }
 
     /// Notes what the request is that was submitted last, if it waits for its answer; `pack` appends its words, if
@@ -258,8 +326,12 @@ impl Replies {
     #[inline]
     pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
         let at = sequence.since(self.first);
-        let Some(&(Pending::Waiting(style), _)) = self.pending.get(at) else { return };
-        self.adapt(reply.len());
+        let Some(&(Pending::Waiting(waiting), _)) = self.pending.get(at) else { return };
+        let Waiting { style, values, request_kib, expected_kib, need_kib } = waiting;
+        self.requests -= u64::from(request_kib);
+        self.expected -= u64::from(expected_kib);
+        self.needed -= u64::from(need_kib);
+        self.adapt(reply.len(), values as usize);
         if at > 0 {
             self.pending[at].0 = self.put_by(style, reply);
             return;
@@ -278,8 +350,8 @@ impl Replies {
 
     /// The answer to a request is to be written in a protocol that its connection has turned to since.
     pub(crate) fn write_in(&mut self, sequence: Sequence, protocol: Protocol) {
-        if let Some((Pending::Waiting(style), _)) = self.pending.get_mut(sequence.since(self.first)) {
-            style.protocol = protocol;
+        if let Some((Pending::Waiting(waiting), _)) = self.pending.get_mut(sequence.since(self.first)) {
+            waiting.style.protocol = protocol;
         }
     }
 
@@ -342,6 +414,13 @@ impl Replies {
         *self = Replies { first: next, ..Replies::new() };
     }
 
+    /// Gives memory back that is not in use.
+    pub(crate) fn trim(&mut self) {
+        if self.pending.is_empty() && self.unsent() == 0 {
+            (self.pending, self.stash, self.out) = (VecDeque::new(), Vec::new(), Vec::new());
+        }
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.out.capacity()
             + self.stash.capacity()
@@ -386,7 +465,7 @@ mod tests {
         let mut nil = Vec::new();
         Writer(&mut nil).nil();
         let first = replies.next();
-        replies.expect(PLAIN);
+        replies.expect(PLAIN, Cost::default());
         replies.answer(Style { silent: true, ..PLAIN }, &nil);
         replies.answer(Style { protocol: Protocol::Resp3, ..PLAIN }, &nil);
         replies.finish(first, &nil);
@@ -394,19 +473,47 @@ mod tests {
     }
 
     #[test]
-    fn large_replies_narrow_the_window_and_small_ones_widen_it() {
+    fn large_replies_narrow_what_may_be_under_way_and_small_ones_widen_it() {
         let mut replies = Replies::new();
-        let mut answer = |reply: &[u8]| {
+        let ask = |replies: &mut Replies, values| {
             let sequence = replies.next();
-            replies.expect(PLAIN);
-            replies.finish(sequence, reply);
-            replies.window()
+            replies.expect(PLAIN, Cost { values, ..Cost::default() });
+            sequence
         };
         let mut large = Vec::new();
-        ordain_model::Writer(&mut large).bulk(&vec![0; 4 << 20]);
-        assert_eq!(answer(&int(1)), FIRST_WINDOW + 1);
-        assert_eq!(answer(&large), 1);
-        assert_eq!(answer(&int(1)), 2);
+        ordain_model::Writer(&mut large).bulk(&vec![0; 6 << 20]);
+        // Nothing is known of the first.
+        let first = ask(&mut replies, 1);
+        assert!(replies.can_expect(replies.expected_of(1)) && !replies.can_expect(replies.expected_of(2)));
+        replies.finish(first, &int(1));
+        assert_eq!((replies.expected(), replies.expected_of(1)), (0, 2 << 20));
+        // One goes on however long it may be.
+        assert!(replies.can_expect(u64::MAX));
+        let second = ask(&mut replies, 1);
+        replies.finish(second, &large);
+        let third = ask(&mut replies, 1);
+        assert!(!replies.can_expect(replies.expected_of(1)));
+        replies.finish(third, &int(1));
+        for _ in 0..10 {
+            let small = ask(&mut replies, 1);
+            replies.finish(small, &int(1));
+        }
+        ask(&mut replies, 500);
+        assert!(replies.can_expect(replies.expected_of(500)));
+        assert_eq!(replies.expected_of(usize::MAX), MAX_REPLY as u64);
+    }
+
+    #[test]
+    fn requests_under_way_are_bounded_in_bytes() {
+        let mut replies = Replies::new();
+        let first = replies.next();
+        for _ in 0..5 {
+            assert!(!replies.is_full());
+            replies.expect(PLAIN, Cost { request: 16 << 20, need: 1 << 20, ..Cost::default() });
+        }
+        assert!(replies.is_full() && replies.needed() == 5 << 20);
+        replies.finish(first.plus(3), &int(1));
+        assert!(!replies.is_full() && replies.needed() == 4 << 20);
     }
 
     #[test]
@@ -414,7 +521,7 @@ mod tests {
         let mut replies = Replies::new();
         let submit = |replies: &mut Replies, text: &'static [u8]| {
             let sequence = replies.next();
-            replies.expect(PLAIN);
+            replies.expect(PLAIN, Cost::default());
             let pack = Some(|out: &mut Vec<u8>| out.extend_from_slice(text));
             assert!(replies.describe(text.len(), 7, pack));
             assert!(!replies.describe(9, 9, None::<fn(&mut Vec<u8>)>), "it is described already");
@@ -446,7 +553,7 @@ mod tests {
         let mut sequences = Vec::new();
         for _ in 0..100 {
             sequences.push(replies.next());
-            replies.expect(PLAIN);
+            replies.expect(PLAIN, Cost::default());
             replies.describe(1, 0, Some(|out: &mut Vec<u8>| out.resize(out.len() + 5000, 1)));
         }
         assert!(replies.words.len() < WORDS_MAX + 5000);
@@ -460,8 +567,8 @@ mod tests {
         let mut replies = Replies::new();
         let first = replies.next();
         replies.finish(first, &int(1));
-        replies.expect(PLAIN);
-        replies.expect(PLAIN);
+        replies.expect(PLAIN, Cost::default());
+        replies.expect(PLAIN, Cost::default());
         replies.finish(first.plus(1), &int(2));
         replies.finish(first.plus(1), &int(3));
         replies.finish(first, &int(1));
@@ -482,7 +589,7 @@ mod tests {
                 match step {
                     0 | 1 => {
                         waiting.push((replies.next(), asked));
-                        replies.expect(PLAIN);
+                        replies.expect(PLAIN, Cost::default());
                         asked += 1;
                     }
                     2 => {

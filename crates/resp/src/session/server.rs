@@ -196,13 +196,18 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("tracking_clients", &0);
         }
         "memory" => {
-            put("used_memory", &node.memory_bytes);
-            put("used_memory_human", &human(node.memory_bytes));
+            let memory = &cx.shared.memory;
+            let used = if memory.used() > 0 { memory.used() } else { node.memory_bytes };
+            put("used_memory", &used);
+            put("used_memory_human", &human(used));
+            put("used_memory_dataset", &node.memory_bytes);
             put("used_memory_rss", &node.memory_resident_bytes);
             put("used_memory_peak", &node.memory_peak_bytes);
             put("used_memory_peak_human", &human(node.memory_peak_bytes));
-            put("maxmemory", &cx.shared.settings.number("maxmemory"));
+            put("maxmemory", &memory.limit());
+            put("maxmemory_human", &human(memory.limit()));
             put("maxmemory_policy", &"noeviction");
+            put("mem_clients_normal", &node.memory_clients_bytes);
         }
         "persistence" => {
             put("loading", &0);
@@ -337,8 +342,10 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
             (name, String::from_utf8_lossy(value).into_owned())
         })
         .collect();
-    for (name, value) in &pairs {
+    for (at, (name, value)) in pairs.iter().enumerate() {
+        let is_twice = pairs[..at].iter().any(|(before, _)| before == name);
         let reason = match cx.shared.settings.check(name, value) {
+            Ok(_) if is_twice => "duplicate parameter",
             Ok(_) => continue,
             Err(SettingError::Unknown) => {
                 return w
@@ -349,12 +356,15 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
                 let (least, most) = cx.shared.settings.range(name);
                 &format!("argument must be between {least} and {most} inclusive")
             }
+            Err(SettingError::NotZero) => "argument must be between 1 and 2147483647 inclusive",
+            Err(SettingError::NotSize) => "argument must be a memory value",
             Err(SettingError::NotNumber) => "argument couldn't be parsed into an integer",
         };
         return w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
     }
     for (name, value) in &pairs {
         if let Ok(name) = cx.shared.settings.set(name, value) {
+            cx.shared.apply(name);
             cx.control.setting_changed(name, value);
         }
     }

@@ -4,6 +4,7 @@
 mod access;
 mod behaviour;
 mod fuzz;
+mod memory;
 mod natives;
 mod slow;
 mod support;

@@ -176,9 +176,8 @@ impl Server {
             self.answer_requests();
             self.run_chunk();
             for client in 0..self.clients.len() {
-                if self.clients[client].session.wants_input(&self.shared)
-                    && !self.clients[client].input.is_empty()
-                {
+                let Client { session, input, .. } = &self.clients[client];
+                if session.wants_input(&self.shared) && (session.is_waiting() || !input.is_empty()) {
                     self.receive(client);
                 }
             }
