@@ -224,6 +224,8 @@ impl fmt::Debug for Target<'_> {
 #[derive(Default)]
 pub struct Locals {
     entries: Vec<Box<dyn Any + Send>>,
+    patience: Option<u64>,
+    has_given_up: bool,
 }
 
 impl Locals {
@@ -237,6 +239,39 @@ impl Locals {
             }
         };
         self.entries[at].downcast_mut::<T>().expect("the position was found by this very type")
+    }
+}
+
+/// A bound on the work of one run of a compute fragment, for an executor that must not stand still.
+///
+/// It is no limit of the transaction: what a fragment may do in all is the procedure's business, and does not depend on
+/// where it runs.
+impl Locals {
+    /// Sets how many units of work the next run of a fragment may do before it [gives up](Locals::give_up); none: all
+    /// that it needs. A unit is about what an instruction of a script takes, tens of nanoseconds.
+    pub fn set_patience(&mut self, patience: Option<u64>) {
+        self.patience = patience;
+        self.has_given_up = false;
+    }
+
+    /// The units of work after which a run is to give up, if it is to.
+    pub fn patience(&self) -> Option<u64> {
+        self.patience
+    }
+
+    /// Ends a run before its end: it has changed nothing and answered nothing, and is run again elsewhere.
+    ///
+    /// # Panics
+    /// Without a bound: then there is nowhere else.
+    pub fn give_up(&mut self) {
+        assert!(self.patience.is_some(), "a run without a bound goes on to its end");
+        self.has_given_up = true;
+    }
+
+    /// Whether the last run gave up, and no bound from now on.
+    pub fn take_given_up(&mut self) -> bool {
+        self.patience = None;
+        std::mem::take(&mut self.has_given_up)
     }
 }
 

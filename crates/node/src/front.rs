@@ -933,7 +933,7 @@ impl Role for Door {
                 self.asked.notices.tick();
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
             }
-            Event::Disk(_) | Event::Stop => {}
+            Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 

@@ -12,12 +12,14 @@
 //! - a disk request is carried out in the order of its operations, requests of one role in the order in which
 //!   they were made, and each is answered by exactly one [`Event::Disk`];
 //! - what a [`DiskOp::Sync`] reported done survives a crash; what was only written may survive in part;
+//! - work that is given away is done once and answered by one [`Event::Work`], in any order, unless the node ends before;
 //! - a node that stops in good order tells each role once, by [`Event::Stop`], and goes on until the disk requests
 //!   of all of them are answered.
 
 pub mod bugs;
 pub mod disk;
 pub mod topology;
+pub mod work;
 
 use ordain_model::{DigestSpan, Histogram, Micros, Registry};
 
@@ -25,6 +27,7 @@ pub use bugs::{Bug, Bugs};
 pub use bytes::Bytes;
 pub use disk::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched, shared};
 pub use topology::{ReplicaId, Topology};
+pub use work::{Work, WorkDone};
 
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,6 +113,8 @@ pub enum Event<M> {
     Timer(TimerId),
     /// A disk request is done.
     Disk(DiskDone),
+    /// Work that was given away is done.
+    Work(WorkDone),
     /// The node stops in good order: what clients had begun is finished or given up. The time to leave things on
     /// disk as the next start would like to find them. What is asked of the disk now and upon its answers is waited
     /// for; messages and timers are not. A node that halts or loses power says nothing.
@@ -128,6 +133,8 @@ pub struct Outbox<M> {
     pub timers: Vec<(TimerId, Option<Micros>)>,
     /// Disk work.
     pub disk: Vec<DiskRequest>,
+    /// Computations that are too long to be done here and now.
+    pub work: Vec<Work>,
     /// Set when from now on the node's memory grows fast for a while, or does not any more: see [`Outbox::memory_grows`].
     pub memory_grows: Option<bool>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
@@ -154,6 +161,7 @@ impl<M> Default for Outbox<M> {
             relayed: Vec::new(),
             timers: Vec::new(),
             disk: Vec::new(),
+            work: Vec::new(),
             memory_grows: None,
             halt: None,
             start_over: None,
@@ -182,6 +190,11 @@ impl<M> Outbox<M> {
         self.disk.push(request);
     }
 
+    /// Gives a long computation away.
+    pub fn work(&mut self, work: Work) {
+        self.work.push(work);
+    }
+
     /// Says that from now on what is worked on at full speed needs new memory all the time, or does not any more. It has no
     /// effect but on how smoothly memory is had: a driver may see to it that nobody waits long for any of it, at the cost
     /// of somewhat slower memory.
@@ -205,6 +218,7 @@ impl<M> Outbox<M> {
             && self.relayed.is_empty()
             && self.timers.is_empty()
             && self.disk.is_empty()
+            && self.work.is_empty()
             && self.memory_grows.is_none()
             && self.halt.is_none()
             && self.start_over.is_none()

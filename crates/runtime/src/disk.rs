@@ -14,19 +14,13 @@
 //! follow it there.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ordain_model::Histogram;
 use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest};
 
 use crate::clock::micros;
-use crate::control::Control;
-use crate::lane::{Inlet, Outlet, Party};
-use crate::poller::Poller;
-
-/// How many requests the disk thread takes from one loop before it looks at the next.
-const TURN: usize = 64;
+use crate::service::Line;
 
 /// The directory that a node's roles write to.
 pub struct Disk {
@@ -89,10 +83,7 @@ pub(crate) const LINES: usize = 2;
 const BACKGROUND: usize = 1;
 
 /// A loop's way to one disk thread.
-pub(crate) struct DiskLine {
-    pub(crate) jobs: Outlet<Job>,
-    pub(crate) answers: Inlet<Answer>,
-}
+pub(crate) type DiskLine = Line<Job, Answer>;
 
 /// How long it takes to sync a little, on average; unknown until it has been done.
 #[derive(Debug, Default)]
@@ -247,67 +238,26 @@ pub(crate) fn no_disk(request: &DiskRequest) -> DiskDone {
     DiskDone { token: request.token, result: Err(error) }
 }
 
-/// A disk thread.
-pub(crate) struct DiskThread {
-    pub(crate) poller: Poller,
-    pub(crate) me: Arc<Party>,
-    pub(crate) control: Arc<Control>,
-    pub(crate) directory: Box<dyn Directory + Send>,
-    /// To and from each loop.
-    pub(crate) ports: Vec<(Inlet<Job>, Outlet<Answer>)>,
-}
-
-impl DiskThread {
-    /// Works until all loops have ended and what they asked for is done, or until the node halts.
-    pub(crate) fn run(&mut self) {
-        loop {
-            // Read before looking at the lanes: the last jobs were sent before the last loop ended.
-            let last = self.control.loops_have_ended();
-            if self.control.is_halted() || !self.turn() && last {
-                return;
-            }
-        }
-    }
-
-    /// Does some of what there is, or sleeps until there is something; says whether anything was done.
-    fn turn(&mut self) -> bool {
-        let mut done = 0;
-        for (jobs, answers) in &mut self.ports {
-            let directory = &mut *self.directory;
-            done += jobs.take(TURN, |job| {
-                let (done, took, synced) = timed(directory, job.request);
-                answers.send(Answer { seat: job.seat, done, took, synced });
-                answers.announce();
-            });
-            answers.announce();
-        }
-        if done == 0 && self.may_sleep() {
-            self.poller.wait_forever();
-        }
-        self.me.bell().ignore();
-        self.ports.iter().for_each(|(_, answers)| answers.awake());
-        done > 0
-    }
-
-    fn may_sleep(&self) -> bool {
-        let idle = || {
-            self.ports.iter().all(|(jobs, _)| jobs.is_empty())
-                && !self.control.loops_have_ended()
-                && !self.control.is_halted()
-        };
-        self.me.bell().listen(idle) && self.ports.iter().all(|(_, answers)| answers.may_sleep())
-    }
+/// Does what a disk thread does, with its handle on the directory.
+pub(crate) fn serve(mut directory: Box<dyn Directory + Send>) -> Box<dyn FnMut(Job) -> Answer + Send> {
+    Box::new(move |job| {
+        let (done, took, synced) = timed(&mut *directory, job.request);
+        Answer { seat: job.seat, done, took, synced }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Arc, Mutex, PoisonError};
 
     use ordain_role::Bytes;
 
     use super::*;
+    use crate::control::Control;
     use crate::lane::lane;
+    use crate::poller::Poller;
+    use crate::service::{Debt, Service};
 
     #[test]
     fn quick_syncs_are_learnt_and_a_slow_disk_is_noticed() {
@@ -390,7 +340,7 @@ mod tests {
     /// A loop's port and the disk's threads, on one thread.
     struct Bench {
         port: DiskPort,
-        threads: [DiskThread; LINES],
+        threads: [Service<Job, Answer>; LINES],
         tape: Tape,
     }
 
@@ -405,11 +355,12 @@ mod tests {
                     let (poller, me) = Poller::new().unwrap();
                     let (jobs, inbound) = lane(8, &loop_party, &me);
                     let (outbound, answers) = lane(8, &me, &loop_party);
-                    let thread = DiskThread {
+                    let thread = Service {
                         poller,
                         me,
                         control: Arc::new(Control::new(1, Vec::new())),
-                        directory: Box::new(Tape { place, ..there.clone() }),
+                        debt: Debt::Paid,
+                        serve: serve(Box::new(Tape { place, ..there.clone() })),
                         ports: vec![(inbound, outbound)],
                     };
                     (DiskLine { jobs, answers }, thread)

@@ -27,6 +27,7 @@ mod memory;
 mod net;
 mod poller;
 mod running;
+mod service;
 mod timers;
 mod tls;
 mod wake;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use ordain_model::{DigestSpan, Histogram, Micros};
-use ordain_role::{Address, DiskRequest, Event, Now, Outbox, Role, Series};
+use ordain_role::{Address, DiskRequest, Event, Now, Outbox, Role, Series, Work, WorkDone};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::Clock;
@@ -21,6 +21,7 @@ use crate::edge::{Departing, Edge, Tokens, Turn};
 use crate::lane::{Inlet, Outlet, Party};
 use crate::memory::SmallPages;
 use crate::poller::Poller;
+use crate::service::Line;
 use crate::timers::Timers;
 
 /// How many events roles handle in one turn at most.
@@ -169,6 +170,8 @@ pub(crate) struct Effects<M> {
     /// To each loop of the node; none to this one.
     pub(crate) outlets: Vec<Option<Outlet<Envelope<M>>>>,
     pub(crate) disk: Option<DiskPort>,
+    /// To and from the work thread, by seat.
+    pub(crate) work: Line<(usize, Work), (usize, WorkDone)>,
     pub(crate) control: Arc<Control>,
     /// What has happened to the actors of this loop, by seat, in order.
     pub(crate) inbox: VecDeque<(usize, Arrival<M>)>,
@@ -231,6 +234,10 @@ impl<M> Effects<M> {
         if !out.disk.is_empty() {
             self.submit(seat, out.disk.drain(..));
         }
+        if !out.work.is_empty() {
+            out.work.drain(..).for_each(|work| self.work.jobs.send((seat, work)));
+            self.work.jobs.announce();
+        }
         match out.memory_grows.take() {
             Some(true) => _ = self.small_pages.entry(seat).or_insert_with(SmallPages::begin),
             Some(false) => _ = self.small_pages.remove(&seat),
@@ -272,17 +279,20 @@ impl<M> Effects<M> {
 
     fn announce(&mut self) {
         self.outlets.iter_mut().flatten().for_each(Outlet::announce);
+        self.work.jobs.announce();
         self.disk.iter_mut().for_each(DiskPort::announce);
     }
 
     /// Whether whatever could not be handed over yet will wake this loop when it can.
     fn may_sleep(&self) -> bool {
         self.outlets.iter().flatten().all(Outlet::may_sleep)
+            && self.work.jobs.may_sleep()
             && self.disk.as_ref().is_none_or(DiskPort::may_sleep)
     }
 
     fn awake(&self) {
         self.outlets.iter().flatten().for_each(Outlet::awake);
+        self.work.jobs.awake();
         self.disk.iter().for_each(DiskPort::awake);
     }
 }
@@ -523,7 +533,9 @@ impl<M> EventLoop<M> {
     }
 
     fn nothing_arrived(&self) -> bool {
-        self.inlets.iter().all(Inlet::is_empty) && self.effects.disk.as_ref().is_none_or(DiskPort::is_empty)
+        self.inlets.iter().all(Inlet::is_empty)
+            && self.effects.work.answers.is_empty()
+            && self.effects.disk.as_ref().is_none_or(DiskPort::is_empty)
     }
 
     fn serve_edges(&mut self) {
@@ -570,6 +582,8 @@ impl<M> EventLoop<M> {
                 inlet.take(INTAKE, |envelope| inbox.push_back(envelope.open()));
             }
         }
+        let work = &mut self.effects.work.answers;
+        work.take(INTAKE, |(seat, done)| inbox.push_back((seat, Arrival::Event(Event::Work(done)))));
         if let Some(disk) = &mut self.effects.disk {
             disk.answers(|answer| inbox.push_back((answer.seat, Arrival::Event(Event::Disk(answer.done)))));
         }
@@ -613,7 +627,7 @@ impl<M> EventLoop<M> {
             Event::Disk(_) => self.effects.unanswered -= 1,
             Event::Stop => *untold -= 1,
             Event::Message { from, .. } if self.effects.network == Some(from) => place.heard += 1,
-            Event::Start | Event::Message { .. } | Event::Timer(_) => {}
+            Event::Start | Event::Message { .. } | Event::Timer(_) | Event::Work(_) => {}
         }
         place.events += 1;
         place.actor.handle(*now, event, out);

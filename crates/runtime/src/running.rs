@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 use ordain_model::{Histogram, Micros};
-use ordain_role::{Address, NodeId, Role, StartOver};
+use ordain_role::{Address, NodeId, Role, StartOver, Work};
 
 use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
-use crate::disk::{Disk, DiskLine, DiskPort, DiskThread, LINES};
+use crate::disk::{self, Disk, DiskLine, DiskPort, LINES};
 use crate::edge::{Edge, Tokens};
 use crate::lane::{Inlet, Outlet, Party, lane};
 use crate::loops::{Actor, Beat, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
 use crate::poller::Poller;
+use crate::service::{Debt, Line, Service};
 use crate::timers::Timers;
 
 /// What sits on one loop. Role numbers are the node's: no two roles or edges have the same.
@@ -124,6 +125,8 @@ pub enum Stopped {
 
 /// How much longer than it may a thread takes to end that counts as one that hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
+/// The name of the thread that does what roles give away.
+const WORK_THREAD: &str = "work";
 /// The names of the disk threads.
 const DISK_THREADS: [&str; LINES] = ["disk", "disk-background"];
 /// How often it is looked whether a thread has ended, once it is to.
@@ -134,7 +137,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub struct Runtime;
 
 impl Runtime {
-    /// Starts a node: its loops, and its disk threads if it has a disk.
+    /// Starts a node: its loops, its work thread, and its disk threads if it has a disk.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -147,8 +150,10 @@ impl Runtime {
         let pollers: Vec<(Poller, Arc<Party>)> =
             loops.iter().map(|_| Poller::new()).collect::<io::Result<_>>()?;
         let disk_pollers = [Poller::new()?, Poller::new()?];
+        let (work_poller, work_party) = Poller::new()?;
         let loop_parties: Vec<Arc<Party>> = pollers.iter().map(|(_, party)| party.clone()).collect();
-        let all = loop_parties.iter().chain(disk_pollers.iter().map(|(_, party)| party)).cloned().collect();
+        let disk_parties = disk_pollers.iter().map(|(_, party)| party);
+        let all = loop_parties.iter().chain(disk_parties).chain([&work_party]).cloned().collect();
         let control = Arc::new(Control::new(loops.len(), all));
         // On two loops or more a spinning one may be about to hear from another; alone it would only burn.
         let spin = if loops.len() > 1 { options.spin } else { Duration::ZERO };
@@ -166,6 +171,7 @@ impl Runtime {
         };
 
         let mut disk_ports: [Vec<_>; LINES] = Default::default();
+        let mut work_ports = Vec::new();
         let mut built = Vec::new();
         let parts = loops.into_iter().zip(pollers).zip(mesh(&loop_parties, ring));
         for ((spec, (poller, me)), ends) in parts {
@@ -181,12 +187,17 @@ impl Runtime {
                 });
                 DiskPort::new(disk.handle(), lines, seats.len())
             });
+            let (jobs, inbound) = lane(ring, &me, &work_party);
+            let (outbound, answers) = lane(ring, &work_party, &me);
+            work_ports.push((inbound, outbound));
+            let work = Line { jobs, answers };
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
             let effects = Effects {
                 routes: routes.clone(),
                 network: options.network.map(|role| Address { node: options.node, role }),
                 outlets: ends.outlets,
                 disk: port,
+                work,
                 control: control.clone(),
                 inbox: VecDeque::new(),
                 timers: Timers::default(),
@@ -219,10 +230,21 @@ impl Runtime {
             let threads = DISK_THREADS.into_iter().zip(disk_pollers).zip(disk_ports);
             for ((name, (poller, me)), ports) in threads {
                 let directory = disk.handle();
-                let thread = DiskThread { poller, me, control: control.clone(), directory, ports };
-                running.adopt(spawn_disk(name, thread, control.clone()))?;
+                let (serve, control) = (disk::serve(directory), control.clone());
+                let thread = Service { poller, me, control, debt: Debt::Paid, serve, ports };
+                running.adopt(spawn_service(name, thread))?;
             }
         }
+        let work_thread = Service {
+            poller: work_poller,
+            me: work_party,
+            control: control.clone(),
+            // What is not done of a transaction when the node stops is done again from the log.
+            debt: Debt::Dropped,
+            serve: Box::new(|(seat, work): (usize, Work)| (seat, work.run())),
+            ports: work_ports,
+        };
+        running.adopt(spawn_service(WORK_THREAD, work_thread))?;
         for (core, event_loop) in built {
             running.adopt(spawn_loop(core, event_loop))?;
         }
@@ -322,14 +344,13 @@ fn spawn_loop<M: Send + 'static>(
     })
 }
 
-fn spawn_disk(
+fn spawn_service<J: Send + 'static, A: Send + 'static>(
     thread: &'static str,
-    mut disk: DiskThread,
-    control: Arc<Control>,
+    mut service: Service<J, A>,
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(thread.to_owned()).spawn(move || {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| disk.run())) {
-            control.halt(format!("the {thread} thread panicked: {}", said(&*panic)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| service.run())) {
+            service.control.halt(format!("the {thread} thread panicked: {}", said(&*panic)));
         }
     })
 }

@@ -109,7 +109,7 @@ impl Role for Puppet {
                 out.sends.extend(self.strings.try_iter());
                 out.set_timer(TimerId(0), Micros(300));
             }
-            Event::Disk(_) | Event::Stop => {}
+            Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 

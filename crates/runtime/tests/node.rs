@@ -91,7 +91,7 @@ fn pinger(peers: Vec<u16>, count: u64, burst: u64, done: Sender<u64>) -> impl Ro
             out.send(from, Msg::Pong(n));
         }
         Event::Stop => {}
-        Event::Timer(_) | Event::Disk(_) => unreachable!(),
+        Event::Timer(_) | Event::Disk(_) | Event::Work(_) => unreachable!(),
     })
 }
 

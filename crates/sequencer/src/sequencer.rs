@@ -1035,7 +1035,7 @@ impl<X: Send> Role for Sequencer<X> {
                     self.close(now, out);
                 }
             }
-            Event::Start | Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
+            Event::Start | Event::Timer(_) | Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
         self.save(out);
         self.try_close(now, out);

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ordain_model::{Front, Micros, PauseNo, Registry};
-use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId};
+use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId, WorkDone};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::{Violation, ViolationKind};
@@ -30,6 +30,9 @@ use crate::run::Config;
 use crate::system::System;
 use crate::trace::{Sink, Trace};
 use crate::workload::Workload;
+
+/// The longest time that work takes which a role gives away, microseconds: longer than most of what happens meanwhile.
+const WORK_US_MAX: u64 = 20_000;
 
 /// Something that will happen. A life is a node's incarnation: what belongs to an earlier one is void.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub(crate) enum Happening<M> {
     Turn { node: usize, life: u32, role: u16 },
     /// A timer fires, if this setting of it still holds.
     Timer { node: usize, life: u32, role: u16, timer: TimerId, setting: u64 },
+    /// Work that a role gave away is done.
+    Work { node: usize, life: u32, role: u16, done: WorkDone },
     /// A role's disk operation is carried out.
     Disk { node: usize, life: u32, role: u16, line: usize },
     /// A request reaches a front door that stood still.
@@ -98,9 +103,10 @@ impl<M> Happening<M> {
             | Happening::Part { here, .. }
             | Happening::Beat { here, .. }
             | Happening::Retransmit { here, .. } => Some(*here),
-            Happening::Turn { node, .. } | Happening::Timer { node, .. } | Happening::Disk { node, .. } => {
-                Some(*node)
-            }
+            Happening::Turn { node, .. }
+            | Happening::Timer { node, .. }
+            | Happening::Work { node, .. }
+            | Happening::Disk { node, .. } => Some(*node),
             _ => None,
         }
     }
@@ -342,6 +348,9 @@ impl<'a, S: System> Simulator<'a, S> {
                     slot.timers.remove(&timer);
                     self.push_event(node, role, Event::Timer(timer));
                 }
+            }
+            Happening::Work { node, life, role, done } if self.lives(node, life) => {
+                self.push_event(node, role, Event::Work(done));
             }
             Happening::Disk { node, life, role, line } if self.lives(node, life) => {
                 self.disk_step(node, role, line);
@@ -650,6 +659,10 @@ impl<'a, S: System> Simulator<'a, S> {
         }
         for request in out.disk {
             self.ask_disk(number, role, request);
+        }
+        for work in out.work {
+            let (takes, life) = (1 + self.random.tail(WORK_US_MAX), self.nodes[number].incarnation);
+            self.after(takes, Happening::Work { node: number, life, role, done: work.run() });
         }
         self.wake(number, role);
     }

@@ -242,7 +242,7 @@ impl Role for Scheduler {
             Event::Message { message: Message::Sequencing(Sequencing::Done(gsn)), .. } => {
                 self.take_done(gsn, out)
             }
-            Event::Message { .. } | Event::Disk(_) => {
+            Event::Message { .. } | Event::Disk(_) | Event::Work(_) => {
                 out.halt("the lock manager was sent a message that is not for it".to_owned());
             }
             Event::Start | Event::Stop | Event::Timer(_) => {}

@@ -18,6 +18,7 @@ use ordain_store::{RecordId, RecordStore, Snapshot};
 use crate::shard::Message;
 use crate::shard::core::guarded;
 use crate::shard::covered::Looking;
+use crate::shard::long::{Answers, Computation, Computed, Long};
 use crate::shard::mail::Places;
 use crate::shard::maps::Maps;
 use crate::shard::members::{Members, refuse};
@@ -59,6 +60,12 @@ pub(crate) struct Reader {
     gathering: BTreeMap<(ChunkId, u32), Gathering>,
     /// What other shards have read before it came to it here.
     early: BTreeMap<(ChunkId, u32), Early>,
+    /// Transactions a fragment of which is computed elsewhere, by number.
+    away: BTreeMap<u64, Away>,
+    /// The next of those numbers.
+    next_away: u64,
+    /// What is to be computed elsewhere.
+    leaving: Vec<(u64, Long)>,
     outcomes: Vec<OutcomeBatch>,
     spare: SlotTable,
     lot: Lot,
@@ -119,6 +126,17 @@ struct Gathering {
     too_old: bool,
 }
 
+/// A transaction that goes on once a fragment of it is computed.
+#[derive(Debug)]
+struct Away {
+    chunk: Arc<Chunk>,
+    at: Epoch,
+    now: Millis,
+    /// Its place among the chunk's transactions.
+    txn: usize,
+    found: Found,
+}
+
 #[derive(Debug)]
 struct Early {
     at: Epoch,
@@ -133,8 +151,10 @@ pub(crate) struct Desk<'a, S> {
     pub(crate) maps: &'a Maps,
     /// Those by which others have planned.
     pub(crate) layouts: &'a mut Layouts,
-    pub(crate) registry: &'a Registry,
+    pub(crate) registry: &'a Arc<Registry>,
     pub(crate) locals: &'a mut Locals,
+    /// The work that a compute fragment may do here before it is given away.
+    pub(crate) patience: Option<u64>,
 }
 
 impl Reader {
@@ -147,6 +167,9 @@ impl Reader {
             ready: VecDeque::new(),
             gathering: BTreeMap::new(),
             early: BTreeMap::new(),
+            away: BTreeMap::new(),
+            next_away: 0,
+            leaving: Vec::new(),
             outcomes: Vec::new(),
             spare: SlotTable::default(),
             lot: Lot::default(),
@@ -379,7 +402,7 @@ impl Reader {
         let found = &mut run.found;
         if found.alone {
             found.join_tables((self.number, desk.places.layout.shards()));
-            return self.finish(desk, At::new(chunk, txn, run.at, run.now), found);
+            return self.finish(desk, (chunk, run.next.0), (run.at, run.now), found);
         }
         let routes = &found.routes;
         if routes.collector != self.number {
@@ -464,20 +487,27 @@ impl Reader {
         }
         let Some(gathering) = self.gathering.remove(&id) else { return };
         let Gathering { chunk, at, now, txn, mut found, too_old, .. } = gathering;
-        let txn = &chunk.txns()[txn];
         if too_old {
-            return self.refuse(&chunk, txn);
+            return self.refuse(&chunk, &chunk.txns()[txn]);
         }
-        self.finish(desk, At::new(&chunk, txn, at, now), &mut found);
+        self.finish(desk, (&chunk, txn), (at, now), &mut found);
     }
 
     /// Everything has been read: computes what is to be computed from it, and composes the reply.
-    fn finish<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, reads: At<'_>, found: &mut Found) {
-        let At { chunk, txn, .. } = reads;
+    fn finish<S: RecordStore>(
+        &mut self,
+        desk: &mut Desk<'_, S>,
+        (chunk, at): (&Arc<Chunk>, usize),
+        (epoch, now): (Epoch, Millis),
+        found: &mut Found,
+    ) {
+        let txn = &chunk.txns()[at];
+        let reads = At::new(chunk, txn, epoch, now);
         if !txn.independent {
             for (n, fragment) in chunk.fragments(txn).iter().enumerate() {
-                if fragment.access == Access::Compute {
-                    reads.compute(desk.registry, desk.locals, n, found);
+                let is_to_do = fragment.access == Access::Compute && found.slots.is_missing(SlotNo(n as u32));
+                if is_to_do && !reads.compute(desk, (at, n), found) {
+                    return self.give_away(desk, (chunk, at, n), (epoch, now), found);
                 }
             }
         }
@@ -490,6 +520,55 @@ impl Reader {
             let is_cut = found.slots.is_beyond(desk.registry.limits().reply);
             write_reply(procedure, desk.registry, chunk, txn, (&found.slots, is_cut), found.failure, reply);
         });
+    }
+
+    /// A compute fragment has given up: it is run elsewhere, and its transaction goes on after that.
+    fn give_away<S: RecordStore>(
+        &mut self,
+        desk: &Desk<'_, S>,
+        (chunk, txn, n): (&Arc<Chunk>, usize, usize),
+        (at, now): (Epoch, Millis),
+        found: &mut Found,
+    ) {
+        let number = self.next_away;
+        self.next_away += 1;
+        let mut found = std::mem::take(found);
+        let long = Long {
+            chunk: chunk.clone(),
+            at: txn,
+            n,
+            gsn: At::new(chunk, &chunk.txns()[txn], at, now).gsn,
+            now,
+            registry: desk.registry.clone(),
+            answers: Answers::of_inputs(chunk, txn, n, &found.slots),
+            records: std::mem::take(&mut found.lent),
+        };
+        self.leaving.push((number, long));
+        self.away.insert(number, Away { chunk: chunk.clone(), at, now, txn, found });
+    }
+
+    /// The computations that are to be given away, each by its number.
+    pub(crate) fn leaving(&mut self) -> Vec<(u64, Long)> {
+        std::mem::take(&mut self.leaving)
+    }
+
+    /// How many transactions wait for a computation that was given away.
+    pub(crate) fn away(&self) -> usize {
+        self.away.len() - self.leaving.len()
+    }
+
+    /// A computation has come back.
+    pub(crate) fn take_computed<S: RecordStore>(
+        &mut self,
+        desk: &mut Desk<'_, S>,
+        number: u64,
+        computed: Computed,
+    ) {
+        let Some(Away { chunk, at, now, txn, mut found }) = self.away.remove(&number) else { return };
+        let Computed { n, answer, result, .. } = computed;
+        let fragment = &chunk.fragments(&chunk.txns()[txn])[n];
+        found.note_computed(fragment, n, (answer, false), result, desk.registry.limits().reply);
+        self.finish(desk, (&chunk, txn), (at, now), &mut found);
     }
 
     /// It was planned under another map than the one in force at the end of the epoch that it was to read.
@@ -567,6 +646,28 @@ impl Found {
     fn join_tables(&mut self, place: (usize, usize)) {
         for (slot, part) in std::mem::take(&mut self.own_tables) {
             self.tables.take(&mut self.slots, slot, place, part);
+        }
+    }
+
+    /// Takes the answer of a compute fragment.
+    fn note_computed(
+        &mut self,
+        fragment: &Fragment,
+        n: usize,
+        (mut answer, poisoned): (Vec<u8>, bool),
+        result: Result<(), Abort>,
+        limit: usize,
+    ) {
+        let slot = SlotNo(n as u32);
+        if let Err(abort) = result {
+            if abort == Abort::Panic {
+                answer.clear();
+            }
+            Active::fail(&mut self.failure, (slot, abort));
+        }
+        self.slots.fill(slot, &answer, poisoned || result.is_err());
+        if fragment.only_answers() {
+            self.slots.bound(slot, limit);
         }
     }
 
@@ -704,49 +805,31 @@ impl<'a> At<'a> {
         is_near || *carried <= registry.limits().share(self.txn.carriers)
     }
 
-    /// Runs a compute fragment on the records that were read for it.
-    fn compute(&self, registry: &Registry, locals: &mut Locals, n: usize, found: &mut Found) {
-        let At { chunk, txn, now, seed, .. } = *self;
+    /// Runs a compute fragment on the records that were read for it. Says no if it has given up: then nothing has happened.
+    fn compute<S>(&self, desk: &mut Desk<'_, S>, (at, n): (usize, usize), found: &mut Found) -> bool {
+        let At { chunk, txn, now, gsn, .. } = *self;
         let fragments = chunk.fragments(txn);
         let fragment = &fragments[n];
-        let slot = SlotNo(n as u32);
         let inputs = chunk.plans().inputs_of(fragment);
         let poisoned = inputs.iter().any(|input| found.slots.is_poisoned(*input));
         let mut bytes = Vec::new();
         let mut result = Ok(());
-        let share = registry.limits().share(txn.carriers);
-        let mut members = Members::read(chunk, txn, n, &mut found.lent);
+        let limits = desk.registry.limits();
         let is_held_back = |slot: &SlotNo| !found.slots.is_missing(*slot);
-        if !poisoned && members.are_beyond(share, chunk, txn, n, is_held_back) {
+        let mut members = Members::of_copies(chunk, txn, n, &mut found.lent);
+        if !poisoned && members.are_beyond(limits.share(txn.carriers), chunk, txn, n, is_held_back) {
             result = refuse(fragment, &mut bytes);
-        } else if let Some(code) = registry.get(fragment.procedure).filter(|_| !poisoned) {
-            let args = chunk.args(txn);
-            let mut cx = FragmentContext {
-                args: nested_args(args, fragment.call_at),
-                db: fragment.db,
-                key: key_of(args, fragment),
-                now,
-                seed,
-                version: Gsn::NONE,
-                inputs: Inputs { slots: &found.slots, list: inputs },
-                target: Target::Compute(&mut members),
-                below: None,
-                locals,
-                registry,
-                share,
-                out: &mut bytes,
-            };
-            result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
-        }
-        if let Err(abort) = result {
-            if abort == Abort::Panic {
-                bytes.clear();
+        } else if !poisoned {
+            desk.locals.set_patience(desk.patience);
+            let computation = Computation { chunk, at, n, gsn, now };
+            result = computation.run(desk.registry, desk.locals, &found.slots, &mut members, &mut bytes);
+            if desk.locals.take_given_up() {
+                let records = members.held.into_iter().map(|held| (held.slot, (held.cell, held.version)));
+                found.lent = records.collect();
+                return false;
             }
-            Active::fail(&mut found.failure, (slot, abort));
         }
-        found.slots.fill(slot, &bytes, poisoned || result.is_err());
-        if fragment.only_answers() {
-            found.slots.bound(slot, registry.limits().reply);
-        }
+        found.note_computed(fragment, n, (bytes, poisoned), result, limits.reply);
+        true
     }
 }

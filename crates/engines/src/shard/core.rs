@@ -21,6 +21,7 @@ use super::backlog::{Backlog, Turn};
 use super::balance::{Balance, Load};
 use super::capture::Capture;
 use super::covered;
+use super::long::Computation;
 use super::mail::{Early, Letters, Places};
 use super::maps::{Maps, Moving};
 use super::members::{Held, Members, refuse};
@@ -39,6 +40,7 @@ use crate::paxflow::{Desk, Reader};
 pub(super) mod capture;
 mod expiry;
 mod letters;
+mod long;
 mod moving;
 mod reads;
 mod twins;
@@ -157,6 +159,10 @@ pub(crate) struct Core<S> {
     pub(crate) reader: Reader,
     /// Some of that is ready, and has its turns between those of what is ordered.
     pub(crate) has_reads: bool,
+    /// The work that a compute fragment may do here before it is given away; none while nobody would do it.
+    pub(crate) patience: Option<u64>,
+    /// What is computed elsewhere.
+    away: long::Away,
     pub(crate) counts: Counts,
 }
 
@@ -171,6 +177,8 @@ pub(crate) struct Counts {
     pub(crate) repeated: u64,
     /// Transactions that were planned under another map.
     turned_back: u64,
+    /// Compute fragments that were given away.
+    given_away: u64,
 }
 
 /// Why a transaction cannot go on.
@@ -236,6 +244,8 @@ impl<S: RecordStore> Core<S> {
             turn_left: 0,
             reader: Reader::new(number),
             has_reads: false,
+            patience: None,
+            away: long::Away::default(),
             counts: Counts::default(),
             places,
         }
@@ -532,7 +542,7 @@ impl<S: RecordStore> Core<S> {
             let n = active.next;
             // A lent fragment has its turn with the compute fragment that it is lent to.
             if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
-                if active.lent_out > 0 || n >= active.stops_at {
+                if active.lent_out > 0 || active.is_away || n >= active.stops_at {
                     return Progress::Blocked;
                 }
                 if !self.owns(fragment) {
@@ -570,7 +580,9 @@ impl<S: RecordStore> Core<S> {
         let inputs = chunk.plans().inputs_of(fragment);
         let slot = SlotNo(n as u32);
         let mut poisoned = false;
-        for input in inputs {
+        let computed = active.computed.take();
+        // What was computed elsewhere had its inputs.
+        for input in inputs.iter().filter(|_| computed.is_none()) {
             let source = &fragments[input.0 as usize];
             if source.lent {
                 let here = self.owns(source);
@@ -600,8 +612,23 @@ impl<S: RecordStore> Core<S> {
             false => std::mem::take(&mut self.answer),
         };
         let at = arena.len();
-        let result = if fragment.access == Access::Compute {
-            self.compute(active, chunk, txn, n, poisoned, &mut arena)
+        let result = if let Some(computed) = computed {
+            debug_assert_eq!(computed.n, n, "a transaction waits for one computation");
+            arena.extend_from_slice(&computed.answer);
+            computed.result
+        } else if fragment.access == Access::Compute {
+            match self.compute(active, chunk, txn, n, poisoned, &mut arena) {
+                Some(result) => result,
+                None => {
+                    arena.truncate(at);
+                    match inputs.is_empty() {
+                        true => active.slots.return_arena(arena),
+                        false => self.answer = arena,
+                    }
+                    self.give_away(active, n);
+                    return false;
+                }
+            }
         } else if poisoned {
             Ok(())
         } else if fragment.only_shows() && active.slots.is_beyond(limit) {
@@ -705,7 +732,8 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Runs a compute fragment on its members, or only returns them if it must not run.
+    /// Runs a compute fragment on its members, or only returns them if it must not run. None if it has given up: then
+    /// nothing has happened.
     fn compute(
         &mut self,
         active: &mut Active,
@@ -714,7 +742,7 @@ impl<S: RecordStore> Core<S> {
         n: usize,
         poisoned: bool,
         out: &mut Vec<u8>,
-    ) -> Result<(), Abort> {
+    ) -> Option<Result<(), Abort>> {
         let fragment = &chunk.fragments(txn)[n];
         let is_past = self.settings.isolation == Isolation::ReadCommitted;
         let past = is_past.then(|| self.seen_by(active.gsn));
@@ -726,25 +754,13 @@ impl<S: RecordStore> Core<S> {
         let is_too_much = members.are_beyond(share, chunk, txn, n, is_held_back);
         if is_too_much && !poisoned {
             result = refuse(fragment, out);
-        } else if !poisoned && let Some(code) = self.registry.get(fragment.procedure) {
-            let mut cx = FragmentContext {
-                args: nested_args(chunk.args(txn), fragment.call_at),
-                db: fragment.db,
-                key: key_of(chunk.args(txn), fragment),
-                now: active.now,
-                seed: seed_of(active.gsn),
-                version: Gsn::NONE,
-                inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
-                target: Target::Compute(&mut members),
-                below: None,
-                locals: &mut self.locals,
-                registry: &self.registry,
-                share,
-                out,
-            };
-            result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
-            if result.is_err() {
-                ordain_model::Members::roll_back(&mut members);
+        } else if !poisoned {
+            let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
+            self.locals.set_patience(self.patience);
+            result = computation.run(&self.registry, &mut self.locals, &active.slots, &mut members, out);
+            if self.locals.take_given_up() {
+                members.held.into_iter().for_each(|held| self.take_from_hands(active, held));
+                return None;
             }
         }
         for held in members.held {
@@ -759,7 +775,7 @@ impl<S: RecordStore> Core<S> {
                 self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
         }
-        result
+        Some(result)
     }
 
     /// Puts a record that this shard owns back where it was taken from.
@@ -841,6 +857,24 @@ impl<S: RecordStore> Core<S> {
             return None;
         }
         *room -= weight;
+        let ((cell, version), back) = self.hand_out(active, chunk, txn, slot);
+        self.letters.add(to, active.called(), Item::Lend { slot, cell, version });
+        back
+    }
+
+    /// Takes the record of a lent fragment for whoever computes, and its version; and what has come back already, if
+    /// the compute fragment ran before a restart of this shard.
+    fn hand_out(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        slot: SlotNo,
+    ) -> ((Cell, Gsn), Option<(Cell, bool)>) {
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let record = self.store.find(fragment.db, key, fragment.hash);
+        let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
         let mut back = None;
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
@@ -874,8 +908,7 @@ impl<S: RecordStore> Core<S> {
                 (self.store.cell(record).clone(), self.store.version(record))
             })
         };
-        self.letters.add(to, active.called(), Item::Lend { slot, cell, version });
-        back
+        ((cell, version), back)
     }
 
     /// Sends this shard's part of a whole-table slot to the collector, or keeps it if that is this one.
@@ -1022,6 +1055,7 @@ impl<S: RecordStore> Core<S> {
             self.compare((epoch, partition));
         }
         self.vouch(out);
+        self.send_work(out);
     }
 
     // ---- what can be seen of it --------------------------------------------------------------------------
@@ -1035,7 +1069,7 @@ impl<S: RecordStore> Core<S> {
         if let Some(gsn) = self.early.first().filter(|gsn| *gsn <= self.started) {
             return Err(format!("something was never consumed, of {gsn}"));
         }
-        Ok(())
+        self.check_away()
     }
 
     pub(super) fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -1047,6 +1081,8 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
+        report("ordain_shard_given_away_total", self.counts.given_away as f64);
+        report("ordain_shard_computing", self.away.len() as f64);
         report("ordain_shard_map_version", f64::from(self.maps.now().map().version()));
         report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
         report("ordain_shard_doubts_total", self.witness.doubts() as f64);

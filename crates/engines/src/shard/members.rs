@@ -107,8 +107,8 @@ impl<'a> Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of compute fragment `n` of a transaction that only reads, from copies.
-    pub(crate) fn read(
+    /// Makes the members of compute fragment `n` from copies of their records.
+    pub(crate) fn of_copies(
         chunk: &'a Chunk,
         txn: &Txn,
         n: usize,
@@ -131,7 +131,7 @@ impl<'a> Members<'a> {
                 cell,
                 version,
                 changed: false,
-                writable: false,
+                writable: fragment.access == Access::Write,
                 owner: 0,
                 before: None,
             });

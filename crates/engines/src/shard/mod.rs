@@ -46,6 +46,7 @@ mod balance;
 mod capture;
 pub(crate) mod core;
 pub(crate) mod covered;
+pub(crate) mod long;
 pub(crate) mod mail;
 pub(crate) mod maps;
 pub(crate) mod members;

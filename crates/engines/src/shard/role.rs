@@ -153,6 +153,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Start => {
                 core.go_live(out);
                 core.begin_to_withhold();
+                core.begin_to_give_away();
                 out.set_timer(SWEEP, SWEEP_EVERY);
             }
             Event::Stop => {}
@@ -197,6 +198,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                     core.take_letter(&mut **turns, letter);
                 }
             }
+            Event::Work(done) => core.take_computed(done),
             Event::Message { .. } | Event::Disk(_) => {
                 out.halt(format!("shard {} was sent a message that is not for it", core.number));
             }

@@ -9,6 +9,7 @@ use ordain_model::procedure::Slots;
 use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, KeyHash, Layout, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
 
+use super::long::Computed;
 use super::undo::Undo;
 
 /// A set of the shards of a replica, one bit each.
@@ -371,6 +372,10 @@ pub(crate) struct Active {
     pub(crate) loans: BTreeMap<SlotNo, Loan>,
     /// How many of them are out. All are with one compute fragment.
     pub(crate) lent_out: usize,
+    /// Its next fragment is [computed elsewhere](super::long).
+    pub(crate) is_away: bool,
+    /// The outcome of that, which has come back.
+    pub(crate) computed: Option<Computed>,
     /// Whose verdict is missing.
     pub(crate) votes_missing: ShardSet,
     pub(crate) voted: bool,
@@ -417,6 +422,8 @@ impl Active {
         self.borrowed.clear();
         self.loans.clear();
         self.lent_out = 0;
+        self.is_away = false;
+        self.computed = None;
         self.votes_missing = 0;
         self.voted = false;
         self.failure = None;

@@ -16,7 +16,7 @@ use ordain_model::{
     KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
     Registry, SessionId,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire, Work};
 use ordain_sequencer::{Post, Reading, Saving, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
@@ -96,6 +96,8 @@ pub enum Next {
     Turn(usize),
     /// A checkpointer has written a piece of a shard.
     Taken(usize),
+    /// A computation that a shard has given away is done.
+    Work(usize),
     /// A node is killed and begins again.
     Kill(usize),
 }
@@ -140,6 +142,8 @@ pub struct Cluster {
     /// By shard: the timers that have run out.
     turns: BTreeMap<usize, VecDeque<TimerId>>,
     held: BTreeSet<(usize, usize)>,
+    /// By shard: computations that it has given away.
+    work: BTreeMap<usize, VecDeque<Work>>,
     /// What checkpointers were given.
     pub saved: Saved,
     /// By shard: pieces that are not written yet, by the checkpoint's epoch.
@@ -185,6 +189,7 @@ impl Cluster {
             kept: BTreeMap::new(),
             turns: BTreeMap::new(),
             held: BTreeSet::new(),
+            work: BTreeMap::new(),
             saved: Saved::default(),
             pieces: BTreeMap::new(),
             writes_nothing: false,
@@ -201,9 +206,7 @@ impl Cluster {
             shape,
         };
         cluster.shards = (0..shards).map(|number| cluster.shard(number)).collect();
-        if cluster.shape.snapshots || cluster.shape.checkpoint_piece > 0 {
-            (0..shards).for_each(|shard| cluster.handle(shard, Event::Start));
-        }
+        (0..shards).for_each(|shard| cluster.handle(shard, Event::Start));
         if cluster.shape.snapshots {
             (0..shards).for_each(|shard| _ = cluster.keep(shard));
         }
@@ -476,6 +479,9 @@ impl Cluster {
                     .filter(|(_, queue)| !queue.is_empty() && !self.writes_nothing)
                     .map(|(shard, _)| Next::Taken(*shard)),
             )
+            .chain(
+                self.work.iter().filter(|(_, queue)| !queue.is_empty()).map(|(shard, _)| Next::Work(*shard)),
+            )
             .collect()
     }
 
@@ -523,6 +529,11 @@ impl Cluster {
             Next::Taken(shard) => {
                 if let Some(epoch) = self.pieces.get_mut(&shard).and_then(VecDeque::pop_front) {
                     self.say(shard, Saving::Taken(epoch).into());
+                }
+            }
+            Next::Work(shard) => {
+                if let Some(work) = self.work.get_mut(&shard).and_then(VecDeque::pop_front) {
+                    self.handle(shard, Event::Work(work.run()));
                 }
             }
             Next::Kill(node) => self.kill(node),
@@ -621,6 +632,7 @@ impl Cluster {
                 self.batches[shard].push_back(Sequencing::Passed(self.epoch));
             }
             self.turns.remove(&shard);
+            self.work.remove(&shard);
             self.pieces.remove(&shard);
             self.applied.remove(&shard);
         }
@@ -697,16 +709,15 @@ impl Cluster {
             }
         }
         for (timer, delay) in out.timers {
-            let is_soon = delay.is_some_and(|delay| delay < Micros::from_millis(100));
-            if (self.shape.snapshots || self.shape.checkpoint_piece > 0) && !is_soon {
+            if delay.is_none_or(|delay| delay >= Micros::from_millis(100)) {
                 continue;
             }
-            assert!(is_soon);
             let timers = self.turns.entry(shard).or_default();
             if !timers.contains(&timer) {
                 timers.push_back(timer);
             }
         }
+        self.work.entry(shard).or_default().extend(out.work);
         self.halted = out.halt;
     }
 

@@ -29,7 +29,7 @@ use ordain_model::{
     Limits, Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry,
     RequestNo, SessionId, View, system,
 };
-use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId, Work};
 use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
@@ -111,6 +111,8 @@ pub struct Bench {
     /// Links that wait for a release.
     held: BTreeSet<(u16, u16)>,
     disk: VecDeque<DiskRequest>,
+    /// Computations that shards have given away.
+    pub work: VecDeque<(u16, Work)>,
     pub disk_held: bool,
     timers: BTreeMap<(u16, TimerId), Micros>,
     pub now: Now,
@@ -210,6 +212,7 @@ impl Bench {
             links: BTreeMap::new(),
             held: BTreeSet::new(),
             disk: VecDeque::new(),
+            work: VecDeque::new(),
             disk_held: false,
             timers: BTreeMap::new(),
             now: Now { elapsed: Micros(0), wall: Micros::from_millis(1_000_000) },
@@ -307,6 +310,7 @@ impl Bench {
         self.links.clear();
         self.held.clear();
         self.disk.clear();
+        self.work.clear();
         self.disk_held = false;
         self.timers.clear();
         self.halted = None;
@@ -417,6 +421,13 @@ impl Bench {
         true
     }
 
+    /// Does the oldest computation that was given away; says whether there was one.
+    pub fn work_step(&mut self) -> bool {
+        let Some((role, work)) = self.work.pop_front() else { return false };
+        self.handle(role, Event::Work(work.run()));
+        true
+    }
+
     /// How many disk requests wait.
     pub fn disk_pending(&self) -> usize {
         self.disk.len()
@@ -436,7 +447,7 @@ impl Bench {
         let disk = usize::from(!self.disk.is_empty() && !self.disk_held);
         let due = self.timers.iter().filter(|(_, due)| **due <= self.now.elapsed);
         let due: Vec<(u16, TimerId)> = due.map(|(timer, _)| *timer).collect();
-        let choices = ready.len() + due.len() + disk;
+        let choices = ready.len() + due.len() + disk + self.work.len();
         if choices == 0 {
             return false;
         }
@@ -448,7 +459,12 @@ impl Bench {
                 self.handle(*role, Event::Timer(*timer));
                 true
             }
-            (None, None) => self.disk_step(),
+            (None, None) if pick < ready.len() + due.len() + disk => self.disk_step(),
+            // Computations end in any order.
+            (None, None) => {
+                self.work.swap(0, pick - ready.len() - due.len() - disk);
+                self.work_step()
+            }
         }
     }
 
@@ -509,6 +525,7 @@ impl Bench {
             };
         }
         self.disk.extend(out.disk);
+        self.work.extend(out.work.into_iter().map(|work| (role, work)));
         self.halted = out.halt;
         assert_eq!(check, Ok(()));
     }

@@ -539,7 +539,7 @@ impl Role for Population {
                 out.halt("a population of clients was sent a message that is not for it");
             }
             Event::Start | Event::Timer(_) => out.set_timer(LOOK, LOOK_WAITING),
-            Event::Disk(_) | Event::Stop => {}
+            Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 

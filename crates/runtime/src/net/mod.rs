@@ -787,7 +787,7 @@ impl<M: Wire + From<PeerChange>> Role for Network<M> {
                 self.tick(now, out);
             }
             // Whatever a peer says to this number, it is nobody's business.
-            Event::Message { .. } | Event::Disk(_) | Event::Stop => {}
+            Event::Message { .. } | Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 

@@ -471,7 +471,7 @@ impl<X: Send> Role for Checkpointer<X> {
             Event::Disk(done) => self.disk(done, out),
             Event::Start if !self.refused.is_empty() => out.set_timer(ASK_AGAIN, ASK_AGAIN_AFTER),
             Event::Timer(_) => self.refused.clear(),
-            Event::Start | Event::Stop => {}
+            Event::Start | Event::Work(_) | Event::Stop => {}
         }
         self.try_seal(now, out);
         self.trim(out);

@@ -615,7 +615,7 @@ impl<X: Send> Role for Council<X> {
                 }
                 _ => out.halt("the council was sent a message that is not for it"),
             },
-            Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
+            Event::Timer(_) | Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 

@@ -962,7 +962,7 @@ impl<X: Letter> Role for Courier<X> {
                     out.send(self.settings.sequencer, Sequencing::Reached(self.opened));
                 }
             }
-            Event::Timer(_) => {}
+            Event::Timer(_) | Event::Work(_) => {}
         }
         self.deliver(out);
         self.pace(out);

@@ -767,7 +767,7 @@ impl<X: Send> Role for GroupLog<X> {
                     out.set_timer(MARK, MARK_AFTER);
                 }
             }
-            Event::Timer(_) => {}
+            Event::Timer(_) | Event::Work(_) => {}
             Event::Start => {
                 out.set_timer(TICK, TICK_EVERY);
                 if self.journal.is_full() {

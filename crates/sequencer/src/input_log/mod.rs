@@ -300,7 +300,7 @@ impl<X: Send> Role for InputLog<X> {
                     out.set_timer(PROBE, PROBE_EVERY);
                 }
             }
-            Event::Timer(_) => {}
+            Event::Timer(_) | Event::Work(_) => {}
         }
         self.trim(out);
         self.ask_disk(out);

@@ -37,8 +37,9 @@ impl<S: RecordStore> Core<S> {
                 self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
-                let Core { reader, store, places, maps, layouts, registry, locals, .. } = self;
-                reader.take_parts(&mut Desk { store, places, maps, layouts, registry, locals }, parts);
+                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+                let desk = &mut Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+                reader.take_parts(desk, parts);
             }
             Reading::Floor { partition, epoch } => {
                 if self.reader.note_floor((partition, epoch), published) {
@@ -69,10 +70,11 @@ impl<S: RecordStore> Core<S> {
         let published = self.backlog.published();
         let is_idle = self.stream.is_empty() && self.ready.is_empty();
         let turn = if is_idle { IDLE_TURN } else { READ_TURN };
-        let Core { reader, store, places, maps, layouts, registry, locals, .. } = self;
-        let mut desk = Desk { store, places, maps, layouts, registry, locals };
+        let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+        let mut desk = Desk { store, places, maps, layouts, registry, locals, patience: *patience };
         let more = reader.run(&mut desk, published, turn, out);
         reader.send(places, out);
+        self.send_work(out);
         more
     }
 }

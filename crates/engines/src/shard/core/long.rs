@@ -1,0 +1,162 @@
+//! Compute fragments that are [too long](crate::shard::long) for the shard's event loop: their way out and back.
+
+use std::collections::BTreeMap;
+
+use ordain_model::{Cell, Gsn, SlotNo};
+use ordain_role::{Outbox, Work, WorkDone};
+use ordain_store::RecordStore;
+
+use super::{Core, Held};
+use crate::shard::long::{Answers, Computed, Long, PATIENCE};
+use crate::shard::messages::{Item, Message};
+use crate::shard::state::{Active, owner};
+
+/// Who waits for a computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asker {
+    /// A transaction of the order.
+    Ordered(Gsn),
+    /// A read on a snapshot, by the reader's number for it.
+    Read(u64),
+}
+
+/// Computations that are away, by the token of their work.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    next: u64,
+    askers: BTreeMap<u64, Asker>,
+    /// Work to hand to the driver.
+    leaving: Vec<Work>,
+}
+
+impl Away {
+    fn leave(&mut self, asker: Asker, long: Long) {
+        let token = self.next;
+        self.next += 1;
+        self.askers.insert(token, asker);
+        self.leaving.push(Work::new(token, move || long.run()));
+    }
+
+    /// How many are away.
+    pub(crate) fn len(&self) -> usize {
+        self.askers.len()
+    }
+}
+
+impl<S: RecordStore> Core<S> {
+    /// From now on a driver does what is given away; without one everything is computed here, however long it takes.
+    pub(in crate::shard) fn begin_to_give_away(&mut self) {
+        self.patience = Some(PATIENCE);
+    }
+
+    /// Hands the records of a compute fragment that has given up back to where they were.
+    pub(super) fn take_from_hands(&mut self, active: &mut Active, held: Held<'_>) {
+        let chunk = active.chunk.clone();
+        let fragment = &chunk.fragments(&chunk.txns()[active.at])[held.slot.0 as usize];
+        if held.owner != self.number {
+            let Held { slot, cell, version, .. } = held;
+            active.borrowed.insert(slot, Some((cell, version)));
+        } else if held.writable || held.cell.value.is_some() && !self.is_past(fragment) {
+            self.put_home(active, fragment, held);
+        }
+    }
+
+    /// Gives compute fragment `n` away, whose members are where they belong.
+    pub(super) fn give_away(&mut self, active: &mut Active, n: usize) {
+        let chunk = active.chunk.clone();
+        let (at, txn) = (active.at, &chunk.txns()[active.at]);
+        let fragments = chunk.fragments(txn);
+        let mut records = BTreeMap::new();
+        for slot in chunk.plans().inputs_of(&fragments[n]) {
+            let fragment = &fragments[slot.0 as usize];
+            if !fragment.lent {
+                continue;
+            }
+            let record = if self.owns(fragment) {
+                self.hand_out(active, &chunk, txn, *slot).0
+            } else {
+                active.borrowed.get_mut(slot).and_then(Option::take).unwrap_or((Cell::ABSENT, Gsn::NONE))
+            };
+            records.insert(*slot, record);
+        }
+        let answers = Answers::of_inputs(&chunk, at, n, &active.slots);
+        active.is_away = true;
+        self.counts.given_away += 1;
+        let (gsn, now, registry) = (active.gsn, active.now, self.registry.clone());
+        let long = Long { chunk, at, n, gsn, now, registry, answers, records };
+        self.away.leave(Asker::Ordered(active.called()), long);
+    }
+
+    /// A computation has come back.
+    pub(in crate::shard) fn take_computed(&mut self, done: WorkDone) {
+        let asker = self.away.askers.remove(&done.token);
+        match (asker, done.product.downcast::<Computed>()) {
+            (Some(Asker::Ordered(gsn)), Ok(computed)) => self.go_on_after(gsn, *computed),
+            (Some(Asker::Read(number)), Ok(computed)) => {
+                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+                let mut desk =
+                    super::Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+                reader.take_computed(&mut desk, number, *computed);
+            }
+            _ => {
+                self.broken
+                    .get_or_insert(format!("shard {} was told of work that it did not give", self.number));
+            }
+        }
+    }
+
+    fn go_on_after(&mut self, gsn: Gsn, computed: Computed) {
+        let number = self.by_gsn.get(&gsn.plain()).copied();
+        let active = number.and_then(|number| self.active[number as usize].take());
+        let (Some(number), Some(mut active)) = (number, active) else {
+            self.broken
+                .get_or_insert(format!("shard {} has ended {gsn} before it was computed", self.number));
+            return;
+        };
+        self.credit(super::turn_of(gsn));
+        let Computed { n, records, answer, result } = computed;
+        self.noting(&mut active, |core, active| {
+            for (slot, cell, changed) in records {
+                core.take_back_computed(active, slot, cell, changed);
+            }
+        });
+        active.is_away = false;
+        active.computed = Some(Computed { n, records: Vec::new(), answer, result });
+        self.active[number as usize] = Some(active);
+        self.ready.push_back(number);
+    }
+
+    fn take_back_computed(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
+        let chunk = active.chunk.clone();
+        let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
+        if self.owns(fragment) {
+            self.take_back(active, slot, cell, changed);
+        } else if active.slots.is_missing(slot)
+            && let Some(owner) = owner(fragment, self.maps.now())
+        {
+            self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
+        }
+    }
+
+    /// Hands what is given away to the driver.
+    pub(in crate::shard) fn send_work(&mut self, out: &mut Outbox<Message>) {
+        for (number, long) in self.reader.leaving() {
+            self.away.leave(Asker::Read(number), long);
+        }
+        self.away.leaving.drain(..).for_each(|work| out.work(work));
+    }
+
+    /// The number of transactions whose computation is away; each of them is among those under way.
+    pub(super) fn check_away(&self) -> Result<(), String> {
+        let ordered = self.away.askers.values().filter(|asker| matches!(asker, Asker::Ordered(_))).count();
+        let waiting = self.active.iter().flatten().filter(|active| active.is_away).count();
+        let reads = self.away.len() - ordered;
+        if (ordered, reads) != (waiting, self.reader.away()) {
+            return Err(format!(
+                "{ordered} computations of transactions and {reads} of reads are away, {waiting} and {} wait",
+                self.reader.away()
+            ));
+        }
+        Ok(())
+    }
+}

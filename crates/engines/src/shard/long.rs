@@ -1,0 +1,133 @@
+//! Compute fragments that take longer than an event loop may stand still: given away with copies of what they need, and
+//! gone on with when they are done.
+//!
+//! A fragment begins on its loop, with a bound of [`PATIENCE`] on its work ([`Locals::patience`]). If it gives up, it
+//! has done nothing, and is run again from its beginning by the driver's work thread, without a bound. Both runs are
+//! functions of the same inputs, so it does not show which of them has come to the end. Its transaction keeps its turns
+//! meanwhile, and the records in its hands are away as if a shard of another node computed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::{Inputs, Locals, Slots, Target};
+use ordain_model::serial::{key_of, seed_of};
+use ordain_model::{Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, Registry, SlotNo};
+
+use super::core::guarded;
+use super::members::Members;
+
+/// The units of work that a fragment may do on its event loop, an instruction of a script each: some milliseconds.
+pub(crate) const PATIENCE: u64 = 200_000;
+
+/// A compute fragment, and what it sees of its transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Computation<'a> {
+    pub(crate) chunk: &'a Chunk,
+    /// The transaction's position among the chunk's.
+    pub(crate) at: usize,
+    /// The fragment's position in the transaction.
+    pub(crate) n: usize,
+    /// The transaction's place in the order.
+    pub(crate) gsn: Gsn,
+    pub(crate) now: Millis,
+}
+
+impl Computation<'_> {
+    /// Runs the fragment on its members. On an error they are as they were.
+    pub(crate) fn run(
+        self,
+        registry: &Registry,
+        locals: &mut Locals,
+        slots: &dyn Slots,
+        members: &mut Members<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Abort> {
+        let Computation { chunk, at, n, gsn, now } = self;
+        let txn = &chunk.txns()[at];
+        let fragment = &chunk.fragments(txn)[n];
+        let Some(code) = registry.get(fragment.procedure) else { return Ok(()) };
+        let args = chunk.args(txn);
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key: key_of(args, fragment),
+            now,
+            seed: seed_of(gsn),
+            version: Gsn::NONE,
+            inputs: Inputs { slots, list: chunk.plans().inputs_of(fragment) },
+            target: Target::Compute(members),
+            below: None,
+            locals,
+            registry,
+            share: registry.limits().share(txn.carriers),
+            out,
+        };
+        let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
+        if result.is_err() {
+            members.roll_back();
+        }
+        result
+    }
+}
+
+/// A fragment that has given up, with all that it needs in its hands.
+#[derive(Debug)]
+pub(crate) struct Long {
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) at: usize,
+    pub(crate) n: usize,
+    pub(crate) gsn: Gsn,
+    pub(crate) now: Millis,
+    pub(crate) registry: Arc<Registry>,
+    /// What earlier fragments answered that are inputs of it.
+    pub(crate) answers: Answers,
+    /// The records of its lent fragments.
+    pub(crate) records: BTreeMap<SlotNo, (Cell, Gsn)>,
+}
+
+/// The answers of some fragments.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(BTreeMap<SlotNo, Vec<u8>>);
+
+impl Answers {
+    /// Copies those of the inputs of a fragment.
+    pub(crate) fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> Answers {
+        let fragments = chunk.fragments(&chunk.txns()[at]);
+        let inputs = chunk.plans().inputs_of(&fragments[n]).iter();
+        let answered = inputs.filter(|slot| !fragments[slot.0 as usize].lent);
+        Answers(answered.map(|slot| (*slot, slots.slot(*slot).to_vec())).collect())
+    }
+}
+
+impl Slots for Answers {
+    fn slot(&self, slot: SlotNo) -> &[u8] {
+        self.0.get(&slot).map_or(&[], |bytes| bytes)
+    }
+}
+
+/// The outcome of a fragment that was given away.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Computed {
+    pub(crate) n: usize,
+    /// The records that it was lent for writing, and whether each has changed.
+    pub(crate) records: Vec<(SlotNo, Cell, bool)>,
+    /// Its answer.
+    pub(crate) answer: Vec<u8>,
+    pub(crate) result: Result<(), Abort>,
+}
+
+impl Long {
+    /// Runs the fragment to its end.
+    pub(crate) fn run(mut self) -> Computed {
+        let Long { chunk, at, n, gsn, now, registry, answers, records } = &mut self;
+        let txn = &chunk.txns()[*at];
+        let mut members = Members::of_copies(chunk, txn, *n, records);
+        let computation = Computation { chunk, at: *at, n: *n, gsn: *gsn, now: *now };
+        let mut answer = Vec::new();
+        let result = computation.run(registry, &mut Locals::default(), answers, &mut members, &mut answer);
+        let written = members.held.into_iter().filter(|held| held.writable);
+        let records = written.map(|held| (held.slot, held.cell, held.changed)).collect();
+        Computed { n: *n, records, answer, result }
+    }
+}

@@ -1,0 +1,80 @@
+//! Threads that do for event loops what would hold them up, and the lanes by which each loop reaches one of them.
+
+use std::sync::Arc;
+
+use crate::control::Control;
+use crate::lane::{Inlet, Outlet, Party};
+use crate::poller::Poller;
+
+/// The most requests that a service thread takes from one loop before it looks at the next.
+const TURN: usize = 64;
+
+/// A loop's way to one service thread.
+pub(crate) struct Line<J, A> {
+    pub(crate) jobs: Outlet<J>,
+    pub(crate) answers: Inlet<A>,
+}
+
+/// The end of what a service thread owes to loops that have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Debt {
+    /// What they asked for is done nevertheless.
+    Paid,
+    /// Nobody needs it.
+    Dropped,
+}
+
+/// A service thread.
+pub(crate) struct Service<J, A> {
+    pub(crate) poller: Poller,
+    pub(crate) me: Arc<Party>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) debt: Debt,
+    /// Does one job.
+    pub(crate) serve: Box<dyn FnMut(J) -> A + Send>,
+    /// To and from each loop.
+    pub(crate) ports: Vec<(Inlet<J>, Outlet<A>)>,
+}
+
+impl<J, A> Service<J, A> {
+    /// Works until all loops have ended and, if that is owed, what they asked for is done, or until the node halts.
+    pub(crate) fn run(&mut self) {
+        loop {
+            // Read before looking at the lanes: the last jobs were sent before the last loop ended.
+            let last = self.control.loops_have_ended();
+            if self.control.is_halted() || last && self.debt == Debt::Dropped || !self.turn() && last {
+                return;
+            }
+        }
+    }
+
+    /// Does some of what there is, or sleeps until there is something; says whether anything was done.
+    pub(crate) fn turn(&mut self) -> bool {
+        // Whoever gives nothing that counts after its end gives long jobs: loops have their turns job by job.
+        let turn = if self.debt == Debt::Dropped { 1 } else { TURN };
+        let mut done = 0;
+        for (jobs, answers) in &mut self.ports {
+            let serve = &mut self.serve;
+            done += jobs.take(turn, |job| {
+                answers.send(serve(job));
+                answers.announce();
+            });
+            answers.announce();
+        }
+        if done == 0 && self.may_sleep() {
+            self.poller.wait_forever();
+        }
+        self.me.bell().ignore();
+        self.ports.iter().for_each(|(_, answers)| answers.awake());
+        done > 0
+    }
+
+    fn may_sleep(&self) -> bool {
+        let idle = || {
+            self.ports.iter().all(|(jobs, _)| jobs.is_empty())
+                && !self.control.loops_have_ended()
+                && !self.control.is_halted()
+        };
+        self.me.bell().listen(idle) && self.ports.iter().all(|(_, answers)| answers.may_sleep())
+    }
+}
