@@ -6,6 +6,7 @@
 mod checkpoint;
 mod couriers;
 mod limits;
+mod long;
 mod moving;
 mod partitions;
 mod paxflow;

@@ -113,6 +113,7 @@ pub struct Bench {
     disk: VecDeque<DiskRequest>,
     /// Computations that shards have given away.
     pub work: VecDeque<(u16, Work)>,
+    pub work_held: bool,
     pub disk_held: bool,
     timers: BTreeMap<(u16, TimerId), Micros>,
     pub now: Now,
@@ -213,6 +214,7 @@ impl Bench {
             held: BTreeSet::new(),
             disk: VecDeque::new(),
             work: VecDeque::new(),
+            work_held: false,
             disk_held: false,
             timers: BTreeMap::new(),
             now: Now { elapsed: Micros(0), wall: Micros::from_millis(1_000_000) },
@@ -447,7 +449,8 @@ impl Bench {
         let disk = usize::from(!self.disk.is_empty() && !self.disk_held);
         let due = self.timers.iter().filter(|(_, due)| **due <= self.now.elapsed);
         let due: Vec<(u16, TimerId)> = due.map(|(timer, _)| *timer).collect();
-        let choices = ready.len() + due.len() + disk + self.work.len();
+        let work = if self.work_held { 0 } else { self.work.len() };
+        let choices = ready.len() + due.len() + disk + work;
         if choices == 0 {
             return false;
         }

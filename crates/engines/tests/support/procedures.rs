@@ -30,6 +30,9 @@ pub const AFTER: ProcedureId = ProcedureId(61_006);
 /// to read, and a plain key that is counted up. What aborts it depends on the state.
 pub const LEDGER: ProcedureId = ProcedureId(61_005);
 
+/// Takes long: computes on all its keys. Arguments: whether it counts them up (1) or only reads them (0), keys.
+pub const LONG: ProcedureId = ProcedureId(61_007);
+
 /// Adds them.
 pub fn register(registry: &mut Registry) {
     registry.register(GUARDED, "test.guarded", Arc::new(Guarded));
@@ -38,6 +41,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(EXPIRE_IN, "test.expire-in", Arc::new(ExpireIn));
     registry.register(TRUSTING, "test.trusting", Arc::new(Trusting));
     registry.register(AFTER, "test.after", Arc::new(After));
+    registry.register(LONG, "test.long", Arc::new(Long));
     registry.register(LEDGER, "test.ledger", Arc::new(Ledger));
 }
 
@@ -55,6 +59,45 @@ fn takes_long(cx: &mut FragmentContext<'_>) -> bool {
         cx.locals.give_up();
     }
     is_long
+}
+
+struct Long;
+
+impl Procedure for Long {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut keys = args.iter();
+        let access = match keys.next().map(|word| word.bytes) {
+            Some(b"1") => Access::Write,
+            Some(_) => Access::Read,
+            None => return Err(ARITY),
+        };
+        let near = keys.clone().last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
+        let lent = keys.map(|key| planner.lend(access, key)).collect::<Result<Vec<_>, _>>()?;
+        planner.compute(0, near)?;
+        lent.into_iter().for_each(|slot| planner.input(slot));
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if cx.locals.patience().is_some() {
+            cx.locals.give_up();
+            return Ok(());
+        }
+        let Target::Compute(members) = &mut cx.target else { return Ok(()) };
+        Writer(cx.out).array(members.len());
+        for member in 0..members.len() {
+            let held = members.cell(member).string().map(<[u8]>::to_vec);
+            if let Some(mut cell) = members.cell_mut(member) {
+                cell.put(bump(held.as_deref()));
+            }
+            Writer(cx.out).bulk(&held.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ordain_model::ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
 }
 
 struct Guarded;
