@@ -89,7 +89,8 @@ pub(super) struct Registered {
 }
 
 impl Engine {
-    /// Runs a script and appends its reply. On an error the members are as they were.
+    /// Runs a script and appends its reply. On an error the members are as they were, and if it [gives
+    /// up](Locals::give_up), so is everything.
     pub(super) fn run(
         &mut self,
         run: Run<'_>,
@@ -99,7 +100,10 @@ impl Engine {
     ) {
         let start = out.len();
         let mut vm = self.vm.take().unwrap_or_else(|| Box::new(Vm::new()));
-        let ran = catch_unwind(AssertUnwindSafe(|| vm.run(&run, &mut *members, locals, out)));
+        let patience = locals.patience().and_then(|units| i64::try_from(units).ok());
+        let work = patience.filter(|units| *units < WORK_BUDGET);
+        let budget = work.unwrap_or(WORK_BUDGET);
+        let ran = catch_unwind(AssertUnwindSafe(|| vm.run(&run, budget, &mut *members, locals, out)));
         let failure = match ran {
             Ok(result) => {
                 self.vm = Some(vm);
@@ -112,6 +116,7 @@ impl Engine {
             members.roll_back();
             out.truncate(start);
             match failure {
+                Failure::Death(Death::Work) if work.is_some() => locals.give_up(),
                 Failure::Abort(abort) => Writer(out).abort(abort),
                 failure => Writer(out).error(failure.text()),
             }
@@ -281,6 +286,7 @@ impl Vm {
     fn run(
         &mut self,
         run: &Run<'_>,
+        work: i64,
         members: &mut dyn Members,
         locals: &mut Locals,
         out: &mut Vec<u8>,
@@ -289,7 +295,7 @@ impl Vm {
             Entry::Script => self.script(run.sha, run.code)?,
             Entry::Function(_) => self.library(run.sha, run.code)?,
         };
-        self.machine.begin(Budget::new(WORK_BUDGET, MEMORY_LIMIT), run.seed);
+        self.machine.begin(Budget::new(work, MEMORY_LIMIT), run.seed);
         let surroundings =
             Surroundings { registry: run.registry, now: run.now, seed: run.seed, read_only: run.read_only };
         let mut buffers = std::mem::take(&mut self.buffers);

@@ -143,3 +143,21 @@ fn reads_on_a_snapshot_that_take_long_are_given_away_too() {
         node.bench.verify();
     }
 }
+
+#[test]
+fn a_script_that_takes_long_is_given_away_and_one_that_does_not_is_not() {
+    by_every_engine(|node| {
+        let last = node.keys.len() - 1;
+        let script: &[u8] = b"for i = 1, ARGV[1] do end return redis.call('INCRBY', KEYS[1], ARGV[1])";
+        let key = node.keys[0].clone();
+        let short = node.redis(&[b"eval", script, b"1", &key, b"1000"]);
+        assert_eq!((node.answer(short), node.bench.work.len()), (Some("1000".into()), 0));
+        let long = node.redis(&[b"eval", script, b"1", &key, b"300000"]);
+        assert_eq!((node.answer(long), node.bench.work.len()), (None, 1));
+        let other = node.set(last, b"1");
+        assert_eq!(node.answer(other), Some("OK".into()));
+        assert!(node.bench.work_step());
+        node.bench.settle();
+        assert_eq!(node.answer(long), Some("301000".into()));
+    });
+}
