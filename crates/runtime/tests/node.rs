@@ -17,7 +17,7 @@ use mio::{Interest, Registry};
 use ordain_model::Micros;
 use ordain_role::{
     Address, Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Role,
-    StartOver, TimerId,
+    StartOver, TimerId, Work, WorkDone,
 };
 use ordain_runtime::{
     Disk, Edge, FsDirectory, LoopSpec, Options, Runtime, StartError, Stopped, Tokens, Turn,
@@ -93,6 +93,31 @@ fn pinger(peers: Vec<u16>, count: u64, burst: u64, done: Sender<u64>) -> impl Ro
         Event::Stop => {}
         Event::Timer(_) | Event::Disk(_) | Event::Work(_) => unreachable!(),
     })
+}
+
+/// Its loop goes on while the work is done: the work waits for what a timer of the same role sends.
+#[test]
+fn work_that_is_given_away_is_done_beside_its_loop_and_answered_once() {
+    let (open, gate) = channel::<()>();
+    let (done, finished) = channel();
+    let mut gate = Some(gate);
+    let role = Acts(move |_, event, out: &mut Outbox<Msg>| match event {
+        Event::Start => {
+            let gate = gate.take().unwrap();
+            out.work(Work::new(7, move || gate.recv().is_ok()));
+            out.work(Work::new(8, || false));
+            out.set_timer(TimerId(1), Micros(100));
+        }
+        Event::Timer(_) => open.send(()).unwrap(),
+        Event::Work(WorkDone { token, product }) => done.send((token, product.downcast().ok())).unwrap(),
+        Event::Stop => {}
+        _ => unreachable!(),
+    });
+    let running = Runtime::start(options(), None, vec![LoopSpec::new("a").role(1, role)]).unwrap();
+    let both = [finished.recv().unwrap(), finished.recv().unwrap()];
+    assert_eq!(both, [(7, Some(Box::new(true))), (8, Some(Box::new(false)))]);
+    running.stop().unwrap();
+    assert!(finished.try_recv().is_err());
 }
 
 #[test]

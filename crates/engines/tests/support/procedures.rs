@@ -54,7 +54,7 @@ fn bump(old: Option<&[u8]>) -> Value {
 
 /// Has every other compute fragment give up where it stands on an event loop, as one does that takes long.
 fn takes_long(cx: &mut FragmentContext<'_>) -> bool {
-    let is_long = cx.locals.patience().is_some() && cx.seed % 2 == 0;
+    let is_long = cx.locals.patience().is_some() && cx.seed.is_multiple_of(2);
     if is_long {
         cx.locals.give_up();
     }
@@ -71,7 +71,7 @@ impl Procedure for Long {
             Some(_) => Access::Read,
             None => return Err(ARITY),
         };
-        let near = keys.clone().last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
+        let near = keys.last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
         let lent = keys.map(|key| planner.lend(access, key)).collect::<Result<Vec<_>, _>>()?;
         planner.compute(0, near)?;
         lent.into_iter().for_each(|slot| planner.input(slot));

@@ -497,7 +497,7 @@ impl Role for Order {
                 self.log.retry();
                 self.dispatch(out);
             }
-            Event::Stop => {}
+            Event::Work(_) | Event::Stop => {}
         }
     }
 

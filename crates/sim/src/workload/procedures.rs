@@ -285,7 +285,7 @@ impl Procedure for Increment {
 
 /// Has every third compute fragment give up where it stands on an event loop, as one does that takes long.
 fn takes_long(cx: &mut FragmentContext<'_>) -> bool {
-    let is_long = cx.locals.patience().is_some() && cx.seed % 3 == 0;
+    let is_long = cx.locals.patience().is_some() && cx.seed.is_multiple_of(3);
     if is_long {
         cx.locals.give_up();
     }

@@ -87,7 +87,7 @@ impl Role for Follow {
                 Some(Progress::Durable(_)) | None => {}
             },
             Event::Timer(_) => self.log.retry(),
-            Event::Start | Event::Stop => {}
+            Event::Start | Event::Work(_) | Event::Stop => {}
         }
         while let Some(request) = self.log.next_request() {
             out.disk(request);
