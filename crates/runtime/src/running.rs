@@ -226,6 +226,10 @@ impl Runtime {
 
         running.beats = built.iter().map(|(_, event_loop)| event_loop.beat.clone()).collect();
         running.snapshots = built.iter().map(|(_, event_loop)| event_loop.snapshot.clone()).collect();
+        // Loops first: the others end after them, so a loop that hangs is waited for, and named, before them.
+        for (core, event_loop) in built {
+            running.adopt(spawn_loop(core, event_loop))?;
+        }
         if let Some(mut disk) = disk {
             let threads = DISK_THREADS.into_iter().zip(disk_pollers).zip(disk_ports);
             for ((name, (poller, me)), ports) in threads {
@@ -245,9 +249,6 @@ impl Runtime {
             ports: work_ports,
         };
         running.adopt(spawn_service(WORK_THREAD, work_thread))?;
-        for (core, event_loop) in built {
-            running.adopt(spawn_loop(core, event_loop))?;
-        }
         Ok(running)
     }
 }

@@ -76,7 +76,7 @@ fn a_right_cluster_passes_under_each_fault_and_under_all() {
     let (mut unknown, mut committed) = (0, 0);
     let single = Fault::ALL.iter().map(|(fault, _)| Faults::NONE.with(*fault));
     for faults in single.chain([Faults::ALL, Faults::ALL]) {
-        for seed in 0..18 {
+        for seed in 0..36 {
             let nodes = [2, 3, 6][seed as usize % 3];
             let report = run(&cluster(seed, nodes, faults), None);
             assert_eq!(report.verdict, Ok(()), "seed {seed} nodes {nodes} faults {faults}");
