@@ -22,6 +22,8 @@ const INFINITE: i32 = i32::MAX;
 const MAX_EXPONENT: i32 = 16383 - 63;
 /// Numbers whose decimal exponent is not between these overflow, or are nothing.
 const DECIMAL_EXPONENTS: std::ops::RangeInclusive<i64> = -4950..=4933;
+/// Numbers whose mantissa is multiplied by a power of two that is not between these overflow, or are nothing.
+const BINARY_EXPONENTS: std::ops::RangeInclusive<i64> = -16445 - 63..=MAX_EXPONENT as i64;
 /// Redis refuses longer texts.
 const MAX_TEXT: usize = 5 * 1024;
 /// How many digits after the point are written.
@@ -42,6 +44,9 @@ impl Extended {
         };
         if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
             return Some(Extended { negative, mantissa: 1 << 63, exponent: INFINITE });
+        }
+        if let [b'0', b'x' | b'X', digits @ ..] = text {
+            return Extended::hexadecimal(negative, digits);
         }
         let (mut number, mut digits, mut significant) = (Big::default(), 0u32, 0i64);
         let (mut exponent, mut point) = (0i64, false);
@@ -81,6 +86,42 @@ impl Extended {
         };
         // A decimal that is too large for the format is refused, unlike a written infinity.
         (magnitude.exponent != INFINITE).then_some(Extended { negative, ..magnitude })
+    }
+
+    /// Reads what follows `0x`: hexadecimal digits with or without a point, and a power of two after `p` if there is one, as
+    /// C's `strtold` does.
+    fn hexadecimal(negative: bool, text: &[u8]) -> Option<Extended> {
+        let (mut number, mut digits, mut exponent, mut point) = (Big::default(), 0u32, 0i64, false);
+        let mut rest = text;
+        while let [byte, tail @ ..] = rest {
+            match char::from(*byte).to_digit(16) {
+                Some(digit) => {
+                    number.multiply_add(16, digit);
+                    digits += 1;
+                    exponent -= 4 * i64::from(point);
+                }
+                None if *byte == b'.' && !point => point = true,
+                None => break,
+            }
+            rest = tail;
+        }
+        if digits == 0 {
+            return None;
+        }
+        if let [b'p' | b'P', tail @ ..] = rest {
+            exponent += decimal_exponent(tail)?;
+        } else if !rest.is_empty() {
+            return None;
+        }
+        if number.is_zero() {
+            return Some(Extended::ZERO);
+        }
+        let whole = number.rounded();
+        let exponent = i64::from(whole.exponent) + exponent;
+        if whole.exponent == INFINITE || !BINARY_EXPONENTS.contains(&exponent) {
+            return None;
+        }
+        Some(Extended { negative, mantissa: whole.mantissa, exponent: exponent as i32 })
     }
 
     /// Whether it is no infinity.

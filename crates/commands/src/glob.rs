@@ -30,6 +30,8 @@ pub(crate) struct Glob {
     middle: Vec<Part>,
     /// What stands after the last star; `None` if there is no star.
     last: Option<Vec<Element>>,
+    /// Whether it matches no text at all: in Redis 7.0 only one star or nothing does, however many stars there are.
+    matches_empty: bool,
 }
 
 /// What matches one byte.
@@ -140,7 +142,7 @@ impl Glob {
         let mut parts = parts.into_iter();
         let first = parts.next().unwrap_or_default();
         let middle = parts.filter(|part| !part.is_empty()).map(|part| Part::of(&part)).collect();
-        Ok(Glob { first, middle, last })
+        Ok(Glob { first, middle, last, matches_empty: matches!(pattern, [] | [b'*']) })
     }
 
     /// How many steps a byte of text takes at most: a bound of the time that a match takes.
@@ -179,6 +181,9 @@ impl Glob {
 
     /// Whether the whole text matches.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        if text.is_empty() {
+            return self.matches_empty;
+        }
         let all = |elements: &[Element], text: &[u8]| {
             elements.iter().zip(text).all(|(element, byte)| element.has(*byte))
         };
@@ -382,10 +387,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
         #[test]
         fn a_compiled_pattern_finds_what_the_definition_finds(pattern in r"[ab*?\[\]^\\-]{0,8}", text in "[ab\\]-]{0,7}") {
-            prop_assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                defined(pattern.as_bytes(), text.as_bytes())
-            );
+            // No text at all is matched by one star alone, as Redis 7.0 has it.
+            let expected = match &*text {
+                "" => pattern.is_empty() || pattern == "*",
+                text => defined(pattern.as_bytes(), text.as_bytes()),
+            };
+            prop_assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected);
         }
     }
 }

@@ -206,23 +206,27 @@ fn hincrbyfloat(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>)
     Ok(())
 }
 
-fn check_hscan(rest: ArgIter<'_>) -> Result<(), PlanError> {
-    Scan::parse(rest, false)?;
+fn check_hscan(mut rest: ArgIter<'_>) -> Result<(), PlanError> {
+    // Redis looks at the options only if there is a hash to walk.
+    Scan::cursor(&mut rest)?;
     Ok(())
 }
 
 fn hscan(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal> {
+    let Some(hash) = hash(cell)? else {
+        w.array(2);
+        w.bulk(b"0");
+        w.array(0);
+        return Ok(());
+    };
     let scan = Scan::parse(input.rest, false)?;
     let (mut found, filter) = (Items::default(), scan.filter()?);
-    let next = match hash(cell)? {
-        Some(hash) => hash.scan(scan.cursor, scan.count, |field, value| {
-            if found.bytes() <= input.most && filter.wants(field) {
-                found.push(|w| w.bulk(field));
-                found.push(|w| w.bulk(value));
-            }
-        }),
-        None => 0,
-    };
+    let next = hash.scan(scan.cursor, scan.count, |field, value| {
+        if found.bytes() <= input.most && filter.wants(field) {
+            found.push(|w| w.bulk(field));
+            found.push(|w| w.bulk(value));
+        }
+    });
     if found.bytes() > input.most {
         return Err(LONG_REPLY);
     }

@@ -161,6 +161,8 @@ ids! {
     FUNCTION_FLUSH = 411;
     /// FUNCTION LIST.
     FUNCTION_LIST = 412;
+    /// FUNCTION STATS.
+    FUNCTION_STATS = 413;
 
     /// EVAL with the rights of a user before its arguments.
     EVAL_LIMITED = 420;

@@ -23,12 +23,19 @@ pub(crate) fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// Reads a cursor: any unsigned integer.
-pub(crate) fn parse_u64(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+/// Reads a cursor as C's `strtoul` does: digits after a sign or none, a minus sign counts down from 2^64, nothing is 0.
+pub(crate) fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let magnitude: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
 /// The decimal text of an integer, without an allocation.
@@ -96,9 +103,19 @@ mod tests {
         ] {
             assert_eq!(parse_i64(text.as_bytes()), n, "{text}");
         }
-        assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
-        for text in ["", "-1", "+1", "18446744073709551616", "x"] {
-            assert_eq!(parse_u64(text.as_bytes()), None, "{text}");
+        for (text, n) in [
+            ("18446744073709551615", Some(u64::MAX)),
+            ("-1", Some(u64::MAX)),
+            ("+1", Some(1)),
+            ("", Some(0)),
+            ("18446744073709551616", None),
+            ("-18446744073709551616", None),
+            (" 1", None),
+            ("-", None),
+            ("0x", None),
+            ("x", None),
+        ] {
+            assert_eq!(parse_cursor(text.as_bytes()), n, "{text}");
         }
     }
 

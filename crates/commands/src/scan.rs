@@ -3,7 +3,7 @@
 use ordain_model::ArgIter;
 
 use crate::glob::Glob;
-use crate::number::{parse_i64, parse_u64};
+use crate::number::{parse_cursor, parse_i64};
 use crate::shape::{NOT_INTEGER, Refusal, SYNTAX};
 
 const BAD_CURSOR: Refusal = Refusal("ERR invalid cursor");
@@ -24,9 +24,14 @@ pub(crate) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
+    /// Reads the cursor.
+    pub(crate) fn cursor(rest: &mut ArgIter<'_>) -> Result<u64, Refusal> {
+        parse_cursor(rest.bytes()).ok_or(BAD_CURSOR)
+    }
+
     /// Reads the cursor and what follows it. `typed` says whether TYPE is an option.
     pub(crate) fn parse(mut rest: ArgIter<'a>, typed: bool) -> Result<Scan<'a>, Refusal> {
-        let cursor = parse_u64(rest.bytes()).ok_or(BAD_CURSOR)?;
+        let cursor = Scan::cursor(&mut rest)?;
         let mut scan = Scan { cursor, count: 10, type_name: None, pattern: None };
         while let Some(option) = rest.next() {
             let value = rest.next().ok_or(SYNTAX)?.bytes;

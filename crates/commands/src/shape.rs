@@ -160,6 +160,7 @@ where
             Target::Write(cell) => &**cell,
             _ => &Cell::ABSENT,
         };
+        cx.locals.counts.read(cell.value.is_some());
         answer(cx.out, |w| (self.run)(input, cell, w));
         Ok(())
     }
@@ -258,6 +259,7 @@ where
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if let Target::Read(cell) = &cx.target {
+            cx.locals.counts.read(cell.value.is_some());
             (self.run)(cell, &mut Writer(cx.out));
         }
         Ok(())

@@ -7,6 +7,8 @@
 mod entries;
 mod reference;
 
+use std::sync::OnceLock;
+
 use ordain_model::{ArgsBuilder, PlanError, ProcedureId};
 
 use entries::COMMANDS;
@@ -233,15 +235,70 @@ const fn short(bytes: &[u8]) -> u64 {
 /// The command with this name, in any case.
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
-    let mut at = place(name);
-    while INDEX[at] != EMPTY {
-        let command = &TABLE[INDEX[at] as usize];
-        if command.name.as_bytes().eq_ignore_ascii_case(name) {
-            return Some(command);
+    Some(CommandNo::find(name)?.command())
+}
+
+/// A command by its place in the table, or a subcommand by its place after all commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommandNo(u16);
+
+/// All subcommands, each with its container.
+fn all_subcommands() -> &'static [(&'static Command, &'static Reference)] {
+    static ALL: OnceLock<Vec<(&'static Command, &'static Reference)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let of = |command: &'static Command| subcommands(command.name).map(move |found| (command, found));
+        TABLE.iter().flat_map(of).collect()
+    })
+}
+
+impl CommandNo {
+    /// The command with this name, in any case.
+    #[inline]
+    pub fn find(name: &[u8]) -> Option<CommandNo> {
+        let mut at = place(name);
+        while INDEX[at] != EMPTY {
+            let number = CommandNo(u16::from(INDEX[at]));
+            if number.command().name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(number);
+            }
+            at = (at + 1) % PLACES;
         }
-        at = (at + 1) % PLACES;
+        None
     }
-    None
+
+    /// The subcommand of this command that a word names, or the command itself.
+    pub fn narrowed(self, word: &[u8]) -> CommandNo {
+        let command = self.command();
+        let is = |(container, found): &(&'static Command, &'static Reference)| {
+            container.name == command.name && found.name.as_bytes().eq_ignore_ascii_case(word)
+        };
+        match all_subcommands().iter().position(is) {
+            Some(at) => CommandNo((TABLE.len() + at) as u16),
+            None => self,
+        }
+    }
+
+    /// The name of the command, or `container|subcommand`.
+    pub fn name(self) -> String {
+        match self.index().checked_sub(TABLE.len()).and_then(|at| all_subcommands().get(at)) {
+            Some((container, found)) => format!("{}|{}", container.name, found.name),
+            None => self.command().name.to_string(),
+        }
+    }
+
+    #[inline]
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The command, of a subcommand its container.
+    #[inline]
+    pub fn command(self) -> &'static Command {
+        match TABLE.get(self.index()) {
+            Some(command) => command,
+            None => all_subcommands()[self.index() - TABLE.len()].0,
+        }
+    }
 }
 
 /// All commands.
@@ -290,6 +347,17 @@ mod tests {
         for unknown in ["", "g", "getx", "lpush", "a-name-that-is-longer-than-any-command"] {
             assert!(lookup(unknown.as_bytes()).is_none(), "{unknown}");
         }
+    }
+
+    #[test]
+    fn numbers_name_commands_and_subcommands() {
+        let config = CommandNo::find(b"CONFIG").unwrap();
+        assert_eq!(config.narrowed(b"GET").name(), "config|get");
+        assert_eq!(config.narrowed(b"GET").command().name, "config");
+        assert_eq!(config.narrowed(b"nosuch"), config);
+        let count = TABLE.len() + all_subcommands().len();
+        let all = (0..count).map(|index| CommandNo(index as u16));
+        assert_eq!(all.map(CommandNo::name).collect::<std::collections::BTreeSet<_>>().len(), count);
     }
 
     #[test]

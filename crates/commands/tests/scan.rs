@@ -311,8 +311,11 @@ fn several_random_fields_are_distinct_unless_repeats_are_asked_for() {
         let repeated = client.run(&["HRANDFIELD", "h", "-50"]);
         assert_eq!(repeated.split(' ').count(), 50);
         let pairs = client.run(&["HRANDFIELD", "h", "3", "WITHVALUES"]);
-        for pair in pairs[1..pairs.len() - 1].split(' ').collect::<Vec<_>>().chunks(2) {
-            assert_eq!(pair[0].replace('f', ""), pair[1]);
+        let pairs: Vec<&str> = pairs[2..pairs.len() - 2].split("] [").collect();
+        assert_eq!(pairs.len(), 3);
+        for pair in pairs {
+            let (field, value) = pair.split_once(' ').unwrap();
+            assert_eq!(field.replace('f', ""), value);
         }
     }
     assert_eq!(client.run(&["HRANDFIELD", "h", "-1048577"]), "-ERR value is out of range");

@@ -18,6 +18,7 @@ const NIL_ARRAY: u8 = 9;
 const SET: u8 = 10;
 const VERBATIM: u8 = 11;
 const BIG_NUMBER: u8 = 12;
+const PAIRS: u8 = 13;
 const POISON: u8 = 255;
 
 /// A decoded value. Composite values say how many items follow them in the same buffer.
@@ -39,6 +40,9 @@ pub enum Datum<'a> {
     Array(u32),
     /// This many pairs of items follow.
     Map(u32),
+    /// This many pairs of items follow, none of which has items of its own: an array of arrays in RESP3, and as flat as a
+    /// map in RESP2.
+    Pairs(u32),
     /// This many distinct items follow.
     Set(u32),
     /// A truth value.
@@ -87,6 +91,7 @@ impl<'a> Datum<'a> {
             ERROR => text(rest).map(|(t, tail)| (Datum::Error(t), tail))?,
             ARRAY => word(rest).map(|(n, tail)| (Datum::Array(n), tail))?,
             MAP => word(rest).map(|(n, tail)| (Datum::Map(n), tail))?,
+            PAIRS => word(rest).map(|(n, tail)| (Datum::Pairs(n), tail))?,
             SET => word(rest).map(|(n, tail)| (Datum::Set(n), tail))?,
             BOOL => {
                 let (&b, tail) = rest.split_first()?;
@@ -121,7 +126,7 @@ impl<'a> Datum<'a> {
             pending -= 1;
             pending += match datum {
                 Datum::Array(n) | Datum::Set(n) => u64::from(n),
-                Datum::Map(n) => 2 * u64::from(n),
+                Datum::Map(n) | Datum::Pairs(n) => 2 * u64::from(n),
                 _ => 0,
             };
             rest = tail;
@@ -218,6 +223,11 @@ impl Writer<'_> {
     /// [`Datum::Map`]: write the keys and values next, alternately.
     pub fn map(&mut self, pairs: usize) {
         self.word(MAP, pairs);
+    }
+
+    /// [`Datum::Pairs`]: write the items next, two of each pair.
+    pub fn pairs(&mut self, pairs: usize) {
+        self.word(PAIRS, pairs);
     }
 
     /// [`Datum::Set`]: write the items next.

@@ -226,6 +226,27 @@ pub struct Locals {
     entries: Vec<Box<dyn Any + Send>>,
     patience: Option<u64>,
     has_given_up: bool,
+    /// What is counted for INFO.
+    pub counts: RecordCounts,
+}
+
+/// What the commands run on a shard have found, since the node was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordCounts {
+    /// Reads of a key that found a record.
+    pub hits: u64,
+    /// Reads of a key that found none.
+    pub misses: u64,
+    /// Records removed because their time had come.
+    pub expired: u64,
+}
+
+impl RecordCounts {
+    /// A command has read a key.
+    #[inline]
+    pub fn read(&mut self, found: bool) {
+        if found { self.hits += 1 } else { self.misses += 1 }
+    }
 }
 
 impl Locals {

@@ -19,6 +19,7 @@ use crate::layout::{Layout, MAX_SHARDS};
 use crate::map::{LANES, Lane, Lanes};
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
+use crate::table::Expiring;
 
 /// Reads records with their versions. Arguments: database and key, alternately.
 pub const READ: ProcedureId = ProcedureId(1);
@@ -31,7 +32,8 @@ pub const MULTI: ProcedureId = ProcedureId(3);
 pub const EXPIRE: ProcedureId = ProcedureId(4);
 /// Answers the digest of the whole state as 40 hexadecimal digits. No arguments.
 pub const DIGEST: ProcedureId = ProcedureId(6);
-/// Answers how many records each database has: an array of integers. No arguments.
+/// Answers how many records there are in each database, and what their expiries add up to ([`lengths_reply`]). No
+/// arguments.
 pub const LENGTHS: ProcedureId = ProcedureId(5);
 
 /// Cuts a checkpoint: the state at the end of the epoch in which this is. No arguments.
@@ -322,6 +324,7 @@ impl Procedure for Expire {
             Target::Table(table) => table.expire(cx.now, positions),
             _ => 0,
         };
+        cx.locals.counts.expired += removed;
         cx.writer().int(removed as i64);
         Ok(())
     }
@@ -384,37 +387,76 @@ pub fn parts(slot: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 struct Lengths;
 
+/// What [`LENGTHS`] answers of a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Length {
+    /// How many records it has.
+    pub records: u64,
+    /// What their expiries add up to.
+    pub expiring: Expiring,
+}
+
+/// The databases that [`LENGTHS`] tells of: those that clients can select, in order, then that of the scripts.
+fn lengths_of() -> impl Iterator<Item = Db> {
+    (0..Db::COUNT).map(Db).chain([Db::SCRIPTS])
+}
+
+/// Reads what [`LENGTHS`] has answered: the databases that clients can select, in order, then that of the scripts;
+/// nothing, if it is something else.
+pub fn lengths_reply(reply: &[u8]) -> Vec<Length> {
+    let Some((Datum::Array(_), mut rest)) = Datum::split(reply) else { return Vec::new() };
+    let mut lengths = Vec::new();
+    while let Some((length, tail)) = split_length(rest) {
+        lengths.push(length);
+        rest = tail;
+    }
+    lengths
+}
+
+fn split_length(bytes: &[u8]) -> Option<(Length, &[u8])> {
+    let (Datum::Int(records), rest) = Datum::split(bytes)? else { return None };
+    let (Datum::Int(expiring), rest) = Datum::split(rest)? else { return None };
+    let (Datum::Bulk(sum), rest) = Datum::split(rest)? else { return None };
+    let at_sum_ms = u128::from_le_bytes(*sum.first_chunk()?);
+    let expiring = Expiring { records: expiring as u64, at_sum_ms };
+    Some((Length { records: records as u64, expiring }, rest))
+}
+
+fn write_lengths(lengths: &[Length], w: &mut Writer<'_>) {
+    w.array(3 * lengths.len());
+    for Length { records, expiring } in lengths {
+        w.int(*records as i64);
+        w.int(expiring.records as i64);
+        w.bulk(&expiring.at_sum_ms.to_le_bytes());
+    }
+}
+
 impl Procedure for Lengths {
     fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         planner.table(0, Access::TableRead).map(drop)
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut lengths = [0i64; Db::COUNT as usize];
-        if let Target::Table(table) = &cx.target {
-            for (db, length) in lengths.iter_mut().enumerate() {
-                *length = table.len(Db(db as u8)) as i64;
-            }
-        }
-        let mut w = cx.writer();
-        w.array(lengths.len());
-        lengths.iter().for_each(|n| w.int(*n));
+        let lengths: Vec<Length> = match &cx.target {
+            Target::Table(table) => lengths_of()
+                .map(|db| Length { records: table.len(db), expiring: table.expiring(db) })
+                .collect(),
+            _ => Vec::new(),
+        };
+        write_lengths(&lengths, &mut cx.writer());
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let mut totals = [0i64; Db::COUNT as usize];
+        let mut totals = vec![Length::default(); lengths_of().count()];
         for part in parts(cx.slot(0)) {
-            let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { continue };
-            for total in &mut totals {
-                let Some((Datum::Int(n), tail)) = Datum::split(rest) else { break };
-                *total += n;
-                rest = tail;
+            for (total, length) in totals.iter_mut().zip(lengths_reply(part)) {
+                total.records += length.records;
+                total.expiring.records += length.expiring.records;
+                total.expiring.at_sum_ms += length.expiring.at_sum_ms;
             }
         }
-        let mut w = Writer(out);
-        w.array(totals.len());
-        totals.iter().for_each(|n| w.int(*n));
+        write_lengths(&totals, &mut Writer(out));
     }
 }
 

@@ -5,12 +5,50 @@ use crate::digest::Digest;
 use crate::ids::{Db, Millis};
 use crate::key::Position;
 
+/// What the expiries of some records add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expiring {
+    /// How many records have one.
+    pub records: u64,
+    /// The sum of their times, milliseconds since the Unix epoch.
+    pub at_sum_ms: u128,
+}
+
+impl Expiring {
+    /// Counts a record's expiry, if it has content and one.
+    pub fn add(&mut self, cell: &Cell) {
+        if cell.value.is_some() && cell.expires_at != Millis(0) {
+            self.records += 1;
+            self.at_sum_ms += u128::from(cell.expires_at.0);
+        }
+    }
+
+    /// Takes out again what [`Expiring::add`] has counted.
+    pub fn remove(&mut self, cell: &Cell) {
+        if cell.value.is_some() && cell.expires_at != Millis(0) {
+            self.records -= 1;
+            self.at_sum_ms -= u128::from(cell.expires_at.0);
+        }
+    }
+}
+
 /// Records in canonical order. A shard implements it for its slots; results are combined so that the number
 /// of shards does not show.
 pub trait Table {
     /// How many records a database has, expired ones that nothing has removed yet included. What lies below them is
     /// in a [database](Db::below) of its own.
     fn len(&self, db: Db) -> u64;
+
+    /// What the expiries of a database's records add up to; those of records that have expired and that nothing has
+    /// removed yet included.
+    fn expiring(&self, db: Db) -> Expiring {
+        let mut sum = Expiring::default();
+        self.scan(db, Position::default(), &mut |_, _, cell| {
+            sum.add(cell);
+            true
+        });
+        sum
+    }
 
     /// The digest of the shard's whole state, our own databases included.
     fn digest(&mut self) -> Digest;

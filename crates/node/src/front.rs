@@ -70,6 +70,8 @@ pub struct Lobby {
     /// The parameter latency-monitor-threshold.
     spike_ms: AtomicU64,
     info: Mutex<NodeInfo>,
+    /// As it was when CONFIG RESETSTAT was last called: INFO counts from there on.
+    base: Mutex<NodeInfo>,
     info_version: AtomicU64,
 }
 
@@ -108,6 +110,7 @@ impl Lobby {
             refused: AtomicU64::new(0),
             spike_ms: AtomicU64::new(0),
             info: Mutex::new(info),
+            base: Mutex::default(),
             info_version: AtomicU64::new(1),
         }
     }
@@ -121,6 +124,19 @@ impl Lobby {
     /// How long a latency spike is at least, milliseconds; nothing if none are looked for.
     pub fn spike_ms(&self) -> Option<u64> {
         Some(self.spike_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
+    }
+
+    /// What INFO shows counts from here on.
+    fn reset_statistics(&self) {
+        let info = lock(&self.info);
+        lock(&self.base).clone_from(&info);
+        self.info_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// What INFO shows.
+    fn shown(&self) -> NodeInfo {
+        let info = lock(&self.info);
+        info.since(&lock(&self.base))
     }
 
     /// Open connections, connections ever made, connections turned away.
@@ -221,6 +237,7 @@ struct Asked {
     notices: Notices,
     users_changed: bool,
     users_file: Option<PathBuf>,
+    reset: bool,
 }
 
 impl Control for Asked {
@@ -232,7 +249,9 @@ impl Control for Asked {
         self.settings.push((name, value.to_owned()));
     }
 
-    fn reset_statistics(&mut self) {}
+    fn reset_statistics(&mut self) {
+        self.reset = true;
+    }
 
     fn notice(&mut self, notice: Notice<'_>) {
         self.notices.note(notice);
@@ -487,6 +506,12 @@ impl Door {
         connection.session.keep_input(connection.input.len(), cx.shared);
     }
 
+    /// Takes over what INFO shows now.
+    fn take_info(&mut self) {
+        self.shared.node = self.lobby.shown();
+        self.shared.node.memory_clients_bytes = self.shared.memory.held();
+    }
+
     /// While all connections of the node hold more than they may, closes the one of this loop that holds most.
     fn make_room(&mut self) {
         if !self.shared.memory.is_crowded() {
@@ -684,6 +709,10 @@ impl Door {
             }
         }
         self.note_users();
+        if std::mem::take(&mut self.asked.reset) {
+            self.lobby.reset_statistics();
+            self.take_info();
+        }
         for (name, value) in std::mem::take(&mut self.asked.settings) {
             let spike_ms = self.shared.settings.spike_ms().unwrap_or_default();
             self.lobby.spike_ms.store(spike_ms, Ordering::Relaxed);
@@ -1009,8 +1038,7 @@ impl Edge for Door {
         let version = self.lobby.info_version.load(Ordering::Acquire);
         if version != self.informed {
             self.informed = version;
-            self.shared.node = lock(&self.lobby.info).clone();
-            self.shared.node.memory_clients_bytes = self.shared.memory.held();
+            self.take_info();
         }
         self.pass_on(out);
         if self.again.is_empty() { Turn::Idle } else { Turn::Again }

@@ -654,8 +654,21 @@ fn shared(
     shared
 }
 
+/// Where clients reach the other members of a node's replication group, and how many of them hold what is answered.
+fn members_beside(place: &Membership) -> (Vec<(String, u16)>, u16) {
+    let cluster = &place.cluster;
+    let topology = cluster.topology();
+    let group = topology.group(topology.partition_of(place.node)).filter(|node| *node != place.node);
+    let resp = group.filter_map(|node| cluster.members.get(usize::from(node.0))).map(|member| member.resp);
+    let members = resp.map(|resp| (resp.ip().to_string(), resp.port())).collect();
+    // A majority has agreed on it, this node among them; the other ways promise nothing of the others.
+    let hold = if cluster.replication == Replication::Sync { cluster.replicas / 2 } else { 0 };
+    (members, hold)
+}
+
 fn node_info(config: &ServeConfig, resp: SocketAddr, settings: &NodeSettings) -> NodeInfo {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (members, members_that_hold) = config.cluster.as_ref().map_or((Vec::new(), 0), members_beside);
     NodeInfo {
         run_id: format!("{:032x}{:08x}", rand::random::<u128>(), rand::random::<u32>()),
         engine: config.engine.to_string(),
@@ -666,6 +679,8 @@ fn node_info(config: &ServeConfig, resp: SocketAddr, settings: &NodeSettings) ->
         config_file: config.config_file.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         started: Micros(started.as_micros() as u64),
         threads: config.threads,
+        members,
+        members_that_hold,
         ..NodeInfo::default()
     }
 }

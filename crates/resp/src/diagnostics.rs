@@ -13,12 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ordain_commands::{Action, Command, Flags, SessionCommand, all};
 use ordain_model::histogram::{BUCKETS, bucket_of};
-use ordain_model::{Histogram, Micros};
+use ordain_model::{Datum, Histogram, Micros};
 
 /// Words of a slow request that are kept; one more says how many there were.
 const WORDS: usize = 32;
 /// Bytes of a word that are kept.
 const WORD_BYTES: usize = 128;
+/// How many kinds of errors are told apart; the rest, which only scripts can make up, is counted together.
+const ERRORS_MAX: usize = 128;
+/// Bytes of the first word of an error that are kept.
+const CODE_BYTES: usize = 64;
 /// Spikes of an event that are kept.
 const SPIKES: usize = 160;
 
@@ -60,7 +64,11 @@ fn bump(counter: &AtomicU64, by: u64) {
 #[derive(Default)]
 pub struct CommandTimes {
     commands: Vec<OnceLock<Box<Counts>>>,
+    errors: Mutex<Errors>,
 }
+
+/// How many errors were answered, by the first word of their texts.
+pub type Errors = BTreeMap<Box<[u8]>, u64>;
 
 impl std::fmt::Debug for CommandTimes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,7 +78,7 @@ impl std::fmt::Debug for CommandTimes {
 
 impl CommandTimes {
     fn new() -> CommandTimes {
-        CommandTimes { commands: all().iter().map(|_| OnceLock::new()).collect() }
+        CommandTimes { commands: all().iter().map(|_| OnceLock::new()).collect(), errors: Mutex::default() }
     }
 
     /// Counts a request of a command, by its place in the command table.
@@ -89,6 +97,20 @@ impl CommandTimes {
     pub fn reject(&self, command: usize) {
         if let Some(counts) = self.commands.get(command) {
             bump(&counts.get_or_init(Counts::new).rejected, 1);
+        }
+    }
+
+    /// Counts an error that was answered, by its text.
+    #[cold]
+    pub fn error(&self, text: &[u8]) {
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let code = code.get(..CODE_BYTES).unwrap_or(code);
+        let mut errors = lock(&self.errors);
+        if let Some(count) = errors.get_mut(code) {
+            *count += 1;
+        } else {
+            let shown = if errors.len() < ERRORS_MAX { code } else { b"OTHER" };
+            *errors.entry(shown.into()).or_default() += 1;
         }
     }
 }
@@ -177,11 +199,24 @@ impl Diagnostics {
         all().iter().enumerate().filter_map(stats).collect()
     }
 
-    /// Sets the counts of all commands to zero. A request that is counted meanwhile may be counted twice or not at all.
+    /// How many errors of each kind were answered.
+    pub fn errors(&self) -> Errors {
+        let mut sum = Errors::new();
+        for times in lock(&self.loops).iter() {
+            for (code, count) in &*lock(&times.errors) {
+                *sum.entry(code.clone()).or_default() += count;
+            }
+        }
+        sum
+    }
+
+    /// Sets the counts of all commands and errors to zero. A request that is counted meanwhile may be counted twice or
+    /// not at all.
     pub fn reset_commands(&self) {
         for times in lock(&self.loops).iter() {
             let counts = times.commands.iter().filter_map(OnceLock::get);
             counts.flat_map(|counts| counts.all()).for_each(|counter| counter.store(0, Ordering::Relaxed));
+            lock(&times.errors).clear();
         }
     }
 
@@ -246,6 +281,16 @@ impl Diagnostics {
             !names.is_empty() && !names.iter().any(|n| n.eq_ignore_ascii_case(name.as_bytes()))
         });
         before - events.len()
+    }
+}
+
+/// Counts a reply if it is an error.
+#[inline]
+pub(crate) fn note_error(reply: &[u8], times: &CommandTimes) {
+    if Datum::is_error(reply)
+        && let Datum::Error(text) = Datum::first(reply)
+    {
+        times.error(text);
     }
 }
 
@@ -414,6 +459,29 @@ mod tests {
         );
         diagnostics.reset_commands();
         assert!(diagnostics.commands().is_empty());
+    }
+
+    #[test]
+    fn errors_are_counted_by_their_first_words() {
+        let diagnostics = Diagnostics::default();
+        let (one, other) = (diagnostics.join(), diagnostics.join());
+        one.error(b"ERR wrong number of arguments");
+        other.error(b"ERR unknown command");
+        other.error(b"WRONGTYPE of a key");
+        let errors: Vec<_> = diagnostics.errors().into_iter().collect();
+        assert_eq!(errors, [(b"ERR"[..].into(), 2), (b"WRONGTYPE"[..].into(), 1)]);
+        diagnostics.reset_commands();
+        assert!(diagnostics.errors().is_empty());
+    }
+
+    #[test]
+    fn scripts_cannot_make_up_errors_without_end() {
+        let diagnostics = Diagnostics::default();
+        let times = diagnostics.join();
+        (0..1000).for_each(|n| times.error(format!("E{n}{} text", "x".repeat(99)).as_bytes()));
+        let errors = diagnostics.errors();
+        assert_eq!((errors.len(), errors.values().sum::<u64>()), (ERRORS_MAX + 1, 1000));
+        assert!(errors.keys().all(|code| code.len() <= CODE_BYTES));
     }
 
     #[test]

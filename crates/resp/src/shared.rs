@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Ticket};
@@ -183,34 +184,81 @@ pub(crate) struct Thresholds {
 #[derive(Clone, Debug)]
 struct Parameter {
     value: String,
-    is_number: bool,
-    is_size: bool,
-    can_change: bool,
-    /// The least and the largest number that it takes.
-    range: (i64, i64),
+    takes: Takes,
+}
+
+/// What CONFIG SET may give a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Takes {
+    /// Only the value that it has.
+    Same,
+    /// Nothing, not even the value that it has.
+    Nothing,
+    /// Only the value that it has, or else this is said.
+    SameOr(&'static str),
+    /// A number in this range.
+    Number(RangeInclusive<i64>),
+    /// A number of bytes, in the units that [`parse_size`] reads.
+    Size,
 }
 
 /// Why CONFIG SET did not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingError {
     /// There is no such parameter.
     Unknown,
     /// It cannot change while the server runs.
     Fixed,
+    /// It cannot change to that: why.
+    Refused(&'static str),
     /// It takes a number.
     NotNumber,
-    /// It takes a number of its [range](Settings::range).
-    OutOfRange,
+    /// It takes a number in this range.
+    OutOfRange(RangeInclusive<i64>),
     /// It takes a number of bytes.
     NotSize,
-    /// With this value nobody could connect any more.
-    NotZero,
 }
 
 /// Which requests are slow at first, microseconds: as in Redis.
 const SLOW_US: i64 = 10_000;
 /// How many slow requests are kept at first.
 const SLOW_LEN: i64 = 128;
+
+/// Parameters of Redis that no running server changes: refused as such although there are none here.
+const IMMUTABLE: &[&str] = &[
+    "aclfile",
+    "always-show-logo",
+    "aof_rewrite_cpulist",
+    "appenddirname",
+    "appendfilename",
+    "bgsave_cpulist",
+    "bio_cpulist",
+    "cluster-config-file",
+    "cluster-port",
+    "daemonize",
+    "disable-thp",
+    "enable-debug-command",
+    "enable-module-command",
+    "enable-protected-configs",
+    "io-threads-do-reads",
+    "logfile",
+    "pidfile",
+    "rdbchecksum",
+    "replicaof",
+    "server_cpulist",
+    "set-proc-title",
+    "slaveof",
+    "socket-mark-id",
+    "supervised",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+    "tcp-backlog",
+    "unixsocket",
+    "unixsocketperm",
+];
+
+const NO_EVENTS: &str = "this server sends no keyspace notifications: it takes only the empty value";
 
 impl Default for Settings {
     /// What a client that knows Redis asks for, with the values that describe this server.
@@ -235,13 +283,18 @@ impl Default for Settings {
             ("tcp-keepalive", "300"),
         ];
         fixed.iter().for_each(|(name, value)| settings.fix(name, *value));
-        settings.offer("maxclients", 10_000);
+        settings.offer("maxclients", 10_000, 1..=i64::from(u32::MAX));
         settings.offer_size("maxmemory", 0);
         settings.offer_size("maxmemory-clients", CLIENTS_MAX);
-        settings.offer("timeout", 0);
-        settings.offer_range("latency-monitor-threshold", 0, (0, i64::MAX));
-        settings.offer_range("slowlog-log-slower-than", SLOW_US, (-1, i64::MAX));
-        settings.offer_range("slowlog-max-len", SLOW_LEN, (0, i64::MAX));
+        settings.offer("timeout", 0, 0..=i64::from(i32::MAX));
+        settings.offer("latency-monitor-threshold", 0, 0..=i64::MAX);
+        settings.offer("slowlog-log-slower-than", SLOW_US, -1..=i64::MAX);
+        settings.offer("slowlog-max-len", SLOW_LEN, 0..=i64::MAX);
+        for name in ["databases", "cluster-enabled", "io-threads"] {
+            settings.take(name, Takes::Nothing);
+        }
+        settings.take("notify-keyspace-events", Takes::SameOr(NO_EVENTS));
+        settings.take("dir", Takes::SameOr("can't set protected config"));
         settings
     }
 }
@@ -249,39 +302,25 @@ impl Default for Settings {
 impl Settings {
     /// Shows a parameter that clients cannot change.
     pub fn fix(&mut self, name: &'static str, value: impl Into<String>) {
-        let parameter = Parameter {
-            value: value.into(),
-            is_number: false,
-            is_size: false,
-            can_change: false,
-            range: (0, 0),
-        };
-        self.parameters.insert(name, parameter);
+        let takes = self.parameters.get(name).map_or(Takes::Same, |had| had.takes.clone());
+        self.parameters.insert(name, Parameter { value: value.into(), takes });
     }
 
-    /// Offers a number that clients can change; the node reads it with [`Settings::number`].
-    pub fn offer(&mut self, name: &'static str, value: u64) {
-        self.offer_range(name, value as i64, (0, i64::from(i32::MAX)));
-    }
-
-    /// Offers a number of a range.
-    fn offer_range(&mut self, name: &'static str, value: i64, range: (i64, i64)) {
-        let value = value.to_string();
-        let parameter = Parameter { value, is_number: true, is_size: false, can_change: true, range };
+    /// Offers a number that clients can change within a range; the node reads it with [`Settings::number`].
+    pub fn offer(&mut self, name: &'static str, value: i64, range: RangeInclusive<i64>) {
+        let parameter = Parameter { value: value.to_string(), takes: Takes::Number(range) };
         self.parameters.insert(name, parameter);
     }
 
     /// Offers a number of bytes that clients can change, in the units that [`parse_size`] reads.
     pub fn offer_size(&mut self, name: &'static str, bytes: u64) {
-        let value = bytes.to_string();
-        let range = (0, i64::MAX);
-        self.parameters
-            .insert(name, Parameter { value, is_number: false, is_size: true, can_change: true, range });
+        self.parameters.insert(name, Parameter { value: bytes.to_string(), takes: Takes::Size });
     }
 
-    /// The least and the largest number that a parameter takes.
-    pub fn range(&self, name: &str) -> (i64, i64) {
-        self.parameters.get(name).map_or((0, 0), |parameter| parameter.range)
+    fn take(&mut self, name: &str, takes: Takes) {
+        if let Some(parameter) = self.parameters.get_mut(name) {
+            parameter.takes = takes;
+        }
     }
 
     pub(crate) const fn thresholds(&self) -> Thresholds {
@@ -303,26 +342,25 @@ impl Settings {
     }
 
     /// Whether a parameter could take a value; gives its name as it is kept. Every parameter takes the value
-    /// that it has.
+    /// that it has, but for those that no Redis server lets anybody set.
     ///
     /// # Errors
     /// [`SettingError`].
     pub fn check(&self, name: &str, value: &str) -> Result<&'static str, SettingError> {
-        let (name, parameter) = self.parameters.get_key_value(name).ok_or(SettingError::Unknown)?;
-        match parameter {
-            Parameter { value: has, .. } if has == value => Ok(name),
-            Parameter { is_size: true, .. } if parse_size(value).is_none() => Err(SettingError::NotSize),
-            Parameter { can_change: false, .. } => Err(SettingError::Fixed),
-            Parameter { is_number: true, .. } if parse_int(value.as_bytes()).is_none() => {
-                Err(SettingError::NotNumber)
-            }
-            Parameter { is_number: true, range: (least, most), .. }
-                if value.parse().map_or(true, |n: i64| !(*least..=*most).contains(&n)) =>
-            {
-                Err(SettingError::OutOfRange)
-            }
-            _ if *name == "maxclients" && value == "0" => Err(SettingError::NotZero),
-            _ => Ok(name),
+        let Some((name, parameter)) = self.parameters.get_key_value(name) else {
+            return Err(if IMMUTABLE.contains(&name) { SettingError::Fixed } else { SettingError::Unknown });
+        };
+        match &parameter.takes {
+            Takes::Nothing => Err(SettingError::Fixed),
+            _ if parameter.value == value => Ok(name),
+            Takes::Same => Err(SettingError::Fixed),
+            Takes::SameOr(reason) => Err(SettingError::Refused(reason)),
+            Takes::Size => parse_size(value).map(|_| *name).ok_or(SettingError::NotSize),
+            Takes::Number(range) => match (value.parse::<i64>(), parse_int(value.as_bytes())) {
+                (Ok(number), Some(_)) if range.contains(&number) => Ok(name),
+                (_, None) => Err(SettingError::NotNumber),
+                _ => Err(SettingError::OutOfRange(range.clone())),
+            },
         }
     }
 
@@ -334,7 +372,7 @@ impl Settings {
         let name = self.check(name, value)?;
         if let Some(parameter) = self.parameters.get_mut(name) {
             parameter.value = match parse_size(value) {
-                Some(bytes) if parameter.is_size => bytes.to_string(),
+                Some(bytes) if parameter.takes == Takes::Size => bytes.to_string(),
                 _ => value.to_string(),
             };
         }
@@ -375,6 +413,11 @@ pub struct NodeInfo {
     /// What all connections hold.
     pub memory_clients_bytes: u64,
     pub connections_total: u64,
+    /// Reads that found a record, and those that did not.
+    pub hits_total: u64,
+    pub misses_total: u64,
+    /// Records removed because their time had come.
+    pub expired_total: u64,
     pub connections_refused_total: u64,
     pub commands_total: u64,
     pub commands_per_second: u64,
@@ -398,6 +441,23 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
+    /// The counters since they were as in `base`, and everything else as it is.
+    pub fn since(&self, base: &NodeInfo) -> NodeInfo {
+        NodeInfo {
+            connections_total: self.connections_total.saturating_sub(base.connections_total),
+            connections_refused_total: self
+                .connections_refused_total
+                .saturating_sub(base.connections_refused_total),
+            commands_total: self.commands_total.saturating_sub(base.commands_total),
+            input_bytes_total: self.input_bytes_total.saturating_sub(base.input_bytes_total),
+            output_bytes_total: self.output_bytes_total.saturating_sub(base.output_bytes_total),
+            hits_total: self.hits_total.saturating_sub(base.hits_total),
+            misses_total: self.misses_total.saturating_sub(base.misses_total),
+            expired_total: self.expired_total.saturating_sub(base.expired_total),
+            ..self.clone()
+        }
+    }
+
     /// What LASTSAVE answers: without a checkpoint, when the node was started, as in Redis.
     pub fn last_save_s(&self) -> u64 {
         if self.checkpoint_s > 0 { self.checkpoint_s } else { self.started.0 / 1_000_000 }
@@ -517,17 +577,24 @@ mod tests {
         assert_eq!(settings.set("timeout", "30"), Ok("timeout"));
         assert_eq!(settings.number("timeout"), 30);
         assert_eq!(settings.set("timeout", "soon"), Err(SettingError::NotNumber));
-        assert_eq!(settings.set("timeout", "-1"), Err(SettingError::OutOfRange));
-        assert_eq!(settings.set("slowlog-log-slower-than", "-2"), Err(SettingError::OutOfRange));
+        assert_eq!(settings.set("timeout", "-1"), Err(SettingError::OutOfRange(0..=i64::from(i32::MAX))));
+        assert_eq!(
+            settings.set("slowlog-log-slower-than", "-2"),
+            Err(SettingError::OutOfRange(-1..=i64::MAX))
+        );
         assert_eq!(settings.set("slowlog-log-slower-than", "-1"), Ok("slowlog-log-slower-than"));
         assert_eq!(settings.set("latency-monitor-threshold", "25"), Ok("latency-monitor-threshold"));
         assert_eq!((settings.thresholds().slow_us, settings.spike_ms()), (-1, Some(25)));
-        assert_eq!(settings.set("maxclients", "0"), Err(SettingError::NotZero));
+        assert_eq!(settings.set("maxclients", "0"), Err(SettingError::OutOfRange(1..=i64::from(u32::MAX))));
+        assert_eq!(settings.number("maxclients"), 10_000);
         assert_eq!(settings.set("maxmemory", "200mb"), Ok("maxmemory"));
         assert_eq!(settings.number("maxmemory"), 200 << 20);
         assert_eq!(settings.set("maxmemory", "much"), Err(SettingError::NotSize));
-        assert_eq!(settings.set("databases", "32"), Err(SettingError::Fixed));
-        assert_eq!(settings.set("databases", "16"), Ok("databases"));
+        assert_eq!(settings.set("databases", "16"), Err(SettingError::Fixed));
+        assert_eq!(settings.set("daemonize", "no"), Err(SettingError::Fixed));
+        assert_eq!(settings.set("save", ""), Ok("save"));
+        assert_eq!(settings.set("notify-keyspace-events", ""), Ok("notify-keyspace-events"));
+        assert_eq!(settings.set("notify-keyspace-events", "KEA"), Err(SettingError::Refused(NO_EVENTS)));
         assert_eq!(settings.set("no-such", "1"), Err(SettingError::Unknown));
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
@@ -67,6 +68,16 @@ impl Table for Past<'_> {
             len += u64::from(before.value.is_some());
         }
         len
+    }
+
+    fn expiring(&self, db: Db) -> Expiring {
+        let mut sum = self.store.totals.expiring_of(db);
+        for (record, before) in self.changed_since().filter(|(record, _)| record.db() == db) {
+            // First in, so that no count goes below zero in between.
+            sum.add(before);
+            sum.remove(&record.cell);
+        }
+        sum
     }
 
     fn digest(&mut self) -> Digest {

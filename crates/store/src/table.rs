@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use ordain_model::table::Expiring;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Millis, Position, Table};
 
 use crate::memory::MemoryStore;
@@ -26,6 +27,10 @@ pub(crate) struct TableMut<'a> {
 impl Table for TableMut<'_> {
     fn len(&self, db: Db) -> u64 {
         self.store.totals.records(db)
+    }
+
+    fn expiring(&self, db: Db) -> Expiring {
+        self.store.totals.expiring_of(db)
     }
 
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {

@@ -5,8 +5,9 @@
 //! is not hashed again. What is noted is summed up before somebody asks (`settle`), or else only looked at. Where
 //! somebody asks all the time nothing is noted: what is written is hashed at once, while it is near.
 
+use ordain_model::table::Expiring;
 use ordain_model::value::{name_hash, named_hash};
-use ordain_model::{Db, Digest};
+use ordain_model::{Db, Digest, Millis};
 
 use crate::RecordId;
 use crate::fetch::fetch;
@@ -27,14 +28,14 @@ pub(crate) struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     heap_bytes: u64,
-    expires: bool,
+    expires_at: Millis,
 }
 
 impl Size {
     #[inline]
     pub(crate) fn of(record: &Record) -> Option<Size> {
         let value = record.cell.value.as_ref()?;
-        Some(Size { heap_bytes: value.heap_bytes() as u64, expires: record.cell.expires_at.0 != 0 })
+        Some(Size { heap_bytes: value.heap_bytes() as u64, expires_at: record.cell.expires_at })
     }
 }
 
@@ -68,6 +69,7 @@ fn named_hash_of(name: Option<u64>, record: &Record) -> Option<u128> {
 struct Database {
     records: u64,
     hashes: u128,
+    expiring: Expiring,
 }
 
 /// The sums. A database has its own, so that clearing it reads no value.
@@ -112,6 +114,11 @@ impl Totals {
 
     pub(crate) fn records(&self, db: Db) -> u64 {
         self.databases[db.0 as usize].records
+    }
+
+    /// What the expiries of a database's records add up to.
+    pub(crate) fn expiring_of(&self, db: Db) -> Expiring {
+        self.databases[db.0 as usize].expiring
     }
 
     /// How many records of the slot, counted from the first, have an expiry.
@@ -215,10 +222,16 @@ impl Totals {
                 self.noted.push(id);
             }
         }
-        let expires = |size: Option<Size>| size.is_some_and(|size| size.expires);
-        if expires(before.size) != expires(after) {
+        let time = |size: Option<Size>| size.map_or(0, |size| size.expires_at.0);
+        let (from, to) = (time(before.size), time(after));
+        if from != to {
+            let sum = &mut self.databases[record.db().0 as usize].expiring;
+            sum.records = sum.records + u64::from(to != 0) - u64::from(from != 0);
+            sum.at_sum_ms = sum.at_sum_ms + u128::from(to) - u128::from(from);
+        }
+        if (from != 0) != (to != 0) {
             let expiring = &mut self.expiring[record.hash().slot() - self.first_slot];
-            if expires(after) { *expiring += 1 } else { *expiring -= 1 }
+            if to != 0 { *expiring += 1 } else { *expiring -= 1 }
         }
     }
 
@@ -246,12 +259,12 @@ impl Totals {
     /// A record loses its content because its database is cleared; [`Totals::cleared`] does the rest.
     pub(crate) fn clear_one(&mut self, slot: usize, size: Size) {
         self.value_bytes -= size.heap_bytes;
-        self.expiring[slot] -= u32::from(size.expires);
+        self.expiring[slot] -= u32::from(size.expires_at.0 != 0);
     }
 
     /// Every record of a database has lost its content.
     pub(crate) fn cleared(&mut self, db: Db) {
-        let Database { records, hashes } = std::mem::take(&mut self.databases[db.0 as usize]);
+        let Database { records, hashes, .. } = std::mem::take(&mut self.databases[db.0 as usize]);
         self.digest = self.digest.minus(Digest { sum: hashes, records: records as u32 });
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::cover::covered_key;
 use ordain_model::key::SLOTS;
+use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
 use ordain_model::{Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -279,6 +280,10 @@ impl Pair {
         for db in DBS.map(Db) {
             let len = self.map.keys().filter(|(_, d, _)| *d == db).count() as u64;
             prop_assert_eq!(self.store.table(Gsn::NONE).len(db), len);
+            let mut expiring = Expiring::default();
+            let cells = self.map.iter().filter(|((_, d, _), _)| *d == db).map(|(_, (cell, _))| cell);
+            cells.for_each(|cell| expiring.add(cell));
+            prop_assert_eq!(self.store.table(Gsn::NONE).expiring(db), expiring);
         }
         prop_assert_eq!(self.store.memory().values, heap_bytes);
         for &(id, db, key) in &self.locked {

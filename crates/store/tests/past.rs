@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use ordain_model::cover::covered_key;
 use ordain_model::key::SLOTS;
+use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
 use ordain_model::{
     Cell, CellMut, Db, Digest, Epoch, Gsn, KeyHash, Millis, PartitionId, Position, Table, Value,
@@ -502,6 +503,9 @@ impl World {
         for db in DBS {
             let of_db = || state.iter().filter(|((_, d, _), _)| *d == Db(db));
             prop_assert_eq!(past.len(Db(db)), of_db().count() as u64);
+            let mut expiring = Expiring::default();
+            of_db().for_each(|(_, (cell, _))| expiring.add(cell));
+            prop_assert_eq!(past.expiring(Db(db)), expiring);
             for key in 0..KEYS.len() {
                 let name = name(db, key);
                 let hash = KeyHash::of_record(name.1, &name.2);

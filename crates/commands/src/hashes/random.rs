@@ -10,11 +10,16 @@ use crate::shape::{Input, NOT_INTEGER, Refusal, SYNTAX, hash, write_each};
 /// has to be held in memory.
 const MAX_REPEATED: i64 = 1 << 20;
 const OUT_OF_RANGE: Refusal = Refusal("ERR value is out of range");
+const NOT_IN_RANGE: Refusal =
+    Refusal("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 
 /// How many fields, and whether their values too; no count asks for one field.
 fn options(mut rest: ArgIter<'_>) -> Result<Option<(i64, bool)>, Refusal> {
     let Some(count) = rest.next() else { return Ok(None) };
     let count = parse_i64(count.bytes).ok_or(NOT_INTEGER)?;
+    if count == i64::MIN {
+        return Err(NOT_IN_RANGE);
+    }
     let values = match (rest.next(), rest.next()) {
         (None, _) => false,
         (Some(word), None) if word.bytes.eq_ignore_ascii_case(b"WITHVALUES") => true,
@@ -59,7 +64,7 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
         fields
     };
     if values && !chosen.is_empty() {
-        w.map(chosen.len())
+        w.pairs(chosen.len())
     } else {
         w.array(chosen.len())
     }

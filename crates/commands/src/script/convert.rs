@@ -73,7 +73,17 @@ fn split<'a>(m: &mut Machine, reply: &'a [u8], resp3: bool) -> Result<(Value, &'
             }
             return Ok((wrapped(m, "map", Value::Table(map))?, rest));
         }
-        Datum::Map(n) => return sequence(m, 2 * n as usize, rest, resp3),
+        Datum::Pairs(n) if resp3 => {
+            let pairs = m.heap.table((n as usize).min(rest.len()), 0)?;
+            let mut rest = rest;
+            for i in 1..=n as usize {
+                let (pair, tail) = sequence(m, 2, rest, resp3)?;
+                m.heap.set_list(pairs, i, &[pair])?;
+                rest = tail;
+            }
+            return Ok((Value::Table(pairs), rest));
+        }
+        Datum::Map(n) | Datum::Pairs(n) => return sequence(m, 2 * n as usize, rest, resp3),
         Datum::Set(n) if resp3 => {
             let items = m.heap.table(0, (n as usize).min(rest.len()))?;
             let mut rest = rest;

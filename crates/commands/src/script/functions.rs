@@ -43,6 +43,7 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::FUNCTION_DELETE, "function.delete", Arc::new(Delete));
     registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
     registry.register(ids::FUNCTION_LIST, "function.list", Arc::new(List));
+    registry.register(ids::FUNCTION_STATS, "function.stats", Arc::new(Stats));
 }
 
 /// Writes the arguments of FCALL, FCALL_RO and the procedures of FUNCTION: the record's key before them.
@@ -64,6 +65,7 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
         (b"delete", [_]) => ids::FUNCTION_DELETE,
         (b"delete", _) => return Err(PlanError::arity("function|delete")),
         (b"list", _) => ids::FUNCTION_LIST,
+        (b"stats", []) => ids::FUNCTION_STATS,
         (b"flush", []) => ids::FUNCTION_FLUSH,
         (b"flush", [mode]) if is_flush_mode(mode) => ids::FUNCTION_FLUSH,
         (b"flush", _) => return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
@@ -361,6 +363,36 @@ impl Procedure for Flush {
             cx.cell_mut().delete();
         }
         cx.writer().ok();
+        Ok(())
+    }
+}
+
+/// FUNCTION STATS. Arguments: the record's key. A transaction is over before another asks, so no script is ever running.
+struct Stats;
+
+impl Procedure for Stats {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        plan_record(args, Access::Read, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let count = |kind: u8| {
+            let fields = cx.cell().hash().into_iter().flat_map(HashValue::iter);
+            fields.filter(|(field, _)| field.first() == Some(&kind)).count() as i64
+        };
+        let (libraries, functions) = (count(LIBRARY), count(FUNCTION));
+        let mut w = cx.writer();
+        w.map(2);
+        w.bulk(b"running_script");
+        w.nil();
+        w.bulk(b"engines");
+        w.map(1);
+        w.bulk(b"LUA");
+        w.map(2);
+        w.bulk(b"libraries_count");
+        w.int(libraries);
+        w.bulk(b"functions_count");
+        w.int(functions);
         Ok(())
     }
 }

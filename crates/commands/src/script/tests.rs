@@ -133,6 +133,7 @@ fn show(reply: &[u8]) -> String {
                 out.push('S');
                 items(n as usize, &mut rest, out);
             }
+            Datum::Pairs(n) => items(2 * n as usize, &mut rest, out),
             Datum::Map(n) => {
                 out.push('M');
                 items(2 * n as usize, &mut rest, out);

@@ -28,6 +28,8 @@ class Connection:
         if kind == b"$":
             body = self.file.read(int(rest) + 2)[:-2]
             return '"' + escape(body) + '"'
+        if kind == b"=":
+            return "=" + '"' + escape(self.file.read(int(rest) + 2)[4:-2]) + '"'
         if kind in b"*~%":
             items = [self.reply() for _ in range(int(rest) * (2 if kind == b"%" else 1))]
             opening, closing = {b"*": "[]", b"~": ("~[", "]"), b"%": "{}"}[kind]

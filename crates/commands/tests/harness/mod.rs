@@ -115,6 +115,18 @@ pub fn render(reply: &[u8]) -> String {
 
 fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
     let (datum, mut rest) = Datum::split(bytes).expect("a reply is a datum");
+    if let Datum::Pairs(n) = datum {
+        // In RESP3 an array of arrays, which is how sessions are recorded.
+        let pairs = (0..n).map(|_| {
+            let (mut first, mut second) = (String::new(), String::new());
+            rest = render_one(rest, &mut first);
+            rest = render_one(rest, &mut second);
+            format!("[{first} {second}]")
+        });
+        let pairs: Vec<String> = pairs.collect();
+        write!(text, "[{}]", pairs.join(" ")).unwrap();
+        return rest;
+    }
     let mut items = |open: &str, n: u32, close: &str, text: &mut String| {
         text.push_str(open);
         for i in 0..n {
@@ -139,7 +151,7 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
         Datum::Double(d) => write!(text, ",{d}").unwrap(),
         Datum::Verbatim(_, bytes) => write!(text, "=\"{}\"", bytes.escape_ascii()).unwrap(),
         Datum::BigNumber(digits) => write!(text, "({}", digits.escape_ascii()).unwrap(),
-        Datum::Poison => panic!("a poisoned reply"),
+        Datum::Pairs(_) | Datum::Poison => panic!("a poisoned reply"),
     }
     rest
 }

@@ -1094,6 +1094,9 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_snapshot_chunks", self.reader.waiting() as f64);
         report("ordain_shard_snapshot_gathering", self.reader.gathering() as f64);
         report("ordain_shard_applied_epoch", self.backlog.applied().0.0 as f64);
+        report("ordain_shard_hits_total", self.locals.counts.hits as f64);
+        report("ordain_shard_misses_total", self.locals.counts.misses as f64);
+        report("ordain_shard_expired_total", self.locals.counts.expired as f64);
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
         report("ordain_store_records", f64::from(self.store.records()));

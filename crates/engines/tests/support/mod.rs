@@ -729,7 +729,7 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
     let (datum, mut rest) = Datum::split(bytes).expect("a reply is a datum");
     let items = match datum {
         Datum::Array(n) | Datum::Set(n) => n,
-        Datum::Map(n) => 2 * n,
+        Datum::Map(n) | Datum::Pairs(n) => 2 * n,
         _ => 0,
     };
     text.push_str(&match datum {
@@ -739,7 +739,7 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
         Datum::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),
         Datum::Status(status) => String::from_utf8_lossy(status).into_owned(),
         Datum::Error(error) => format!("({})", String::from_utf8_lossy(error)),
-        Datum::Array(_) | Datum::Set(_) | Datum::Map(_) => "[".to_string(),
+        Datum::Array(_) | Datum::Set(_) | Datum::Map(_) | Datum::Pairs(_) => "[".to_string(),
         other => format!("{other:?}"),
     });
     for i in 0..items {
@@ -748,7 +748,7 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
         }
         rest = render_one(rest, text);
     }
-    if matches!(datum, Datum::Array(_) | Datum::Set(_) | Datum::Map(_)) {
+    if matches!(datum, Datum::Array(_) | Datum::Set(_) | Datum::Map(_) | Datum::Pairs(_)) {
         text.push(']');
     }
     rest

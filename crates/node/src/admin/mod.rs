@@ -186,6 +186,9 @@ impl Observed {
         self.lobby.inform(|info| {
             info.clients = open as u64;
             info.connections_total = made;
+            info.hits_total = sum("ordain_shard_hits_total") as u64;
+            info.misses_total = sum("ordain_shard_misses_total") as u64;
+            info.expired_total = sum("ordain_shard_expired_total") as u64;
             info.connections_refused_total = refused;
             info.commands_total = commands;
             info.commands_per_second = per_second as u64;

@@ -36,8 +36,23 @@ pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
             return line(b'-', b"ERR the reply is damaged; this is a bug", out);
         };
         owed -= 1;
-        owed += one(protocol, datum, out);
         rest = tail;
+        if let (Datum::Pairs(n), Protocol::Resp3) = (datum, protocol) {
+            number(b'*', i64::from(n), out);
+            for item in 0..2 * u64::from(n) {
+                if item % 2 == 0 {
+                    number(b'*', 2, out);
+                }
+                let Some((datum, tail)) = Datum::split(rest) else {
+                    out.truncate(mark);
+                    return line(b'-', b"ERR the reply is damaged; this is a bug", out);
+                };
+                one(protocol, datum, out);
+                rest = tail;
+            }
+        } else {
+            owed += one(protocol, datum, out);
+        }
     }
 }
 
@@ -62,6 +77,10 @@ fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
         Datum::Map(n) => {
             let (tag, shown) = if is_3 { (b'%', i64::from(n)) } else { (b'*', 2 * i64::from(n)) };
             number(tag, shown, out);
+            return 2 * u64::from(n);
+        }
+        Datum::Pairs(n) => {
+            number(b'*', 2 * i64::from(n), out);
             return 2 * u64::from(n);
         }
         Datum::Set(n) => {
@@ -205,6 +224,14 @@ mod tests {
         for (write, two, three) in cases {
             assert_eq!(both(write), ((*two).to_string(), (*three).to_string()));
         }
+        let pairs = both(|w| {
+            w.array(2);
+            w.pairs(2);
+            (1..=4).for_each(|n| w.int(n));
+            w.nil();
+        });
+        assert_eq!(pairs.0, "*2\r\n*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n$-1\r\n");
+        assert_eq!(pairs.1, "*2\r\n*2\r\n*2\r\n:1\r\n:2\r\n*2\r\n:3\r\n:4\r\n_\r\n");
         let nested = both(|w| {
             w.map(1);
             w.bulk(b"k");

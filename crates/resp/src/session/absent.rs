@@ -4,7 +4,7 @@
 use ordain_model::Writer;
 
 use super::Words;
-use super::dispatch::wrong_arity;
+use super::dispatch::{wrong_arity, wrong_words};
 use super::server::help;
 use crate::shared::{Context, parse_int};
 
@@ -41,9 +41,7 @@ pub(super) fn pubsub(words: &Words<'_>, out: &mut Vec<u8>) {
             &["CHANNELS, NUMPAT, NUMSUB, SHARDCHANNELS, SHARDNUMSUB: accepted; there are no subscriptions."],
         ),
         (b"channels" | b"shardchannels", _) => {
-            let text = "ERR unknown subcommand or wrong number of arguments for '";
-            let name = String::from_utf8_lossy(words[1]);
-            w.error(format!("{text}{name}'. Try PUBSUB HELP."));
+            w.error(wrong_words("pubsub", &String::from_utf8_lossy(words[1])));
         }
         _ => w.error(wrong_arity("pubsub", &String::from_utf8_lossy(&sub))),
     }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ordain_commands::table::CommandNo;
 use ordain_model::{Epoch, Micros, RequestNo, SessionId, Writer};
 
-use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
+use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity, wrong_words};
 use super::server::help;
 use super::{Awaiting, ClientId, Mode, ReplyMode, Session, Words};
 use crate::acl::{Attempt, DEFAULT, Reason, Users};
@@ -230,11 +231,34 @@ impl Session {
             (b"setinfo", [option, value]) => self.set_info(option, value, &mut w),
             (b"info", []) => {
                 let mut line = String::new();
-                self.describe(cx.now, &mut line);
-                w.bulk(line.as_bytes());
+                self.describe_as(cx.now, true, &mut line);
+                w.verbatim(*b"txt", line.as_bytes());
             }
             (b"list", options) => return self.client_list(options, place, cx, out),
             (b"kill", [_, ..]) => return self.client_kill(&words[2..], place, cx, out),
+            (b"tracking", [choice, ..]) => match &*choice.to_ascii_lowercase() {
+                b"on" => w.error(NO_TRACKING),
+                b"off" => w.ok(),
+                _ => w.error("ERR syntax error"),
+            },
+            (b"trackinginfo", []) => {
+                w.map(3);
+                w.bulk(b"flags");
+                w.set(1);
+                w.bulk(b"off");
+                w.bulk(b"redirect");
+                w.int(-1);
+                w.bulk(b"prefixes");
+                w.array(0);
+            }
+            (b"getredir", []) => w.int(-1),
+            (b"caching", [_]) => w.error(
+                "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+                 enabled",
+            ),
+            (b"pause", [timeout, mode @ ..]) => pause(timeout, mode, &mut w),
+            (b"unpause", []) => w.ok(),
+            (b"unblock", [id, reason @ ..]) => unblock(id, reason, &mut w),
             (b"no-evict", [choice]) => on_or_off(choice, &mut self.no_evict, &mut w),
             (b"no-touch", [choice]) => on_or_off(choice, &mut self.no_touch, &mut w),
             (b"reply", [choice]) => {
@@ -278,6 +302,7 @@ impl Session {
                 &mut w,
                 "CLIENT",
                 &[
+                    "CACHING, GETREDIR, TRACKING OFF, TRACKINGINFO: accepted; there is no tracking of keys.",
                     "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
                      another connection: its reads on snapshots hold it.",
                     "GETNAME: the name of this connection.",
@@ -297,7 +322,8 @@ impl Session {
             ),
             (
                 b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"no-evict" | b"no-touch"
-                | b"reply" | b"session" | b"request" | b"epoch" | b"help",
+                | b"reply" | b"session" | b"request" | b"epoch" | b"tracking" | b"trackinginfo" | b"getredir"
+                | b"caching" | b"pause" | b"unpause" | b"unblock" | b"help",
                 _,
             ) => w.error(wrong_arity("client", &String::from_utf8_lossy(&sub))),
             _ => w.error(unknown_subcommand("client", words[1])),
@@ -386,8 +412,7 @@ impl Session {
                     filter.user = Some(value.to_vec());
                 }
                 b"user" => {
-                    let text = format!("ERR No such user '{}'", String::from_utf8_lossy(value));
-                    return refuse(text.as_bytes(), out);
+                    return refuse(&[b"ERR No such user '", *value, b"'"].concat(), out);
                 }
                 b"type" => match has_clients_of(value) {
                     Ok(any) => filter.nothing |= !any,
@@ -426,6 +451,11 @@ impl Session {
 
     /// The connection's line of CLIENT LIST, as Redis writes it, with a line end.
     pub fn describe(&self, now: Micros, out: &mut String) {
+        // Of a command that is answered nothing is kept.
+        self.describe_as(now, self.replies.pending() > 0 || self.awaited.is_some(), out);
+    }
+
+    fn describe_as(&self, now: Micros, is_busy: bool, out: &mut String) {
         let seconds = |since: Micros| now.since(since).0 / 1_000_000;
         let mut flags = String::new();
         match &self.mode {
@@ -445,13 +475,18 @@ impl Session {
             Mode::Multi(multi) => (multi.len() as i64, multi.memory()),
             Mode::Plain | Mode::Interactive(_) => (-1, 0),
         };
-        let memory = size_of::<Session>() + self.parser.memory() + self.replies.memory() + multi_memory;
+        let (query, arguments) = if is_busy { (self.command_bytes, self.argument_bytes) } else { (0, 0) };
+        let memory = query as usize
+            + size_of::<Session>()
+            + self.parser.memory()
+            + self.replies.memory()
+            + multi_memory;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         // Writing into a string cannot fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} qbuf=0 \
-             qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem=0 tot-mem={} events=r cmd={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} qbuf={} \
+             qbuf-free=0 argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll=0 omem={} tot-mem={} events=r cmd={} \
              user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.client,
             self.peer,
@@ -463,15 +498,56 @@ impl Session {
             flags,
             self.db,
             multi,
+            query,
+            arguments,
             multi_memory,
+            self.replies.memory(),
+            self.replies.memory(),
             self.replies.unsent(),
+            self.replies.unsent().saturating_sub(16 << 10),
             memory,
-            self.last_command.map_or("NULL", |command| command.name),
+            self.command.map_or_else(|| "NULL".to_string(), CommandNo::name),
             text(self.user.name()),
             self.protocol.number(),
             text(&self.library),
             text(&self.library_version),
         );
+    }
+}
+
+const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported: this server sends no invalidation messages; switch \
+                           client-side caching off in the client";
+
+/// CLIENT PAUSE: of no time it is none, any other is refused.
+fn pause(timeout: &[u8], mode: &Words<'_>, w: &mut Writer<'_>) {
+    match (parse_int(timeout), mode) {
+        (_, [_, _, ..]) => w.error(wrong_words("client", "PAUSE")),
+        (_, [mode]) if !mode.eq_ignore_ascii_case(b"write") && !mode.eq_ignore_ascii_case(b"all") => {
+            w.error("ERR CLIENT PAUSE mode must be WRITE or ALL");
+        }
+        (None, _) => w.error("ERR timeout is not an integer or out of range"),
+        (Some(..0), _) => w.error("ERR timeout is negative"),
+        (Some(0), _) => w.ok(),
+        _ => w.error(
+            "ERR CLIENT PAUSE is not supported: no node holds the clients of the others; stop them, or take a \
+             checkpoint (BGSAVE), which needs no pause",
+        ),
+    }
+}
+
+/// CLIENT UNBLOCK: no command blocks.
+fn unblock(id: &[u8], reason: &Words<'_>, w: &mut Writer<'_>) {
+    match (reason, parse_int(id)) {
+        ([], None) => w.error("ERR value is not an integer or out of range"),
+        ([], Some(_)) => w.int(0),
+        ([reason], _)
+            if !reason.eq_ignore_ascii_case(b"timeout") && !reason.eq_ignore_ascii_case(b"error") =>
+        {
+            w.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+        }
+        ([_], None) => w.error("ERR value is not an integer or out of range"),
+        ([_], Some(_)) => w.int(0),
+        _ => w.error(wrong_words("client", "UNBLOCK")),
     }
 }
 

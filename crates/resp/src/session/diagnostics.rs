@@ -21,7 +21,8 @@ impl Session {
     /// A request has been handled: if it waits for its answer, it is noted what it is; else it is done.
     #[inline]
     pub(super) fn note_taken(&mut self, words: &Words<'_>, cx: &Context<'_>) {
-        let Some(command) = self.last_command.filter(|_| std::mem::take(&mut self.is_known)) else { return };
+        let Some(number) = self.command.filter(|_| std::mem::take(&mut self.is_known)) else { return };
+        let command = number.command();
         let thresholds = cx.shared.settings.thresholds();
         let place = place_of(command);
         let pack_words = (thresholds.slow_us >= 0).then_some(|out: &mut Vec<u8>| pack(command, words, out));

@@ -2,8 +2,8 @@
 
 use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::{frugal, script_subcommand};
-use ordain_commands::table::quoted;
-use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand, lookup};
+use ordain_commands::table::{CommandNo, quoted};
+use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand};
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
 use super::access::carrying;
@@ -106,6 +106,12 @@ pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Vec<u8> {
     text
 }
 
+/// The error Redis gives for a subcommand with too many or too few words where it looks at them itself.
+pub(super) fn wrong_words(container: &str, sub: &str) -> String {
+    let container = container.to_ascii_uppercase();
+    format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP.")
+}
+
 /// The error Redis gives for a subcommand with too many or too few words.
 pub(super) fn wrong_arity(container: &str, sub: &str) -> String {
     format!("ERR wrong number of arguments for '{container}|{sub}' command")
@@ -126,21 +132,27 @@ impl Session {
     #[inline]
     pub(super) fn handle(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
         self.begin_command();
-        let Some(command) = lookup(words[0]) else {
+        self.command = CommandNo::find(words[0]);
+        let argument_bytes = words.iter().map(|word| word.len()).sum::<usize>();
+        self.argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX);
+        let Some(number) = self.command else {
             // Before anything else is looked at, in MULTI and before AUTH too, as in Redis.
             if is_http(words[0]) {
                 return self.cut_off(Foreign::Http, cx);
             }
             return self.reject(&unknown(words), cx);
         };
+        let command = number.command();
         if let Err(error) = check_arity(command, words.len()) {
-            cx.shared.observed.times.reject(place_of(command));
             return self.reject(error.0.as_bytes(), cx);
         }
-        if command.flags.has(Flags::CONTAINER)
-            && let Err(error) = check_subcommand(command, words)
-        {
-            return self.reject(&error, cx);
+        if command.flags.has(Flags::CONTAINER) {
+            if let Some(word) = words.get(1) {
+                self.command = Some(number.narrowed(word));
+            }
+            if let Err(error) = check_subcommand(command, words) {
+                return self.reject(&error, cx);
+            }
         }
         if cx.shared.access.version() != self.users_version {
             self.note_users(cx.shared);
@@ -156,7 +168,6 @@ impl Session {
         {
             return self.deny(command, words, denied, cx);
         }
-        self.last_command = Some(command);
         self.is_known = true;
         if cx.shared.memory.is_short() && self.refuse_without_memory(command, words, cx) {
             return;
@@ -195,6 +206,10 @@ impl Session {
         if let Mode::Multi(multi) = &mut self.mode {
             multi.spoil();
         }
+        if let Some(number) = self.command {
+            cx.shared.observed.times.reject(place_of(number.command()));
+        }
+        self.is_known = false;
         self.answer(cx, |w| w.error(text));
     }
 
@@ -213,7 +228,7 @@ impl Session {
         reply.clear();
         let answered = self.run_own(which, words, Place::Alone, cx, &mut reply);
         if answered == Answered::Now {
-            self.replies.answer(self.style(), &reply);
+            self.answer_with(cx, &reply);
         }
         cx.shared.scratch.datum = reply;
     }

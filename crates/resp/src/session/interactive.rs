@@ -291,7 +291,7 @@ impl Session {
             let mut reply = std::mem::take(&mut cx.shared.scratch.datum);
             reply.clear();
             self.interactive_run(procedure, args, cx, &mut reply);
-            self.replies.answer(self.style(), &reply);
+            self.answer_with(cx, &reply);
             cx.shared.scratch.datum = reply;
             return;
         }

@@ -34,13 +34,14 @@ mod server;
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_commands::Command;
+use ordain_commands::table::CommandNo;
 use ordain_gateway::{Finished, Stream};
 use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
 use smallvec::SmallVec;
 
 use crate::acl::{User, Users};
 use crate::codec::{Protocol, ProtocolError, RequestLimits, RequestParser, Step};
+use crate::diagnostics::note_error;
 use crate::memory::Account;
 use crate::shared::{Context, Foreign, Notice, Shared};
 use interactive::Interactive;
@@ -147,9 +148,14 @@ pub struct Session {
     name: Box<[u8]>,
     library: Box<[u8]>,
     library_version: Box<[u8]>,
-    last_command: Option<&'static Command>,
-    /// That is the command at hand.
+    /// The command at hand, or the last one; none before the first, and for words that are no command.
+    command: Option<CommandNo>,
+    /// The command at hand has been let pass.
     is_known: bool,
+    /// How many bytes it came in.
+    command_bytes: u32,
+    /// How many bytes its words have together.
+    argument_bytes: u32,
     protocol: Protocol,
     db: Db,
     /// Whom it has logged in as, or begun as.
@@ -200,8 +206,10 @@ impl Session {
             name: Box::default(),
             library: Box::default(),
             library_version: Box::default(),
-            last_command: None,
+            command: None,
             is_known: false,
+            command_bytes: 0,
+            argument_bytes: 0,
             protocol: Protocol::Resp2,
             db: Db(0),
             is_authenticated: user.is_open(),
@@ -243,6 +251,7 @@ impl Session {
                     let words: SmallVec<[&[u8]; 16]> = parser.args(rest).collect();
                     cx.shared.counters.commands_total += 1;
                     cx.shared.scratch.cost = Cost { request: consumed, ..Cost::default() };
+                    self.command_bytes = u32::try_from(consumed).unwrap_or(u32::MAX);
                     self.handle(&words, cx);
                     if self.waiting.is_none() {
                         self.note_taken(&words, cx);
@@ -252,6 +261,7 @@ impl Session {
                 Step::Empty { consumed } => consumed,
                 Step::Refused { consumed, refusal } => {
                     self.begin_command();
+                    self.command = None;
                     self.reject(refusal.text().as_bytes(), cx);
                     consumed
                 }
@@ -264,6 +274,7 @@ impl Session {
                     rest.len()
                 }
                 Step::Broken(error) => {
+                    self.command = None;
                     self.answer(cx, |w| w.error(error.to_string()));
                     self.closing = Closing::AfterReplies;
                     rest.len()
@@ -342,6 +353,7 @@ impl Session {
     #[inline]
     fn finish(&mut self, sequence: Sequence, reply: &[u8], cx: &Context<'_>) {
         if let Some(done) = self.replies.done(sequence, reply) {
+            note_error(reply, &cx.shared.observed.times);
             self.note_done(sequence, &done, cx);
         }
         self.replies.finish(sequence, reply);
@@ -468,7 +480,14 @@ impl Session {
         let datum = &mut cx.shared.scratch.datum;
         datum.clear();
         write(&mut Writer(datum));
+        note_error(datum, &cx.shared.observed.times);
         self.replies.answer(self.style(), datum);
+    }
+
+    /// Answers the command at hand with a reply that is there already.
+    fn answer_with(&mut self, cx: &Context<'_>, reply: &[u8]) {
+        note_error(reply, &cx.shared.observed.times);
+        self.replies.answer(self.style(), reply);
     }
 
     /// The request number for a transaction that may be retried, if one was given.

@@ -26,6 +26,7 @@ use super::access::{carrying, changed, is_script};
 use super::dispatch::{Answered, Place, planned};
 use super::{Awaiting, Cost, Mode, Session, Words};
 use crate::acl::User;
+use crate::diagnostics::note_error;
 use crate::shared::{Context, parse_db};
 
 /// Commands of one block. A transaction's keys are limited too; this bounds those without keys.
@@ -321,7 +322,7 @@ impl Session {
         let (mut reply, mut none) = (Vec::new(), Vec::new());
         Writer(&mut none).array(0);
         self.exec_done(multi, &none, cx, &mut reply);
-        self.replies.answer(self.style(), &reply);
+        self.answer_with(cx, &reply);
     }
 
     /// Puts the replies of a committed block together: the transaction's, and those of the parts that were not
@@ -339,6 +340,7 @@ impl Session {
         };
         Writer(out).array(multi.queue.len());
         for queued in &multi.queue {
+            let start = out.len();
             match &queued.what {
                 Part::Call(..) => match Datum::split_whole(rest) {
                     Some((reply, tail)) => {
@@ -356,6 +358,7 @@ impl Session {
                     self.run_own(*which, &words, Place::InExec, cx, out);
                 }
             }
+            note_error(&out[start..], &cx.shared.observed.times);
         }
     }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use ordain_model::key::SLOTS;
-use ordain_model::{Call, Datum, PartitionId, Writer, system};
+use ordain_model::system::Length;
+use ordain_model::{Call, Db, Micros, PartitionId, Writer, system};
 
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
@@ -63,7 +64,7 @@ impl Session {
     ) -> Answered {
         let sections = Sections::asked_for(&words[1..]);
         if place == Place::Alone
-            && sections.has("keyspace")
+            && (sections.has("keyspace") || sections.has("memory"))
             && let Ok(sequence) = self.submit(Call::new(system::LENGTHS, self.db), cx, |_| {})
         {
             self.wait_for(sequence, Awaiting::Info(sections));
@@ -157,8 +158,19 @@ pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>
         // Writing into a string cannot fail, here and below.
         let _ = write!(text, "# {title}\r\n");
         match *section {
-            "keyspace" => keyspace(lengths, &mut text),
+            "keyspace" => keyspace(lengths, cx.now, &mut text),
+            "errorstats" => {
+                for (code, count) in cx.shared.observed.diagnostics.errors() {
+                    let code = String::from_utf8_lossy(&code).replace(['\r', '\n', ':'], "_");
+                    let _ = write!(text, "errorstat_{code}:count={count}\r\n");
+                }
+            }
             name => fields(name, cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n")),
+        }
+        if *section == "memory"
+            && let Some(scripts) = lengths.and_then(|l| system::lengths_reply(l).pop())
+        {
+            let _ = write!(text, "number_of_cached_scripts:{}\r\n", scripts.records);
         }
     }
     if sections.has("ordain") {
@@ -192,8 +204,10 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
         "clients" => {
             put("connected_clients", &node.clients);
             put("maxclients", &cx.shared.settings.number("maxclients"));
+            put("cluster_connections", &0);
             put("blocked_clients", &0);
             put("tracking_clients", &0);
+            put("clients_in_timeout_table", &0);
         }
         "memory" => {
             let memory = &cx.shared.memory;
@@ -202,12 +216,19 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("used_memory_human", &human(used));
             put("used_memory_dataset", &node.memory_bytes);
             put("used_memory_rss", &node.memory_resident_bytes);
+            put("used_memory_rss_human", &human(node.memory_resident_bytes));
             put("used_memory_peak", &node.memory_peak_bytes);
             put("used_memory_peak_human", &human(node.memory_peak_bytes));
             put("maxmemory", &memory.limit());
             put("maxmemory_human", &human(memory.limit()));
             put("maxmemory_policy", &"noeviction");
             put("mem_clients_normal", &node.memory_clients_bytes);
+            let ratio = node.memory_resident_bytes as f64 / used.max(1) as f64;
+            put("mem_fragmentation_ratio", &format!("{ratio:.2}"));
+            put("mem_fragmentation_bytes", &node.memory_resident_bytes.saturating_sub(used));
+            put("mem_allocator", &"mimalloc");
+            put("active_defrag_running", &0);
+            put("lazyfree_pending_objects", &0);
         }
         "persistence" => {
             put("loading", &0);
@@ -217,6 +238,9 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("rdb_last_bgsave_status", &if node.checkpoint_failed { "err" } else { "ok" });
             put("aof_enabled", &i32::from(has_log(cx)));
             put("aof_rewrite_in_progress", &0);
+            put("aof_rewrite_scheduled", &0);
+            put("aof_last_write_status", &"ok");
+            put("aof_last_bgrewrite_status", &"ok");
         }
         "stats" => {
             put("total_connections_received", &node.connections_total);
@@ -225,8 +249,14 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("total_net_input_bytes", &node.input_bytes_total);
             put("total_net_output_bytes", &node.output_bytes_total);
             put("rejected_connections", &node.connections_refused_total);
-            put("expired_keys", &0);
+            put("sync_full", &0);
+            put("sync_partial_ok", &0);
+            put("sync_partial_err", &0);
+            put("expired_keys", &node.expired_total);
             put("evicted_keys", &0);
+            put("evicted_clients", &0);
+            put("keyspace_hits", &node.hits_total);
+            put("keyspace_misses", &node.misses_total);
             put("pubsub_channels", &0);
             put("pubsub_patterns", &0);
             for (field, reason) in [
@@ -237,11 +267,32 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             ] {
                 put(field, &cx.shared.access.refused(reason));
             }
+            put("pubsubshard_channels", &0);
+            put("latest_fork_usec", &0);
+            put("total_forks", &0);
+            put("tracking_total_keys", &0);
+            let diagnostics = &cx.shared.observed.diagnostics;
+            let errors: u64 = diagnostics.errors().values().sum();
+            put("total_error_replies", &errors);
+            let rejected: u64 = diagnostics.commands().iter().map(|(_, stats)| stats.rejected).sum();
+            put("rejected_calls", &rejected);
         }
         "replication" => {
             put("role", &"master");
-            put("connected_slaves", &0);
-            put("master_repl_offset", &0);
+            put("connected_slaves", &node.members.len());
+            for (number, (host, port)) in node.members.iter().enumerate() {
+                put(
+                    &format!("slave{number}"),
+                    &format!("ip={host},port={port},state=online,offset={},lag=0", node.epoch),
+                );
+            }
+            put("master_failover_state", &"no-failover");
+            put("master_replid", &node.run_id);
+            put("master_replid2", &"0".repeat(40));
+            put("master_repl_offset", &node.epoch);
+            put("second_repl_offset", &-1);
+            put("repl_backlog_active", &0);
+            put("repl_backlog_size", &0);
         }
         "cpu" => {
             put("used_cpu_sys", &seconds(node.cpu_system_us));
@@ -261,18 +312,16 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
     }
 }
 
-fn keyspace(lengths: Option<&[u8]>, text: &mut String) {
-    let mut rest = match lengths.and_then(Datum::split) {
-        Some((Datum::Array(_), rest)) => rest,
-        _ => return,
-    };
-    let mut db = 0;
-    while let Some((Datum::Int(keys), tail)) = Datum::split(rest) {
-        if keys > 0 {
-            let _ = write!(text, "db{db}:keys={keys},expires=0,avg_ttl=0\r\n");
+/// Of each database with records: how many, how many of them expire, and after what time on average.
+fn keyspace(lengths: Option<&[u8]>, now: Micros, text: &mut String) {
+    for (db, length) in lengths.map(system::lengths_reply).unwrap_or_default().into_iter().enumerate() {
+        let Length { records, expiring } = length;
+        if records > 0 && db < usize::from(Db::COUNT) {
+            let expires = expiring.records;
+            let at = expiring.at_sum_ms.checked_div(u128::from(expires)).unwrap_or_default();
+            let left_ms = at.saturating_sub(u128::from(now.0 / 1000));
+            let _ = write!(text, "db{db}:keys={records},expires={expires},avg_ttl={left_ms}\r\n");
         }
-        db += 1;
-        rest = tail;
     }
 }
 
@@ -311,8 +360,8 @@ pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>)
             }
         }
         (b"set", pairs @ [_, _, ..]) if pairs.len() % 2 == 0 => config_set(pairs, cx, &mut w),
+        (b"set", [_, _, ..]) => w.error("ERR syntax error"),
         (b"resetstat", []) => {
-            cx.shared.counters = crate::shared::Counters::default();
             cx.shared.observed.diagnostics.reset_commands();
             cx.control.reset_statistics();
             w.ok();
@@ -342,25 +391,34 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
             (name, String::from_utf8_lossy(value).into_owned())
         })
         .collect();
+    let mut failed = |name: &str, reason: &str| {
+        w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
+    };
+    // Redis looks at all names first, then at the values.
     for (at, (name, value)) in pairs.iter().enumerate() {
-        let is_twice = pairs[..at].iter().any(|(before, _)| before == name);
-        let reason = match cx.shared.settings.check(name, value) {
-            Ok(_) if is_twice => "duplicate parameter",
-            Ok(_) => continue,
+        match cx.shared.settings.check(name, value) {
             Err(SettingError::Unknown) => {
                 return w
                     .error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
             }
-            Err(SettingError::Fixed) => "can't set immutable config",
-            Err(SettingError::OutOfRange) => {
-                let (least, most) = cx.shared.settings.range(name);
-                &format!("argument must be between {least} and {most} inclusive")
+            Err(SettingError::Fixed) => return failed(name, "can't set immutable config"),
+            _ if pairs[..at].iter().any(|(earlier, _)| earlier == name) => {
+                return failed(name, "duplicate parameter");
             }
-            Err(SettingError::NotZero) => "argument must be between 1 and 2147483647 inclusive",
-            Err(SettingError::NotSize) => "argument must be a memory value",
-            Err(SettingError::NotNumber) => "argument couldn't be parsed into an integer",
-        };
-        return w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
+            _ => {}
+        }
+    }
+    for (name, value) in &pairs {
+        match cx.shared.settings.check(name, value) {
+            Ok(_) => {}
+            Err(SettingError::Refused(reason)) => return failed(name, reason),
+            Err(SettingError::OutOfRange(range)) => {
+                let (least, most) = range.into_inner();
+                return failed(name, &format!("argument must be between {least} and {most} inclusive"));
+            }
+            Err(SettingError::NotSize) => return failed(name, "argument must be a memory value"),
+            Err(_) => return failed(name, "argument couldn't be parsed into an integer"),
+        }
     }
     for (name, value) in &pairs {
         if let Ok(name) = cx.shared.settings.set(name, value) {

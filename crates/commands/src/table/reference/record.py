@@ -21,7 +21,7 @@ CONTAINERS = {
     "unblock unpause",
     "command": "count docs getkeys getkeysandflags help info list",
     "config": "get help resetstat rewrite set",
-    "function": "delete dump flush help kill list load restore stats",
+    "function": "delete flush help kill list load stats",
     "latency": "doctor graph help histogram history latest reset",
     "memory": "doctor help purge usage",
     "module": "help list",
