@@ -30,9 +30,9 @@ pub use fetch::{Fetch, Place};
 pub use format::{Kind, MAX_IDENTITY, VERSION};
 pub use memo::{MEMO_MAX, Memo};
 pub use memory::MemoryDirectory;
-pub use recovery::{Entry, Recovered};
+pub use recovery::{Entry, Recovered, Unopened};
 pub use space::{Space, in_space};
-pub use tools::{Report, copy_file, copy_until, inspect, trim, verify};
+pub use tools::{Report, copy_file, copy_until, inspect, starts_after, trim, verify};
 pub use walk::{EntryInfo, Item, SegmentInfo, Torn};
 pub use writer::{AppendError, LogStats, LogWriter, Pending, Progress};
 

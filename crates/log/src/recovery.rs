@@ -66,8 +66,30 @@ impl LogWriter {
     pub fn open_placed(
         directory: &mut dyn Directory,
         config: LogConfig,
-        mut visit: impl FnMut(Place, Entry) -> Result<(), String>,
+        visit: impl FnMut(Place, Entry) -> Result<(), String>,
     ) -> Result<(LogWriter, Recovered), LogError> {
+        Unopened::read(directory, config, visit)?.open(directory)
+    }
+}
+
+/// A log that was read and found to be in order, and of which nothing was changed yet.
+#[derive(Debug)]
+pub struct Unopened {
+    config: LogConfig,
+    walk: Walk,
+}
+
+impl Unopened {
+    /// Reads the log of a directory as [`LogWriter::open_placed`] does, and changes nothing. What is shown may not be
+    /// durable before [`Unopened::open`].
+    ///
+    /// # Errors
+    /// As [`LogWriter::open`], where there is no log and one is expected too.
+    pub fn read(
+        directory: &dyn Directory,
+        config: LogConfig,
+        mut visit: impl FnMut(Place, Entry) -> Result<(), String>,
+    ) -> Result<Unopened, LogError> {
         config.check()?;
         let mut segment = Epoch(0);
         let walk = walk(directory, Some(&config.identity), &mut |item| match item {
@@ -84,6 +106,25 @@ impl LogWriter {
         if walk.segments.is_empty() && config.expect_existing {
             return Err(LogError::Absent);
         }
+        Ok(Unopened { config, walk })
+    }
+
+    /// Epoch of the last entry; of a log that is yet to be made, the one that it begins after.
+    pub fn last_epoch(&self) -> Epoch {
+        if self.walk.segments.is_empty() { self.config.begins_after } else { self.walk.last_epoch }
+    }
+
+    /// Epoch of the last entry before the first segment, or that a log which is yet to be made begins after.
+    pub fn starts_after(&self) -> Epoch {
+        self.walk.segments.first().map_or(self.config.begins_after, SegmentHeader::previous_epoch)
+    }
+
+    /// Cuts the torn tail, makes what was read durable, or makes the log.
+    ///
+    /// # Errors
+    /// The disk's; opening again is safe then.
+    pub fn open(self, directory: &mut dyn Directory) -> Result<(LogWriter, Recovered), LogError> {
+        let Unopened { config, walk } = self;
         // It was never written to, and nobody knows how much of it there is.
         let ahead = directory.list()?.into_iter().map(|(file, _)| file).find(|file| file == AHEAD);
         if let Some(file) = ahead {

@@ -4,7 +4,7 @@ use ordain_model::Epoch;
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 
 use crate::config::LogError;
-use crate::format::{HEADER, Kind, SegmentHeader};
+use crate::format::{HEADER, Kind, SegmentHeader, parse_name};
 use crate::walk::{Item, READ, SegmentInfo, Torn, headers, walk};
 
 /// What a sound log holds.
@@ -47,6 +47,16 @@ pub fn inspect(
         torn: walk.torn,
         leftover: walk.leftover,
     })
+}
+
+/// Epoch of the last entry before the first segment, by the segments' names; `None` where there is no segment. Changes
+/// nothing and reads no segment.
+///
+/// # Errors
+/// The disk's.
+pub fn starts_after(directory: &dyn Directory) -> Result<Option<Epoch>, DiskError> {
+    let first = directory.list()?.iter().filter_map(|(file, _)| parse_name(file)).min();
+    Ok(first.map(|first| Epoch(first.0.saturating_sub(1))))
 }
 
 /// Reads the whole log and checks everything that a start would check. Changes nothing.

@@ -288,6 +288,7 @@ impl Writer<'_> {
             Abort::Cascade => "TXNABORT it used what another transaction had written that aborted: retry",
             Abort::Panic => "ERR transaction aborted: the procedure failed with a panic; this is a bug in it",
             Abort::Budget => "ERR transaction aborted: the procedure ran past its budget",
+            Abort::Operator => "ERR transaction aborted by the operator",
         });
     }
 

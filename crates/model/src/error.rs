@@ -43,12 +43,21 @@ pub enum Abort {
     Budget,
     /// It used what another transaction had written that aborted ([`Cascade::Abort`](crate::Cascade)).
     Cascade,
+    /// An operator has aborted the transaction by its place in the order, on all nodes that take part in it.
+    Operator,
 }
 
 impl Abort {
     /// Every kind.
-    pub const ALL: [Abort; 6] =
-        [Abort::Logic, Abort::Conflict, Abort::Restart, Abort::Panic, Abort::Budget, Abort::Cascade];
+    pub const ALL: [Abort; 7] = [
+        Abort::Logic,
+        Abort::Conflict,
+        Abort::Restart,
+        Abort::Panic,
+        Abort::Budget,
+        Abort::Cascade,
+        Abort::Operator,
+    ];
 
     /// The wire code; see [`Abort::from_code`].
     pub const fn code(self) -> u8 {
@@ -59,6 +68,7 @@ impl Abort {
             Abort::Panic => 4,
             Abort::Budget => 5,
             Abort::Cascade => 6,
+            Abort::Operator => 7,
         }
     }
 
@@ -71,6 +81,7 @@ impl Abort {
             4 => Abort::Panic,
             5 => Abort::Budget,
             6 => Abort::Cascade,
+            7 => Abort::Operator,
             _ => return None,
         })
     }

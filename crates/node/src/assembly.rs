@@ -7,20 +7,25 @@ use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_engines::calvin_paper::Scheduler;
 use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
-use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space};
+use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
     Batch, Cascade, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, Isolation, KeyHash, Layout,
     Micros, PartitionId, Reads, Registry,
 };
-use ordain_role::{Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology};
+use ordain_role::{
+    Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
+};
 use ordain_sequencer::{
     Arrival, CheckpointSettings, Checkpointer, Council, CouncilSettings, Counting, Courier, CourierSettings,
-    Decree, Entrance, GroupError, GroupLog, GroupSettings, Index, InputLog, LogSettings, Neighbours, Opened,
-    Readers, Sequencer, ShippingSettings, council_registry,
+    Decree, Entrance, GroupError, GroupJournal, GroupLog, GroupSettings, Index, InputLog, Lacking,
+    LogSettings, Neighbours, Opened, Readers, Sequencer, ShippingSettings, council_registry,
 };
 use ordain_store::MemoryStore;
 
+use crate::aborts::{Aborts, AbortsError};
 use crate::cluster::Replication;
+
+mod waiting;
 
 /// The role numbers of a node.
 pub mod places {
@@ -130,6 +135,8 @@ pub struct NodeSettings {
     pub checkpoints_kept: usize,
     /// How the shards of the node share what is asked of its partition; none: each keeps the slots that it has.
     pub balance: Option<shard::Balance>,
+    /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
+    pub under_way: Vec<UnderWay>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -169,6 +176,7 @@ impl Default for NodeSettings {
             trims: true,
             log_keep_bytes: 8 << 30,
             checkpoints_kept: 2,
+            under_way: Vec::new(),
             bugs: Bugs::NONE,
         }
     }
@@ -472,6 +480,9 @@ pub struct Assembly {
     pub checkpoint: Option<Begun>,
     /// Checkpoints that it could not begin from.
     pub refused: Vec<Refused>,
+    /// No checkpoint on the disk covers what comes before the log: the node waits for one of another member, and takes
+    /// no part meanwhile.
+    pub lacking: Option<Lacking>,
     /// What the log held.
     pub recovered: Option<Recovered>,
     /// How many transactions were replayed.
@@ -516,6 +527,9 @@ pub enum AssemblyError {
     /// The journal of what came in is refused.
     #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
     Inbox(LogError),
+    /// What an operator has aborted cannot be read.
+    #[error(transparent)]
+    Aborts(#[from] AbortsError),
     /// A checkpoint is not this node's, or not for this program.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -554,6 +568,7 @@ impl Assembly {
             shards: settings.new_shards(registry),
             checkpoint: None,
             refused: Vec::new(),
+            lacking: None,
             recovered: None,
             replayed: 0,
         };
@@ -570,10 +585,24 @@ impl Assembly {
             assembly.begin(None, Epoch(0));
             return Ok(assembly);
         };
-        assembly.open_council(directory, settings)?;
         assembly.open_checkpoint(directory, settings, registry)?;
         let begun = assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch);
-        let mut inbox = Inbox::open(directory, settings, registry, begun)?;
+        // Before anything is changed, and before anything is executed on a state that is not the one before it.
+        if let Some(lacking) = lacking(directory, settings, begun)? {
+            if settings.topology.replicas == 1 {
+                return Err(AssemblyError::Beginning(lacking.needed));
+            }
+            assembly.checkpointer = assembly.checkpointer.map(|role| role.lacking(lacking));
+            assembly.lacking = Some(lacking);
+            return Ok(assembly);
+        }
+        let aborted = Aborts::of(directory)?.places();
+        assembly.scheduler = assembly.scheduler.map(|role| role.with_aborted(aborted.clone()));
+        let places = settings.under_way.iter().copied().chain(std::iter::repeat(UnderWay::default()));
+        let shards = std::mem::take(&mut assembly.shards).into_iter().zip(places);
+        assembly.shards =
+            shards.map(|(shard, at)| shard.with_aborted(aborted.clone()).with_under_way(at)).collect();
+        let mut inbox = Inbox::read(directory, settings, registry, begun)?;
         let mut last = begun;
         let Assembly { sequencer: orders, courier, scheduler, shards, replayed, .. } = &mut assembly;
         let scheduler = scheduler.as_mut().map(|scheduler| (settings.at(places::SCHEDULER), scheduler));
@@ -635,6 +664,9 @@ impl Assembly {
         if recovered.starts_after > begun {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
+        // The log was in order, and so is this: only now may anything else be changed.
+        let journal = inbox.open(directory)?;
+        assembly.open_council(directory, settings)?;
         // Of what twins have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
         // own has used some that are not there.
         let sealed = match replication {
@@ -644,7 +676,7 @@ impl Assembly {
         assembly.log = log;
         assembly.sequencer.resume_after(sealed);
         assembly.recovered = Some(recovered);
-        assembly.begin(inbox.journal, sealed);
+        assembly.begin(journal, sealed);
         Ok(assembly)
     }
 
@@ -806,8 +838,21 @@ impl Assembly {
         self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
     }
 
-    /// The roles with their numbers: for a driver that runs all of them in one place.
+    /// The roles with their numbers, in ascending order. Of a node that waits for a checkpoint all but the checkpointer do
+    /// nothing.
     pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
+        let lacking = self.lacking;
+        let mut roles = self.all_roles();
+        if let Some(Lacking { needed, .. }) = lacking {
+            for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
+                *role = Box::new(waiting::Waiting::new(role.name(), needed));
+            }
+        }
+        roles.sort_by_key(|(number, _)| *number);
+        roles
+    }
+
+    fn all_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
         let mut roles: Vec<(u16, Box<dyn Role<Message = shard::Message>>)> =
             vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
         if let Some(courier) = self.courier {
@@ -832,6 +877,24 @@ impl Assembly {
     }
 }
 
+/// What the log of a directory lacks, if it begins after what a node has that begins after `begun`. Changes nothing.
+fn lacking(
+    directory: &dyn Directory,
+    settings: &NodeSettings,
+    begun: Epoch,
+) -> Result<Option<Lacking>, AssemblyError> {
+    if settings.replication() == Replication::Sync {
+        let (_, needed) = GroupJournal::of(directory)?.begins_after();
+        return Ok((needed > begun).then_some(Lacking { needed, reach: needed }));
+    }
+    let needed = ordain_log::starts_after(directory).map_err(LogError::from)?.unwrap_or_default();
+    if needed <= begun {
+        return Ok(None);
+    }
+    let reach = ordain_log::verify(directory, Some(&settings.identity))?.last_epoch;
+    Ok(Some(Lacking { needed, reach }))
+}
+
 /// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
 ///
 /// Checkpoints stay: where masters may change, none is sealed that holds anything that may be lost with one. Of what came
@@ -854,12 +917,16 @@ pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), D
 /// What had come in from other nodes, to be taken again in the order in which it came.
 #[derive(Default)]
 struct Inbox {
-    journal: Option<Opened>,
+    journal: Option<Unopened>,
+    identity: Vec<u8>,
+    index: Option<Index>,
+    counting: Option<Counting>,
     entrances: vec::IntoIter<Entrance<ShardMessage>>,
 }
 
 impl Inbox {
-    fn open(
+    /// Reads what came in, and changes nothing.
+    fn read(
         directory: &mut dyn Directory,
         settings: &NodeSettings,
         registry: &Registry,
@@ -870,32 +937,47 @@ impl Inbox {
         }
         let (mut entrances, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut counting = Counting::default();
-        let mut space = Space::new(directory, INBOX);
+        let space = Space::new(directory, INBOX);
         // Whoever starts over does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.started_over == 0;
         // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
         let begins_after = Epoch(u64::from(begun > Epoch(0)));
         let config = LogConfig { expect_existing, begins_after, ..settings.log_config() };
-        let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
+        let journal = Unopened::read(&space, config, |place, entry| {
             let read = Courier::entrances(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note(entry.epoch, place, entry.payload.len(), &read);
             counting.note(entry.epoch, read, &mut entrances);
             Ok(())
         });
-        let (writer, recovered) = opened.map_err(AssemblyError::Inbox)?;
+        let journal = journal.map_err(AssemblyError::Inbox)?;
         let masters_change = settings.replication() == Replication::Async;
         let counting = masters_change.then(|| {
             if !settings.bugs.has(Bug::KeepUncertain) {
-                counting.begin(writer.appended().next(), settings.incarnation(), &mut entrances);
+                counting.begin(journal.last_epoch().next(), settings.incarnation(), &mut entrances);
             }
             counting
         });
-        if recovered.starts_after > Epoch(0) {
+        if journal.starts_after() > Epoch(0) {
             index.lacks(begun);
         }
-        let journal = Opened { writer, prefix: INBOX, identity: settings.identity.clone(), index, counting };
-        Ok(Inbox { journal: Some(journal), entrances: entrances.into_iter() })
+        Ok(Inbox {
+            journal: Some(journal),
+            identity: settings.identity.clone(),
+            index: Some(index),
+            counting,
+            entrances: entrances.into_iter(),
+        })
+    }
+
+    /// Makes what was read the journal of the courier, if there is one.
+    fn open(self, directory: &mut dyn Directory) -> Result<Option<Opened>, AssemblyError> {
+        let Inbox { journal: Some(journal), identity, index: Some(index), counting, .. } = self else {
+            return Ok(None);
+        };
+        let opened = journal.open(&mut Space::new(directory, INBOX));
+        let (writer, _) = opened.map_err(AssemblyError::Inbox)?;
+        Ok(Some(Opened { writer, prefix: INBOX, identity, index, counting }))
     }
 
     /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.

@@ -12,7 +12,6 @@
 //! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ordain_archive::Owner;
@@ -22,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Membership, Replication};
 use crate::engine::Engine;
+use crate::sealed;
 
 /// The version of everything in a data directory but the log, which has its own.
 const FORMAT: u32 = 2;
@@ -30,8 +30,9 @@ pub const FILE: &str = "ordain.json";
 /// The file that is held while a process uses the directory.
 pub const LOCK: &str = ".lock";
 
-/// The content of `ordain.json`.
+/// The content of `ordain.json`. Unknown fields are damage: a bit of the word `checksum` may have been flipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Identity {
     /// The version of the directory.
     pub format: u32,
@@ -67,6 +68,9 @@ pub struct Identity {
     pub starts_over: Option<Without>,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
+    /// It is not what the file says any more.
+    #[serde(skip)]
+    is_changed: bool,
 }
 
 fn default_level() -> String {
@@ -87,6 +91,8 @@ pub struct Without {
 #[derive(Deserialize)]
 struct Version {
     format: u32,
+    #[serde(default)]
+    checksum: Option<String>,
 }
 
 /// Why a data directory is refused.
@@ -219,7 +225,8 @@ impl Identity {
     }
 
     /// Reads the identity of a directory, which must be for this engine and this place in a cluster (or none), or
-    /// gives it one if it has none.
+    /// gives it one if it has none. What may change from start to start is written by [`Identity::note_log`], once
+    /// everything else was found to be in order.
     ///
     /// # Errors
     /// [`IdentityError`]; the directory is unchanged then.
@@ -239,7 +246,7 @@ impl Identity {
         found.check(&asked, path.clone())?;
         if (found.threads, &found.isolation) != (asked.threads, &asked.isolation) {
             (found.threads, found.isolation) = (asked.threads, asked.isolation);
-            found.write(directory).map_err(io)?;
+            found.is_changed = true;
         }
         Ok(found)
     }
@@ -255,13 +262,20 @@ impl Identity {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(reason) => return Err(IdentityError::Io { path, reason }),
         };
-        let damaged =
-            |e: serde_json::Error| IdentityError::Damaged { path: path.clone(), reason: e.to_string() };
-        let Version { format } = serde_json::from_slice(&bytes).map_err(damaged)?;
+        let damaged = |reason: String| IdentityError::Damaged { path: path.clone(), reason };
+        let Version { format, checksum } =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let has_checksum = checksum.is_some();
+        if has_checksum {
+            sealed::unseal::<serde_json::Value>(&bytes).map_err(damaged)?;
+        }
         if format != FORMAT {
             return Err(IdentityError::Format { path, found: format });
         }
-        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+        // Of before there were checksums.
+        let plain = || serde_json::from_slice(&bytes).map_err(|error| error.to_string());
+        let read = if has_checksum { sealed::unseal(&bytes) } else { plain() };
+        read.map(Some).map_err(damaged)
     }
 
     /// What an empty directory is given.
@@ -282,6 +296,7 @@ impl Identity {
             started_over: 0,
             starts_over: None,
             has_log: false,
+            is_changed: false,
         };
         let Some(place) = place else { return alone };
         let layout = &place.cluster.layout;
@@ -338,15 +353,15 @@ impl Identity {
         format!("layout {layout}, partitions = {partitions}, starts = {:?}, threads = {threads}", self.starts)
     }
 
-    /// Notes that the log has been made.
+    /// Notes that the log has been made, and what else has changed.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
     pub fn note_log(&mut self, directory: &Path) -> Result<(), IdentityError> {
-        if self.has_log {
+        if self.has_log && !self.is_changed {
             return Ok(());
         }
-        self.has_log = true;
+        (self.has_log, self.is_changed) = (true, false);
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
@@ -384,14 +399,8 @@ impl Identity {
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
-    /// Written aside and renamed, so that a crash leaves either the old content or the new.
     fn write(&self, directory: &Path) -> std::io::Result<()> {
-        let aside = directory.join("ordain.json.new");
-        let mut file = fs::File::create(&aside)?;
-        file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&aside, directory.join(FILE))?;
-        fs::File::open(directory)?.sync_all()
+        sealed::write(directory, FILE, self)
     }
 
     /// Whose its checkpoints are, wherever they are taken to.
@@ -445,6 +454,38 @@ mod tests {
         Identity::open(directory, (Engine::Calvin, Isolation::Serializable), threads, place)
     }
 
+    /// What the file says, as it was written before there were checksums.
+    fn plain(path: &Path) -> String {
+        let text = fs::read_to_string(path).unwrap();
+        let (before, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
+        format!("{before}\n}}")
+    }
+
+    #[test]
+    fn no_bit_of_it_can_be_flipped_and_one_without_a_checksum_gets_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let mut first = open(dir.path(), None).unwrap();
+        first.note_log(dir.path()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &other).unwrap();
+            assert!(Identity::read(dir.path()).is_err(), "bit {bit}");
+        }
+        fs::write(&path, &bytes).unwrap();
+        fs::write(&path, plain(&path)).unwrap();
+        assert_eq!(open(dir.path(), None).unwrap(), first);
+        // It is not written before the rest was found to be in order, and then with its checksum.
+        let mut other =
+            Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 3, None).unwrap();
+        assert!(!fs::read_to_string(&path).unwrap().contains("checksum"));
+        other.note_log(dir.path()).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("checksum"));
+        assert_eq!(Identity::read(dir.path()).unwrap().unwrap(), other);
+    }
+
     #[test]
     fn a_log_is_executed_at_one_level() {
         let dir = tempfile::tempdir().unwrap();
@@ -459,7 +500,7 @@ mod tests {
         assert!(error.contains("start with --isolation read-committed"), "{error}");
         // One that was written before there were levels has this one.
         let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).unwrap();
+        let text = plain(&path);
         fs::write(&path, text.replace("  \"isolation\": \"read-committed\",\n", "")).unwrap();
         assert_eq!(open(serializable).unwrap().isolation, "serializable");
         assert!(matches!(open(committed), Err(IdentityError::Isolation { .. })));
@@ -473,7 +514,7 @@ mod tests {
         first.note_log(dir.path()).unwrap();
         assert_eq!(open(dir.path(), None).unwrap(), first);
         let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).unwrap();
+        let text = plain(&path);
         let after = |text: &str| {
             fs::write(&path, text).unwrap();
             open(dir.path(), None)
@@ -540,7 +581,7 @@ mod tests {
         assert_eq!(open(dir.path(), Some(&mine)).unwrap(), joined, "it stays what it has become");
         // What was written before there were generations is of the first.
         let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).unwrap().replace("\"generation\": 77,", "");
+        let text = plain(&path).replace("\"generation\": 77,", "");
         fs::write(&path, text).unwrap();
         assert_eq!(open(dir.path(), Some(&mine)).unwrap().generation, 0);
     }
@@ -625,7 +666,7 @@ mod tests {
         assert_eq!(names(dir.path()), ["council-log-1.seg"]);
         // What was written before nodes could start over is of one that has not.
         let path = dir.path().join(FILE);
-        let text = fs::read_to_string(&path).unwrap().replace("\"started_over\": 2,", "");
+        let text = plain(&path).replace("\"started_over\": 2,", "");
         fs::write(&path, text).unwrap();
         let former = open(dir.path(), Some(&mine)).unwrap();
         assert_eq!((former.started_over, former.pending()), (0, None));

@@ -2,9 +2,10 @@
 //!
 //! [`engine`] is the registry of engines, one line each. [`assembly`] builds the roles of a node from what its
 //! directory holds, the same for the runtime and for the simulator. [`cluster`] is what a cluster's file says,
-//! [`identity`] what a data directory says of itself. [`front`] is where clients connect, [`admin`] is where
-//! operators look, [`serve`] starts all of it.
+//! [`identity`] what a data directory says of itself, [`aborts`] what an operator has aborted of its log. [`front`] is
+//! where clients connect, [`admin`] is where operators look, [`serve`] starts all of it.
 
+pub mod aborts;
 pub mod admin;
 mod admin_access;
 pub mod assembly;
@@ -15,6 +16,7 @@ pub mod identity;
 mod notices;
 pub mod procedures;
 pub mod rebuild;
+mod sealed;
 pub mod secrets;
 pub mod serve;
 pub mod size;

@@ -1,8 +1,10 @@
 //! Starts a node: opens its directory, replays its log, and runs its roles on threads behind a front door.
 
+use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,17 +14,19 @@ use ordain_engines::shard;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Isolation, Micros, Reads, Registry};
+use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, Micros, Reads, Registry};
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
-use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology};
+use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology, UnderWay};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, Handle, LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options,
-    Running, Runtime, StartError, Stopped,
+    Running, Runtime, StartError, Stopped, under_way,
 };
+use ordain_sequencer::Lacking;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::aborts::{Aborts, AbortsError};
 use crate::admin::{Admin, Authorization};
 use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refused, places, start_over};
 use crate::cluster::{ClusterError, Membership, Replication};
@@ -96,6 +100,9 @@ pub struct ServeConfig {
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// What an operator has aborted cannot be read, or not be written down.
+    #[error(transparent)]
+    Aborts(#[from] AbortsError),
     /// Anybody could come in.
     #[error(
         "refusing to listen on {address} ({flag}), which other machines can reach, without a password: set --password-file, \
@@ -258,6 +265,8 @@ pub struct Node {
     pub recovered: Option<Recovered>,
     /// How many transactions were replayed at start.
     pub replayed: u64,
+    /// It has no usable beginning: it takes no connections, gets a checkpoint from another node, and starts over.
+    pub is_waiting: bool,
     running: Running,
     /// Who it is, and where that is written.
     identity: Option<(Identity, PathBuf)>,
@@ -334,6 +343,7 @@ impl Node {
                 .map_err(|reason| ServeError::StartOver { path: config.data_dir.clone(), reason })?;
             identity.note_removed(&config.data_dir)?;
         }
+        let under_way = if keeps { open_under_way(&config.data_dir) } else { Vec::new() };
         let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let topology = config
             .cluster
@@ -359,6 +369,7 @@ impl Node {
             cascade: config.cascade,
             isolation: config.isolation,
             balance: config.balance.then(shard::Balance::default),
+            under_way: under_way.clone(),
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },
@@ -374,16 +385,25 @@ impl Node {
                     AssemblyError::Log(source) => ServeError::Log { path: config.data_dir.clone(), source },
                     other => ServeError::Assembly(other),
                 })?;
+        under_way.iter().for_each(|place| place.end());
         if let Some(identity) = &mut identity {
             identity.note_log(&config.data_dir)?;
+            begin_with_aborts(&config.data_dir)?;
         }
         for Refused { epoch, reason } in &assembly.refused {
             tracing::warn!(%epoch, "a checkpoint cannot be used, so the one before it is: {reason}");
         }
-        if let Some(Begun { epoch, totals }) = &assembly.checkpoint {
+        if let Some(Lacking { needed, .. }) = assembly.lacking {
+            tracing::warn!(
+                "the log begins after epoch {needed} and no checkpoint here that can be used covers what came before: this \
+                 node takes no connections until it has got one of epoch {needed} or later from another node of its \
+                 partition"
+            );
+        } else if let Some(Begun { epoch, totals }) = &assembly.checkpoint {
             tracing::info!(%epoch, records = totals.records, "begins from a checkpoint");
         }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
+        let is_waiting = assembly.lacking.is_some();
 
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
@@ -394,11 +414,14 @@ impl Node {
         let places = (partition, topology.layout.partitions());
         let memory = Arc::new(Memory::new(config.allocated_bytes, places, topology.nodes()));
         memory.set_limit(config.maxmemory_bytes);
+        // Clients that connect to a node that waits are refused at once and can turn to another one.
+        if is_waiting {
+            listener = None;
+            tls_listener = None;
+        }
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
-        let Assembly {
-            sequencer, log, courier, council, council_log, checkpointer, scheduler, shards, ..
-        } = assembly;
-        let mut head = Some((sequencer, log, courier, council, council_log, checkpointer, scheduler));
+        let (mut head, shards): (Vec<_>, Vec<_>) =
+            assembly.into_roles().into_iter().partition(|(number, _)| *number < places::SHARDS);
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
@@ -407,28 +430,9 @@ impl Node {
             network = Some(edge);
         }
         let is_member = network.is_some();
-        for (i, shard) in shards.into_iter().enumerate() {
+        for (i, (number, shard)) in shards.into_iter().enumerate() {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
-            if let Some((sequencer, log, courier, council, council_log, checkpointer, scheduler)) =
-                head.take()
-            {
-                spec = spec.role(places::SEQUENCER, sequencer).role(places::LOG, log);
-                if let Some(courier) = courier {
-                    spec = spec.role(places::COURIER, courier);
-                }
-                if let Some(council) = council {
-                    spec = spec.role(places::COUNCIL, council);
-                }
-                if let Some(council_log) = council_log {
-                    spec = spec.role(places::COUNCIL_LOG, council_log);
-                }
-                if let Some(checkpointer) = checkpointer {
-                    spec = spec.role(places::CHECKPOINTER, checkpointer);
-                }
-                if let Some(scheduler) = scheduler {
-                    spec = spec.role(places::SCHEDULER, scheduler);
-                }
-            }
+            spec.roles.append(&mut head);
             let door = Door::new(
                 i,
                 settings.new_gateway(i as u16, life, &registry),
@@ -439,7 +443,8 @@ impl Node {
             )
             .with_users_file(config.users_file.clone())
             .with_tls(tls_config.clone(), tls_listener.take());
-            spec = spec.role(places::SHARDS + i as u16, shard).edge(places::GATEWAYS + i as u16, door);
+            spec.roles.push((number, shard));
+            spec = spec.edge(places::GATEWAYS + i as u16, door);
             // Not on the loop of the sequencer, if there is another.
             if i + 1 == config.threads
                 && let Some(network) = network.take()
@@ -487,6 +492,7 @@ impl Node {
             id,
             recovered,
             replayed,
+            is_waiting,
             running,
             identity: identity.map(|identity| (identity, config.data_dir.clone())),
             _archiver: archiver,
@@ -526,6 +532,51 @@ impl Node {
             Err(stopped) => Err(Ended::Stopped(stopped)),
         }
     }
+}
+
+/// Where the shards of a node say what they are executing. Says what the process before this one was at, if it died of it
+/// or in the middle of it.
+fn open_under_way(directory: &Path) -> Vec<UnderWay> {
+    match under_way::open(directory) {
+        Ok((places, former)) => {
+            for (shard, gsn) in former {
+                tracing::warn!(
+                    shard,
+                    "the process before this one ended while it executed transaction {}: if that is what ends it, \
+                     ordain log inspect describes it and ordain log abort aborts it",
+                    Gsn(gsn)
+                );
+            }
+            places
+        }
+        Err(error) => {
+            tracing::warn!(%error, "what is executed is not noted in the file {}", under_way::FILE);
+            Vec::new()
+        }
+    }
+}
+
+/// From now on others hear what follows from what an operator has aborted here: it cannot be undone any more. Nor is the
+/// directory for everybody's eyes.
+fn begin_with_aborts(directory: &Path) -> Result<(), ServeError> {
+    let mut aborts = Aborts::read(directory)?;
+    if aborts.take_effect() {
+        aborts.write(directory)?;
+    }
+    for (gsn, aborted) in aborts.iter() {
+        tracing::info!(reason = aborted.reason, "transaction {gsn} is aborted by the operator");
+    }
+    let close = || {
+        let mode = std::fs::metadata(directory)?.permissions().mode();
+        match mode & 0o007 {
+            0 => Ok(()),
+            _ => std::fs::set_permissions(directory, Permissions::from_mode(mode & 0o7770)),
+        }
+    };
+    if let Err(error) = close() {
+        tracing::warn!(%error, "other users of this machine can look into {}", directory.display());
+    }
+    Ok(())
 }
 
 /// The place of a node that has lost what it had, and the generation in which it comes: larger than any before, since

@@ -1,6 +1,9 @@
 //! `ordain log`: look at, verify and trim the log of a stopped node: batches, or, where twins agree on them, the records
-//! of a member of their group.
+//! of a member of their group. And abort a transaction in it.
 
+mod abort;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +11,21 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use ordain_log::{EntryInfo, Item, Kind, Report, SegmentInfo};
-use ordain_model::{Batch, Epoch, Registry};
+use ordain_model::{Batch, Epoch, Gsn, Registry};
+use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
-use ordain_role::NodeId;
-use ordain_runtime::{DirLock, FsDirectory};
+use ordain_role::{Directory, NodeId};
+use ordain_runtime::{DirLock, FsDirectory, under_way};
 use ordain_sequencer::{GroupContent, GroupEntry, GroupJournal, GroupRecord};
 use serde_json::{Value, json};
+
+use abort::{AbortArgs, Described};
 
 /// What to do with a log.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Print every entry: file, offset, epoch, transactions, bytes; of a replication group also terms, votes, members.
+    /// Then which transactions were under way when the node ended, and which an operator has aborted.
     Inspect(Which),
     /// Check every byte that was written, and that every batch can be executed; change nothing.
     Verify(Which),
@@ -34,6 +41,9 @@ pub enum LogCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Abort a transaction that ends the process which executes it: from the next start on it has no effect and is
+    /// answered with an error. On a cluster all nodes must be given the same. Nothing else is lost.
+    Abort(AbortArgs),
 }
 
 /// Which log.
@@ -55,6 +65,7 @@ pub fn run(command: &LogCommand) -> anyhow::Result<bool> {
     match command {
         LogCommand::Inspect(which) => walk(which, true),
         LogCommand::Verify(which) => walk(which, false),
+        LogCommand::Abort(args) => abort::run(args, &procedures::all()),
         LogCommand::Trim { which, before, yes } => {
             anyhow::ensure!(
                 *yes,
@@ -110,6 +121,11 @@ struct Found {
     /// Of a group.
     journal: GroupJournal,
     rows: Vec<Value>,
+    /// Transactions that are to be described, and those that were.
+    wanted: BTreeSet<Gsn>,
+    described: BTreeMap<Gsn, Described>,
+    /// The largest epoch of a batch.
+    last_epoch: Epoch,
 }
 
 /// What the entries of a log are.
@@ -152,6 +168,12 @@ impl Found {
         let count = batch.txns().count();
         self.batches += 1;
         self.transactions += count as u64;
+        self.last_epoch = self.last_epoch.max(batch.epoch);
+        if self.wanted.iter().any(|gsn| (gsn.epoch(), gsn.partition()) == (batch.epoch, batch.partition)) {
+            for (gsn, chunk, txn) in batch.txns().filter(|(gsn, ..)| self.wanted.contains(gsn)) {
+                self.described.insert(gsn, Described::of(&self.registry, chunk, txn));
+            }
+        }
         if self.shows {
             self.printer.line(format_args!(
                 "{place}  epoch {}  {count} transactions  {} bytes  time {}",
@@ -227,20 +249,34 @@ fn member(node: NodeId, generation: u32) -> String {
     }
 }
 
-fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
-    let (_lock, directory) = open(which)?;
+/// What a look through a log has shown.
+struct Looked {
+    found: Found,
+    report: Report,
+}
+
+/// Looks through a log, describes the transactions that are wanted, and changes nothing.
+fn look(
+    directory: &dyn Directory,
+    shows: bool,
+    wanted: &BTreeSet<Gsn>,
+    registry: &Arc<Registry>,
+) -> anyhow::Result<Looked> {
     let mut found = Found {
-        registry: procedures::all(),
+        registry: registry.clone(),
         printer: Printer(true),
         shows,
         form: None,
         records: 0,
         batches: 0,
         transactions: 0,
-        journal: GroupJournal::of(&directory)?,
+        journal: GroupJournal::of(directory)?,
         rows: Vec::new(),
+        wanted: wanted.clone(),
+        described: BTreeMap::new(),
+        last_epoch: Epoch(0),
     };
-    let report: Report = ordain_log::inspect(&directory, None, |item| match item {
+    let report: Report = ordain_log::inspect(directory, None, |item| match item {
         Item::Segment(segment) => {
             found.segment(&segment);
             Ok(())
@@ -248,7 +284,18 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
         Item::Entry(entry, payload) if entry.kind == Kind::Data => found.entry(&entry, &payload),
         Item::Entry(..) => Ok(()),
     })?;
-    let Found { mut printer, form, records, batches, transactions, journal, rows, .. } = found;
+    Ok(Looked { found, report })
+}
+
+fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
+    let (_lock, directory) = open(which)?;
+    let aborts = Aborts::read(&which.data_dir)?;
+    let under_way = under_way::read(&which.data_dir)
+        .with_context(|| format!("cannot read {} in {}", under_way::FILE, which.data_dir.display()))?;
+    let under_way: Vec<(usize, Gsn)> = under_way.into_iter().map(|(shard, gsn)| (shard, Gsn(gsn))).collect();
+    let wanted = under_way.iter().map(|(_, gsn)| *gsn).chain(aborts.iter().map(|(gsn, _)| gsn)).collect();
+    let Looked { found, report } = look(&directory, shows, &wanted, &procedures::all())?;
+    let Found { mut printer, form, records, batches, transactions, journal, rows, described, .. } = found;
     let is_group = form == Some(Form::Group);
     anyhow::ensure!(
         !is_group || journal.may_end(),
@@ -280,6 +327,26 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
             torn.file, torn.offset, torn.reason
         ));
     }
+    let describe = |gsn: &Gsn| match described.get(gsn) {
+        Some(what) => what.to_string(),
+        None => format!(
+            "not in this log: only read, or of partition {}, whose nodes have it in theirs",
+            gsn.partition().0
+        ),
+    };
+    for (shard, gsn) in &under_way {
+        let what = describe(gsn);
+        printer.line(format_args!(
+            "under way when the node ended: transaction {gsn} on shard {shard}: {what}; if that is what ended it: ordain log \
+             abort {gsn}"
+        ));
+    }
+    for (gsn, aborted) in aborts.iter() {
+        let since = if aborted.in_force { "" } else { " from the next start on" };
+        let reason = if aborted.reason.is_empty() { "no reason given" } else { &aborted.reason };
+        let what = describe(&gsn);
+        printer.line(format_args!("aborted by the operator{since}: transaction {gsn}: {what}; {reason}"));
+    }
     if let Some(path) = &which.json {
         let mut json = json!({
             "segments": report.segments,
@@ -289,6 +356,17 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
             "starts_after": starts_after.0,
             "torn": report.torn.as_ref().map(|t| json!({"file": t.file, "offset": t.offset, "reason": t.reason})),
             "entries": rows,
+            "under_way": under_way.iter().map(|(shard, gsn)| {
+                let mut row = transaction(*gsn, described.get(gsn));
+                row["shard"] = (*shard).into();
+                row
+            }).collect::<Vec<Value>>(),
+            "aborted": aborts.iter().map(|(gsn, aborted)| {
+                let mut row = transaction(gsn, described.get(&gsn));
+                row["reason"] = aborted.reason.as_str().into();
+                row["in_force"] = aborted.in_force.into();
+                row
+            }).collect::<Vec<Value>>(),
         });
         json[format!("last_{what}")] = report.last_epoch.0.into();
         if is_group {
@@ -300,4 +378,18 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(true)
+}
+
+/// A transaction as JSON: its place, and more if this log has it.
+fn transaction(gsn: Gsn, what: Option<&Described>) -> Value {
+    json!({
+        "transaction": gsn.to_string(),
+        "epoch": gsn.epoch().0,
+        "partition": gsn.partition().0,
+        "index": gsn.index(),
+        "procedure": what.map(|what| &what.procedure),
+        "keys": what.map(|what| &what.keys),
+        "keys_count": what.map(|what| what.keys_count),
+        "bytes": what.map(|what| what.bytes),
+    })
 }

@@ -474,7 +474,9 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
             config.data_dir.display()
         );
     }
-    println!("{}", node.ready_line());
+    if !node.is_waiting {
+        println!("{}", node.ready_line());
+    }
 
     let (handle, is_to_stop) = (node.handle(), Arc::new(AtomicBool::new(false)));
     let asked = is_to_stop.clone();

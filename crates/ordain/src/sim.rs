@@ -719,6 +719,9 @@ mod tests {
         // What was passed on again to a leader met anew was more than the link held, for ever.
         demand_sound(&["--partitions", "1", "--replicas", "3"], 7049..7050);
         demand_sound(&["--partitions", "2", "--replicas", "3"], 5100..5115);
+        // A fetched checkpoint was damaged, and the log did not reach back to the one before.
+        let small = ["--partitions", "3", "--replicas", "3", "--txns", "400", "--keys", "16"];
+        demand_sound(&[&small[..], &["--workload", "mix"]].concat(), 4_898_665..4_898_666);
         demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "bank"], 5200..5208);
     }
 

@@ -19,6 +19,7 @@
 pub mod bugs;
 pub mod disk;
 pub mod topology;
+pub mod under_way;
 pub mod work;
 
 use ordain_model::{DigestSpan, Histogram, Micros, Registry};
@@ -27,6 +28,7 @@ pub use bugs::{Bug, Bugs};
 pub use bytes::Bytes;
 pub use disk::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched, shared};
 pub use topology::{ReplicaId, Topology};
+pub use under_way::UnderWay;
 pub use work::{Work, WorkDone};
 
 /// A node of the cluster.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,9 @@ use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Owner and group read, the owner writes.
-const MODE: Mode = Mode::from_raw_mode(0o640);
+/// Nobody but the owner reads or writes a file, or looks into the directory.
+const MODE: Mode = Mode::from_raw_mode(0o600);
+const DIRECTORY_MODE: u32 = 0o700;
 /// The most buffers that one `pwritev` takes (`IOV_MAX` of Linux).
 const BUFFERS_MAX: usize = 1024;
 /// What the errors about the directory as a whole name.
@@ -224,7 +226,7 @@ impl Directory for FsDirectory {
 fn create(path: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> =
         path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
-    std::fs::create_dir_all(path)?;
+    std::fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
     for made in missing {
         let parent = made.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         rustix::fs::fsync(open_dir(parent)?)?;
@@ -317,11 +319,14 @@ pub enum LockError {
 
 /// The exclusive right to a data directory, for as long as this value lives.
 ///
-/// It is an advisory lock on a file in the directory, so the system takes it back from a process that dies, and
-/// the file that stays behind means nothing.
+/// It is an advisory lock on the directory itself, which nobody can remove while there are files in it, and on a file in
+/// it that names the process. The system takes both back from a process that dies, and the file that stays behind
+/// means nothing.
 #[derive(Debug)]
 pub struct DirLock {
-    _fd: OwnedFd,
+    /// None where the file system does not lock directories: then it is the file alone that counts.
+    _directory: Option<OwnedFd>,
+    _file: OwnedFd,
 }
 
 impl DirLock {
@@ -332,18 +337,32 @@ impl DirLock {
     pub fn acquire(path: &Path) -> Result<DirLock, LockError> {
         let failed = |errno: Errno| LockError::Io { path: path.to_owned(), reason: errno.into() };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let fd = retry_on_intr(|| rustix::fs::open(path.join(LOCK), flags, MODE)).map_err(failed)?;
-        match retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => {}
+        let lock =
+            |fd: &OwnedFd| retry_on_intr(|| rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive));
+        let held = |pid| LockError::Held { path: path.to_owned(), pid };
+        let directory = open_dir(path).map_err(failed)?;
+        let directory = match lock(&directory) {
+            Ok(()) => Some(directory),
             Err(Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { path: path.to_owned(), pid: read_pid(&fd) });
+                // The file may have been removed meanwhile. It is not made again: a refusal changes nothing.
+                let look = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                let file = retry_on_intr(|| rustix::fs::open(path.join(LOCK), look, MODE)).ok();
+                return Err(held(file.and_then(|fd| read_pid(&fd))));
             }
+            // Network file systems lock what is open for writing only.
+            Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => None,
+            Err(errno) => return Err(failed(errno)),
+        };
+        let fd = retry_on_intr(|| rustix::fs::open(path.join(LOCK), flags, MODE)).map_err(failed)?;
+        match lock(&fd) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(held(read_pid(&fd))),
             Err(errno) => return Err(failed(errno)),
         }
         retry_on_intr(|| rustix::fs::ftruncate(&fd, 0)).map_err(failed)?;
         let pid = Bytes::from(format!("{}\n", std::process::id()).into_bytes());
         write_all(&fd, 0, &[pid]).map_err(failed)?;
-        Ok(DirLock { _fd: fd })
+        Ok(DirLock { _directory: directory, _file: fd })
     }
 }
 
@@ -531,8 +550,27 @@ mod tests {
         let refused = DirLock::acquire(temp.path()).unwrap_err();
         assert!(matches!(refused, LockError::Held { pid: Some(pid), .. } if pid == std::process::id()));
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())));
+        // Nor does it help to remove what names it; that is not made again by whoever is refused.
+        std::fs::remove_file(temp.path().join(LOCK)).unwrap();
+        let refused = DirLock::acquire(temp.path()).unwrap_err();
+        assert!(matches!(refused, LockError::Held { pid: None, .. }), "{refused}");
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+        assert!(!temp.path().join(LOCK).exists());
         drop(first);
         DirLock::acquire(temp.path()).unwrap();
+    }
+
+    #[test]
+    fn nobody_else_may_read_what_is_made() {
+        use std::os::unix::fs::PermissionsExt;
+        let temp = TempDir::new().unwrap();
+        let path = temp.path().join("a").join("b");
+        let mut directory = FsDirectory::open(&path).unwrap();
+        let _lock = DirLock::acquire(&path).unwrap();
+        directory.apply(&create("x", 4)).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(&path), mode(&temp.path().join("a"))], [0o700, 0o700]);
+        assert_eq!([mode(&path.join("x")), mode(&path.join(LOCK))], [0o600, 0o600]);
     }
 
     proptest! {

@@ -30,6 +30,7 @@ mod running;
 mod service;
 mod timers;
 mod tls;
+pub mod under_way;
 mod wake;
 
 /// The atomics that `wake.rs` is written with. The model checker's test compiles that file against its own.

@@ -28,7 +28,7 @@ mod speculation;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoints::{CheckpointSettings, Checkpointer};
+pub use checkpoints::{CheckpointSettings, Checkpointer, Lacking};
 pub use council::{
     Arrival, Council, CouncilSettings, Decree, Ending, Expulsion, Fence, Seat, Seats,
     registry as council_registry,

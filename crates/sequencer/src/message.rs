@@ -354,6 +354,8 @@ pub enum Saving {
     },
     /// The other answer: there is no complete checkpoint of this epoch.
     Gone(Epoch),
+    /// Checkpointer to sequencer: a member of the group needs a newer checkpoint than there is.
+    Wanted,
 }
 
 /// Which checkpoints a node has.

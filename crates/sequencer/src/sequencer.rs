@@ -1004,6 +1004,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Expired { positions }) => self.sweep(&positions),
                 Message::Sequencing(Sequencing::Uneven(partition, lanes)) => self.balance(partition, &lanes),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
+                Message::Saving(Saving::Wanted) => self.checkpoints.is_wanted = true,
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,
                 other => out.halt(format!(
                     "the sequencer was sent a message that is not for it: {}",

@@ -1,7 +1,7 @@
 //! The lock manager of a node: one thread that requests and releases the locks of all its transactions (the Calvin paper,
 //! section 3.2; calvin.md, section 4.2 with L = 1).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::key::SLOTS;
@@ -24,6 +24,8 @@ const GO_ON: TimerId = TimerId(1);
 #[derive(Debug)]
 pub struct Scheduler {
     settings: Settings,
+    /// Transactions that an operator has aborted by their place in the order.
+    aborted: Arc<BTreeSet<Gsn>>,
     /// The shards of this node by number.
     shards: BTreeMap<usize, Address>,
     /// Which shard owns what, at the place in the order that this has come to.
@@ -72,6 +74,7 @@ impl Scheduler {
         let is_here = |(_, shard): &(usize, &Address)| shard.node == places.sequencer.node;
         Scheduler {
             settings,
+            aborted: Arc::default(),
             shards: places.shards.iter().enumerate().filter(is_here).map(|(i, shard)| (i, *shard)).collect(),
             layout: places.layout.clone(),
             stream: VecDeque::new(),
@@ -84,6 +87,12 @@ impl Scheduler {
             table: MemoryStore::new(0..SLOTS),
             counts: Counts::default(),
         }
+    }
+
+    /// Has it take up none of these transactions, which an operator has aborted.
+    #[must_use]
+    pub fn with_aborted(self, aborted: Arc<BTreeSet<Gsn>>) -> Scheduler {
+        Scheduler { aborted, ..self }
     }
 
     /// Another map is in force from the end of the checkpoint that the node begins with.
@@ -120,7 +129,8 @@ impl Scheduler {
 
     /// A transaction's turn in the order has come: it asks for its locks.
     fn take_up(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, out: &mut Outbox<Message>) {
-        if chunk.map != *self.layout.map() && chunk.is_moved(txn, &self.layout) {
+        if self.aborted.contains(&gsn) || chunk.map != *self.layout.map() && chunk.is_moved(txn, &self.layout)
+        {
             return;
         }
         let args = chunk.args(txn);

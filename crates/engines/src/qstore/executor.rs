@@ -260,6 +260,9 @@ impl Queues {
         let txn = &chunk.txns()[at];
         let gsn = lot.gsn(txn);
         core.started = gsn;
+        if core.is_aborted_by_operator(gsn, chunk, txn) {
+            return;
+        }
         if is_stale && core.is_turned_back(gsn, chunk, txn) {
             return;
         }
@@ -715,6 +718,7 @@ fn run_entry<S: RecordStore>(
 ) {
     let begin = arena.len();
     let gsn = Gsn(lot.base.0 + u64::from(entry.index));
+    core.under_way.begin(gsn.0);
     let past = core.seen_by(gsn);
     let is_seen = || !entry.answers || !lot.is_certain(entry.txn);
     let result = match (entry.what, core.registry.get(entry.procedure)) {

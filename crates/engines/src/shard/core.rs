@@ -1,6 +1,6 @@
 //! What a shard has, and how a transaction is executed whose turn has come (calvin.md, sections 4.2 to 4.6).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ordain_model::{
     Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn,
     Isolation, Layouts, Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Outbox};
+use ordain_role::{Address, Bug, Bugs, Outbox, UnderWay};
 use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
@@ -42,6 +42,7 @@ mod expiry;
 mod letters;
 mod long;
 mod moving;
+mod operator;
 mod reads;
 mod twins;
 
@@ -89,6 +90,10 @@ pub(crate) struct Core<S> {
     /// The shards of its partition.
     pub(crate) partition: Range<usize>,
     pub(crate) settings: Settings,
+    /// Transactions that an operator has aborted by their place in the order.
+    pub(crate) aborted: Arc<BTreeSet<Gsn>>,
+    /// Where it says which transaction it is executing.
+    pub(crate) under_way: UnderWay,
     pub(crate) places: Places,
     /// Which slots are where, now and as of late epochs.
     pub(crate) maps: Maps,
@@ -210,6 +215,8 @@ impl<S: RecordStore> Core<S> {
             partition,
             letters: Letters::new(number, layout.shards()),
             settings,
+            aborted: Arc::default(),
+            under_way: UnderWay::default(),
             registry,
             store,
             locals: Locals::default(),
@@ -354,6 +361,9 @@ impl<S: RecordStore> Core<S> {
         let txn = &chunk.txns()[at];
         let gsn = batch.gsn(base, txn);
         self.started = gsn;
+        if self.is_aborted_by_operator(gsn, chunk, txn) {
+            return None;
+        }
         if txn.table && txn.call.procedure == system::CHECKPOINT {
             self.cut(gsn.epoch(), chunk.replica);
         }
@@ -508,6 +518,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
     pub(crate) fn advance(&mut self, chunk: &Arc<Chunk>, active: &mut Active) -> Progress {
+        self.under_way.begin(active.gsn.plain().0);
         self.noting(active, |core, active| core.run_fragments(chunk, active))
     }
 
@@ -1119,6 +1130,7 @@ const ABORTS: [&str; Abort::ALL.len()] = [
     "ordain_shard_aborts_total{reason=\"panic\"}",
     "ordain_shard_aborts_total{reason=\"budget\"}",
     "ordain_shard_aborts_total{reason=\"cascade\"}",
+    "ordain_shard_aborts_total{reason=\"operator\"}",
 ];
 /// So many bytes of a reply take as long as a fragment that is started, at least.
 const BYTES_OF_TURN: usize = 16 << 10;

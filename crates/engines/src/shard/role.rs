@@ -1,10 +1,11 @@
 //! The shard as a role: its core, and what gives turns in it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_checkpoint::Outcome;
 use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry};
-use ordain_role::{Address, Event, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
 
@@ -57,6 +58,20 @@ impl<S: RecordStore> Shard<S> {
     #[must_use]
     pub fn with_checkpointer(mut self, checkpointer: Address) -> Shard<S> {
         self.core.set_checkpointer(checkpointer);
+        self
+    }
+
+    /// Has these transactions end without any effect when their turn comes: an operator has aborted them.
+    #[must_use]
+    pub fn with_aborted(mut self, aborted: Arc<BTreeSet<Gsn>>) -> Shard<S> {
+        self.core.aborted = aborted;
+        self
+    }
+
+    /// Has it say there which transaction it is executing.
+    #[must_use]
+    pub fn with_under_way(mut self, under_way: UnderWay) -> Shard<S> {
+        self.core.under_way = under_way;
         self
     }
 
@@ -213,6 +228,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         if core.read(out) || core.turn_left == 0 || thaws || has_cleared {
             out.set_timer(GO_ON, Micros(0));
         }
+        core.under_way.end();
         if let Some(reason) = core.broken.take() {
             out.halt(reason);
         }

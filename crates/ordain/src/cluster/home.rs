@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -72,7 +72,7 @@ impl Home {
         let file = if is_new { invent(&directory, wanted)? } else { recall(&directory, wanted)? };
         let config = ClusterConfig::new(&file)
             .with_context(|| if is_new { "this cluster cannot be".to_owned() } else { at(&directory) })?;
-        fs::create_dir_all(&directory).with_context(unusable)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).with_context(unusable)?;
         let lock = DirLock::acquire(&directory)?;
         let home = Home { directory, file, config, _lock: lock };
         let head =

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -229,7 +230,7 @@ impl Fleet {
     /// Starts the process of a node.
     fn launch(&mut self, id: u16) -> anyhow::Result<()> {
         let path = self.node(id).log.clone();
-        let open = || OpenOptions::new().create(true).append(true).open(&path);
+        let open = || OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         let log = open().with_context(|| format!("cannot write {}", path.display()))?;
         let errors = log.try_clone().with_context(|| format!("cannot write {}", path.display()))?;
         let log_from = log.metadata().map_or(0, |metadata| metadata.len());

@@ -28,6 +28,7 @@ mod memory;
 mod natives;
 mod page;
 mod pipelines;
+mod poison;
 mod recovery;
 mod refusals;
 mod restore;

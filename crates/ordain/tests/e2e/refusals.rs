@@ -1,8 +1,12 @@
 //! What `ordain` refuses to do, and how it says so: one line, the reason, and the right exit code.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use crate::support::{Client, Reply, Server, ordain, run, serve, serve_dir};
+use crate::support::{Client, Reply, Server, ordain, ports, run, serve, serve_dir};
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
@@ -139,4 +143,99 @@ fn a_log_that_is_not_there_is_not_made() {
         ended.refused_with(&[nowhere.to_str().unwrap(), "--data-dir"]);
     }
     assert!(fs::exists(&nowhere).is_ok_and(|there| !there));
+}
+
+/// The bytes of all files of a directory and when they were changed; but of the two that say which process uses the
+/// directory and what that does.
+fn snapshot(dir: &Path) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
+    let ours = named.filter(|(name, _)| name != ".lock" && name != "under-way");
+    let read = |path: PathBuf| (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+    ours.map(|(name, path)| (name, read(path))).collect()
+}
+
+#[test]
+fn a_refused_start_changes_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--threads", "2", "--log-segment-bytes", "1048576"];
+    let server = Server::start(serve_dir(dir.path(), flags));
+    assert_eq!(server.client().run("SET key value"), Reply::ok());
+    server.stop();
+    // So that the log ends with something that a start would make durable.
+    let server = Server::start(serve_dir(dir.path(), flags));
+    assert_eq!(server.client().run("SET other value"), Reply::ok());
+    server.kill();
+    let (identity, aborts) = (dir.path().join("ordain.json"), dir.path().join("operator-aborts.json"));
+    let [text, segment] = ["ordain.json", "log-"].map(|begin| {
+        let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut files = files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(begin));
+        files.next().unwrap()
+    });
+    let text = fs::read(text).unwrap();
+    let refused = |more: &[&str], words: &[&str]| {
+        let before = snapshot(dir.path());
+        // With other settings than before, which would be written down.
+        let mut command = serve_dir(dir.path(), ["--threads", "3", "--log-segment-bytes", "1048576"]);
+        command.args(more);
+        run(command).refused_with(words);
+        assert!(snapshot(dir.path()) == before, "{words:?}: something was changed");
+    };
+    refused(&["--engine", "qstore"], &["belongs to engine 'calvin'"]);
+
+    let plain = String::from_utf8(text.clone()).unwrap();
+    let (plain, _) = plain.rsplit_once(",\n  \"checksum\"").unwrap();
+    fs::write(&identity, format!("{plain}\n}}").replace("\"format\": 2", "\"format\": 7")).unwrap();
+    refused(&[], &["has format 7"]);
+    let mut flipped = text.clone();
+    flipped[text.len() / 2] ^= 1;
+    fs::write(&identity, flipped).unwrap();
+    refused(&[], &["ordain.json: damaged"]);
+    fs::write(&identity, &text).unwrap();
+
+    fs::write(&aborts, "{}").unwrap();
+    refused(&[], &["operator-aborts.json is damaged"]);
+    fs::remove_file(&aborts).unwrap();
+
+    let log = fs::read(&segment).unwrap();
+    let mut damaged = log.clone();
+    damaged[560] ^= 1;
+    fs::write(&segment, damaged).unwrap();
+    refused(&[], &["log damaged"]);
+    fs::write(&segment, &log).unwrap();
+
+    let cluster = tempfile::NamedTempFile::new().unwrap();
+    let ports = ports(6);
+    let nodes: String = (0..2)
+        .map(|id| {
+            let at = |kind: u16| format!("\"127.0.0.1:{}\"", ports + 3 * id + kind);
+            format!("[[node]]\nid = {id}\ncluster = {}\nresp = {}\nadmin = {}\n", at(0), at(1), at(2))
+        })
+        .collect();
+    fs::write(cluster.path(), format!("cluster = \"c\"\npartitions = 2\nreplicas = 1\nthreads = 3\n{nodes}"))
+        .unwrap();
+    let before = snapshot(dir.path());
+    let config = cluster.path().to_str().unwrap();
+    let words = ["serve", "--config", config, "--node", "0", "--data-dir", dir.path().to_str().unwrap()];
+    run(ordain(words)).refused_with(&["belongs to a node on its own, not to node 0 of cluster 'c'"]);
+    assert!(snapshot(dir.path()) == before, "another cluster: something was changed");
+
+    // Whoever uses the directory is not driven out by removing the file that names him.
+    let lock = ordain_runtime::DirLock::acquire(dir.path()).unwrap();
+    refused(&[], &["is in use by process"]);
+    fs::remove_file(dir.path().join(".lock")).unwrap();
+    refused(&[], &["is in use by another process"]);
+    assert!(!dir.path().join(".lock").exists());
+    drop(lock);
+
+    // And none of this has done any harm.
+    let server = Server::start(serve_dir(dir.path(), flags));
+    assert_eq!(server.client().run("GET key").text(), "value");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(dir.path()) & 0o007, 0);
+    let made = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    // Those that the test has written have the mode that the test gave them.
+    let open: Vec<PathBuf> = made.filter(|path| mode(path) & 0o077 != 0 && *path != segment).collect();
+    assert!(open.is_empty(), "{open:?}");
+    server.stop();
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Long enough for a slow machine under load; only a hang is longer.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -107,6 +107,13 @@ impl Process {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether it has ended, which stays so until it is waited for.
+    pub fn has_ended(&self) -> bool {
+        let id = WaitId::Pid(self.pid());
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(id, look).unwrap().is_some()
     }
 
     pub fn signal(&self, signal: Signal) {

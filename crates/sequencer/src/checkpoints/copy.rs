@@ -12,7 +12,7 @@ use ordain_role::{
     StartOver,
 };
 
-use super::Checkpointer;
+use super::{Checkpointer, Lacking};
 use crate::message::{Message, Saving, Sequencing};
 
 /// One that is being got.
@@ -81,10 +81,36 @@ impl<X> Checkpointer<X> {
         out.send(Address { node: from, ..me }, Saving::Want { epoch, offset: 0 });
     }
 
+    /// Gets a checkpoint for a node that has no usable beginning, if another member has one.
+    pub(super) fn fetch_lacking(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        if let Some(Lacking { needed, .. }) = self.lacking {
+            self.fetch(now, needed, out);
+        }
+    }
+
+    /// Looks again for a checkpoint, on a node that has no usable beginning, and asks now and then that one be made.
+    pub(super) fn look(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let Some(Lacking { needed, .. }) = self.lacking else { return };
+        self.fetch_lacking(now, out);
+        let (topology, me) = (&self.settings.topology, self.settings.me);
+        if self.copying.is_none() && self.looks.is_multiple_of(super::WANT_EVERY) {
+            for node in topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node) {
+                out.send(Address { node, ..me }, Saving::Want { epoch: needed, offset: 0 });
+            }
+        }
+        self.looks = self.looks.wrapping_add(1);
+        out.set_timer(super::LOOK, super::LOOK_EVERY);
+    }
+
     /// The node begins again with the newest checkpoint. Where masters may change, what is in its log may be all that there is of
     /// it: the log says whether it goes on from there or has to begin anew.
     fn begin_again(&self, out: &mut Outbox<Message<X>>) {
         let Some((epoch, _)) = self.newest() else { return };
+        if let Some(Lacking { reach, .. }) = self.lacking {
+            // A replication group's member must not forget its votes; any other log has nothing beyond a later checkpoint.
+            let without_log = self.settings.masters_change && reach < epoch;
+            return out.start_over(StartOver { without_log, without_inbox: true });
+        }
         match self.settings.masters_change {
             true => out.send(self.settings.log, Sequencing::BeginAgain(epoch)),
             false => out.start_over(StartOver { without_log: false, without_inbox: true }),
@@ -183,6 +209,10 @@ impl<X> Checkpointer<X> {
     /// A twin wants some of a checkpoint.
     pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<Message<X>>) {
         if !self.complete.contains_key(&epoch) {
+            // A member that cannot begin with what there is asks for more than there is.
+            if self.newest().is_none_or(|(newest, _)| newest < epoch) {
+                out.send(self.settings.sequencer, Saving::Wanted);
+            }
             return out.send(to, Saving::Gone(epoch));
         }
         self.next_token += 1;

@@ -51,6 +51,21 @@ const ASK_AGAIN: TimerId = TimerId(1);
 /// Whole checkpoints travel: if they come damaged again and again, that is as often as it happens.
 const ASK_AGAIN_AFTER: Micros = Micros::from_millis(10_000);
 
+/// A node without a usable beginning looks again for a checkpoint among the other members of its group.
+const LOOK: TimerId = TimerId(2);
+const LOOK_EVERY: Micros = Micros::from_millis(1_000);
+/// It asks for a new checkpoint on every so manyth look.
+const WANT_EVERY: u32 = 10;
+
+/// The log of a node that has no usable beginning: no checkpoint on its disk covers what comes before that log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// The node needs a checkpoint of this epoch or a later one.
+    pub needed: Epoch,
+    /// Epoch of the last entry of its log.
+    pub reach: Epoch,
+}
+
 /// How a checkpointer is set up.
 #[derive(Clone, Debug)]
 pub struct CheckpointSettings {
@@ -103,6 +118,10 @@ pub struct Checkpointer<X> {
     others: BTreeMap<NodeId, Has>,
     /// One that is being got from a twin.
     copying: Option<Copying>,
+    /// The node has no usable beginning: it does nothing but get one.
+    lacking: Option<Lacking>,
+    /// How often it has looked for one.
+    looks: u32,
     /// What is being read for twins, by token.
     reads: BTreeMap<u64, Read>,
     /// The driver was told that one is being made.
@@ -154,6 +173,8 @@ impl<X> Checkpointer<X> {
             leftovers: BTreeSet::new(),
             others: BTreeMap::new(),
             copying: None,
+            lacking: None,
+            looks: 0,
             reads: BTreeMap::new(),
             is_making: false,
             certain: Epoch(0),
@@ -177,6 +198,12 @@ impl<X> Checkpointer<X> {
             }
         }
         checkpointer
+    }
+
+    /// The checkpointer of a node that cannot begin from what it has, and waits for a checkpoint of another member.
+    #[must_use]
+    pub fn lacking(self, lacking: Lacking) -> Checkpointer<X> {
+        Checkpointer { lacking: Some(lacking), ..self }
     }
 
     /// The epoch and the time of the newest complete checkpoint.
@@ -450,15 +477,18 @@ impl<X: Send> Role for Checkpointer<X> {
                 Saving::Covered(epoch) => self.is_saved(epoch, out),
                 Saving::Has(has) => {
                     self.others.insert(from.node, has);
+                    self.fetch_lacking(now, out);
                 }
                 Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
                 Saving::Part { epoch, at, offset, bytes, is_last } => {
                     self.take_part(from.node, (epoch, at), offset, (bytes, is_last), out);
                 }
                 Saving::Gone(epoch) => self.is_gone(from.node, epoch, out),
-                Saving::Taken(_) | Saving::Dropped(_) | Saving::Begun(_) | Saving::StandsStill(_) => {
-                    out.halt("the checkpointer was sent a message that is not for it");
-                }
+                Saving::Taken(_)
+                | Saving::Dropped(_)
+                | Saving::Begun(_)
+                | Saving::StandsStill(_)
+                | Saving::Wanted => out.halt("the checkpointer was sent a message that is not for it"),
             },
             Event::Message { message: Message::Sequencing(Sequencing::Behind(epoch)), .. } => {
                 self.fetch(now, epoch, out);
@@ -469,9 +499,17 @@ impl<X: Send> Role for Checkpointer<X> {
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
             Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
             Event::Disk(done) => self.disk(done, out),
-            Event::Start if !self.refused.is_empty() => out.set_timer(ASK_AGAIN, ASK_AGAIN_AFTER),
+            Event::Start => {
+                if !self.refused.is_empty() {
+                    out.set_timer(ASK_AGAIN, ASK_AGAIN_AFTER);
+                }
+                if self.lacking.is_some() {
+                    out.set_timer(LOOK, LOOK_EVERY);
+                }
+            }
+            Event::Timer(LOOK) => self.look(now, out),
             Event::Timer(_) => self.refused.clear(),
-            Event::Start | Event::Work(_) | Event::Stop => {}
+            Event::Work(_) | Event::Stop => {}
         }
         self.try_seal(now, out);
         self.trim(out);
@@ -498,6 +536,7 @@ impl<X: Send> Role for Checkpointer<X> {
         report("ordain_checkpoint_completed_total", self.counts.complete as f64);
         report("ordain_checkpoint_given_up_total", self.counts.given_up as f64);
         report("ordain_checkpoint_copying", self.copying.iter().len() as f64);
+        report("ordain_checkpoint_lacking_epoch", self.lacking.map_or(0, |lacking| lacking.needed.0) as f64);
         report("ordain_checkpoint_failing", f64::from(u8::from(self.failure.is_some())));
     }
 }

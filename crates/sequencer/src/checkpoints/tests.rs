@@ -676,6 +676,58 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_twin_and_begins_again() {
     );
 }
 
+impl World {
+    /// Starts a node whose log begins after an epoch that no checkpoint on its disk covers.
+    fn restart_lacking(&mut self, node: u16, lacking: Lacking, masters_change: bool) {
+        let found = list(self.disk(node)).expect("a list");
+        let refused: Vec<Epoch> = found.iter().map(|found| found.epoch).collect();
+        let settings = CheckpointSettings { masters_change, ..settings(&self.topology, node) };
+        self.nodes[usize::from(node)].role = Checkpointer::new(settings, &found, &refused).lacking(lacking);
+        self.handle(node, Event::Start);
+        for other in (0..self.topology.nodes()).filter(|other| *other != node) {
+            self.meet(node, other);
+            self.meet(other, node);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member() {
+    for (masters_change, reach, without_log) in
+        [(false, 10, false), (true, 10, true), (true, 12, false), (true, 15, false)]
+    {
+        let mut world = World::twins(&[9, 12]);
+        let lacking = Lacking { needed: Epoch(10), reach: Epoch(reach) };
+        world.restart_lacking(1, lacking, masters_change);
+        world.settle();
+        assert_eq!(world.complete(1), [12]);
+        let how = StartOver { without_log, without_inbox: true };
+        assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[(1, how)][..], &[][..]));
+    }
+}
+
+#[test]
+fn a_node_that_cannot_begin_asks_for_a_checkpoint_where_there_is_none_that_helps() {
+    let mut world = World::twins(&[9]);
+    world.restart_lacking(1, Lacking { needed: Epoch(10), reach: Epoch(10) }, false);
+    world.settle();
+    let wanted = |world: &World| {
+        let is_wanted =
+            |(to, saving): &&(Address, Saving)| *to == at(0, SEQUENCER) && matches!(saving, Saving::Wanted);
+        world.sent.iter().filter(is_wanted).count()
+    };
+    assert_eq!((wanted(&world), &world.begun_again[..]), (0, &[][..]), "it has just been met");
+    for looks in 1..=2 * WANT_EVERY as usize {
+        world.handle(1, Event::Timer(LOOK));
+        world.settle();
+        assert_eq!(wanted(&world), looks.div_ceil(WANT_EVERY as usize), "it does not ask at each look");
+    }
+    world.save(0, Epoch(13));
+    world.settle();
+    assert!(world.has_begun_again(1), "it hears of the new one without being told to look");
+    assert_eq!(world.complete(1), [13]);
+}
+
 #[test]
 fn nobody_is_asked_for_what_nobody_has() {
     let mut world = World::twins(&[]);

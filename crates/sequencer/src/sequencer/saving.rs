@@ -29,6 +29,8 @@ pub(super) struct Checkpoints {
     asked: Option<(Address, Epoch)>,
     /// How many bytes of batches have become durable since the last one was begun.
     logged: u64,
+    /// A member of the group needs a newer checkpoint than there is.
+    pub(super) is_wanted: bool,
 }
 
 /// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be heard of again.
@@ -81,7 +83,7 @@ impl<X> Sequencer<X> {
     /// A checkpoint of an epoch has been begun.
     pub(super) fn note_begun(&mut self, from: Address, epoch: Epoch) {
         self.checkpoints.asked = Some((from, epoch));
-        self.checkpoints.logged = 0;
+        (self.checkpoints.logged, self.checkpoints.is_wanted) = (0, false);
     }
 
     /// Adds to the checkpoint that is being made, and asks for the next, if it is time for either.
@@ -97,8 +99,9 @@ impl<X> Sequencer<X> {
             out.send(to, Saving::Last(epoch));
         }
         let most = self.settings.checkpoint_bytes;
-        if most > 0 && self.checkpoints.logged >= most && self.leader == Leader::Me && !self.full {
-            self.checkpoints.logged = 0;
+        let is_due = self.checkpoints.is_wanted || most > 0 && self.checkpoints.logged >= most;
+        if is_due && self.leader == Leader::Me && !self.full {
+            (self.checkpoints.logged, self.checkpoints.is_wanted) = (0, false);
             self.house += 1;
             let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
             chunk.replica = self.checkpoints.turn;

@@ -275,6 +275,7 @@ mod tests {
             (Abort::Cascade, Some(OutcomeStatus::Aborted(Abort::Cascade))),
             (Abort::Panic, None),
             (Abort::Budget, None),
+            (Abort::Operator, None),
         ] {
             let mut reply = Vec::new();
             Writer(&mut reply).abort(abort);

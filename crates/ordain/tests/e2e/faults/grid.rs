@@ -19,6 +19,8 @@ pub struct Grid {
     pub partitions: usize,
     pub replicas: usize,
     nodes: Vec<Node>,
+    /// What its nodes have in their environment.
+    env: Vec<(&'static str, &'static str)>,
     /// Where each node has a network of its own.
     net: Option<Net>,
 }
@@ -36,7 +38,21 @@ impl Grid {
         let first = ports(count);
         let addresses: Vec<SocketAddr> =
             (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        Grid::with((partitions, replicas), settings, &addresses, None)
+        Grid::with((partitions, replicas), settings, &addresses, (None, &[]))
+    }
+
+    /// A cluster on loopback whose nodes have something in their environment.
+    pub fn start_with_env(
+        partitions: usize,
+        replicas: usize,
+        settings: &str,
+        env: &[(&'static str, &'static str)],
+    ) -> Grid {
+        let count = (3 * partitions * replicas) as u16;
+        let first = ports(count);
+        let addresses: Vec<SocketAddr> =
+            (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        Grid::with((partitions, replicas), settings, &addresses, (None, env))
     }
 
     /// A cluster each of whose nodes is on a machine of its own, as far as the network can tell.
@@ -49,14 +65,14 @@ impl Grid {
         let addresses = (0..nodes).flat_map(|node| [7000, 7001, 7002].map(|port| net.address(node, port)));
         let addresses: Vec<SocketAddr> = addresses.collect();
         let settings = format!("insecure = true\n{settings}");
-        Ok(Grid::with((partitions, replicas), &settings, &addresses, Some(net)))
+        Ok(Grid::with((partitions, replicas), &settings, &addresses, (Some(net), &[])))
     }
 
     fn with(
         (partitions, replicas): (usize, usize),
         settings: &str,
         addresses: &[SocketAddr],
-        net: Option<Net>,
+        (net, env): (Option<Net>, &[(&'static str, &'static str)]),
     ) -> Grid {
         let dir = tempfile::tempdir().unwrap();
         let mut text = format!(
@@ -75,7 +91,7 @@ impl Grid {
             );
             nodes.push(Node { process: None, resp: at[1], admin: at[2] });
         }
-        let mut grid = Grid { dir, partitions, replicas, nodes, net };
+        let mut grid = Grid { dir, partitions, replicas, nodes, env: env.to_vec(), net };
         fs::write(grid.config(), text).unwrap();
         (0..grid.nodes.len()).for_each(|id| grid.launch(id));
         (0..grid.nodes.len()).for_each(|id| grid.await_line(id));
@@ -83,15 +99,21 @@ impl Grid {
         grid
     }
 
-    fn config(&self) -> PathBuf {
+    pub fn config(&self) -> PathBuf {
         self.dir.path().join("cluster.toml")
     }
 
-    fn launch(&mut self, id: usize) {
+    /// Starts a node that is down, and waits for nothing.
+    pub fn launch(&mut self, id: usize) {
+        self.nodes[id].process = Some(self.launch_apart(id));
+    }
+
+    /// Starts a node that is down, and leaves it to the caller to look after the process.
+    pub fn launch_apart(&self, id: usize) -> Process {
         let config = self.config();
         let number = id.to_string();
         let words = ["serve", "--config", config.to_str().unwrap(), "--node", &number];
-        let command = match &self.net {
+        let mut command = match &self.net {
             None => ordain(words),
             Some(net) => {
                 let within =
@@ -99,7 +121,18 @@ impl Grid {
                 clean(Command::new("ip"), within.into_iter().chain(words.map(str::to_owned)))
             }
         };
-        self.nodes[id].process = Some(Process::spawn(command));
+        command.envs(self.env.iter().copied());
+        Process::spawn(command)
+    }
+
+    /// Whether the process of a node has ended by itself.
+    pub fn has_ended(&self, id: usize) -> bool {
+        self.process(id).has_ended()
+    }
+
+    /// Where a node keeps its data.
+    pub fn directory(&self, id: usize) -> PathBuf {
+        self.dir.path().join(format!("node-{id}"))
     }
 
     /// Waits until a node takes connections, which one that starts over does once more.
