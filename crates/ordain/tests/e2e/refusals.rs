@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::support::{Client, Reply, Server, ordain, ports, run, serve, serve_dir};
+use crate::support::{Client, Reply, Server, ordain, ports, run, serve, serve_dir, until};
 
 #[test]
 fn help_and_version_are_there_for_every_command() {
@@ -131,7 +131,7 @@ fn other_machines_come_in_with_a_password_or_not_at_all() {
     assert!(matches!(other.call(&["HELLO", "2", "AUTH", "default", "open sesame"]), Reply::Array(_)));
     assert_eq!(other.run("GET key").text(), "value");
     // The admin server's own questions get in too.
-    assert_eq!(guarded.http("/readyz").0, 200);
+    until("the admin server has an answer", || guarded.http("/readyz").0 == 200);
 }
 
 #[test]
