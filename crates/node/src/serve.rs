@@ -385,7 +385,7 @@ impl Node {
                     AssemblyError::Log(source) => ServeError::Log { path: config.data_dir.clone(), source },
                     other => ServeError::Assembly(other),
                 })?;
-        under_way.iter().for_each(|place| place.end());
+        under_way.iter().for_each(|place| [*place, place.of_work()].iter().for_each(|place| place.end()));
         if let Some(identity) = &mut identity {
             identity.note_log(&config.data_dir)?;
             begin_with_aborts(&config.data_dir)?;

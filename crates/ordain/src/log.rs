@@ -183,6 +183,8 @@ impl Found {
             ));
             row["epoch"] = batch.epoch.0.into();
             row["transactions"] = count.into();
+            // Their indices are less than this.
+            row["indices"] = batch.total.into();
             row["bytes"] = payload.len().into();
             row["now_ms"] = batch.now.0.into();
             self.rows.push(row);

@@ -19,13 +19,17 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 pub const FILE: &str = "under-way";
 
 const MAGIC: [u8; 8] = *b"ORDAINUW";
-/// Shards are on different cores, so each has a cache line of its own. The first line holds the magic.
+/// Shards are on different cores, so each has a cache line of its own: first what it executes itself, then what the work
+/// executes that it gave away. The first line holds the magic.
 const LINE: usize = 64;
 const LEN: usize = (LINE * (MAX_SHARDS + 1)).next_multiple_of(4096);
 
 const fn place_of(shard: usize) -> usize {
     LINE * (shard + 1)
 }
+
+/// Bytes from the one to the other.
+const WORK: usize = 8;
 
 /// Shards that are executing something, with the number of the transaction.
 pub type Executing = Vec<(usize, u64)>;
@@ -65,13 +69,14 @@ pub fn open(directory: &Path) -> io::Result<(Vec<UnderWay>, Executing)> {
     // and not 0. The mapping is never removed.
     let mapped = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, &file, 0) }?;
     let places = (0..MAX_SHARDS).map(|shard| {
-        // SAFETY: the place lies within the `LEN` bytes that were mapped, which stay mapped for ever, and the file is at
-        // least as long and is not made shorter by anybody who respects the directory's lock. It is aligned to 8, as the
-        // mapping is to a page and a line has 64 bytes. This process accesses it as an atomic only; the other processes
-        // that may have the file open read it as a file.
-        let place: &'static AtomicU64 =
-            unsafe { AtomicU64::from_ptr(mapped.byte_add(place_of(shard)).cast()) };
-        UnderWay::at(place)
+        let at = |offset: usize| -> &'static AtomicU64 {
+            // SAFETY: a shard's place, with `WORK` added or not, lies within the `LEN` bytes that were mapped, which stay mapped
+            // for ever, and the file is at least as long and is not made shorter by anybody who respects the directory's
+            // lock. It is aligned to 8, as the mapping is to a page, a line has 64 bytes and `WORK` is 8. This process
+            // accesses it as an atomic only; the other processes that may have the file open read it as a file.
+            unsafe { AtomicU64::from_ptr(mapped.byte_add(offset).cast()) }
+        };
+        UnderWay::at(at(place_of(shard)), at(place_of(shard) + WORK))
     });
     Ok((places.collect(), former))
 }
@@ -97,11 +102,12 @@ fn read_from(file: &File) -> io::Result<Executing> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
         Err(error) => return Err(error),
     }
-    let number = |shard| {
-        let word = bytes.get(place_of(shard)..place_of(shard) + 8)?;
+    let number = |(shard, at): (usize, usize)| {
+        let word = bytes.get(at..at + 8)?;
         Some((shard, u64::from_le_bytes(word.try_into().ok()?))).filter(|(_, number)| *number != 0)
     };
-    Ok((0..MAX_SHARDS).filter_map(number).collect())
+    let words = (0..MAX_SHARDS).flat_map(|shard| [0, WORK].map(|word| (shard, place_of(shard) + word)));
+    Ok(words.filter_map(number).collect())
 }
 
 #[cfg(test)]
@@ -116,22 +122,27 @@ mod tests {
         /// Against a list of numbers: the file says what was stored last at each place, and nothing else.
         #[test]
         fn the_file_says_what_was_stored_last(
-            stores in prop::collection::vec((0..MAX_SHARDS, any::<u64>()), 0..200),
+            stores in prop::collection::vec((0..MAX_SHARDS, any::<bool>(), any::<u64>()), 0..200),
         ) {
             let directory = tempfile::tempdir().unwrap();
             let (places, former) = open(directory.path()).unwrap();
             prop_assert!(former.is_empty() && places.len() == MAX_SHARDS);
-            let mut model = vec![0; MAX_SHARDS];
-            for (shard, number) in stores {
-                places[shard].begin(number);
-                model[shard] = number;
+            let mut model = vec![(0, 0); MAX_SHARDS];
+            for (shard, is_work, number) in stores {
+                let (place, modelled) = match is_work {
+                    true => (places[shard].of_work(), &mut model[shard].1),
+                    false => (places[shard], &mut model[shard].0),
+                };
+                place.begin(number);
+                *modelled = number;
             }
-            let expected: Vec<(usize, u64)> = model.into_iter().enumerate().filter(|(_, n)| *n != 0).collect();
+            let both = model.into_iter().enumerate().flat_map(|(shard, (own, work))| [(shard, own), (shard, work)]);
+            let expected: Vec<(usize, u64)> = both.filter(|(_, n)| *n != 0).collect();
             prop_assert_eq!(read(directory.path()).unwrap(), expected.clone());
             // The next process hears it, and says when it has.
             let (places, former) = open(directory.path()).unwrap();
             prop_assert_eq!(former, expected);
-            places.iter().for_each(|place| place.end());
+            places.iter().for_each(|place| [*place, place.of_work()].iter().for_each(|place| place.end()));
             prop_assert_eq!(read(directory.path()).unwrap(), vec![]);
         }
     }

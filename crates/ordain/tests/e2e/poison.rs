@@ -195,7 +195,7 @@ fn a_node_that_was_given_another_abort_than_its_twins_takes_itself_out() {
     grid.kill(2);
     let dir = grid.directory(2);
     let (_, json) = inspect(&dir);
-    let epochs = json["entries"].as_array().unwrap().iter().filter_map(|row| row["epoch"].as_u64());
+    let batches = json["entries"].as_array().unwrap().iter().filter(|row| row["epoch"].is_u64());
     let is_victim = |place: &String| {
         let done = abort(&dir, &[place]);
         let found = done.stdout.first().is_some_and(|line| line.contains("keys: victim"));
@@ -204,9 +204,13 @@ fn a_node_that_was_given_another_abort_than_its_twins_takes_itself_out() {
         }
         found
     };
-    let places: Vec<String> =
-        epochs.flat_map(|epoch| (0..12).map(move |index| format!("{epoch}.0.{index}"))).collect();
-    let place = places.iter().find(|place| is_victim(place)).expect("the transaction is in its log");
+    let places: Vec<String> = batches
+        .flat_map(|row| {
+            (0..row["indices"].as_u64().unwrap()).map(move |index| format!("{}.0.{index}", row["epoch"]))
+        })
+        .collect();
+    let place = places.iter().find(|place| is_victim(place));
+    let place = place.unwrap_or_else(|| panic!("the transaction is not in its log: {json:#}"));
     let process = grid.launch_apart(2);
     // What it has executed is compared with the next batch.
     let ended = loop {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ordain_model::{Cell, Gsn, SlotNo};
-use ordain_role::{Outbox, Work, WorkDone};
+use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
 use super::{Core, Held};
@@ -30,11 +30,12 @@ pub(crate) struct Away {
 }
 
 impl Away {
-    fn leave(&mut self, asker: Asker, long: Long) {
+    fn leave(&mut self, asker: Asker, long: Long, under_way: UnderWay) {
         let token = self.next;
         self.next += 1;
         self.askers.insert(token, asker);
-        self.leaving.push(Work::new(token, move || long.run()));
+        let number = long.gsn.plain().0;
+        self.leaving.push(Work::new(token, move || under_way.during(number, || long.run())));
     }
 
     /// How many are away.
@@ -84,7 +85,7 @@ impl<S: RecordStore> Core<S> {
         self.counts.given_away += 1;
         let (gsn, now, registry) = (active.gsn, active.now, self.registry.clone());
         let long = Long { chunk, at, n, gsn, now, registry, answers, records };
-        self.away.leave(Asker::Ordered(active.called()), long);
+        self.away.leave(Asker::Ordered(active.called()), long, self.under_way.of_work());
     }
 
     /// A computation has come back.
@@ -141,7 +142,8 @@ impl<S: RecordStore> Core<S> {
     /// Hands what is given away to the driver.
     pub(in crate::shard) fn send_work(&mut self, out: &mut Outbox<Message>) {
         for (number, long) in self.reader.leaving() {
-            self.away.leave(Asker::Read(number), long);
+            // A start does not execute it again.
+            self.away.leave(Asker::Read(number), long, UnderWay::default());
         }
         self.away.leaving.drain(..).for_each(|work| out.work(work));
     }
