@@ -659,7 +659,7 @@ impl<M> EventLoop<M> {
         }
     }
 
-    fn report_now(&mut self) {
+    pub(crate) fn report_now(&mut self) {
         // A reader holds it for a moment: next turn, then. Nobody panics while holding it, and if someone
         // did, what is in it gets overwritten whole.
         let mut snapshot = match self.snapshot.try_lock() {

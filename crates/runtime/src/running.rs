@@ -206,7 +206,7 @@ impl Runtime {
                 sent: 0,
                 halted: false,
             };
-            let event_loop = EventLoop {
+            let mut event_loop = EventLoop {
                 name: spec.name,
                 clock,
                 pace,
@@ -221,6 +221,8 @@ impl Runtime {
                 beat: Arc::default(),
                 state: State::default(),
             };
+            // Whoever looks before the loop's first turn sees how it begins.
+            event_loop.report_now();
             built.push((core, event_loop));
         }
 

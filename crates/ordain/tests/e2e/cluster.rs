@@ -398,7 +398,7 @@ fn look_at_log(data: &Path, node: usize) {
     };
     assert!(joined("learner") && joined("voter"), "{found}");
     assert!(entries.iter().any(|entry| entry["change"] == "removed" && entry["generation"] == 0), "{found}");
-    assert!(entries.iter().any(|entry| entry["transactions"] == 1), "{found}");
+    assert!(entries.iter().any(|entry| entry["transactions"].as_u64() >= Some(1)), "{found}");
     let (last, commit) = (found["last"].as_u64().unwrap(), found["commit"].as_u64().unwrap());
     assert!(commit > 0 && commit <= last, "{found}");
 }
