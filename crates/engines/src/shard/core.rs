@@ -767,7 +767,8 @@ impl<S: RecordStore> Core<S> {
             result = refuse(fragment, out);
         } else if !poisoned {
             let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
-            self.locals.set_patience(self.patience);
+            // What a unit has changed is undone as a whole, so none of it may be away.
+            self.locals.set_patience(self.patience.filter(|_| !active.in_unit));
             result = computation.run(&self.registry, &mut self.locals, &active.slots, &mut members, out);
             if self.locals.take_given_up() {
                 members.held.into_iter().for_each(|held| self.take_from_hands(active, held));
