@@ -53,7 +53,7 @@ impl Gateway {
     /// session: it takes effect once. The chunk of every other request is sent again if the node has twins and may not have
     /// come to it, or may have turned it away in words that are gone: twins agree on a chunk once, and whoever has turned
     /// it away says so again. A request whose outcome may have been on its way is reported as
-    /// [`OutcomeStatus::Unknown`] once that is gone.
+    /// [`OutcomeStatus::Unknown`](ordain_model::OutcomeStatus::Unknown) once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
         let waiting = self.flows.get_mut(&owed.node).map(|flow| flow.give_up(owed.is_gone));
         self.leave_first(waiting.unwrap_or_default());
@@ -122,7 +122,7 @@ impl Gateway {
         self.forget_finished();
     }
 
-    /// Nobody waits any longer: every request that is not finished is reported as [`OutcomeStatus::Unknown`].
+    /// Nobody waits any longer: every request that is not finished is reported as [`OutcomeStatus::Unknown`](ordain_model::OutcomeStatus::Unknown).
     pub fn abandon(&mut self, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
         let mut left = Vec::with_capacity(self.outstanding);
         for submitted in &mut self.submitted {
