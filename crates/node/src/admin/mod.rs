@@ -256,9 +256,9 @@ impl Opened {
         }
     }
 
-    /// The last epoch that ought to be executed by now.
+    /// The last epoch that ought to be executed by now; none while all have been opened lately.
     fn due(&self) -> Option<u64> {
-        self.0.front().copied()
+        self.0.front().copied().filter(|_| self.0.len() == Opened::KEPT)
     }
 }
 
