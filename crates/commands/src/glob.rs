@@ -24,17 +24,17 @@ const TOO_COMPLEX: Refusal = Refusal(
 /// A pattern, ready to be matched.
 #[derive(Debug)]
 pub(crate) struct Glob {
-    /// What stands before the first star.
+    /// The elements before the first star.
     first: Vec<Element>,
     /// The parts between two stars.
     middle: Vec<Part>,
-    /// What stands after the last star; `None` if there is no star.
+    /// The elements after the last star; `None` without a star.
     last: Option<Vec<Element>>,
     /// Whether it matches no text at all: in Redis 7.0 only one star or nothing does, however many stars there are.
     matches_empty: bool,
 }
 
-/// What matches one byte.
+/// An element that matches one byte.
 #[derive(Debug)]
 enum Element {
     Literal(u8),
@@ -145,7 +145,7 @@ impl Glob {
         Ok(Glob { first, middle, last, matches_empty: matches!(pattern, [] | [b'*']) })
     }
 
-    /// How many steps a byte of text takes at most: a bound of the time that a match takes.
+    /// The most steps that a byte of text takes: a bound of the time that a match takes.
     pub(crate) fn steps(&self) -> usize {
         let steps = |part: &Part| match part {
             Part::Elements(automaton) => automaton.words,
@@ -179,7 +179,7 @@ impl Glob {
         if total > MAX_ELEMENTS { Err(TOO_COMPLEX) } else { Ok(()) }
     }
 
-    /// Whether the whole text matches.
+    /// Says whether the whole text matches.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         if text.is_empty() {
             return self.matches_empty;
@@ -203,7 +203,7 @@ impl Glob {
     }
 }
 
-/// How many bytes of pattern an element has that is not a star; 1 at least.
+/// The bytes of pattern in an element that is not a star; 1 at least.
 fn width(pattern: &[u8]) -> usize {
     match pattern {
         [b'\\', _, ..] => 2,

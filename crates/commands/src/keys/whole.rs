@@ -56,9 +56,9 @@ impl Procedure for DbSize {
     }
 }
 
-/// How much one KEYS looks at, in the work of comparing a byte: about a tenth of a second.
+/// The most work of one KEYS, in comparisons of a byte: about a tenth of a second.
 const MAX_WORK: u64 = 1 << 27;
-/// What each key takes beside the comparison of its bytes.
+/// The work of each key beside the comparison of its bytes.
 const WORK_OF_KEY: u64 = 64;
 const TOO_MUCH_WORK: &str = "ERR KEYS would look at more than 2097152 keys, or as much in bytes of their names times what \
                              the pattern takes for each: it would hold up all others; use SCAN";
@@ -130,7 +130,7 @@ fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (P
     all.into_iter()
 }
 
-/// How many bytes of names one SCAN looks at, whatever its count: then it stops at the next position.
+/// The most bytes of names that one SCAN looks at, whatever its count: then it stops at the next position.
 const SCAN_BYTES: usize = 1 << 20;
 
 /// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
