@@ -110,6 +110,24 @@ enum Inverse {
     Field(Box<[u8]>, Option<Box<[u8]>>),
 }
 
+impl Inverse {
+    /// Bytes that it is counted as.
+    fn weight(&self) -> usize {
+        let held = match self {
+            Inverse::Cell(cell) => cell.weight(),
+            Inverse::String { len, .. } => *len,
+            Inverse::Expiry(_) => 0,
+            Inverse::Field(field, old) => field.len() + old.as_ref().map_or(0, |old| old.len()),
+        };
+        INVERSE_BYTES + held
+    }
+
+    /// Whether it is all that the cell was.
+    fn is_image(&self) -> bool {
+        matches!(self, Inverse::Cell(_) | Inverse::String { .. })
+    }
+}
+
 /// Up to so long, a string that is written over is copied into the journal; a longer one is moved there, and another
 /// takes its place. To free and to allocate costs two cache misses among a million records.
 const COPIED_MAX: usize = 512;
@@ -131,14 +149,8 @@ impl Journal {
     }
 
     fn note(&mut self, tag: u32, inverse: Inverse) {
-        let (held, is_image) = match &inverse {
-            Inverse::Cell(cell) => (cell.weight(), true),
-            Inverse::String { len, .. } => (*len, true),
-            Inverse::Expiry(_) => (0, false),
-            Inverse::Field(field, old) => (field.len() + old.as_ref().map_or(0, |old| old.len()), false),
-        };
-        self.bytes += INVERSE_BYTES + held;
-        if let (true, Some(images)) = (is_image, &mut self.images) {
+        self.bytes += inverse.weight();
+        if let (true, Some(images)) = (inverse.is_image(), &mut self.images) {
             let at = tag as usize / 64;
             if images.len() <= at {
                 images.resize(at + 1, 0);
@@ -179,6 +191,29 @@ impl Journal {
         self.strings.append(&mut other.strings);
         self.bytes += other.bytes;
         other.forget();
+    }
+
+    /// Takes the changes noted since a mark out, for [`append`](Self::append) to add them again.
+    ///
+    /// # Panics
+    /// If the journal is rolled back [as a whole](Self::whole), or has not so many changes.
+    pub fn split_off(&mut self, mark: usize) -> Journal {
+        assert!(self.images.is_none(), "a journal that keeps one image a cell is not divided");
+        let mut changes = self.changes.split_off(mark);
+        let first = changes.iter().find_map(|(_, inverse)| match inverse {
+            Inverse::String { at, .. } => Some(*at),
+            _ => None,
+        });
+        let first = first.unwrap_or(self.strings.len());
+        let mut bytes = 0;
+        for (_, inverse) in &mut changes {
+            bytes += inverse.weight();
+            if let Inverse::String { at, .. } = inverse {
+                *at -= first;
+            }
+        }
+        self.bytes -= bytes;
+        Journal { changes, strings: self.strings.split_off(first), bytes, images: None }
     }
 
     /// Forgets the newest change: a mistake that a test plants.
@@ -442,6 +477,33 @@ mod tests {
         journal.roll_back(0, |_, undo| undo(&mut cell));
         assert_eq!(cell, Cell::ABSENT);
         assert!(changed);
+    }
+
+    #[test]
+    fn what_is_set_aside_and_added_again_is_the_newest() {
+        let cells = [&b"first"[..], b"second"]
+            .map(|text| Cell { value: Some(Value::String(text.to_vec())), expires_at: Millis(0) });
+        let (mut now, mut journal) = (cells.clone(), Journal::default());
+        let change = |journal: &mut Journal, now: &mut [Cell; 2], at: usize, text: &[u8]| {
+            let mut changed = false;
+            let mut m = CellMut::new(&mut now[at], &mut changed, Some((journal, at as u32)));
+            m.put_string(text);
+        };
+        change(&mut journal, &mut now, 0, b"a");
+        change(&mut journal, &mut now, 1, b"b");
+        let all = journal.bytes();
+        let mut aside = journal.split_off(1);
+        assert_eq!(journal.bytes() + aside.bytes(), all);
+        change(&mut journal, &mut now, 0, b"a longer one than before");
+        let mark = journal.mark();
+        journal.append(&mut aside);
+        journal.roll_back(mark, |tag, undo| undo(&mut now[tag as usize]));
+        assert_eq!(
+            (now[0].string(), now[1].string()),
+            (Some(&b"a longer one than before"[..]), Some(&b"second"[..]))
+        );
+        journal.roll_back(0, |tag, undo| undo(&mut now[tag as usize]));
+        assert_eq!(now, cells);
     }
 
     #[test]

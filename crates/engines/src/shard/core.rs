@@ -522,7 +522,8 @@ impl<S: RecordStore> Core<S> {
         self.noting(active, |core, active| core.run_fragments(chunk, active))
     }
 
-    /// Does something in the name of a transaction: what it changes is noted with its unit, if it is part of one.
+    /// Does something in the name of a transaction: what it changes is noted with its unit, if it is part of one. The
+    /// changes of one that is judged at once are the newest, in a row, also after it was away.
     #[inline]
     pub(crate) fn noting<R>(
         &mut self,
@@ -534,15 +535,20 @@ impl<S: RecordStore> Core<S> {
         }
         self.undo.turn = Some(active.gsn);
         std::mem::swap(&mut self.undo, &mut active.undo);
-        if active.next == 0 {
+        if active.alone {
             active.mark = active.undo.journal.mark();
+            active.undo.journal.append(&mut active.set_aside);
         }
         let done = work(self, active);
+        if active.alone && active.is_away {
+            active.set_aside = active.undo.journal.split_off(active.mark);
+        }
         std::mem::swap(&mut self.undo, &mut active.undo);
         done
     }
 
     fn run_fragments(&mut self, chunk: &Chunk, active: &mut Active) -> Progress {
+        self.take_back_computed(active);
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
         // One that moves slots changes nothing until it is done with that.
@@ -767,8 +773,7 @@ impl<S: RecordStore> Core<S> {
             result = refuse(fragment, out);
         } else if !poisoned {
             let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
-            // What a unit has changed is undone as a whole, so none of it may be away.
-            self.locals.set_patience(self.patience.filter(|_| !active.in_unit));
+            self.locals.set_patience(self.patience);
             result = computation.run(&self.registry, &mut self.locals, &active.slots, &mut members, out);
             if self.locals.take_given_up() {
                 members.held.into_iter().for_each(|held| self.take_from_hands(active, held));

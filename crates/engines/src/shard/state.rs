@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use ordain_model::cell::Journal;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
 use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, KeyHash, Layout, Millis, SlotNo, Txn, Writer};
@@ -398,8 +399,10 @@ pub(crate) struct Active {
     pub(crate) done_here: bool,
     /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
     pub(crate) in_unit: bool,
-    /// Where the inverses of its changes begin, among those of its unit.
+    /// Where the inverses of its changes begin, among those of its unit, if it is judged as soon as it is executed.
     pub(crate) mark: usize,
+    /// Those inverses, while the transaction waits for a computation and others note theirs: its own stay in a row.
+    pub(crate) set_aside: Journal,
     /// It is executed for the second time.
     pub(crate) is_again: bool,
 }
@@ -437,6 +440,7 @@ impl Active {
         self.done_here = false;
         self.in_unit = false;
         self.mark = 0;
+        self.set_aside.clear();
         self.is_again = false;
     }
 

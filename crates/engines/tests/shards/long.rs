@@ -3,10 +3,11 @@
 
 use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
-use ordain_model::{ArgsBuilder, Call, Db, OutcomeStatus, Reads};
+use ordain_model::args::encode;
+use ordain_model::{Abort, ArgsBuilder, Call, Cascade, Db, Execution, OutcomeStatus, Reads};
 
 use crate::random::command;
-use crate::support::procedures::LONG;
+use crate::support::procedures::{LONG, TRUSTING};
 use crate::support::{Bench, Options, gauge, key_on, render};
 
 struct Node {
@@ -160,4 +161,50 @@ fn a_script_that_takes_long_is_given_away_and_one_that_does_not_is_not() {
         node.bench.settle();
         assert_eq!(node.answer(long), Some("301000".into()));
     });
+}
+
+/// A transaction of one shard is judged as soon as it is executed, also amid others of which nothing is decided yet. What
+/// it takes back is its own, whoever has changed what while it was away.
+#[test]
+fn amid_a_speculative_batch_a_computation_that_fails_takes_back_its_own_changes_only() {
+    for cascade in [Cascade::Repair, Cascade::Abort] {
+        let sequencer = ordain_sequencer::Settings {
+            execution: Execution::Speculative,
+            cascade,
+            ..ordain_sequencer::Settings::default()
+        };
+        let options = Options { shards: 2, order: Order::Queues, sequencer, log: true, ..Options::default() };
+        let mut bench = Bench::new(options);
+        bench.work_held = true;
+        let redis = |bench: &mut Bench, words: &[&[u8]]| {
+            let (procedure, db, args) = command(words, Db(0));
+            bench.submit(0, Call::new(procedure, db), &args).unwrap()
+        };
+        let run = |bench: &mut Bench| {
+            bench.flush(0);
+            bench.settle();
+        };
+        let [first, second, other, passed] =
+            ["first", "second", "other", "passed"].map(|name| key_on(name, 0, 2));
+        redis(&mut bench, &[b"set", &first, b"5"]);
+        redis(&mut bench, &[b"set", &second, b"7"]);
+        run(&mut bench);
+        // All of these are of one unit: there is one, since two shards take part in the last, which might abort. The first
+        // changes a record before it computes, another then, and aborts.
+        let aborted = bench.submit(0, Call::new(LONG, Db(0)), &encode(&[b"2", &*first, &*second])).unwrap();
+        let counts: Vec<Ticket> = (0..20).map(|_| redis(&mut bench, &[b"incr", &other])).collect();
+        let checked = key_on("checked", 1, 2);
+        bench.submit(0, Call::new(TRUSTING, Db(0)), &encode(&[&*checked, &*passed])).unwrap();
+        run(&mut bench);
+        assert_eq!((bench.work.len(), bench.answer(counts[19])), (1, None), "it is away, and its unit waits");
+        assert!(bench.work_step());
+        bench.work_held = false;
+        let seen = [&first, &second, &other].map(|key| redis(&mut bench, &[b"get", key]));
+        run(&mut bench);
+        assert_eq!(bench.answer(aborted).unwrap().status, OutcomeStatus::Aborted(Abort::Logic));
+        let answer = |ticket: Ticket| render(&bench.answer(ticket).unwrap().reply);
+        assert_eq!(answer(counts[19]), "20");
+        assert_eq!(seen.map(answer), ["\"5\"", "\"7\"", "\"20\""]);
+        bench.verify();
+    }
 }

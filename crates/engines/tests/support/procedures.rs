@@ -66,19 +66,27 @@ struct Long;
 impl Procedure for Long {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut keys = args.iter();
-        let access = match keys.next().map(|word| word.bytes) {
-            Some(b"1") => Access::Write,
-            Some(_) => Access::Read,
-            None => return Err(ARITY),
-        };
+        let how = keys.next().ok_or(ARITY)?.bytes;
+        let access = if how == b"0" { Access::Read } else { Access::Write };
+        if how == b"2" {
+            planner.key(1, Access::Write, keys.next().ok_or(ARITY)?)?;
+        }
         let near = keys.last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
         let lent = keys.map(|key| planner.lend(access, key)).collect::<Result<Vec<_>, _>>()?;
         planner.compute(0, near)?;
+        if how == b"2" {
+            planner.abortable();
+        }
         lent.into_iter().for_each(|slot| planner.input(slot));
         Ok(())
     }
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == 1 {
+            let new = bump(cx.cell().string());
+            cx.cell_mut().put(new);
+            return Ok(());
+        }
         if cx.locals.patience().is_some() {
             cx.locals.give_up();
             return Ok(());
@@ -92,7 +100,7 @@ impl Procedure for Long {
             }
             Writer(cx.out).bulk(&held.unwrap_or_default());
         }
-        Ok(())
+        if cx.args.get(0).is_some_and(|how| how == b"2") { Err(Abort::Logic) } else { Ok(()) }
     }
 
     fn reply(&self, cx: &ordain_model::ReplyContext<'_>, out: &mut Vec<u8>) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Cell, Gsn, SlotNo};
+use ordain_model::{Cell, Gsn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
@@ -115,27 +115,25 @@ impl<S: RecordStore> Core<S> {
             return;
         };
         self.credit(super::turn_of(gsn));
-        let Computed { n, records, answer, result } = computed;
-        self.noting(&mut active, |core, active| {
-            for (slot, cell, changed) in records {
-                core.take_back_computed(active, slot, cell, changed);
-            }
-        });
         active.is_away = false;
-        active.computed = Some(Computed { n, records: Vec::new(), answer, result });
+        active.computed = Some(computed);
         self.active[number as usize] = Some(active);
         self.ready.push_back(number);
     }
 
-    fn take_back_computed(&mut self, active: &mut Active, slot: SlotNo, cell: Cell, changed: bool) {
-        let chunk = active.chunk.clone();
-        let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
-        if self.owns(fragment) {
-            self.take_back(active, slot, cell, changed);
-        } else if active.slots.is_missing(slot)
-            && let Some(owner) = owner(fragment, self.maps.now())
-        {
-            self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
+    /// The transaction has its turn again: records that a computation elsewhere had in its hands go back to where they were.
+    pub(super) fn take_back_computed(&mut self, active: &mut Active) {
+        let records = active.computed.as_mut().map(|computed| std::mem::take(&mut computed.records));
+        for (slot, cell, changed) in records.into_iter().flatten() {
+            let chunk = active.chunk.clone();
+            let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
+            if self.owns(fragment) {
+                self.take_back(active, slot, cell, changed);
+            } else if active.slots.is_missing(slot)
+                && let Some(owner) = owner(fragment, self.maps.now())
+            {
+                self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
+            }
         }
     }
 
