@@ -16,6 +16,10 @@ use crate::shard::turns::Turns;
 use crate::shard::undo::PINNED;
 use crate::shard::warm::Warm;
 
+/// A transaction of more fragments keeps its locks until it is done: to look for those it could give up, each time it
+/// waits, would take longer than that spares others.
+const FEW: usize = 64;
+
 /// The locks of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Locking {
@@ -63,18 +67,29 @@ impl<S: RecordStore> Turns<S> for Locking {
         any
     }
 
-    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        let Core { store, active: others, ready, .. } = core;
-        for record in active.locks.drain(..) {
-            self.locks.release(store, record, number, |granted| {
-                if let Some(other) = &mut others[granted as usize] {
-                    other.turns_left -= 1;
-                    if other.turns_left == 0 {
-                        ready.push_back(granted);
-                    }
-                }
-            });
+    /// It gives up the locks of records on which all of it has been executed for good. All its locks were asked for at once,
+    /// so whoever comes next is later in the order still. The record of a script is one that many want.
+    fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        if active.next == 0 || fragments.len() > FEW {
+            return;
         }
+        let mut at = 0;
+        while let Some(lock) = active.locks.get(at).copied() {
+            let is_of_it = |n: usize| fragments[n].is_keyed() && fragments[n].hash == lock.1;
+            if (0..fragments.len()).any(|n| is_of_it(n) && active.needs_turn(txn, fragments, n)) {
+                at += 1;
+            } else {
+                active.locks.swap_remove(at);
+                self.unlock(core, lock, number);
+            }
+        }
+    }
+
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        active.locks.drain(..).for_each(|lock| self.unlock(core, lock, number));
     }
 
     fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
@@ -145,6 +160,19 @@ impl Locking {
         core.active[number as usize] = Some(active);
     }
 
+    fn unlock<S: RecordStore>(&mut self, core: &mut Core<S>, record: (RecordId, KeyHash), number: u32) {
+        let Core { store, active: others, ready, .. } = core;
+        self.locks.release(store, record, number, |granted| {
+            if let Some(other) = &mut others[granted as usize] {
+                other.turns_left -= 1;
+                if other.turns_left == 0 {
+                    ready.push_back(granted);
+                }
+            }
+        });
+    }
+
+    /// Asks for the locks of all records on which something is still to be done.
     fn request<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -153,9 +181,10 @@ impl Locking {
         (chunk, txn): (&Chunk, &Txn),
     ) {
         let args = chunk.args(txn);
+        let fragments = chunk.fragments(txn);
         let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
-        for fragment in chunk.fragments(txn) {
-            if fragment.is_keyed() && core.owns(fragment) {
+        for (n, fragment) in fragments.iter().enumerate() {
+            if fragment.is_keyed() && core.owns(fragment) && active.needs_turn(txn, fragments, n) {
                 let key = key_of(args, fragment).bytes;
                 let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
                 // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.

@@ -14,6 +14,9 @@
 //! - A slot goes only to those who need it, not to every active participant.
 //! - Verdicts of abortable fragments are told by a message instead of being computed again everywhere, so that
 //!   code runs once (the paper's own one-way message of section 2).
+//! - A transaction that waits for others gives up the locks of records on which it has nothing more to do and nothing to
+//!   undo (calvin.md, section 4.3, `early_s_release`, and the same of exclusive ones). All EVALs of one script write its
+//!   record, if only the first time, and would otherwise wait for each other's shipped records.
 //! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
 
 mod locking;

@@ -68,10 +68,9 @@ impl<S: RecordStore> Turns<S> for Queues {
 
     /// It gives up the ranges in which all of it has been executed, unless that may be undone by itself.
     fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        if !active.is_piecemeal {
-            return;
+        if active.is_piecemeal {
+            self.needs[number as usize] = need_of(active);
         }
-        self.needs[number as usize] = need_of(active);
         let kept = self.find_kept(core, active);
         let mut at = 0;
         while let Some(range) = active.ranges.get(at).copied() {
@@ -430,16 +429,15 @@ impl Queues {
     }
 
     /// The ranges that a group still needs: those where not all of it is executed, and those that it has changed as long as
-    /// that may be undone, unless all who come after are undone with it.
+    /// that may be undone, unless all who come after are undone with it. One that is executed in one go needs all.
     fn find_kept<S: RecordStore>(&mut self, core: &Core<S>, active: &Active) -> Vec<u16> {
         let mut kept = std::mem::take(&mut self.kept);
         kept.clear();
         let txn = &active.chunk.txns()[active.at];
-        let may_be_undone =
-            !active.in_unit && (active.may_be_undone(txn, active.next) || !active.undo.touched.is_empty());
-        for (n, fragment) in active.chunk.fragments(txn).iter().enumerate() {
-            let is_needed = n >= active.next || !active.is_piecemeal || may_be_undone && fragment.writes();
-            if is_needed && core.has_turn(fragment) {
+        let fragments = active.chunk.fragments(txn);
+        let needs_all = is_in_one_go(active, txn);
+        for (n, fragment) in fragments.iter().enumerate() {
+            if (needs_all || active.needs_turn(txn, fragments, n)) && core.has_turn(fragment) {
                 let range = range_of(fragment.hash);
                 if !kept.contains(&range) {
                     kept.push(range);
@@ -642,12 +640,16 @@ fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
 }
 
 /// Whether the fragments of a group may run one by one, each when its turn has come (qstore.md, section 4.3). Not if some work
-/// on records of others, or if it must be executed in one go: what is executed again is shown other states
-/// meanwhile, and what is judged at once within a unit takes back what the unit has noted last.
+/// on records of others.
 fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
-    let is_judged_at_once = active.in_unit && active.alone && txn.abortable;
-    !(txn.table || active.is_again || is_judged_at_once)
+    !is_in_one_go(active, txn)
         && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
+}
+
+/// Whether a group must have all its turns until it is done: what is executed again is shown other states meanwhile, and
+/// what is judged at once within a unit takes back what the unit has noted last.
+fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
+    txn.table || active.is_again || active.is_judged_at_once()
 }
 
 /// The first fragment, of those that a transaction has not come to, whose turn has not come.

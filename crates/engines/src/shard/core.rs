@@ -535,12 +535,13 @@ impl<S: RecordStore> Core<S> {
         }
         self.undo.turn = Some(active.gsn);
         std::mem::swap(&mut self.undo, &mut active.undo);
-        if active.alone {
+        let is_judged_at_once = active.is_judged_at_once();
+        if is_judged_at_once {
             active.mark = active.undo.journal.mark();
             active.undo.journal.append(&mut active.set_aside);
         }
         let done = work(self, active);
-        if active.alone && active.is_away {
+        if is_judged_at_once && active.is_away {
             active.set_aside = active.undo.journal.split_off(active.mark);
         }
         std::mem::swap(&mut self.undo, &mut active.undo);

@@ -469,6 +469,19 @@ impl Active {
                 && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 
+    /// Whether it aborts or not as soon as it is executed, although it is part of a unit: no other shard takes part.
+    pub(crate) fn is_judged_at_once(&self) -> bool {
+        self.in_unit && self.alone && self.chunk.txns()[self.at].abortable
+    }
+
+    /// Whether fragment `n` still needs the record's turn while the transaction waits: not if it is executed for good, and
+    /// the record is not among those that a compute fragment works on.
+    pub(crate) fn needs_turn(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
+        let may_be_undone =
+            !self.in_unit && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
+        n >= self.next || fragments[n].lent || may_be_undone && fragments[n].writes()
+    }
+
     /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.
     pub(crate) fn fail(failure: &mut Option<(SlotNo, Abort)>, new: (SlotNo, Abort)) {
         if failure.is_none_or(|(slot, _)| new.0 < slot) {
