@@ -8,7 +8,7 @@ use ordain_model::{Abort, ArgsBuilder, Call, Cascade, Db, Execution, OutcomeStat
 
 use crate::random::command;
 use crate::support::procedures::{LONG, TRUSTING};
-use crate::support::{Bench, Options, gauge, key_on, render};
+use crate::support::{Bench, Options, SHARD, gauge, key_on, render};
 
 struct Node {
     bench: Bench,
@@ -205,6 +205,55 @@ fn amid_a_speculative_batch_a_computation_that_fails_takes_back_its_own_changes_
         let answer = |ticket: Ticket| render(&bench.answer(ticket).unwrap().reply);
         assert_eq!(answer(counts[19]), "20");
         assert_eq!(seen.map(answer), ["\"5\"", "\"7\"", "\"20\""]);
+        bench.verify();
+    }
+}
+
+/// All of them write the script's record, and only the first changes it: none waits for the records of another.
+#[test]
+fn scripts_of_one_text_do_not_wait_for_each_other() {
+    for order in [Order::Locks, Order::Queues] {
+        let mut bench = Bench::new(Options { order, shards: 2, log: true, ..Options::default() });
+        let script: &[u8] = b"return redis.call('INCR', KEYS[1]) + redis.call('INCR', KEYS[2])";
+        let run = |bench: &mut Bench, names: std::ops::Range<usize>| {
+            let asked: Vec<Ticket> = names
+                .map(|n| {
+                    let keys = [0, 1].map(|shard| key_on(&format!("s{n}:"), shard, 2));
+                    let (procedure, db, args) = command(&[b"eval", script, b"2", &keys[0], &keys[1]], Db(0));
+                    bench.submit(0, Call::new(procedure, db), &args).unwrap()
+                })
+                .collect();
+            bench.flush(0);
+            asked
+        };
+        run(&mut bench, 0..1);
+        bench.settle();
+        // What one shard says to the other is on its way, so nobody has all that it needs.
+        let shards = [SHARD, SHARD + 1];
+        bench.hold(shards[0], shards[1]);
+        bench.hold(shards[1], shards[0]);
+        let asked = run(&mut bench, 1..21);
+        bench.settle();
+        let waiting = |bench: &Bench| {
+            bench.shards.iter().map(|shard| gauge(shard, "ordain_shard_in_flight")).sum::<f64>()
+        };
+        assert_eq!(waiting(&bench), 40.0, "{order:?}: all of them are under way");
+        let mut rounds = 0;
+        while waiting(&bench) > 0.0 {
+            for i in 0..2 {
+                while bench.deliver(shards[i], shards[1 - i]) {}
+                bench.settle();
+            }
+            rounds += 1;
+            assert!(
+                rounds <= 4,
+                "{order:?}: {} parts of twenty that need nothing of each other wait",
+                waiting(&bench)
+            );
+        }
+        for ticket in asked {
+            assert_eq!(render(&bench.answer(ticket).unwrap().reply), "2");
+        }
         bench.verify();
     }
 }
