@@ -6,6 +6,9 @@
 //!
 //! The file is the node's own and not part of the log, which all members of a replication group have byte for byte. A
 //! checkpoint of a later epoch has the transaction as it ended, so nobody who begins from that needs the file.
+//!
+//! A node says what is in its file before all else to every node that it meets. One that has not come to such a place yet
+//! writes it into its own file and begins again: a node that joins, or was away, needs nothing by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -114,7 +117,10 @@ impl Aborts {
     }
 
     fn parse(bytes: &[u8]) -> Result<Aborts, AbortsError> {
-        let Content { format, aborts } = sealed::unseal(bytes).map_err(AbortsError::Damaged)?;
+        Aborts::of_content(sealed::unseal(bytes).map_err(AbortsError::Damaged)?)
+    }
+
+    fn of_content(Content { format, aborts }: Content) -> Result<Aborts, AbortsError> {
         if format != FORMAT {
             return Err(AbortsError::Damaged(format!(
                 "it has format {format}, and this program reads format {FORMAT}"
@@ -133,6 +139,19 @@ impl Aborts {
     /// # Errors
     /// [`AbortsError::Io`]; the former content is still there then.
     pub fn write(&self, directory: &Path) -> Result<(), AbortsError> {
+        sealed::write(directory, FILE, &self.content())
+            .map_err(|reason| AbortsError::Io { path: directory.join(FILE), reason })
+    }
+
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// Never for what can be in it.
+    pub fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        sealed::seal(&self.content()).map(String::into_bytes)
+    }
+
+    fn content(&self) -> Content {
         let row = |(gsn, aborted): (&Gsn, &Aborted)| Row {
             epoch: gsn.epoch().0,
             partition: gsn.partition().0,
@@ -140,9 +159,34 @@ impl Aborts {
             reason: aborted.reason.clone(),
             in_force: aborted.in_force,
         };
-        let content = Content { format: FORMAT, aborts: self.entries.iter().map(row).collect() };
-        sealed::write(directory, FILE, &content)
-            .map_err(|reason| AbortsError::Io { path: directory.join(FILE), reason })
+        Content { format: FORMAT, aborts: self.entries.iter().map(row).collect() }
+    }
+
+    /// What a node says of them to another before all else; empty if there are none.
+    pub fn greeting(&self) -> Vec<u8> {
+        if self.entries.is_empty() {
+            return Vec::new();
+        }
+        // A list of numbers and text: it can always be written.
+        serde_json::to_vec(&self.content()).unwrap_or_default()
+    }
+
+    /// Takes over what another node has said of its own, but for what is here and for what `is_past` says to be executed already:
+    /// the exchange of digests finds who has executed it otherwise. Answers which those are.
+    ///
+    /// # Errors
+    /// [`AbortsError::Damaged`] if the words are not such a list, [`AbortsError::TooMany`]; nothing is taken over then.
+    pub fn heed(&mut self, words: &[u8], is_past: impl Fn(Epoch) -> bool) -> Result<Vec<Gsn>, AbortsError> {
+        let content =
+            serde_json::from_slice(words).map_err(|error| AbortsError::Damaged(error.to_string()))?;
+        let (mut all, mut taken) = (self.clone(), Vec::new());
+        for (gsn, aborted) in Aborts::of_content(content)?.entries {
+            if !is_past(gsn.epoch()) && all.add(gsn, &aborted.reason)? {
+                taken.push(gsn);
+            }
+        }
+        *self = all;
+        Ok(taken)
     }
 
     /// Adds one. Says no if it is there already, whatever the reason was.
@@ -224,6 +268,31 @@ mod tests {
         aborts.write(temp.path()).unwrap();
         assert_eq!(Aborts::read(temp.path()).unwrap(), aborts);
         assert_eq!(*aborts.places(), BTreeSet::from([first]));
+    }
+
+    #[test]
+    fn a_node_takes_over_what_it_has_not_come_to_and_nothing_else() {
+        let [past, known, new] = [gsn(4, 0, 1).unwrap(), gsn(6, 1, 1).unwrap(), gsn(6, 0, 2).unwrap()];
+        let (mut theirs, mut mine) = (Aborts::default(), Aborts::default());
+        assert!(theirs.greeting().is_empty());
+        for gsn in [past, known, new] {
+            theirs.add(gsn, "theirs").unwrap();
+        }
+        theirs.take_effect();
+        mine.add(known, "mine").unwrap();
+        let is_past = |epoch| epoch <= Epoch(5);
+        assert_eq!(mine.heed(&theirs.greeting(), is_past).unwrap(), [new]);
+        let all: Vec<(Gsn, &str)> =
+            mine.iter().map(|(gsn, aborted)| (gsn, aborted.reason.as_str())).collect();
+        assert_eq!(all, [(new, "theirs"), (known, "mine")]);
+        assert!(mine.take_effect(), "it is in force once this node has been started with it");
+        assert_eq!(mine.heed(&theirs.greeting(), is_past).unwrap(), []);
+        assert!(matches!(mine.heed(b"{", is_past), Err(AbortsError::Damaged(_))));
+        let mut many = Aborts::default();
+        (0..MOST as u32).for_each(|index| _ = many.add(gsn(9, 0, index).unwrap(), "").unwrap());
+        let before = mine.clone();
+        assert!(matches!(mine.heed(&many.greeting(), is_past), Err(AbortsError::TooMany)));
+        assert_eq!(mine, before);
     }
 
     #[test]

@@ -15,7 +15,7 @@ const DIGITS: usize = 8;
 const ZEROS: &str = "00000000";
 
 /// The bytes of a file that holds a value, which must be written as a JSON object.
-fn seal<T: Serialize>(value: &T) -> serde_json::Result<String> {
+pub(crate) fn seal<T: Serialize>(value: &T) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(value)?;
     let open = text.strip_suffix('}').unwrap_or(&text).trim_end();
     let whole = format!("{open}{BEFORE}{ZEROS}{AFTER}");

@@ -20,8 +20,8 @@ use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology, UnderWay};
 use ordain_runtime::{
-    DirLock, Disk, FsDirectory, Handle, LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options,
-    Running, Runtime, StartError, Stopped, under_way,
+    DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus,
+    Network, Options, Running, Runtime, StartError, Stopped, under_way,
 };
 use ordain_sequencer::Lacking;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -210,6 +210,12 @@ pub enum Ended {
     /// process begins without it.
     #[error("the node has to start over without {}: start it again", without(*.0))]
     StartsOver(StartOver),
+    /// Nothing is wrong: the next start of the process begins from what is in its directory.
+    #[error("the node has to begin again: {reason}: start it again")]
+    BeginsAgain {
+        /// What it has got to know.
+        reason: String,
+    },
     /// It was to start over, and that cannot be noted.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -404,6 +410,7 @@ impl Node {
         }
         let (recovered, replayed) = (assembly.recovered.clone(), assembly.replayed);
         let is_waiting = assembly.lacking.is_some();
+        let begun = assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch);
 
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
@@ -426,6 +433,10 @@ impl Node {
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
             let edge = open_network(place, listener, link_tls.clone(), &settings, &registry)?;
+            let edge = match keeps {
+                true => edge.greeting(greeting(&config.data_dir, begun, under_way.clone())?),
+                false => edge,
+            };
             links = edge.status();
             network = Some(edge);
         }
@@ -529,6 +540,7 @@ impl Node {
                 }
                 Err(Ended::StartsOver(how))
             }
+            Err(Stopped::BeginsAgain { reason }) => Err(Ended::BeginsAgain { reason }),
             Err(stopped) => Err(Ended::Stopped(stopped)),
         }
     }
@@ -577,6 +589,38 @@ fn begin_with_aborts(directory: &Path) -> Result<(), ServeError> {
         tracing::warn!(%error, "other users of this machine can look into {}", directory.display());
     }
     Ok(())
+}
+
+/// Says to every other node what an operator has aborted here, and takes over what one has been aborted there that this node
+/// has not come to yet: see [`aborts`](crate::aborts). `begun` is the epoch of the checkpoint that the node begins from.
+fn greeting(directory: &Path, begun: Epoch, under_way: Vec<UnderWay>) -> Result<Greeting, ServeError> {
+    let words = Aborts::read(directory)?.greeting();
+    let directory = directory.to_owned();
+    let heed = move |peer: NodeId, words: &[u8]| {
+        let latest = || under_way.iter().map(|place| Gsn(place.latest()).epoch()).max();
+        // If that is not noted, nobody knows.
+        let is_past = |epoch: Epoch| latest().is_none_or(|latest| epoch <= latest.max(begun));
+        let taken = Aborts::read(&directory).and_then(|mut aborts| {
+            let taken = aborts.heed(words, is_past)?;
+            if !taken.is_empty() {
+                aborts.write(&directory)?;
+            }
+            Ok(taken)
+        });
+        match taken {
+            Ok(taken) if taken.is_empty() => Heeded::Nothing,
+            Ok(taken) => Heeded::BeginAgain(format!(
+                "node {} has said that an operator has aborted {}, which this node has not come to: it is noted here too",
+                peer.0,
+                taken.iter().map(Gsn::to_string).collect::<Vec<_>>().join(", ")
+            )),
+            Err(error) => Heeded::Halt(format!(
+                "node {} has said what an operator has aborted, and it cannot be noted here: {error}",
+                peer.0
+            )),
+        }
+    };
+    Ok(Greeting { words: words.into(), heed: Box::new(heed) })
 }
 
 /// The place of a node that has lost what it had, and the generation in which it comes: larger than any before, since

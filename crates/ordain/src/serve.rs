@@ -493,7 +493,11 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
     })?;
     match node.wait() {
         // It is noted; whoever starts it next has it start over.
-        Err(Ended::StartsOver(_)) if is_to_stop.load(Ordering::Acquire) => {}
+        Err(Ended::StartsOver(_) | Ended::BeginsAgain { .. }) if is_to_stop.load(Ordering::Acquire) => {}
+        Err(Ended::BeginsAgain { reason }) => {
+            tracing::warn!("this node begins again: {reason}");
+            return Err(again());
+        }
         Err(Ended::StartsOver(how)) => {
             tracing::warn!(
                 "this node was given up by the others, and may have what they have not: it starts over without {}",

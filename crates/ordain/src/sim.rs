@@ -28,6 +28,10 @@ use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
 
+mod operator;
+
+use operator::Operator;
+
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadName {
@@ -102,6 +106,9 @@ pub struct SimArgs {
     /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
     #[arg(long, default_value = "all")]
     faults: Faults,
+    /// About two transactions in a hundred end the process that executes them, until an operator aborts them
+    #[arg(long)]
+    operator: bool,
     /// Plant a bug, to see that it is found.
     #[arg(long, value_parser = parse_bug, hide = true)]
     plant: Option<Bug>,
@@ -145,6 +152,8 @@ struct CalvinSystem {
     damaged: Vec<Epoch>,
     /// After which epoch the log of each node begins that has begun one anew.
     begun: Vec<Epoch>,
+    /// Where transactions end the process that executes them.
+    operator: Option<Operator>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
@@ -210,6 +219,8 @@ impl CalvinSystem {
         let partitions = usize::from(args.partitions);
         let mut registry = (*procedures::all()).clone();
         simulated::register(&mut registry);
+        let nodes = partitions * usize::from(args.replicas);
+        let operator = args.operator.then(|| Operator::new(seed, nodes, &mut registry));
         if seed % 5 < 2 {
             // As narrow as can be: an audit of all keys has to be answered. What else is longer is refused.
             let limits =
@@ -302,6 +313,7 @@ impl CalvinSystem {
             damages: args.faults.has(Fault::Disk).then_some(seed),
             damaged: vec![Epoch(0); nodes],
             begun: vec![Epoch(0); nodes],
+            operator,
         })
     }
 
@@ -334,7 +346,8 @@ impl CalvinSystem {
     fn of(&self, node: NodeId) -> NodeSettings {
         let generation = self.generations[usize::from(node.0)];
         let (started_over, _) = self.started_over[usize::from(node.0)];
-        NodeSettings { node, generation, started_over, ..self.settings.clone() }
+        let under_way = self.operator.as_ref().map_or_else(Vec::new, |operator| operator.under_way(node));
+        NodeSettings { node, generation, started_over, under_way, ..self.settings.clone() }
     }
 }
 
@@ -394,7 +407,11 @@ impl System for CalvinSystem {
             }
         }
         self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
+        self.operator.iter().for_each(|operator| operator.starts(node));
         let assembly = Assembly::open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
+        if let Some(operator) = &mut self.operator {
+            operator.begins(node, assembly.checkpoint.map_or(Epoch(0), |begun| begun.epoch));
+        }
         if settings.trims {
             // Of what was never dispatched, because the node was stopped before that, nobody else would tell.
             let (_, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
@@ -492,6 +509,36 @@ impl System for CalvinSystem {
         Ok(batches)
     }
 
+    fn has_ended(&mut self) -> bool {
+        self.operator.as_mut().is_some_and(Operator::has_ended)
+    }
+
+    fn greeting(&self, _: NodeId, disk: &dyn Directory) -> Vec<u8> {
+        self.operator.as_ref().map_or_else(Vec::new, |_| Operator::greeting(disk))
+    }
+
+    fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
+        self.operator.as_ref().is_some_and(|operator| operator.heed(node, words, disk))
+    }
+
+    fn under_way(&mut self) -> Vec<Gsn> {
+        self.operator.as_mut().map_or_else(Vec::new, Operator::culprits)
+    }
+
+    fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
+        let last = NodeId(self.settings.topology.nodes() - 1);
+        let Some(operator) = &mut self.operator else { return Ok(()) };
+        operator.abort(node, places, disk)?;
+        if node == last {
+            operator.aborted.extend(places);
+        }
+        Ok(())
+    }
+
+    fn aborted(&self) -> BTreeSet<Gsn> {
+        self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone())
+    }
+
     fn start_over(&mut self, node: NodeId, how: StartOver) {
         let (times, pending) = &mut self.started_over[usize::from(node.0)];
         *times += 1;
@@ -547,6 +594,9 @@ fn held_to(
         WorkloadName::Direct => Mix::direct(args.keys),
     }
     .with_checkpoints(2);
+    if args.operator {
+        mix = mix.with_fatal(2);
+    }
     if args.partitions > 1 && moves_slots(seed) {
         mix = mix.with_moves(2, args.partitions);
     }
@@ -623,6 +673,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
         command += &format!(" --reads {reads}");
     }
     command += &format!(" --faults {}", args.faults);
+    if args.operator {
+        command += " --operator";
+    }
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());
     }
@@ -653,6 +706,9 @@ fn to_json(report: &Report) -> serde_json::Value {
         "disk_shortages": report.counts.shortages,
         "disks_lost": report.counts.disks_lost,
         "starts_over": report.counts.starts_over,
+        "ends": report.counts.ends,
+        "operations": report.counts.operations,
+        "heeds": report.counts.heeds,
         "events": report.events,
         "trace_hash": format!("{:032x}", report.trace_hash),
         "closing_draw": report.closing_draw,
@@ -690,6 +746,30 @@ mod tests {
     #[test]
     fn seeds_with_all_faults_are_sound() {
         demand_sound(&[], 0..120);
+    }
+
+    /// Members that an operator has forgotten, as they had not come to it, and empty ones that join hear of an abort from others.
+    #[test]
+    fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
+        for engine in ["calvin", "calvin-paper", "qstore", "paxflow"] {
+            let (mut ends, mut operations, mut heeds) = (0, 0, 0);
+            for flags in [
+                &["--partitions", "2", "--replicas", "3"][..],
+                &["--partitions", "2", "--replicas", "3", "--faults", "loss"],
+                &["--partitions", "3", "--replicas", "2", "--replication", "async"],
+                &[],
+            ] {
+                let args = args(&[&["--operator", "--engine", engine], flags].concat());
+                for seed in 0..2 {
+                    let report = simulate(&args, seed, None).unwrap();
+                    assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+                    ends += report.counts.ends;
+                    operations += report.counts.operations;
+                    heeds += report.counts.heeds;
+                }
+            }
+            assert!(ends > 10 && operations > 6 && heeds > 6, "{engine}: {ends} {operations} {heeds}");
+        }
     }
 
     #[test]

@@ -143,6 +143,9 @@ pub struct Outbox<M> {
     pub halt: Option<String>,
     /// Set when what the node has is not to be trusted, although nothing is broken: see [`StartOver`].
     pub start_over: Option<StartOver>,
+    /// Set when the node has to begin again from what it has on disk, all of which it keeps: the reason. Only an edge asks for
+    /// it.
+    pub begin_again: Option<String>,
 }
 
 /// The node is stopped, does without some of what it has on disk, and is started again, in an incarnation whose number
@@ -167,6 +170,7 @@ impl<M> Default for Outbox<M> {
             memory_grows: None,
             halt: None,
             start_over: None,
+            begin_again: None,
         }
     }
 }
@@ -224,6 +228,7 @@ impl<M> Outbox<M> {
             && self.memory_grows.is_none()
             && self.halt.is_none()
             && self.start_over.is_none()
+            && self.begin_again.is_none()
     }
 }
 

@@ -12,18 +12,26 @@ pub struct UnderWay {
     own: Option<&'static AtomicU64>,
     /// For the work that is given away.
     work: Option<&'static AtomicU64>,
+    /// The last that was executed, once nothing is.
+    latest: Option<&'static AtomicU64>,
 }
 
 impl UnderWay {
     /// Such a place, and one for the [work](crate::Work) that is given away; 0 there means that nothing is executed.
     pub const fn at(own: &'static AtomicU64, work: &'static AtomicU64) -> UnderWay {
-        UnderWay { own: Some(own), work: Some(work) }
+        UnderWay { own: Some(own), work: Some(work), latest: None }
+    }
+
+    /// This place, and another one that goes on holding the number of the transaction that was executed last.
+    #[must_use]
+    pub const fn keeping(self, latest: &'static AtomicU64) -> UnderWay {
+        UnderWay { latest: Some(latest), ..self }
     }
 
     /// Where the work says what it executes that was given away: it goes on beside its role.
     #[must_use]
     pub const fn of_work(self) -> UnderWay {
-        UnderWay { own: self.work, work: None }
+        UnderWay { own: self.work, work: None, latest: None }
     }
 
     /// Computes something for the transaction with this number, which is executed for as long as that takes.
@@ -45,7 +53,20 @@ impl UnderWay {
     /// Nothing is executed any more.
     #[inline]
     pub fn end(self) {
+        if let (Some(own), Some(latest)) = (self.own, self.latest) {
+            let number = own.load(Ordering::Relaxed);
+            if number != 0 {
+                latest.store(number, Ordering::Relaxed);
+            }
+        }
         self.begin(0);
+    }
+
+    /// The number of the transaction that is executed, or was last; 0 if there is none, or nobody notes it. For those beside the
+    /// roles: the driver, and whoever looks at the node.
+    pub fn latest(self) -> u64 {
+        let read = |place: Option<&'static AtomicU64>| place.map_or(0, |place| place.load(Ordering::Relaxed));
+        read(self.own).max(read(self.latest))
     }
 }
 
@@ -71,5 +92,20 @@ mod tests {
         under_way.end();
         assert_eq!(there(), (0, 0));
         UnderWay::default().of_work().begin(1);
+    }
+
+    #[test]
+    fn the_latest_stays_when_nothing_is_executed_any_more() {
+        static OWN: AtomicU64 = AtomicU64::new(0);
+        static WORK: AtomicU64 = AtomicU64::new(0);
+        static LATEST: AtomicU64 = AtomicU64::new(0);
+        let under_way = UnderWay::at(&OWN, &WORK).keeping(&LATEST);
+        assert_eq!(under_way.latest(), 0);
+        under_way.begin(4);
+        assert_eq!(under_way.latest(), 4, "it is executed");
+        under_way.end();
+        under_way.end();
+        assert_eq!((under_way.latest(), OWN.load(Ordering::Relaxed)), (4, 0));
+        assert_eq!(UnderWay::default().latest(), 0);
     }
 }

@@ -86,6 +86,12 @@ impl Control {
         self.advance(Phase::Stopping);
     }
 
+    /// Stops the node at once, so that it begins again from what it has on disk.
+    pub(crate) fn begin_again(&self, reason: String) {
+        self.reason().get_or_insert(Stopped::BeginsAgain { reason });
+        self.advance(Phase::Stopping);
+    }
+
     /// Waits until the node is asked to stop, or halts.
     pub(crate) fn await_end(&self) {
         let runs = |_: &mut Option<Stopped>| self.phase() == Phase::Running;

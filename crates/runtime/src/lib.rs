@@ -43,6 +43,8 @@ pub use disk::Disk;
 pub use edge::{Departing, Edge, Tokens, Turn};
 pub use fs::{DirLock, FsDirectory, LockError, OpenError};
 pub use loops::{LoopSnapshot, RoleSnapshot};
-pub use net::{LinkTls, NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal};
+pub use net::{
+    Greeting, Heed, Heeded, LinkTls, NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal,
+};
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};
 pub use tls::Stream;

@@ -196,6 +196,10 @@ impl<M> Effects<M> {
             self.halted = true;
             return self.control.start_over(how);
         }
+        if let Some(reason) = out.begin_again.take() {
+            self.halted = true;
+            return self.control.begin_again(reason);
+        }
         let (from, sent) = (actor.address, self.sent);
         for (to, message) in out.sends.drain(..) {
             let is_here = to.node == from.node;

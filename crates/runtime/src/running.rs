@@ -121,6 +121,12 @@ pub enum Stopped {
     /// Nothing is broken: a role wants the node to be started again without some of what it has on disk.
     #[error("the node has to start over")]
     StartsOver(StartOver),
+    /// Nothing is broken: the node wants to be started again from all that it has on disk.
+    #[error("the node has to begin again: {reason}")]
+    BeginsAgain {
+        /// What it has got to know.
+        reason: String,
+    },
 }
 
 /// How much longer than it may a thread takes to end that counts as one that hangs.

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ordain_model::layout::MAX_SHARDS;
 use ordain_role::UnderWay;
@@ -30,6 +30,8 @@ const fn place_of(shard: usize) -> usize {
 
 /// Bytes from the one to the other.
 const WORK: usize = 8;
+/// Bytes to what this process has executed last, which says nothing to the next one.
+const LATEST: usize = 16;
 
 /// Shards that are executing something, with the number of the transaction.
 pub type Executing = Vec<(usize, u64)>;
@@ -70,13 +72,15 @@ pub fn open(directory: &Path) -> io::Result<(Vec<UnderWay>, Executing)> {
     let mapped = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, &file, 0) }?;
     let places = (0..MAX_SHARDS).map(|shard| {
         let at = |offset: usize| -> &'static AtomicU64 {
-            // SAFETY: a shard's place, with `WORK` added or not, lies within the `LEN` bytes that were mapped, which stay mapped
+            // SAFETY: a shard's place, with `WORK` or `LATEST` added or not, lies within the `LEN` bytes that were mapped, which stay mapped
             // for ever, and the file is at least as long and is not made shorter by anybody who respects the directory's
-            // lock. It is aligned to 8, as the mapping is to a page, a line has 64 bytes and `WORK` is 8. This process
+            // lock. It is aligned to 8, as the mapping is to a page, a line has 64 bytes and `WORK` and `LATEST` are multiples of 8. This process
             // accesses it as an atomic only; the other processes that may have the file open read it as a file.
             unsafe { AtomicU64::from_ptr(mapped.byte_add(offset).cast()) }
         };
-        UnderWay::at(at(place_of(shard)), at(place_of(shard) + WORK))
+        let latest = at(place_of(shard) + LATEST);
+        latest.store(0, Ordering::Relaxed);
+        UnderWay::at(at(place_of(shard)), at(place_of(shard) + WORK)).keeping(latest)
     });
     Ok((places.collect(), former))
 }

@@ -360,6 +360,7 @@ fn reason(ended: Result<(), Stopped>) -> String {
     match ended.unwrap_err() {
         Stopped::Halted { reason } => reason,
         Stopped::StartsOver(how) => panic!("it starts over: {how:?}"),
+        Stopped::BeginsAgain { reason } => panic!("it begins again: {reason}"),
     }
 }
 

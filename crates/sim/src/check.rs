@@ -19,6 +19,7 @@ pub mod serial;
 pub mod sessions;
 pub mod strict;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -159,6 +160,8 @@ pub struct Evidence<'a> {
     pub registry: &'a Arc<Registry>,
     /// Where the slots were at first, of a system in which they can move.
     pub layout: Option<&'a Layout>,
+    /// What an operator has aborted by its place.
+    pub aborted: &'a BTreeSet<Gsn>,
     /// The durable log of each node.
     pub logs: &'a [NodeLog],
     /// What the clients saw.
@@ -313,6 +316,7 @@ pub(crate) mod fixture {
         let evidence = Evidence {
             registry,
             layout: None,
+            aborted: &BTreeSet::new(),
             logs: &logs,
             history,
             digests: &[],

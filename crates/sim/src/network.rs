@@ -314,6 +314,9 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
+        if parcel.to == DRIVER {
+            return self.heed(to, &parcel.bytes);
+        }
         let address = |node: usize, role| Address { node: NodeId(node as u16), role };
         let (from, to) = (address(from, parcel.from), address(to, parcel.to));
         match S::Message::decode_shared(&self.registry, &parcel.bytes) {
@@ -332,6 +335,15 @@ impl<S: System> Simulator<'_, S> {
             PeerState::Fresh => self.counts.streams += 1,
             PeerState::Lost => self.counts.losses += 1,
             PeerState::Back => self.counts.returns += 1,
+        }
+        if state == PeerState::Fresh {
+            let words = self.system.greeting(NodeId(here as u16), &self.nodes[here].disk);
+            let life = self.nodes[here].incarnation;
+            if let Some(end) = self.nodes[here].ends.get_mut(&there).filter(|_| !words.is_empty()) {
+                // Before any role knows of the stream.
+                let size = words.len() + HEAD;
+                end.link.send(Parcel { from: DRIVER, to: DRIVER, life, bytes: words.into() }, size);
+            }
         }
         let change = PeerChange { node: NodeId(there as u16), state };
         let from = Address { node: NodeId(here as u16), role: DRIVER };

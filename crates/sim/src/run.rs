@@ -152,6 +152,7 @@ pub fn run_seed<'a, S: System>(
     let Simulator { system, history, .. } = &mut simulator;
     let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.gsn));
     let layout = system.layout();
+    let aborted = system.aborted();
     let registry = simulator.registry.clone();
     let (digest, verdict) = match simulator.failed.take() {
         Some(violation) => (Digest::default(), Err(violation)),
@@ -159,6 +160,7 @@ pub fn run_seed<'a, S: System>(
             let evidence = Evidence {
                 registry: &registry,
                 layout: layout.as_ref(),
+                aborted: &aborted,
                 logs: &logs,
                 history: &simulator.history,
                 digests: &digests,

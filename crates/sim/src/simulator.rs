@@ -14,7 +14,7 @@ use std::fmt::{self, Debug, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ordain_model::{Front, Micros, PauseNo, Registry};
+use ordain_model::{Front, Gsn, Micros, PauseNo, Registry};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId, WorkDone};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -91,6 +91,8 @@ pub(crate) enum Happening<M> {
     Thaw { node: usize, life: u32 },
     /// A wall clock jumps.
     Jump { node: usize },
+    /// An operator looks after the nodes that have ended, and aborts what has ended them.
+    Operate,
 }
 
 impl<M> Happening<M> {
@@ -176,6 +178,12 @@ pub struct Counts {
     pub losses: u32,
     /// Times that a node was told that a lost one is back.
     pub returns: u32,
+    /// Times that a transaction ended a node which executed it.
+    pub ends: u32,
+    /// Times that an operator aborted what had ended nodes.
+    pub operations: u32,
+    /// Times that a node began again, as another said what an operator has aborted.
+    pub heeds: u32,
 }
 
 /// A cluster, its clients, and the time in which they live.
@@ -196,6 +204,8 @@ pub struct Simulator<'a, S: System> {
     /// Faults have ended; nothing new is asked for.
     pub(crate) healed: bool,
     pub(crate) failed: Option<Violation>,
+    /// Somebody is on the way to look after nodes that have ended.
+    is_called: bool,
     queue: BinaryHeap<Reverse<Scheduled<S::Message>>>,
     sequence: u64,
     /// When the last message of each pair of roles of a node arrives: the next one arrives no earlier.
@@ -256,6 +266,7 @@ impl<'a, S: System> Simulator<'a, S> {
             counts: Counts::default(),
             healed: false,
             failed: None,
+            is_called: false,
             queue: BinaryHeap::new(),
             sequence: 0,
             lanes: BTreeMap::new(),
@@ -411,6 +422,7 @@ impl<'a, S: System> Simulator<'a, S> {
                 self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
                 self.freeze(node);
             }
+            Happening::Operate => self.operate(),
             Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
             Happening::Jump { node } if !self.healed => {
                 let far = self.random.tail(self.intensity.jump_us_max) as i64;
@@ -471,6 +483,11 @@ impl<'a, S: System> Simulator<'a, S> {
 
     /// A node loses power, and starts again some time later.
     pub fn crash(&mut self, node: usize) {
+        self.crash_for(node, self.intensity.down_us_max);
+    }
+
+    /// The same, for so long at most.
+    fn crash_for(&mut self, node: usize, down_us_max: u64) {
         self.trace.note(self.now, format_args!("node {node} crashes"));
         self.counts.crashes += 1;
         let random = &mut self.random;
@@ -483,7 +500,7 @@ impl<'a, S: System> Simulator<'a, S> {
         }
         self.disconnect_clients(node);
         self.hang_up(node);
-        let down = 1 + self.random.tail(self.intensity.down_us_max);
+        let down = 1 + self.random.tail(down_us_max);
         self.after(down, Happening::Restart { node });
     }
 
@@ -507,6 +524,52 @@ impl<'a, S: System> Simulator<'a, S> {
         self.crash(number);
         self.nodes[number].replace_disk();
         self.system.lose(node);
+    }
+
+    /// A transaction has ended the process that executed it. Somebody will look after it.
+    fn ends(&mut self, node: usize) {
+        self.trace.note(self.now, format_args!("node {node} has executed what ends it"));
+        self.counts.ends += 1;
+        // Whatever starts it again does so after a pause.
+        self.crash_for(node, self.intensity.down_us_max.max(20_000));
+        if !std::mem::replace(&mut self.is_called, true) {
+            let delay = 1 + self.random.tail(50_000);
+            self.after(delay, Happening::Operate);
+        }
+    }
+
+    /// An operator stops all nodes, looks at what was under way on those that have ended, and aborts that on all of them; now and
+    /// then he forgets one that has not come to it.
+    fn operate(&mut self) {
+        self.is_called = false;
+        self.counts.operations += 1;
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].up {
+                self.crash(node);
+            }
+        }
+        let of = |node: usize| NodeId(node as u16);
+        let places: Vec<Gsn> = self.system.under_way();
+        self.trace.note(self.now, format_args!("the operator aborts {places:?}"));
+        for node in 0..self.nodes.len() {
+            let is_full = self.nodes[node].is_full;
+            self.nodes[node].fill(false);
+            let aborted = self.system.abort(of(node), &places, &mut self.nodes[node].disk);
+            self.nodes[node].fill(is_full);
+            if let Err(reason) = aborted {
+                let text = format!("what ends node {node} cannot be aborted: {reason}");
+                return self.fail(Violation::new(ViolationKind::Recovery, text));
+            }
+        }
+    }
+
+    /// A node hears what another says before all else.
+    pub(crate) fn heed(&mut self, node: usize, words: &[u8]) {
+        if self.system.heed(NodeId(node as u16), words, &mut self.nodes[node].disk) {
+            self.trace.note(self.now, format_args!("node {node} begins again"));
+            self.counts.heeds += 1;
+            self.crash(node);
+        }
     }
 
     /// A node stops in good order, as far as it can: its roles are told, and what they ask of the disk is done. Then
@@ -562,10 +625,12 @@ impl<'a, S: System> Simulator<'a, S> {
         counts.restarts += u32::from(node.incarnation > 0);
         let id = NodeId(number as u16);
         let started = catch_unwind(AssertUnwindSafe(|| system.start(id, node.incarnation, &mut disk)));
-        let failed = disk.has_failed();
+        let (failed, has_ended) = (disk.has_failed(), system.has_ended());
         let (kind, reason) = match started {
             // Recovery that ended with its last operation is interrupted by the same crash a moment later.
             Ok(_) if failed => return self.crash(number),
+            // What is in its log ends it.
+            Ok(_) if has_ended => return self.ends(number),
             Ok(Ok(roles)) => {
                 node.up = true;
                 let steps = intensity.local_delay_us_max;
@@ -622,6 +687,7 @@ impl<'a, S: System> Simulator<'a, S> {
             slot.role.handle(clock, event, &mut out);
             slot.role.check()
         }));
+        let has_ended = self.system.has_ended();
         let mut busy = self.random.tail(slot.step_us_max);
         if self.random.chance(self.intensity.stall_chance) {
             busy += self.random.tail(self.intensity.stall_us_max);
@@ -632,6 +698,9 @@ impl<'a, S: System> Simulator<'a, S> {
             Ok(Ok(())) => {}
             Ok(Err(reason)) => return self.fail(broken(ViolationKind::Invariant, reason)),
             Err(panic) => return self.fail(broken(ViolationKind::Panicked, panic_text(&*panic))),
+        }
+        if has_ended {
+            return self.ends(number);
         }
         if let Some(reason) = out.halt {
             if self.nodes[number].sync_failed {
@@ -663,6 +732,9 @@ impl<'a, S: System> Simulator<'a, S> {
         for work in out.work {
             let (takes, life) = (1 + self.random.tail(WORK_US_MAX), self.nodes[number].incarnation);
             self.after(takes, Happening::Work { node: number, life, role, done: work.run() });
+            if self.system.has_ended() {
+                return self.ends(number);
+            }
         }
         self.wake(number, role);
     }

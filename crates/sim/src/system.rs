@@ -1,6 +1,7 @@
 //! What the simulator has to be told about the system it drives: how a node is built, where its front doors
 //! are, what it holds, and how its durable log is read back.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -136,6 +137,43 @@ pub trait System {
     /// A node has lost its disk: it starts next with an empty one.
     fn lose(&mut self, node: NodeId) {
         let _ = node;
+    }
+
+    /// Whether something that was executed since this was asked last would have ended the process. Asked after every step.
+    fn has_ended(&mut self) -> bool {
+        false
+    }
+
+    /// What a node says to every other before all else; nothing if it is empty.
+    fn greeting(&self, node: NodeId, disk: &dyn Directory) -> Vec<u8> {
+        let _ = (node, disk);
+        Vec::new()
+    }
+
+    /// Takes what another node has said so. True if the node begins again from what it has on disk, which may fail as that is
+    /// noted there.
+    fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
+        let _ = (node, words, disk);
+        false
+    }
+
+    /// The places of the transactions that nodes had under way when they ended, which an operator finds there.
+    fn under_way(&mut self) -> Vec<Gsn> {
+        Vec::new()
+    }
+
+    /// An operator aborts transactions by their places on a node that does not run.
+    ///
+    /// # Errors
+    /// Why that cannot be written down.
+    fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
+        let _ = (node, places, disk);
+        Ok(())
+    }
+
+    /// The places of all transactions that the operator has aborted.
+    fn aborted(&self) -> BTreeSet<Gsn> {
+        BTreeSet::new()
     }
 
     /// A role of a node that has stopped has asked that it starts over: it does so next, in a larger incarnation.

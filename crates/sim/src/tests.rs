@@ -76,7 +76,7 @@ fn a_right_cluster_passes_under_each_fault_and_under_all() {
     let (mut unknown, mut committed) = (0, 0);
     let single = Fault::ALL.iter().map(|(fault, _)| Faults::NONE.with(*fault));
     for faults in single.chain([Faults::ALL, Faults::ALL]) {
-        for seed in 0..36 {
+        for seed in 0..18 {
             let nodes = [2, 3, 6][seed as usize % 3];
             let report = run(&cluster(seed, nodes, faults), None);
             assert_eq!(report.verdict, Ok(()), "seed {seed} nodes {nodes} faults {faults}");
@@ -86,16 +86,33 @@ fn a_right_cluster_passes_under_each_fault_and_under_all() {
             seen.breaks += counts.breaks;
             seen.freezes += counts.freezes;
             seen.losses += counts.losses;
-            seen.returns += counts.returns;
             seen.packets_lost += counts.packets_lost;
             unknown += report.unknown;
             committed += report.committed;
         }
     }
     assert!(seen.crashes > 100 && seen.partitions > 100 && seen.breaks > 100, "{seen:?}");
-    assert!(seen.freezes > 100 && seen.losses > 20 && seen.returns > 10, "{seen:?}");
+    assert!(seen.freezes > 100 && seen.losses > 20, "{seen:?}");
     assert!(seen.packets_lost > 1_000, "{seen:?}");
     assert!(unknown > 50 && committed > 5_000, "{unknown} {committed}");
+}
+
+/// Clients that think for long keep a run going until nodes are called lost and come back. A run of the usual length ends within
+/// 40 ms of virtual time, before most seeds call a node lost at all: of 198 runs four saw one return.
+#[test]
+fn nodes_are_called_lost_and_come_back_in_runs_that_last() {
+    for faults in ["partition", "delay", "partition,delay,reorder,duplicate"] {
+        let mut seen = Counts::default();
+        for seed in 0..12 {
+            let nodes = [2, 3, 6][seed as usize % 3];
+            let config = Config { think_us_max: 1 << 20, ..cluster(seed, nodes, faults.parse().unwrap()) };
+            let report = run(&config, None);
+            assert_eq!(report.verdict, Ok(()), "seed {seed} nodes {nodes} faults {faults}");
+            seen.losses += report.counts.losses;
+            seen.returns += report.counts.returns;
+        }
+        assert!(seen.losses > 20 && seen.returns > 10, "{faults} {seen:?}");
+    }
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub enum Kind {
     Compute,
     /// [`p::PANIC`].
     Panic,
+    /// [`p::FATAL`].
+    Fatal,
     /// [`p::DEPENDENT`].
     Dependent,
     /// [`p::REPOINT`].
@@ -171,6 +173,15 @@ impl Mix {
         Mix { partitions, ..self }
     }
 
+    /// The same with about so many among a hundred requests that end the process, in a run that has an operator.
+    #[must_use]
+    pub fn with_fatal(mut self, percent: u64) -> Mix {
+        let weight = (self.total * percent).div_ceil(100);
+        self.weights.push((Kind::Fatal, weight));
+        self.total += weight;
+        self
+    }
+
     fn kind(&self, random: &mut Random) -> Kind {
         let mut draw = random.below(self.total);
         for (kind, weight) in &self.weights {
@@ -249,6 +260,7 @@ impl Mix {
                 ][random.index(6)];
                 (p::GET, db, self.some_keys(prefix, random))
             }
+            Kind::Fatal => (p::FATAL, p::OBJECTS, self.some_keys('o', random)),
             Kind::Audit => (p::AUDIT, p::ACCOUNTS, self.all_keys('a')),
             Kind::AuditTable => (p::AUDIT_TABLE, p::ACCOUNTS, Vec::new()),
             Kind::Count => (p::COUNT, p::OBJECTS, Vec::new()),

@@ -181,6 +181,18 @@ fn all_nodes_of_a_cluster_lose_the_transaction_that_ends_them_and_nothing_else()
     assert_eq!(client.insist(&format!("SET {two} later")), Reply::ok());
     grid.restart(5);
     grid.await_equal_digests();
+    // Empty ones that join hear of it before all else: the logs of both partitions reach back to it.
+    for id in [5, 4] {
+        grid.replace(id);
+        grid.await_equal_digests();
+        let noted = fs::read_to_string(grid.directory(id).join("operator-aborts.json")).unwrap();
+        assert!(noted.contains("\"in_force\": true"), "node {id}: {noted}");
+        let epoch = place.split('.').next().unwrap();
+        assert!(noted.contains(&format!("\"epoch\": {epoch},")), "node {id}, {place}: {noted}");
+        assert_eq!(client.insist(&format!("SET {one} later")), Reply::ok());
+    }
+    assert_eq!(grid.client(5).insist(&format!("GET {two}")).text(), "later");
+    grid.await_equal_digests();
     grid.stop();
 }
 

@@ -27,7 +27,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
+use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
@@ -125,6 +125,31 @@ pub struct LinkTls {
     pub client: Arc<ClientConfig>,
     /// What the certificates of those must be for.
     pub names: BTreeMap<NodeId, ServerName<'static>>,
+}
+
+/// What this node says first to every peer with which a stream begins, and what becomes of what a peer says first.
+///
+/// Nothing else of a peer is taken before. So a node that must know something before it executes what comes from a peer can
+/// have it written down and begin again.
+pub struct Greeting {
+    /// What is said; nothing if it is empty.
+    pub words: Bytes,
+    /// Takes what a peer has said.
+    pub heed: Heed,
+}
+
+/// Takes what a peer has said first.
+pub type Heed = Box<dyn FnMut(NodeId, &[u8]) -> Heeded + Send>;
+
+/// What becomes of a peer's greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heeded {
+    /// It changes nothing.
+    Nothing,
+    /// The node is to begin again from what it has on disk, for a reason; nothing of that peer is taken until then.
+    BeginAgain(String),
+    /// The node has to stop, for a reason.
+    Halt(String),
 }
 
 impl fmt::Debug for NetConfig {
@@ -237,6 +262,7 @@ pub struct Network<M> {
     status: NetStatus,
     is_news: bool,
     timer_at: Option<Micros>,
+    greeting: Option<Greeting>,
     sockets: Option<(Registry, Tokens)>,
     messages: PhantomData<fn() -> M>,
 }
@@ -296,9 +322,17 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             status: NetStatus::default(),
             is_news: true,
             timer_at: None,
+            greeting: None,
             sockets: None,
             messages: PhantomData,
         })
+    }
+
+    /// This edge, which says something to every peer before all else.
+    #[must_use]
+    pub fn greeting(mut self, greeting: Greeting) -> Network<M> {
+        self.greeting = Some(greeting);
+        self
     }
 
     /// What is shown of the peers; it goes on being refreshed.
@@ -322,6 +356,14 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         self.is_news = true;
         self.is_rescheduled = true;
         tracing::info!(node = peer.node.0, ?state, "peer");
+        let words = self.greeting.as_ref().map(|greeting| &greeting.words).filter(|words| !words.is_empty());
+        if let Some(words) = words.filter(|_| state == PeerState::Fresh) {
+            // Roles send nothing into the stream before they have heard of it, so this is first.
+            let role = self.me.role;
+            let parcel = Parcel { from: role, to: role, payload: words.clone(), tail: Bytes::new() };
+            let bytes = parcel.bytes();
+            peer.link.send(parcel, bytes);
+        }
         for (i, role) in self.hears.iter().enumerate() {
             self.told[i] += 1;
             if state == PeerState::Fresh {
@@ -552,6 +594,14 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 return Ok(());
             }
             Packet::Link(frame) => (frame, None),
+            Packet::Data { frame, to, payload, .. } if to == self.me.role => {
+                let received = it.link.receive(frame.map(|()| Parcel::default()));
+                return match received {
+                    Received::Message(_) => self.heed(peer, &payload, out),
+                    Received::Gap => Err(None),
+                    Received::Nothing | Received::Change(_) => Ok(()),
+                };
+            }
             Packet::Data { frame, from, to, payload } => {
                 // Before it is acknowledged: what cannot be read must not count as received.
                 let Some(message) = M::decode_shared(&self.procedures, &payload) else {
@@ -583,6 +633,18 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                 Ok(())
             }
         }
+    }
+
+    /// Takes what a peer says before all else.
+    fn heed(&mut self, peer: usize, words: &[u8], out: &mut Outbox<M>) -> Result<(), Option<Refusal>> {
+        let node = self.peers[peer].node;
+        let Some(greeting) = &mut self.greeting else { return Ok(()) };
+        match (greeting.heed)(node, words) {
+            Heeded::Nothing => return Ok(()),
+            Heeded::BeginAgain(reason) => out.begin_again = Some(reason),
+            Heeded::Halt(reason) => out.halt(reason),
+        }
+        Err(None)
     }
 
     /// A connection is proven to be to a peer.
@@ -986,6 +1048,55 @@ mod tests {
             assert!(!kept(&mut edge, HEARS, 2 * life - 1), "it knows of the loss only");
             assert!(kept(&mut edge, HEARS, 2 * life), "it knows of the stream");
             assert!(kept(&mut edge, HEARS + 1, 0), "nobody tells this one");
+        }
+    }
+
+    #[test]
+    fn a_greeting_is_the_first_message_of_a_stream_and_what_a_peer_says_so_is_heeded() {
+        let heed = |node: NodeId, words: &[u8]| match words {
+            b"again" => Heeded::BeginAgain(format!("node {} said so", node.0)),
+            b"no" => Heeded::Halt("it cannot be".to_owned()),
+            _ => Heeded::Nothing,
+        };
+        let greeting = Greeting { words: Bytes::from_static(b"mine"), heed: Box::new(heed) };
+        let mut edge = edge().greeting(greeting);
+        let mut out = Outbox::default();
+        let mut other = Link::new(Life(11), NetLimits::default().kept);
+        let mut first = None;
+        other.connected();
+        edge.peers[0].link.connected();
+        while first.is_none() {
+            if let Some(frame) = edge.peers[0].link.poll()
+                && let Received::Message(parcel) = other.receive(frame)
+            {
+                first = Some(parcel);
+            }
+            if let Some(frame) = other.poll() {
+                let packet = Packet::Link(frame.map(|_| ()));
+                edge.packet(0, packet, &mut Output::default(), Now::default(), &mut out).unwrap();
+                assert!(edge.peers[0].link.is_joined() || !kept(&mut edge, HEARS + 1, 0));
+            }
+        }
+        let first = first.unwrap();
+        assert_eq!((first.to, &first.payload[..]), (ME.role, &b"mine"[..]));
+        for (sequence, words) in [(1, "theirs"), (2, "again"), (3, "no")] {
+            let (mut out, payload) = (Outbox::<Msg>::default(), Bytes::from(words));
+            let frame = Frame::Data { to: edge.peers[0].link.end(), sequence, received: 0, payload: () };
+            let packet = || Packet::Data {
+                frame: frame.clone(),
+                from: ME.role,
+                to: ME.role,
+                payload: payload.clone(),
+            };
+            let mut take =
+                |out: &mut Outbox<Msg>| edge.packet(0, packet(), &mut Output::default(), Now::default(), out);
+            let taken = take(&mut out);
+            assert_eq!((taken.is_ok(), out.relayed.is_empty()), (sequence == 1, true), "{words}");
+            let asked = (out.begin_again.take(), out.halt.take());
+            let expected = [(None, None), (Some("node 2 said so"), None), (None, Some("it cannot be"))];
+            let (again, halt) = expected[sequence as usize - 1];
+            assert_eq!(asked, (again.map(str::to_owned), halt.map(str::to_owned)), "{words}");
+            assert!(take(&mut out).is_ok() && out.is_empty(), "once");
         }
     }
 

@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 use super::sessions::clients_number;
 use super::{Evidence, Violation, ViolationKind};
 use crate::history::{Answer, History, Request, RequestId};
+use crate::workload::procedures::FATAL;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
     Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, ProcedureId,
-    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, system,
+    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, Writer, system,
 };
 
 /// Checks every answer against a serial execution of the log, and every digest against its end.
@@ -62,7 +63,17 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
                 // It changes nothing, whoever asked for it and however often; who was answered is among the reads.
                 continue;
             }
-            let expected = reference.run_placed(gsn, batch.now, chunk, txn);
+            let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
+            if evidence.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
+                if txn.call.procedure != FATAL {
+                    let text = "an operator was told to abort what ends no process";
+                    return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
+                }
+                // It has no effect here either.
+                expected.status = OutcomeStatus::Aborted(Abort::Operator);
+                expected.reply.clear();
+                Writer(&mut expected.reply).abort(Abort::Operator);
+            }
             ledger.settle(gsn, chunk, txn, &expected)?;
             for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
                 if !is_same(registry, request, chunk, txn) {
@@ -372,6 +383,7 @@ mod tests {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
             let evidence = Evidence {
                 registry: &registry,
+                aborted: &std::collections::BTreeSet::new(),
                 layout: None,
                 logs: &logs,
                 history: &history,

@@ -27,6 +27,8 @@ pub const INCREMENT: ProcedureId = ProcedureId(60_004);
 pub const COMPUTE: ProcedureId = ProcedureId(60_005);
 /// Adds one to each key, and panics after some of the additions. Arguments: a number, keys.
 pub const PANIC: ProcedureId = ProcedureId(60_006);
+/// Ends the process that executes it; in runs with an operator alone. Arguments: keys.
+pub const FATAL: ProcedureId = ProcedureId(60_099);
 /// Adds to whatever counter a pointer names. Arguments: pointer, amount.
 pub const DEPENDENT: ProcedureId = ProcedureId(60_007);
 /// Makes a pointer name another counter. Arguments: pointer, target.
@@ -87,6 +89,11 @@ pub fn register(registry: &mut Registry) {
     registry.register(CLEAR, "sim.clear", Arc::new(Clear));
     registry.register(EVEN, "sim.even", Arc::new(Even));
     super::ledgers::register(registry);
+}
+
+/// Adds [`FATAL`], which says so to `ends` whenever it is executed.
+pub fn register_fatal(registry: &mut Registry, ends: impl Fn() + Send + Sync + 'static) {
+    registry.register(FATAL, "sim.fatal", Arc::new(Fatal { ends: Box::new(ends) }));
 }
 
 pub(super) const ARITY: PlanError =
@@ -366,6 +373,30 @@ impl Procedure for Panic {
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         all_slots(cx, 0..cx.count, out);
     }
+}
+
+/// Ends the process that executes it.
+struct Fatal {
+    ends: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Procedure for Fatal {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        each_key(args, 0, |key| {
+            planner.key(0, Access::Write, key)?;
+            planner.abortable();
+            Ok(())
+        })
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        (self.ends)();
+        // Nobody sees what becomes of it.
+        cx.cell_mut().put(text(666));
+        Err(Abort::Logic)
+    }
+
+    fn reply(&self, _: &ReplyContext<'_>, _: &mut Vec<u8>) {}
 }
 
 struct Dependent;

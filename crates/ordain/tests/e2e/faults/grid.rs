@@ -110,15 +110,31 @@ impl Grid {
 
     /// Starts a node that is down, and leaves it to the caller to look after the process.
     pub fn launch_apart(&self, id: usize) -> Process {
+        self.launch_with(id, &[])
+    }
+
+    /// Kills a node, takes its data away, and has an empty one join in its place; waits until it takes connections.
+    #[track_caller]
+    pub fn replace(&mut self, id: usize) {
+        self.kill(id);
+        fs::remove_dir_all(self.directory(id)).unwrap();
+        self.nodes[id].process = Some(self.launch_with(id, &["--join"]));
+        self.await_line(id);
+    }
+
+    fn launch_with(&self, id: usize, more: &[&str]) -> Process {
         let config = self.config();
         let number = id.to_string();
-        let words = ["serve", "--config", config.to_str().unwrap(), "--node", &number];
+        let words = [&["serve", "--config", config.to_str().unwrap(), "--node", &number], more].concat();
         let mut command = match &self.net {
             None => ordain(words),
             Some(net) => {
                 let within =
                     ["netns", "exec", &net.space(id), env!("CARGO_BIN_EXE_ordain")].map(str::to_owned);
-                clean(Command::new("ip"), within.into_iter().chain(words.map(str::to_owned)))
+                clean(
+                    Command::new("ip"),
+                    within.into_iter().chain(words.iter().map(|word| (*word).to_owned())),
+                )
             }
         };
         command.envs(self.env.iter().copied());
