@@ -2,18 +2,20 @@
 """How long others wait while clients do their worst: the longest wait of another client's PING, and the memory.
 
     ordain serve --ephemeral --listen 127.0.0.1:7000 &
-    benches/pauses.py --port 7000 [--json FILE] [NAME ...]
+    ordain serve --ephemeral --listen 127.0.0.1:7001 --admin 127.0.0.1:7002 &
+    benches/pauses.py --port 7000 [--control 7001] [--json FILE] [NAME ...]
 
-Each load is run for itself, on a database that is flushed before it. A PING is sent every millisecond or as soon as the
-one before is answered; the node's resident memory is read from /proc if the node is on this machine.
+Each load is run for itself, on a database that is flushed before it. Processes of their own send PING on four connections,
+on each a millisecond after the one before is answered; the node's resident memory is read from /proc if the node is on this
+machine. A control is an idle node on the same machine: its waits at the same time are those of the machine.
 """
 
 import argparse
 import json
+import multiprocessing
 import resource
 import socket
 import sys
-import threading
 import time
 
 MB16 = 16_000_000
@@ -109,6 +111,8 @@ def halves(port):
 
 def fill(port):
     client = Client(port)
+    if client.run("CONFIG", "GET", "maxmemory")[1] == b"0":
+        sys.exit("fill writes 32 GB: start the node with --maxmemory")
     client.send(b"".join(command("SETRANGE", f"k{n}", MB16, "x") for n in range(2000)))
     answers = [client.reply() for _ in range(2000)]
     print(f"  {sum(a.startswith(b'-OOM') for a in answers)} of 2000 refused (OOM)")
@@ -141,34 +145,61 @@ def resident(pid):
         return 0
 
 
-def measure(port, load):
+def ask(port, pid, stop, pipe):
+    """Sends PING until told to stop; sends the waits and the peak of memory, of a process that is given."""
+    other, waits, peak, looked = Client(port), [], 0, 0
+    pipe.send(None)
+    while not stop.is_set():
+        begin = time.monotonic()
+        other.run("PING")
+        end = time.monotonic()
+        waits.append(end - begin)
+        if pid and end - looked > 0.05:
+            peak, looked = max(peak, resident(pid)), end
+        time.sleep(0.001)
+    pipe.send((waits, peak))
+
+
+class Asking:
+    """Processes that send PING to a node, on so many connections: they are spread over the loops of the node."""
+
+    def __init__(self, port, pid=None, count=4):
+        self.stop, self.processes, self.pipes = multiprocessing.Event(), [], []
+        for _ in range(count):
+            ours, theirs = multiprocessing.Pipe()
+            process = multiprocessing.Process(target=ask, args=(port, pid, self.stop, theirs), daemon=True)
+            process.start()
+            self.processes.append(process)
+            self.pipes.append(ours)
+        for pipe in self.pipes:
+            pipe.recv()
+
+    def end(self):
+        self.stop.set()
+        found = [pipe.recv() for pipe in self.pipes]
+        for process in self.processes:
+            process.join()
+        return sorted(wait for waits, _ in found for wait in waits), max(peak for _, peak in found)
+
+
+def measure(port, control_port, load):
     control = Client(port)
     control.run("FLUSHALL")
     info = control.run("INFO", "server").decode()
     pid = next(line.split(":")[1] for line in info.split("\r\n") if line.startswith("process_id:"))
-    before, peak, waits, stop = resident(pid), 0, [], threading.Event()
-
-    def ping():
-        nonlocal peak
-        other = Client(port)
-        while not stop.is_set():
-            begin = time.monotonic()
-            other.run("PING")
-            waits.append(time.monotonic() - begin)
-            peak = max(peak, resident(pid)) if len(waits) % 50 == 0 else peak
-            time.sleep(0.001)
-
-    thread = threading.Thread(target=ping)
-    thread.start()
+    before = resident(pid)
+    asking = Asking(port, pid)
+    beside = Asking(control_port) if control_port else None
     held = load(port)
     each = (resident(pid) - before) / max(1, len(held))
-    stop.set()
-    thread.join()
+    waits, peak = asking.end()
+    idle = beside.end()[0] if beside else [0]
     del held
-    waits.sort()
     return {
+        "pings": len(waits),
         "ping_longest_ms": waits[-1] * 1e3,
         "ping_p99_ms": waits[len(waits) * 99 // 100] * 1e3,
+        "control_longest_ms": idle[-1] * 1e3,
         "grown_bytes": max(0, peak - before),
         "bytes_a_connection": each,
     }
@@ -177,6 +208,7 @@ def measure(port, load):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=6379)
+    parser.add_argument("--control", type=int, help="port of an idle node on the same machine")
     parser.add_argument("--json")
     parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join([*LOADS, "fill"]))
     args = parser.parse_args()
@@ -185,9 +217,10 @@ def main():
     for name in args.names or LOADS:
         if name not in loads:
             sys.exit(f"no load is called {name}: there are {' '.join(loads)}")
-        result = results[name] = measure(args.port, loads[name])
+        result = results[name] = measure(args.port, args.control, loads[name])
         print(
             f"{name:10} longest PING {result['ping_longest_ms']:8.1f} ms, p99 {result['ping_p99_ms']:7.1f} ms, "
+            f"of {result['pings']:6}, control {result['control_longest_ms']:6.1f} ms, "
             f"grown {result['grown_bytes'] >> 20:6} MiB, {result['bytes_a_connection']:.0f} bytes a connection"
         )
     if args.json:

@@ -15,6 +15,7 @@ mod population;
 mod remote;
 mod shards;
 mod sites;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ use population::{Asking, Meters, Nobody, Place, Population, Reach, Told, Word};
 pub use shards::Kept;
 use sites::Site;
 pub use sites::{Delay, Grid};
+use waiting::Turns;
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,8 @@ pub struct Setup {
     pub length: Length,
     /// Procedures without arguments that are called after the workload's own audits.
     pub audits: Vec<ProcedureId>,
-    /// How long the clients of a loop wait when none of them is answered, before they give up.
+    /// How long the clients of a loop wait when none of them is answered, before they give up. Time in which a loop is
+    /// busy with one thing does not count.
     pub patience: Duration,
     /// How stale what is read on snapshots is, and how many older contents are kept for it, is told. It costs a little.
     pub watch: bool,
@@ -171,7 +174,18 @@ pub fn run(
     let (words, heard) = channel();
     let own_audits = workload.audits();
     let sites = sites::build(&setup.grid, setup.loops, &setup.node, setup.directory.as_ref(), registry)?;
-    let mut crowd = Crowd { setup, workload, registry, stages: stages.clone(), answered, words, auditors: 0 };
+    let turns = Turns::of(usize::from(setup.grid.all()) * setup.loops);
+    let mut crowd = Crowd {
+        setup,
+        workload,
+        registry,
+        stages: stages.clone(),
+        answered,
+        words,
+        turns,
+        placed: 0,
+        auditors: 0,
+    };
     let mut lead = Lead { running: Vec::new(), heard, stages, kept: Vec::new(), progress };
     for site in sites {
         lead.running.push(crowd.start(site, &own_audits)?);
@@ -189,6 +203,9 @@ struct Crowd<'a> {
     stages: Arc<Stages>,
     answered: Arc<Answered>,
     words: Sender<Word>,
+    turns: Turns,
+    /// How many loops have their population.
+    placed: usize,
     /// How many populations will be asked to audit.
     auditors: usize,
 }
@@ -228,6 +245,7 @@ impl Crowd<'_> {
                 },
                 audits,
                 Told {
+                    turns: (self.turns.clone(), self.placed),
                     stages: self.stages.clone(),
                     answered: self.answered.clone(),
                     words: self.words.clone(),
@@ -235,6 +253,7 @@ impl Crowd<'_> {
                 Book::new(self.workload.kinds().len())?,
                 Meters { parts: meters, generating, planning, answering },
             );
+            self.placed += 1;
             spec.edges.push((places::GATEWAYS + i as u16, Box::new(population)));
             specs.push(spec);
         }

@@ -18,6 +18,7 @@ use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source};
 
 use super::LoopUse;
+use super::waiting::{Turns, Waiting};
 use crate::meter::{Meter, thread_cpu};
 use crate::schedule::Schedule;
 use crate::stage::{Stage, Stages};
@@ -92,7 +93,7 @@ pub(super) struct Asking {
     pub budget: Option<u64>,
     /// What is drawn from: a seed and a stream of it.
     pub seed: (u64, u64),
-    /// How long they wait when none is answered.
+    /// How long they wait when none is answered, while all loops turn.
     pub patience: Micros,
     /// How stale what they read on snapshots is, is told.
     pub watch: bool,
@@ -112,6 +113,8 @@ pub(super) struct Reach {
 
 /// What leads a population, and hears from it.
 pub(super) struct Told {
+    /// How often all loops have turned, and which of them this one is.
+    pub turns: (Turns, usize),
     pub stages: Arc<Stages>,
     pub answered: Arc<Answered>,
     pub words: Sender<Word>,
@@ -151,8 +154,8 @@ pub(super) struct Population {
     budget: Option<u64>,
     audits: Vec<ProcedureId>,
     answers: Vec<Vec<u8>>,
-    /// When there last was an answer, or nothing to wait for.
-    heard_at: Micros,
+    /// Since there last was an answer, or nothing to wait for.
+    waiting: Waiting,
     /// The stage acted upon, and whether it is done with.
     stage: Stage,
     done: bool,
@@ -203,13 +206,13 @@ impl Population {
             gateway,
             source,
             reach,
+            waiting: Waiting::new(told.turns.0.clone()),
             told,
             meters,
             schedule: None,
             budget: asking.budget,
             audits,
             answers: Vec::new(),
-            heard_at: Micros(0),
             stage: Stage::Load,
             done: false,
             stopping: false,
@@ -231,7 +234,7 @@ impl Population {
         let stage = self.told.stages.stage();
         if stage != self.stage {
             self.enter(stage, now.elapsed);
-            self.heard_at = now.elapsed;
+            self.waiting.hear(now.elapsed);
         }
         if !self.stopping
             && let Err(refusal) = self.submit(now.elapsed)
@@ -252,9 +255,9 @@ impl Population {
             }
         }
         if self.gateway.outstanding() == 0 {
-            self.heard_at = now.elapsed;
+            self.waiting.hear(now.elapsed);
             self.finish_stage(now.elapsed);
-        } else if self.is_audited() || now.elapsed.since(self.heard_at) > self.asking.patience {
+        } else if self.is_audited() || self.waiting.look(now.elapsed) > self.asking.patience {
             self.finish_stage(now.elapsed);
         }
         let look = match (self.asking.clients, self.gateway.outstanding()) {
@@ -474,7 +477,7 @@ impl Population {
     }
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
-        self.heard_at = now;
+        self.waiting.hear(now);
         let Population { gateway, source, stage, free, submitted, seen, book, .. } = self;
         book.hear(now, self.told.stages.is_capturing());
         let watched = self.asking.watch.then(Instant::now);
@@ -560,6 +563,7 @@ impl Edge for Population {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+        self.told.turns.0.turn(self.told.turns.1);
         if self.reach.unmet.is_empty() {
             self.go_on(now, out);
         }
