@@ -431,6 +431,7 @@ impl NodeSettings {
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
             balance: self.balance,
             bugs: self.bugs,
+            ..shard::Settings::default()
         }
     }
 

@@ -688,6 +688,21 @@ fn raise_open_files() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, open_files = limit.current, "cannot raise the limit of open files");
     }
+    widen_descriptor_table();
+}
+
+/// Has the system make its table of this process's descriptors as large as it is likely to become, while there is one thread:
+/// to enlarge it later, Linux has every thread pass a point of its own first, and a loop that accepts stands still for as long,
+/// at each power of two.
+fn widen_descriptor_table() {
+    const CONNECTIONS: i32 = 16_000;
+    let most =
+        getrlimit(Resource::Nofile).current.and_then(|most| i32::try_from(most).ok()).unwrap_or(i32::MAX);
+    let last = CONNECTIONS.min(most.saturating_sub(1));
+    // What it answers is closed at once; where it is refused the table grows as connections come.
+    if let Err(error) = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last) {
+        tracing::debug!(%error, last, "cannot enlarge the table of descriptors ahead");
+    }
 }
 
 fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -614,7 +614,7 @@ impl Queues {
             };
             let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
             let is_cut = lot.is_cut(at, core.registry.limits().reply);
-            core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut), failure);
+            core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut, 0), failure);
         }
         lot.replies = 0;
         if has_peers {

@@ -10,15 +10,15 @@ use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
-    Abort, Access, Batch, Cell, CheckpointMode, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn,
-    Isolation, Layouts, Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, system,
+    Abort, Access, Batch, Cell, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Isolation, Layouts,
+    Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, system,
 };
-use ordain_role::{Address, Bug, Bugs, Outbox, UnderWay};
+use ordain_role::{Address, Bug, Outbox, UnderWay};
 use ordain_sequencer::Sequencing;
 use ordain_store::{RecordId, RecordStore};
 
 use super::backlog::{Backlog, Turn};
-use super::balance::{Balance, Load};
+use super::balance::Load;
 use super::capture::Capture;
 use super::covered;
 use super::long::Computation;
@@ -31,7 +31,7 @@ use super::reply::{are_enough, outcomes_of, write_reply};
 use super::sessions::Sessions;
 use super::spans::Spans;
 use super::state::{Active, CUT, Lent, Loan, ShardSet, empty, owner};
-use super::turns::{Order, Turns};
+use super::turns::Turns;
 use super::undo::{PINNED, Undo};
 use super::withheld::Withheld;
 use super::witness::{Vouch, Witness};
@@ -44,43 +44,10 @@ mod long;
 mod moving;
 mod operator;
 mod reads;
+mod settings;
 mod twins;
 
-/// How a shard is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
-    pub window: usize,
-    /// How transactions get their turns.
-    pub order: Order,
-    /// What they see of each other. Anything but the default only with queues.
-    pub isolation: Isolation,
-    /// How the state of a checkpoint is kept.
-    pub checkpoints: CheckpointMode,
-    /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
-    pub piece: usize,
-    /// What was executed may be lost with a master: then its gateways go on only by what is certain.
-    pub may_be_lost: bool,
-    /// How the shards of a partition share its load, if they do.
-    pub balance: Option<Balance>,
-    /// Bugs that a test has planted.
-    pub bugs: Bugs,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            window: 2000,
-            order: Order::Locks,
-            isolation: Isolation::default(),
-            checkpoints: CheckpointMode::default(),
-            piece: 64 << 10,
-            may_be_lost: false,
-            balance: None,
-            bugs: Bugs::NONE,
-        }
-    }
-}
+pub use settings::Settings;
 
 /// Everything of a shard but what gives turns.
 #[derive(Debug)]
@@ -168,6 +135,10 @@ pub(crate) struct Core<S> {
     pub(crate) patience: Option<u64>,
     /// What is computed elsewhere.
     away: long::Away,
+    /// Something in this turn counted for more than a fragment.
+    is_heavy: bool,
+    /// Transactions that go on in the next turn, as this one was over before they were, the oldest first.
+    resting: Vec<Gsn>,
     pub(crate) counts: Counts,
 }
 
@@ -184,6 +155,8 @@ pub(crate) struct Counts {
     turned_back: u64,
     /// Compute fragments that were given away.
     given_away: u64,
+    /// How often one has stopped in its midst so that others had their turn.
+    rested: u64,
 }
 
 /// Why a transaction cannot go on.
@@ -253,6 +226,8 @@ impl<S: RecordStore> Core<S> {
             has_reads: false,
             patience: None,
             away: long::Away::default(),
+            is_heavy: false,
+            resting: Vec::new(),
             counts: Counts::default(),
             places,
         }
@@ -563,6 +538,9 @@ impl<S: RecordStore> Core<S> {
                 if active.lent_out > 0 || active.is_away || n >= active.stops_at {
                     return Progress::Blocked;
                 }
+                if self.rests(active, txn) {
+                    return Progress::Blocked;
+                }
                 if !self.owns(fragment) {
                     self.lend_members(active, chunk, txn, n);
                 } else if !self.run_fragment(active, chunk, txn, n) {
@@ -662,6 +640,7 @@ impl<S: RecordStore> Core<S> {
             Active::fail(&mut active.failure, (slot, abort));
             Active::fail(&mut active.own_failure, (slot, abort));
         }
+        self.charge(arena.len() - at);
         let bad = poisoned || result.is_err();
         if inputs.is_empty() {
             active.slots.put_arena(arena, slot, at, bad);
@@ -733,10 +712,18 @@ impl<S: RecordStore> Core<S> {
             }
             Access::Write => {
                 let undo = undoable.then_some(&mut active.undo);
-                write_record(&mut self.store, guess, name, (gsn, now), undo, |cell, version| {
-                    let mut cx = FragmentContext { target: Target::Write(cell), version, below: None, ..cx };
-                    guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-                })
+                let mut changed_bytes = 0;
+                let result =
+                    write_record(&mut self.store, guess, name, (gsn, now), undo, |mut cell, version| {
+                        let before = cell.weight();
+                        let target = Target::Write(cell.reborrow());
+                        let mut cx = FragmentContext { target, version, below: None, ..cx };
+                        let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
+                        changed_bytes = cell.weight().abs_diff(before);
+                        result
+                    });
+                self.charge(changed_bytes);
+                result
             }
             Access::TableRead | Access::TableWrite => {
                 let mut table = self.store.table(gsn);
@@ -1000,7 +987,8 @@ impl<S: RecordStore> Core<S> {
         }
         let txn = &active.chunk.txns()[active.at];
         let is_cut = active.slots.is_beyond(self.registry.limits().reply);
-        self.conclude(&active.chunk, txn, active.gsn, (&active.slots, is_cut), active.failure);
+        let large = if is_cut { 0 } else { active.slots.answered_bytes() };
+        self.conclude(&active.chunk, txn, active.gsn, (&active.slots, is_cut, large), active.failure);
         true
     }
 
@@ -1010,7 +998,7 @@ impl<S: RecordStore> Core<S> {
         chunk: &Chunk,
         txn: &Txn,
         gsn: Gsn,
-        slots: (&dyn Slots, bool),
+        (slots, is_cut, large): (&dyn Slots, bool, usize),
         failure: Option<(SlotNo, Abort)>,
     ) {
         let Some(procedure) = self.registry.get(txn.call.procedure) else { return };
@@ -1029,15 +1017,17 @@ impl<S: RecordStore> Core<S> {
         let mut bytes = 0;
         let write = |reply: &mut Vec<u8>| {
             let at = reply.len();
-            write_reply(procedure, &self.registry, chunk, txn, slots, failure, reply);
+            if large >= LARGE {
+                // What grows bit by bit is copied again and again.
+                reply.reserve(large + 16 * chunk.fragments(txn).len());
+            }
+            write_reply(procedure, &self.registry, chunk, txn, (slots, is_cut), failure, reply);
             bytes = reply.len() - at;
         };
         let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
         conclude(ends, (gsn, chunk, txn), status, write);
-        // Large replies take time as many fragments do: others of this loop have their turn in between.
-        self.turn_left = self.turn_left.saturating_sub(bytes / BYTES_OF_TURN);
+        self.charge(bytes);
     }
-
     /// What it did before it was stopped has been done again: from now on others hear of what it does.
     pub(super) fn begin_to_withhold(&mut self) {
         self.withheld = self.settings.may_be_lost.then(Withheld::default);
@@ -1056,11 +1046,12 @@ impl<S: RecordStore> Core<S> {
         if let Some(scheduler) = self.places.scheduler {
             self.done.drain(..).for_each(|gsn| out.send(scheduler, Sequencing::Done(gsn)));
         }
-        // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many.
+        // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many. Where something
+        // large is among them, that would be long.
         if let Some(withheld) = &mut self.withheld {
             withheld.sift(&mut self.outcomes);
         }
-        let goes_on = self.turn_left == 0;
+        let goes_on = self.turn_left == 0 && !self.is_heavy;
         let ready = |outcomes: &mut OutcomeBatch| !goes_on || are_enough(outcomes);
         for outcomes in self.outcomes.extract_if(.., ready) {
             if let Some(gateway) = self.places.way_to(outcomes.gateway) {
@@ -1100,6 +1091,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
         report("ordain_shard_given_away_total", self.counts.given_away as f64);
+        report("ordain_shard_rested_total", self.counts.rested as f64);
         report("ordain_shard_computing", self.away.len() as f64);
         report("ordain_shard_map_version", f64::from(self.maps.now().map().version()));
         report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
@@ -1139,8 +1131,8 @@ const ABORTS: [&str; Abort::ALL.len()] = [
     "ordain_shard_aborts_total{reason=\"cascade\"}",
     "ordain_shard_aborts_total{reason=\"operator\"}",
 ];
-/// So many bytes of a reply take as long as a fragment that is started, at least.
-const BYTES_OF_TURN: usize = 16 << 10;
+/// A reply of at least so many bytes is composed in memory that is asked for at once.
+const LARGE: usize = 1 << 20;
 /// How many states of transactions are kept for their memory.
 const SPARE: usize = 256;
 /// How many records are fetched ahead together: enough for their misses to overlap.

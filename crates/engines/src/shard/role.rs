@@ -218,14 +218,18 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 out.halt(format!("shard {} was sent a message that is not for it", core.number));
             }
         }
-        core.turn_left = TURN;
+        let rested = core.begin_turn(TURN);
         core.has_reads = core.reader.is_ready(core.backlog.published());
         self.run();
+        if !rested.is_empty() {
+            self.core.wake(rested, TURN);
+            self.run();
+        }
         let Shard { core, turns } = self;
         core.send(out);
         let thaws = core.give(turns.first_under_way(), out);
         let has_cleared = core.store.free_some(FREED);
-        if core.read(out) || core.turn_left == 0 || thaws || has_cleared {
+        if core.read(out) || core.has_more() || thaws || has_cleared {
             out.set_timer(GO_ON, Micros(0));
         }
         core.under_way.end();

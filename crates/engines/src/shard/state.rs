@@ -141,6 +141,11 @@ impl SlotTable {
         }
     }
 
+    /// The bytes of what only the reply is made from, as far as it is here; beyond the limit it is not counted.
+    pub(crate) const fn answered_bytes(&self) -> usize {
+        self.answered
+    }
+
     /// Whether what only the reply is made from is more than the limit.
     pub(crate) const fn is_beyond(&self, limit: usize) -> bool {
         self.answered > limit

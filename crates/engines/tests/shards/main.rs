@@ -13,6 +13,7 @@ mod paxflow;
 mod qstore;
 mod random;
 mod read_committed;
+mod resting;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;

@@ -241,6 +241,10 @@ impl Cluster {
         if piece > 0 {
             settings.piece = piece;
         }
+        if self.shape.seed % 2 == 1 {
+            // Transactions rest between all of their fragments.
+            settings.fragment_bytes = 0;
+        }
         let store = MemoryStore::new(self.layout.slots_of_shard(number));
         let shard = Shard::new(number, places, settings, self.registry.clone(), store);
         if piece > 0 { shard.with_checkpointer(at(CHECKPOINTER)) } else { shard }

@@ -63,6 +63,8 @@ pub struct Options {
     pub isolation: Isolation,
     /// How much each may hold of what it reads.
     pub limits: Limits,
+    /// [`shard::Settings::fragment_bytes`].
+    pub fragment_bytes: usize,
     pub bugs: Bugs,
     pub seed: u64,
 }
@@ -80,6 +82,7 @@ impl Default for Options {
             order: Order::Locks,
             isolation: Isolation::default(),
             limits: Limits::default(),
+            fragment_bytes: shard::Settings::default().fragment_bytes,
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -256,8 +259,9 @@ impl Bench {
             gateways: gateway_places.clone(),
             doors: GATEWAY,
         };
-        let Options { order, isolation, .. } = self.options;
-        let settings = shard::Settings { window, order, isolation, bugs, ..shard::Settings::default() };
+        let Options { order, isolation, fragment_bytes, .. } = self.options;
+        let settings =
+            shard::Settings { window, order, isolation, fragment_bytes, bugs, ..shard::Settings::default() };
         self.scheduler = order.is_handed().then(|| Scheduler::new(&places, settings));
         self.shards = (0..shards)
             .map(|number| {

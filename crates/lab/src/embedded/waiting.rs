@@ -95,14 +95,14 @@ mod tests {
         // Another loop is held from 500 ms to 60 s: its time counts as one step.
         waiting.hear(Micros(0));
         let held = |at: u64| (500..60_000).contains(&at);
-        assert_eq!(given_up_at(&mut waiting, &turns, |at| [false, held(at)]), 60_450);
+        assert_eq!(given_up_at(&mut waiting, &turns, |at| [false, held(at)]), 60_500);
         // So does the time in which the own loop is.
         waiting.hear(Micros(0));
-        assert_eq!(given_up_at(&mut waiting, &turns, |at| [held(at), false]), 60_450);
+        assert_eq!(given_up_at(&mut waiting, &turns, |at| [held(at), false]), 60_500);
         // An answer begins it anew.
-        waiting.hear(Micros::from_millis(60_450));
+        waiting.hear(Micros::from_millis(60_500));
         turns.turn(0);
         turns.turn(1);
-        assert_eq!(waiting.look(Micros::from_millis(60_500)), Micros::from_millis(50));
+        assert_eq!(waiting.look(Micros::from_millis(60_550)), Micros::from_millis(50));
     }
 }

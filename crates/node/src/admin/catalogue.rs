@@ -142,6 +142,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_shard_early_messages", "Remote results that came before their transaction."),
     ("ordain_shard_early_turns", "calvin-paper: grants that came before their transaction."),
     ("ordain_shard_expired_total", "Records removed because their time had come."),
+    ("ordain_shard_rested_total", "Times that a transaction stopped in its midst so that others had their turn."),
     ("ordain_shard_given_away_total", "Computations that took longer than an event loop may stand still."),
     ("ordain_shard_hits_total", "Reads of a key that found a record."),
     ("ordain_shard_in_flight", "Transactions under way in a shard."),

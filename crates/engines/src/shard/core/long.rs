@@ -1,8 +1,9 @@
-//! Compute fragments that are [too long](crate::shard::long) for the shard's event loop: their way out and back.
+//! What takes too long for one turn of the shard's event loop: compute fragments that are [too long](crate::shard::long) go away
+//! and come back, transactions of many large fragments rest.
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Cell, Gsn};
+use ordain_model::{Cell, Gsn, Txn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
@@ -144,6 +145,46 @@ impl<S: RecordStore> Core<S> {
             self.away.leave(Asker::Read(number), long, UnderWay::default());
         }
         self.away.leaving.drain(..).for_each(|work| out.work(work));
+    }
+
+    /// Large values and replies take time as many fragments do: others of this loop have their turn in between.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        let fragments = bytes.checked_div(self.settings.fragment_bytes).unwrap_or(usize::MAX);
+        self.turn_left = self.turn_left.saturating_sub(fragments);
+        self.is_heavy |= fragments > 0;
+    }
+
+    /// Says whether a transaction that is not done stops here until the next turn: this one is over, and others of the event loop
+    /// come first. It keeps its turns meanwhile, as one does whose computation is away.
+    ///
+    /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit, nor what holds the whole table.
+    pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
+        let rests = self.turn_left == 0 && self.patience.is_some() && !active.in_unit && !txn.table;
+        if rests {
+            self.counts.rested += 1;
+            self.resting.push(active.called());
+        }
+        rests
+    }
+
+    /// Begins a turn of so many fragments; returns those who rest, for [`Core::wake`].
+    pub(in crate::shard) fn begin_turn(&mut self, fragments: usize) -> Vec<Gsn> {
+        (self.turn_left, self.is_heavy) = (fragments, false);
+        std::mem::take(&mut self.resting)
+    }
+
+    /// Has those who rested go on for so many fragments together. They do so after what came meanwhile has had a turn: neither
+    /// starves.
+    pub(in crate::shard) fn wake(&mut self, rested: Vec<Gsn>, fragments: usize) {
+        self.turn_left = fragments;
+        for gsn in rested {
+            self.ready.extend(self.by_gsn.get(&gsn.plain()));
+        }
+    }
+
+    /// Whether something has been left for the next turn.
+    pub(in crate::shard) fn has_more(&self) -> bool {
+        self.turn_left == 0 || !self.resting.is_empty()
     }
 
     /// The number of transactions whose computation is away; each of them is among those under way.

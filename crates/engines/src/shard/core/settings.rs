@@ -1,0 +1,47 @@
+//! What is the same for all shards of a node.
+
+use ordain_model::{CheckpointMode, Isolation};
+use ordain_role::Bugs;
+
+use crate::shard::balance::Balance;
+use crate::shard::turns::Order;
+
+/// How a shard is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
+    pub window: usize,
+    /// How transactions get their turns.
+    pub order: Order,
+    /// What they see of each other. Anything but the default only with queues.
+    pub isolation: Isolation,
+    /// How the state of a checkpoint is kept.
+    pub checkpoints: CheckpointMode,
+    /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
+    pub piece: usize,
+    /// What was executed may be lost with a master: then its gateways go on only by what is certain.
+    pub may_be_lost: bool,
+    /// How the shards of a partition share its load, if they do.
+    pub balance: Option<Balance>,
+    /// So many bytes that are answered, or by which a record grows or shrinks, take as long as a fragment that is started. Others of
+    /// the event loop have their turn after 256 fragments; with 0, after each that answers or changes anything.
+    pub fragment_bytes: usize,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            window: 2000,
+            order: Order::Locks,
+            isolation: Isolation::default(),
+            checkpoints: CheckpointMode::default(),
+            piece: 64 << 10,
+            may_be_lost: false,
+            balance: None,
+            fragment_bytes: 16 << 10,
+            bugs: Bugs::NONE,
+        }
+    }
+}
