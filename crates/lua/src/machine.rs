@@ -826,9 +826,6 @@ impl Machine {
     /// Makes an error text a value, with the place of the instruction that runs before it.
     pub(crate) fn located(&mut self, fault: Fault) -> Fault {
         let Some(frame) = self.frames.last().copied() else { return fault };
-        if let Fault::Dead = fault {
-            return fault;
-        }
         let (place, line) = self.place_of(&frame);
         if self.error_line == 0 {
             self.error_line = line;

@@ -431,3 +431,32 @@ fn every_function_that_a_script_can_reach_is_a_row() {
         assert_eq!(functions.contains(&row.name), !hidden, "{}", row.name);
     }
 }
+
+/// A run that is stopped from outside says where it was.
+#[test]
+fn a_run_that_is_stopped_knows_its_line() {
+    struct Stopping(std::sync::Arc<std::sync::atomic::AtomicBool>);
+    impl Host for Stopping {
+        fn call(&mut self, _: &mut Machine, _: u16, _: Args) -> Result<()> {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        }
+    }
+    const ROWS: &[Row] =
+        &[Row { name: "stop", cost: crate::cost::cost(1, crate::cost::COPY, 0), body: Body::Host(0) }];
+    for (source, line) in [
+        ("\nstop()\nwhile true do end", 3),
+        ("\nwhile true do pcall(function() stop()\n while true do end end) end", 3),
+        ("stop()\n\nfor i = 1, 1e9 do local s = ('x'):rep(100) end", 3),
+    ] {
+        let mut machine = Machine::new(ROWS);
+        machine.seal();
+        let mut host = Stopping(std::sync::Arc::default());
+        machine.begin(Budget::new(WORK, MEMORY).stopped_by(host.0.clone()), 1);
+        let program = compile(source.as_bytes(), "script", MEMORY, WORK as u64).unwrap();
+        let main = machine.load(&program).unwrap();
+        assert!(matches!(machine.run(&mut host, main, &[]), Err(Fault::Dead)));
+        assert_eq!(machine.heap.budget.death(), Some(crate::Death::Stopped));
+        assert_eq!(machine.error_line(), line, "{source}");
+    }
+}

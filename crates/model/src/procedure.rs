@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args};
 use crate::cell::{Cell, CellMut};
+use crate::computing::Stop;
 use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
@@ -226,6 +227,7 @@ pub struct Locals {
     entries: Vec<Box<dyn Any + Send>>,
     patience: Option<u64>,
     has_given_up: bool,
+    stop: Option<Stop>,
     /// What is counted for INFO.
     pub counts: RecordCounts,
 }
@@ -287,6 +289,17 @@ impl Locals {
     pub fn give_up(&mut self) {
         assert!(self.patience.is_some(), "a run without a bound goes on to its end");
         self.has_given_up = true;
+    }
+
+    /// Sets the flag that ends the next runs of fragments from outside; none: nobody ends them. Only for a run that is
+    /// made once: what is executed by others too must come to the same end there.
+    pub fn set_stop(&mut self, stop: Option<Stop>) {
+        self.stop = stop;
+    }
+
+    /// The flag that ends a run from outside, if one does.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop.clone()
     }
 
     /// Whether the last run gave up, and no bound from now on.

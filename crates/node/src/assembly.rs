@@ -9,8 +9,8 @@ use ordain_engines::shard::{self, ShardMessage};
 use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
-    Batch, Cascade, CheckpointMode, ChunkNo, Digest, Epoch, Execution, GatewayId, Isolation, KeyHash, Layout,
-    Micros, PartitionId, Reads, Registry,
+    Batch, Cascade, CheckpointMode, ChunkNo, Computations, Digest, Epoch, Execution, GatewayId, Isolation,
+    KeyHash, Layout, Micros, PartitionId, Reads, Registry,
 };
 use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
@@ -137,6 +137,8 @@ pub struct NodeSettings {
     pub balance: Option<shard::Balance>,
     /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
     pub under_way: Vec<UnderWay>,
+    /// Where its shards list the long computations that they give away.
+    pub computations: Computations,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -177,6 +179,7 @@ impl Default for NodeSettings {
             log_keep_bytes: 8 << 30,
             checkpoints_kept: 2,
             under_way: Vec::new(),
+            computations: Computations::default(),
             bugs: Bugs::NONE,
         }
     }
@@ -449,6 +452,7 @@ impl NodeSettings {
             let agrees = self.replication() == Replication::Sync;
             let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
             let shard = shard::Shard::new(number, places.clone(), settings, registry.clone(), store)
+                .with_computations(self.computations.clone())
                 .with_twins(twins.map(|node| Address { node, role }).collect());
             match self.keep {
                 Keep::Nothing => shard,

@@ -14,7 +14,9 @@ use ordain_engines::shard;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, Micros, Reads, Registry};
+use ordain_model::{
+    Cascade, CheckpointMode, Computations, Epoch, Execution, Gsn, Isolation, Micros, Reads, Registry,
+};
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
@@ -350,6 +352,7 @@ impl Node {
             identity.note_removed(&config.data_dir)?;
         }
         let under_way = if keeps { open_under_way(&config.data_dir) } else { Vec::new() };
+        let computations = Computations::default();
         let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let topology = config
             .cluster
@@ -376,6 +379,7 @@ impl Node {
             isolation: config.isolation,
             balance: config.balance.then(shard::Balance::default),
             under_way: under_way.clone(),
+            computations: computations.clone(),
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },
@@ -448,7 +452,7 @@ impl Node {
                 i,
                 settings.new_gateway(i as u16, life, &registry),
                 (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
-                shared(config, resp, (&access, &memory), &diagnostics),
+                shared(config, resp, (&access, &memory), (&diagnostics, &computations)),
                 lobby.clone(),
                 listener.take(),
             )
@@ -740,7 +744,7 @@ fn shared(
     config: &ServeConfig,
     resp: SocketAddr,
     (access, memory): (&Arc<Access>, &Arc<Memory>),
-    diagnostics: &Arc<Diagnostics>,
+    (diagnostics, computations): (&Arc<Diagnostics>, &Computations),
 ) -> Shared {
     let mut settings = Settings::default();
     settings.fix("port", resp.port().to_string());
@@ -761,6 +765,7 @@ fn shared(
     shared.access = access.clone();
     shared.observed = Observed::by(diagnostics.clone());
     shared.memory = memory.clone();
+    shared.computations = computations.clone();
     shared
 }
 

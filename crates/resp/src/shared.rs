@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Ticket};
 use ordain_model::procedure::Locals;
-use ordain_model::{Db, Micros, plan, serial};
+use ordain_model::{Computations, Db, Micros, plan, serial};
 
 use crate::acl::Access;
 use crate::diagnostics::{CommandTimes, Diagnostics};
@@ -519,6 +519,8 @@ pub struct Shared {
     pub elapsed: Micros,
     /// What the connections of all event loops hold, and the limit of memory.
     pub memory: Arc<Memory>,
+    /// The long computations that are running on the node: what SCRIPT KILL and FUNCTION KILL end.
+    pub computations: Computations,
     pub(crate) scratch: Scratch,
 }
 

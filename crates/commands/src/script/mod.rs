@@ -73,6 +73,19 @@ pub fn with_rights(procedure: ProcedureId) -> Option<ProcedureId> {
     }
 }
 
+/// Says that a procedure is FCALL or its like, of those that run scripts and functions.
+pub const fn is_function(procedure: ProcedureId) -> bool {
+    matches!(
+        procedure,
+        ids::FCALL
+            | ids::FCALL_RO
+            | ids::FCALL_LIMITED
+            | ids::FCALL_RO_LIMITED
+            | ids::FCALL_FRUGAL
+            | ids::FCALL_LIMITED_FRUGAL
+    )
+}
+
 /// The rights that stand before a script's arguments, if any do.
 fn take_rights<'a>(words: &mut ArgIter<'a>, limited: bool) -> Option<&'a [u8]> {
     limited.then(|| words.bytes())

@@ -102,7 +102,11 @@ impl Engine {
         let mut vm = self.vm.take().unwrap_or_else(|| Box::new(Vm::new()));
         let patience = locals.patience().and_then(|units| i64::try_from(units).ok());
         let work = patience.filter(|units| *units < WORK_BUDGET);
-        let budget = work.unwrap_or(WORK_BUDGET);
+        let budget = Budget::new(work.unwrap_or(WORK_BUDGET), MEMORY_LIMIT);
+        let budget = match locals.stop() {
+            Some(stop) => budget.stopped_by(stop),
+            None => budget,
+        };
         let ran = catch_unwind(AssertUnwindSafe(|| vm.run(&run, budget, &mut *members, locals, out)));
         let failure = match ran {
             Ok(result) => {
@@ -286,7 +290,7 @@ impl Vm {
     fn run(
         &mut self,
         run: &Run<'_>,
-        work: i64,
+        budget: Budget,
         members: &mut dyn Members,
         locals: &mut Locals,
         out: &mut Vec<u8>,
@@ -295,7 +299,7 @@ impl Vm {
             Entry::Script => self.script(run.sha, run.code)?,
             Entry::Function(_) => self.library(run.sha, run.code)?,
         };
-        self.machine.begin(Budget::new(work, MEMORY_LIMIT), run.seed);
+        self.machine.begin(budget, run.seed);
         let surroundings =
             Surroundings { registry: run.registry, now: run.now, seed: run.seed, read_only: run.read_only };
         let mut buffers = std::mem::take(&mut self.buffers);
@@ -361,7 +365,11 @@ impl Vm {
 
     /// An error that the script raised and did not catch, as Redis shows it, or the run's end.
     fn raised(&mut self, fault: Fault, run: &Run<'_>) -> Failure {
-        let Some(mut text) = self.error_text(fault) else { return self.death() };
+        let mut text = match (self.error_text(fault), self.machine.heap.budget.death()) {
+            (Some(text), _) => text,
+            (None, Some(Death::Stopped)) => b"ERR Script killed by user with SCRIPT KILL...".to_vec(),
+            (None, _) => return self.death(),
+        };
         let (name, source) = match run.entry {
             Entry::Script => (run.sha, "user_script"),
             Entry::Function(name) => (name.as_bytes(), "user_function"),

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
-use ordain_model::{Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, Registry, SlotNo};
+use ordain_model::{
+    Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, ProcedureId, Registry, SlotNo, Stop,
+};
 
 use super::core::guarded;
 use super::members::Members;
@@ -118,14 +120,22 @@ pub(crate) struct Computed {
 }
 
 impl Long {
-    /// Runs the fragment to its end.
-    pub(crate) fn run(mut self) -> Computed {
+    /// The fragment's procedure, and whether its transaction is in a log, so that others compute it too.
+    pub(crate) fn what(&self) -> (ProcedureId, bool) {
+        let txn = &self.chunk.txns()[self.at];
+        (self.chunk.fragments(txn)[self.n].procedure, txn.logged)
+    }
+
+    /// Runs the fragment to its end, or until the flag is set.
+    pub(crate) fn run(mut self, stop: Option<Stop>) -> Computed {
         let Long { chunk, at, n, gsn, now, registry, answers, records } = &mut self;
         let txn = &chunk.txns()[*at];
         let mut members = Members::of_copies(chunk, txn, *n, records);
         let computation = Computation { chunk, at: *at, n: *n, gsn: *gsn, now: *now };
         let mut answer = Vec::new();
-        let result = computation.run(registry, &mut Locals::default(), answers, &mut members, &mut answer);
+        let mut locals = Locals::default();
+        locals.set_stop(stop);
+        let result = computation.run(registry, &mut locals, answers, &mut members, &mut answer);
         let written = members.held.into_iter().filter(|held| held.writable);
         let records = written.map(|held| (held.slot, held.cell, held.changed)).collect();
         Computed { n: *n, records, answer, result }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_checkpoint::Outcome;
-use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry};
+use ordain_model::{
+    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry,
+};
 use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
@@ -72,6 +74,13 @@ impl<S: RecordStore> Shard<S> {
     #[must_use]
     pub fn with_under_way(mut self, under_way: UnderWay) -> Shard<S> {
         self.core.under_way = under_way;
+        self
+    }
+
+    /// Has it list there what it gives away.
+    #[must_use]
+    pub fn with_computations(mut self, computations: Computations) -> Shard<S> {
+        self.core.list_work(computations);
         self
     }
 

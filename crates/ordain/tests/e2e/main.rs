@@ -33,4 +33,5 @@ mod recovery;
 mod refusals;
 mod restore;
 mod retries;
+mod scripts;
 mod snapshots;

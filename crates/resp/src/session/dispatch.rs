@@ -318,8 +318,8 @@ impl Session {
                 return self.move_slots(words, place, cx, out);
             }
             SessionCommand::Debug => super::server::debug(words, out),
-            SessionCommand::Script => super::server::script(words, out),
-            SessionCommand::Function => super::server::function(words, out),
+            SessionCommand::Script => super::server::script(words, &cx.shared.computations, out),
+            SessionCommand::Function => super::server::function(words, &cx.shared.computations, out),
             SessionCommand::Save => w.error(
                 "ERR SAVE is not supported: it would stop every client; BGSAVE takes a checkpoint while they go on",
             ),

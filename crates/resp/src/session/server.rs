@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ordain_commands::script::is_function;
 use ordain_model::key::SLOTS;
 use ordain_model::system::Length;
-use ordain_model::{Call, Db, Micros, PartitionId, Writer, system};
+use ordain_model::{Call, Computations, Db, Ending, Micros, PartitionId, Writer, system};
 
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
@@ -477,7 +478,7 @@ pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
 }
 
 /// SCRIPT DEBUG, SCRIPT KILL and SCRIPT HELP; the others are transactions.
-pub(super) fn script(words: &Words<'_>, out: &mut Vec<u8>) {
+pub(super) fn script(words: &Words<'_>, computations: &Computations, out: &mut Vec<u8>) {
     if let [_, sub, mode] = words
         && sub.eq_ignore_ascii_case(b"debug")
     {
@@ -497,37 +498,61 @@ pub(super) fn script(words: &Words<'_>, out: &mut Vec<u8>) {
             "DEBUG (YES|SYNC|NO): NO is accepted; there is no debugger.",
             "EXISTS <sha1> ...: which scripts are known.",
             "FLUSH [ASYNC|SYNC]: forgets all scripts.",
+            "KILL: ends the script that this node is executing, if it only reads.",
             "LOAD <script>: remembers a script without running it.",
         ],
+        computations,
         out,
     );
 }
 
 /// FUNCTION KILL and FUNCTION HELP; the others are transactions.
-pub(super) fn function(words: &Words<'_>, out: &mut Vec<u8>) {
+pub(super) fn function(words: &Words<'_>, computations: &Computations, out: &mut Vec<u8>) {
     scripting(
         "function",
         words,
         &[
             "DELETE <library>: removes a library and its functions.",
+            "DUMP: all libraries in the form that RESTORE takes.",
             "FLUSH [ASYNC|SYNC]: removes all libraries.",
+            "KILL: ends the function that this node is executing, if it only reads.",
             "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
             "LOAD [REPLACE] <code>: adds a library.",
+            "RESTORE <payload> [APPEND|REPLACE|FLUSH]: adds the libraries that DUMP has written.",
         ],
+        computations,
         out,
     );
 }
 
-/// A script is done, or over its budget, before anybody could kill it.
-fn scripting(container: &str, words: &Words<'_>, lines: &[&str], out: &mut Vec<u8>) {
+/// KILL and HELP of a container of scripts or functions.
+fn scripting(
+    container: &str,
+    words: &Words<'_>,
+    lines: &[&str],
+    computations: &Computations,
+    out: &mut Vec<u8>,
+) {
     let mut w = Writer(out);
     let sub = words[1].to_ascii_lowercase();
     match (&*sub, &words[2..]) {
-        (b"kill", []) => w.error("NOTBUSY No scripts in execution right now."),
+        (b"kill", []) => {
+            let functions = container == "function";
+            match computations.end(|procedure| is_function(procedure) == functions) {
+                Ending::Nothing => w.error("NOTBUSY No scripts in execution right now."),
+                Ending::Soon => w.ok(),
+                Ending::Repeated => w.error(UNKILLABLE),
+                Ending::OtherKind if functions => w.error("BUSY an EVAL script is running: use SCRIPT KILL"),
+                Ending::OtherKind => w.error("BUSY a function is running: use FUNCTION KILL"),
+            }
+        }
         (b"help", []) => help(&mut w, &container.to_ascii_uppercase(), lines),
         _ => w.error(wrong_arity(container, &String::from_utf8_lossy(&sub))),
     }
 }
+
+const UNKILLABLE: &str = "UNKILLABLE The script is in the log, as it may write or reads on several partitions: every \
+                          replica executes it to the same end, which is that of its budget of work at the latest.";
 
 /// A help text, framed as Redis frames its own.
 pub(super) fn help(w: &mut Writer<'_>, container: &str, lines: &[&str]) {

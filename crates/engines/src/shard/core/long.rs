@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Cell, Gsn, Txn};
+use ordain_model::{Cell, Computations, Gsn, Txn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
@@ -28,6 +28,8 @@ pub(crate) struct Away {
     askers: BTreeMap<u64, Asker>,
     /// Work to hand to the driver.
     leaving: Vec<Work>,
+    /// Where an operator finds what is away, once it runs.
+    computations: Computations,
 }
 
 impl Away {
@@ -36,7 +38,11 @@ impl Away {
         self.next += 1;
         self.askers.insert(token, asker);
         let number = long.gsn.plain().0;
-        self.leaving.push(Work::new(token, move || under_way.during(number, || long.run())));
+        let (procedure, is_logged) = long.what();
+        let may_end = matches!(asker, Asker::Read(_)) || !is_logged;
+        let computations = self.computations.clone();
+        let run = move || computations.during(procedure, may_end, |stop| long.run(stop));
+        self.leaving.push(Work::new(token, move || under_way.during(number, run)));
     }
 
     /// How many are away.
@@ -49,6 +55,11 @@ impl<S: RecordStore> Core<S> {
     /// From now on a driver does what is given away; without one everything is computed here, however long it takes.
     pub(in crate::shard) fn begin_to_give_away(&mut self) {
         self.patience = Some(PATIENCE);
+    }
+
+    /// Has what is given away be listed there.
+    pub(in crate::shard) fn list_work(&mut self, computations: Computations) {
+        self.away.computations = computations;
     }
 
     /// Hands the records of a compute fragment that has given up back to where they were.
@@ -86,7 +97,8 @@ impl<S: RecordStore> Core<S> {
         self.counts.given_away += 1;
         let (gsn, now, registry) = (active.gsn, active.now, self.registry.clone());
         let long = Long { chunk, at, n, gsn, now, registry, answers, records };
-        self.away.leave(Asker::Ordered(active.called()), long, self.under_way.of_work());
+        let asker = Asker::Ordered(active.called());
+        self.away.leave(asker, long, self.under_way.of_work());
     }
 
     /// A computation has come back.

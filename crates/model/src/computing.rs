@@ -1,0 +1,128 @@
+//! Long computations that are running on a node, so that an operator can end those which nobody else repeats.
+//!
+//! A shard gives a long computation to another thread and says so here. What it says is for operators: no result depends on
+//! it, except that of a computation which an operator ends, and only one whose outcome is not replayed from a log or
+//! computed by another replica may be ended.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ids::ProcedureId;
+
+/// The flag that ends a computation soon after it is set.
+pub type Stop = Arc<AtomicBool>;
+
+/// The long computations that are running on a node. Clones share one list.
+#[derive(Clone, Debug, Default)]
+pub struct Computations(Arc<Mutex<Running>>);
+
+#[derive(Debug, Default)]
+struct Running {
+    next: u64,
+    /// By number: the procedure, and how to end it if it may be ended.
+    running: BTreeMap<u64, (ProcedureId, Option<Stop>)>,
+}
+
+/// The answer to an operator who wants computations to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// None is running.
+    Nothing,
+    /// Those of the kind that was meant will end within some milliseconds.
+    Soon,
+    /// One is running that other replicas execute too, or a restart will.
+    Repeated,
+    /// What is running and may be ended is of another kind.
+    OtherKind,
+}
+
+impl Computations {
+    /// Runs a computation that is in the list meanwhile. One that may be ended is given the flag that ends it.
+    pub fn during<T>(
+        &self,
+        procedure: ProcedureId,
+        may_end: bool,
+        compute: impl FnOnce(Option<Stop>) -> T,
+    ) -> T {
+        let stop = may_end.then(Stop::default);
+        let mut list = self.lock();
+        let number = list.next;
+        list.next += 1;
+        list.running.insert(number, (procedure, stop.clone()));
+        drop(list);
+        let _listed = Listed { of: self, number };
+        compute(stop)
+    }
+
+    /// Ends the computations of the procedures that are meant, if they may be ended.
+    pub fn end(&self, is_meant: impl Fn(ProcedureId) -> bool) -> Ending {
+        let list = self.lock();
+        let mut ending = Ending::Nothing;
+        for (procedure, stop) in list.running.values() {
+            ending = match (stop, ending) {
+                (Some(stop), _) if is_meant(*procedure) => {
+                    stop.store(true, Ordering::Relaxed);
+                    Ending::Soon
+                }
+                (_, Ending::Soon) => Ending::Soon,
+                (None, _) | (_, Ending::Repeated) => Ending::Repeated,
+                (Some(_), _) => Ending::OtherKind,
+            };
+        }
+        ending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        // Nothing panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a computation off the list, also if it panics.
+struct Listed<'a> {
+    of: &'a Computations,
+    number: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.of.lock().running.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ProcedureId = ProcedureId(1);
+    const B: ProcedureId = ProcedureId(2);
+
+    #[test]
+    fn only_what_may_be_ended_and_is_meant_ends() {
+        let list = Computations::default();
+        let is_a = |procedure| procedure == A;
+        assert_eq!(list.end(is_a), Ending::Nothing);
+        let is_set = |stop: Option<Stop>| stop.map(|stop| stop.load(Ordering::Relaxed));
+        list.during(B, true, |b| {
+            assert_eq!(list.end(is_a), Ending::OtherKind);
+            list.during(A, false, |none| {
+                assert_eq!((list.end(is_a), is_set(none)), (Ending::Repeated, None));
+                list.during(A, true, |a| {
+                    assert_eq!((list.end(is_a), is_set(a)), (Ending::Soon, Some(true)));
+                });
+                assert_eq!(list.end(is_a), Ending::Repeated);
+            });
+            assert_eq!(is_set(b), Some(false));
+        });
+        assert_eq!(list.end(is_a), Ending::Nothing);
+    }
+
+    #[test]
+    fn a_computation_that_panics_is_not_running_any_more() {
+        let list = Computations::default();
+        let panicking = || list.during(A, true, |_| panic!("as it should"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
+        assert_eq!(list.end(|_| true), Ending::Nothing);
+    }
+}
