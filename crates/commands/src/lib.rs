@@ -22,6 +22,7 @@ pub mod script;
 mod shape;
 mod strings;
 pub mod table;
+pub mod words;
 
 use ordain_model::Registry;
 

@@ -39,7 +39,7 @@ pub enum Abort {
     Restart,
     /// The procedure panicked.
     Panic,
-    /// The procedure ran past its budget of instructions, memory or fragments.
+    /// The procedure ran past its budget of work, memory or fragments.
     Budget,
     /// It used what another transaction had written that aborted ([`Cascade::Abort`](crate::Cascade)).
     Cascade,

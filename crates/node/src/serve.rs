@@ -490,6 +490,7 @@ impl Node {
                 access,
                 authorization: config.password.as_deref().map(Authorization::of),
                 diagnostics,
+                memory: memory.clone(),
                 cluster: config.cluster.clone(),
                 started_over: settings.started_over,
                 links,

@@ -3,7 +3,7 @@
 use ordain_lua::{Body, Machine, Value};
 
 use super::host::{CLASSES, Class, ROWS, class_of};
-use super::tests::{Database, over_budget};
+use super::tests::{Database, over_budget, over_load_budget};
 use crate::table::{Action, all};
 
 const OUT_OF_MEMORY: &str = "-ERR script stopped: it allocated more than 128 MiB";
@@ -243,7 +243,7 @@ fn every_function_and_command_has_a_cost() {
     }
     let register =
         "#!lua name=l\nlocal i = 0 while true do i = i + 1 redis.register_function('f' .. i, type) end";
-    assert_eq!(db.run(&["FUNCTION", "LOAD", register]), over_budget());
+    assert_eq!(db.run(&["FUNCTION", "LOAD", register]), over_load_budget());
     for row in ROWS {
         assert!(row.cost.base > 0 && row.cost.bytes_per_unit > 0, "{}", row.name);
         assert!(

@@ -8,6 +8,7 @@
 //! procedure, with the words after the number of keys as its arguments: [`function_call`] tells the two apart where
 //! words become a call, so that nothing of FCALL is left in what is planned, logged and executed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
@@ -23,6 +24,7 @@ use super::{
 };
 use crate::glob::Glob;
 use crate::ids;
+use crate::words::split_words;
 
 /// The key of the record that holds all libraries.
 const RECORD: &[u8] = b"functions";
@@ -68,7 +70,16 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
         (b"stats", []) => ids::FUNCTION_STATS,
         (b"flush", []) => ids::FUNCTION_FLUSH,
         (b"flush", [mode]) if is_flush_mode(mode) => ids::FUNCTION_FLUSH,
-        (b"flush", _) => return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
+        (b"flush", [_]) => {
+            return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+        }
+        (b"flush", _) => {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let text = format!(
+                "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
+            );
+            return Err(PlanError(text.into()));
+        }
         _ => return Err(unknown_subcommand(name, "FUNCTION")),
     };
     Ok((id, encode_record))
@@ -117,13 +128,26 @@ fn field(kind: u8, name: &[u8]) -> Vec<u8> {
     [&[kind], name].concat()
 }
 
-/// The library of a function and whether it may not write, by the function's field.
-fn function_of<'a>(hash: &'a HashValue, name: &[u8]) -> Option<(&'a [u8], bool)> {
-    let about = Args::parse(hash.get(&field(FUNCTION, name))?)?;
-    let mut items = about.iter();
+/// A function as it was registered.
+struct Found<'a> {
+    name: Cow<'a, [u8]>,
+    library: &'a [u8],
+    no_writes: bool,
+}
+
+/// The function of a name, in whichever case it is written.
+fn function_of<'a>(hash: &'a HashValue, name: &[u8]) -> Option<Found<'a>> {
+    let is_it = |of: &[u8]| {
+        of.split_first().is_some_and(|(kind, of)| *kind == FUNCTION && of.eq_ignore_ascii_case(name))
+    };
+    let (of, about) = match hash.get(&field(FUNCTION, name)) {
+        Some(about) => (Cow::Owned(name.to_vec()), about),
+        None => hash.iter().find(|(of, _)| is_it(of)).map(|(of, about)| (Cow::Borrowed(&of[1..]), about))?,
+    };
+    let mut items = Args::parse(about)?.iter();
     let library = items.bytes();
     items.bytes();
-    Some((library, items.any(|flag| flag.bytes == b"no-writes")))
+    Some(Found { name: of, library, no_writes: items.any(|flag| flag.bytes == b"no-writes") })
 }
 
 /// FCALL and FCALL_RO. Arguments: the record's key, the function, the number of keys, keys, arguments.
@@ -161,12 +185,13 @@ impl Procedure for Fcall {
         if code == Fcall::FETCH {
             let mut slot = Vec::new();
             if let Some(hash) = cx.cell().hash()
-                && let Some((library, no_writes)) = function_of(hash, name)
+                && let Some(found) = function_of(hash, name)
                 && let Some((sha, code)) =
-                    hash.get(&field(LIBRARY, library)).and_then(|l| l.split_at_checked(40))
+                    hash.get(&field(LIBRARY, found.library)).and_then(|l| l.split_at_checked(40))
             {
                 let mut w = Writer(&mut slot);
-                w.bool(no_writes);
+                w.bool(found.no_writes);
+                w.bulk(&found.name);
                 w.bulk(sha);
                 w.bulk(code);
             }
@@ -175,6 +200,7 @@ impl Procedure for Fcall {
         }
         let fetched = || {
             let (Datum::Bool(no_writes), rest) = Datum::split(cx.inputs.raw(0))? else { return None };
+            let (Datum::Bulk(name), rest) = Datum::split(rest)? else { return None };
             let (Datum::Bulk(sha), rest) = Datum::split(rest)? else { return None };
             let (Datum::Bulk(code), _) = Datum::split(rest)? else { return None };
             Some((no_writes, sha, code, std::str::from_utf8(name).ok()?))
@@ -233,23 +259,25 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
         "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
          character long",
     );
+    const BAD_LINE: PlanError = PlanError::fixed("ERR Invalid library metadata");
     if !code.starts_with(b"#!") {
         return Err(PlanError::fixed("ERR Missing library metadata"));
     }
-    let end = code.iter().position(|b| *b == b'\n');
-    let line =
-        String::from_utf8_lossy(&code[2..end.ok_or(PlanError::fixed("ERR Invalid library metadata"))?]);
-    let mut words = line.split_ascii_whitespace();
-    let engine = words.next().unwrap_or_default();
+    let end = code.iter().position(|b| *b == b'\n').ok_or(BAD_LINE)?;
+    let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+    split_words(&code[..end], &mut bytes, |word| spans.push(word)).ok_or(BAD_LINE)?;
+    let mut words = spans.into_iter().map(|word| String::from_utf8_lossy(&bytes[word]));
+    let first = words.next().unwrap_or_default();
+    let engine = first.strip_prefix("#!").unwrap_or_default();
     let mut name = None;
     for option in words {
-        match option.strip_prefix("name=") {
+        match option.split_at_checked("name=".len()).filter(|(key, _)| key.eq_ignore_ascii_case("name=")) {
             Some(_) if name.is_some() => {
                 return Err(PlanError::fixed(
                     "ERR Invalid metadata value, name argument was given multiple times",
                 ));
             }
-            Some(given) => name = Some(given),
+            Some((_, given)) => name = Some(given.to_string()),
             None => return Err(PlanError(format!("ERR Invalid metadata value given: {option}").into())),
         }
     }
@@ -260,7 +288,7 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
     if !engine.eq_ignore_ascii_case("lua") {
         return Err(PlanError(format!("ERR Engine '{engine}' not found").into()));
     }
-    Ok(name.to_string())
+    Ok(name)
 }
 
 impl Procedure for Load {
@@ -292,7 +320,7 @@ fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
     }
     for Registered { name: function, .. } in &functions {
         let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
-        let taken = other.is_some_and(|(library, _)| library != name.as_bytes());
+        let taken = other.is_some_and(|found| found.library != name.as_bytes());
         if taken || cx.registry.find_native(function.as_bytes()).is_some() {
             return Err(format!("ERR Function {function} already exists").into());
         }

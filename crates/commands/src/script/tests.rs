@@ -100,6 +100,11 @@ impl Database {
     }
 }
 
+/// The error of a library that runs for too long as it is loaded.
+pub(super) fn over_load_budget() -> String {
+    format!("-ERR script stopped: it ran past its budget of {} units of work", vm::LOAD_BUDGET)
+}
+
 pub(super) fn over_budget() -> String {
     format!("-ERR script stopped: it ran past its budget of {} units of work", vm::WORK_BUDGET)
 }
@@ -371,6 +376,10 @@ fn arguments_are_checked_before_anything_is_sequenced() {
     assert_eq!(refused(&["SCRIPT", "FLUSH", "X"]), "ERR SCRIPT FLUSH only support SYNC|ASYNC option");
     assert_eq!(refused(&["SCRIPT", "FOO"]), "ERR unknown subcommand 'FOO'. Try SCRIPT HELP.");
     assert_eq!(refused(&["FUNCTION", "FLUSH", "x"]), "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
+    assert_eq!(
+        refused(&["FUNCTION", "FLUSH", "a", "b"]),
+        "ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP."
+    );
     assert_eq!(refused(&["FUNCTION"]), "ERR wrong number of arguments for 'function' command");
 }
 
@@ -883,6 +892,20 @@ fn functions_are_loaded_called_listed_and_deleted() {
     assert_eq!(db.run(&["FUNCTION", "LIST"]), "[]");
 }
 
+/// As Redis 7.0.15 answers.
+#[test]
+fn names_of_functions_ignore_case_and_those_of_libraries_may_be_quoted() {
+    let mut db = Database::new();
+    let foo = "redis.register_function('foo', function() return 1 end)";
+    assert_eq!(db.run(&["FUNCTION", "LOAD", &format!("#!LUA NAME=\"l2\"\n{foo}")]), "l2");
+    for name in ["foo", "FOO", "Foo"] {
+        assert_eq!(db.run(&["FCALL", name, "0"]), "1", "{name}");
+    }
+    let other = "#!lua name=l6\nredis.register_function('FOO', function() return 2 end)";
+    assert_eq!(db.run(&["FUNCTION", "LOAD", other]), "-ERR Function FOO already exists");
+    assert_eq!(db.run(&["FUNCTION", "DELETE", "L2"]), "-ERR Library not found");
+}
+
 #[test]
 fn libraries_that_are_wrong_are_refused() {
     let mut db = Database::new();
@@ -897,6 +920,9 @@ fn libraries_that_are_wrong_are_refused() {
         ("#!lua name=lib2", "ERR Invalid library metadata".into()),
         ("#!lua name=lib2\nreturn 1", "ERR No functions registered".into()),
         ("#!js name=lib2\nreturn 1", "ERR Engine 'js' not found".into()),
+        ("#! name=lib2\nreturn 1", "ERR Engine '' not found".into()),
+        ("#!lua name='l 2'\nreturn 1", format!("ERR {names}")),
+        ("#!lua name=\"lib2\nreturn 1", "ERR Invalid library metadata".into()),
         ("#!lua name=lib2 foo=1\nreturn 1", "ERR Invalid metadata value given: foo=1".into()),
         (
             "#!lua name=lib2\nfoo bar",
@@ -917,7 +943,7 @@ fn libraries_that_are_wrong_are_refused() {
         ("redis.register_function{function_name='h', callback=function() end, foo=1}", "ERR Error registering functions: ERR unknown argument given to redis.register_function".into()),
         ("local x = KEYS[1]", "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'KEYS'".into()),
         ("foo = 1", "ERR Error registering functions: ERR user_function:2: Attempt to modify a readonly table".into()),
-        ("while true do end", over_budget()[1..].to_string()),
+        ("while true do end", over_load_budget()[1..].to_string()),
     ] {
         assert_eq!(db.run(&["FUNCTION", "LOAD", &format!("#!lua name=lib2\n{body}")]), format!("-{text}"), "{body}");
     }

@@ -29,6 +29,9 @@ use crate::rights::Rights;
 
 /// Units of work that a script may do: an instruction is one, and [`ordain_lua::cost`] says what else is charged.
 pub const WORK_BUDGET: i64 = if cfg!(test) { 4_000_000 } else { 100_000_000 };
+/// The units of work that a library may do as FUNCTION LOAD runs it, on an event loop: some ten milliseconds. It registers
+/// functions, and need not do more.
+pub const LOAD_BUDGET: i64 = 2_000_000;
 /// Bytes that a script may ask for in all.
 pub const MEMORY_LIMIT: usize = 128 << 20;
 /// The most compiled scripts kept, and as many libraries.
@@ -155,6 +158,10 @@ impl Engine {
     }
 }
 
+fn past(budget: i64) -> Vec<u8> {
+    format!("ERR script stopped: it ran past its budget of {budget} units of work").into()
+}
+
 /// The reason for which a run has no result.
 enum Failure {
     /// An error to show.
@@ -169,9 +176,7 @@ impl Failure {
     fn text(self) -> Vec<u8> {
         match self {
             Failure::Text(text) => text,
-            Failure::Death(Death::Work) => {
-                format!("ERR script stopped: it ran past its budget of {WORK_BUDGET} units of work").into()
-            }
+            Failure::Death(Death::Work) => past(WORK_BUDGET),
             Failure::Death(Death::Memory) => {
                 format!("ERR script stopped: it allocated more than {} MiB", MEMORY_LIMIT >> 20).into()
             }
@@ -411,7 +416,7 @@ impl Vm {
     fn list(&mut self, sha: &[u8], code: &[u8], seed: u64) -> Result<Vec<Registered>, Failure> {
         const FAILED: &[u8] = b"ERR Error registering functions: ";
         let program = self.library(sha, code)?;
-        self.machine.begin(Budget::new(WORK_BUDGET, MEMORY_LIMIT), seed);
+        self.machine.begin(Budget::new(LOAD_BUDGET, MEMORY_LIMIT), seed);
         let Vm { machine, load, buffers, .. } = self;
         machine.set_globals(*load);
         let registered = Some(Vec::new());
@@ -422,7 +427,10 @@ impl Vm {
             Ok(_) => Ok(registered.into_iter().map(|(function, _)| function).collect()),
             Err(fault) => Err(match self.error_text(fault) {
                 Some(text) => Failure::Text([FAILED, &*text].concat()),
-                None => self.death(),
+                None => match self.death() {
+                    Failure::Death(Death::Work) => Failure::Text(past(LOAD_BUDGET)),
+                    other => other,
+                },
             }),
         }
     }

@@ -107,6 +107,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_loop_sleeps_total", "How often an event loop went to sleep."),
     ("ordain_loop_turn_seconds", "Time of an event loop's turn in which there was something to do."),
     ("ordain_loop_turns_total", "Turns of an event loop."),
+    ("ordain_memory_limit_bytes", "The limit of memory, maxmemory; 0: none."),
     ("ordain_network_connected", "Other nodes that are connected."),
     ("ordain_network_input_bytes_total", "Bytes received from all other nodes."),
     ("ordain_network_kept_bytes", "Bytes that other nodes have not acknowledged."),

@@ -24,6 +24,7 @@ use axum::{Json, Router};
 use ordain_archive::{Location, Standing};
 use ordain_resp::Access;
 use ordain_resp::diagnostics::Diagnostics;
+use ordain_resp::memory::Memory;
 use ordain_role::NodeId;
 use ordain_runtime::{Handle, NetStatus};
 use serde_json::{Value, json};
@@ -54,6 +55,8 @@ pub struct About {
     pub authorization: Option<Authorization>,
     /// What its requests did.
     pub diagnostics: Arc<Diagnostics>,
+    /// The limit of its memory.
+    pub memory: Arc<Memory>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// How often it has started over.

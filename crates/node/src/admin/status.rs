@@ -371,6 +371,7 @@ mod tests {
             access: std::sync::Arc::default(),
             authorization: None,
             diagnostics: std::sync::Arc::default(),
+            memory: std::sync::Arc::new(ordain_resp::memory::Memory::new(|| 0, (0, 1), 1)),
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
             started_over: 0,
             links: NetStatus::default(),

@@ -93,9 +93,12 @@ fn the_admin_server_tells_how_the_node_is() {
         samples += 1;
     }
     assert!(samples > 10 && kinds > 10, "{body}");
-    for metric in
-        ["ordain_shard_committed_total{", "ordain_connections{", "ordain_process_resident_memory_bytes{"]
-    {
+    for metric in [
+        "ordain_shard_committed_total{",
+        "ordain_connections{",
+        "ordain_process_resident_memory_bytes{",
+        "ordain_memory_limit_bytes{",
+    ] {
         assert!(body.lines().any(|line| line.starts_with(metric)), "{metric} is not in:\n{body}");
     }
     server.stop();

@@ -513,12 +513,10 @@ pub(super) fn function(words: &Words<'_>, computations: &Computations, out: &mut
         words,
         &[
             "DELETE <library>: removes a library and its functions.",
-            "DUMP: all libraries in the form that RESTORE takes.",
             "FLUSH [ASYNC|SYNC]: removes all libraries.",
             "KILL: ends the function that this node is executing, if it only reads.",
             "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
             "LOAD [REPLACE] <code>: adds a library.",
-            "RESTORE <payload> [APPEND|REPLACE|FLUSH]: adds the libraries that DUMP has written.",
         ],
         computations,
         out,
