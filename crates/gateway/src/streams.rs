@@ -5,7 +5,8 @@
 //! what does not fit in there is held here until they are answered: a chunk that has left may be turned away, passed on, lost
 //! or sent again, and no other could be sure of its place behind it. While a chunk is under way what comes
 //! next gathers, and leaves together: a stream pays a round trip for what gathers in one, not for each request. On a node
-//! that has no others chunks come to the one sequencer in order and cannot be lost, so there several may be under way.
+//! that has no others chunks come to the one sequencer in order and cannot be lost, so there several may be under way, but
+//! not of reads on snapshots: each shard has come to an epoch of its own.
 //!
 //! What could still fall behind, and why it does not:
 //!
@@ -237,7 +238,9 @@ impl Gateway {
         let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
             return true;
         };
-        let may_join = || line.ordered == 0 && (self.is_alone || self.is_open(line.chunk));
+        // Of two chunks of reads the later may be answered as of an earlier epoch, also on a node that has no others: each of its
+        // shards has come to an epoch of its own.
+        let may_join = || line.ordered == 0 && self.is_open(line.chunk);
         line.is_idle() || self.forgets_order || may_join()
     }
 

@@ -364,8 +364,8 @@ impl RequestParser {
         self.stage = Stage::Done;
         self.is_inline = true;
         let spans = &mut self.spans;
-        let end = |word: Range<usize>| spans.push(Span { at: word.start as u32, len: word.len() as u32 });
-        let Some(()) = split_words(line, &mut self.unquoted, end) else {
+        let note = |word: Range<usize>| spans.push(Span { at: word.start as u32, len: word.len() as u32 });
+        let Some(()) = split_words(line, &mut self.unquoted, note) else {
             return Step::Broken(ProtocolError::UnbalancedQuotes);
         };
         let consumed = end + 1;
