@@ -6,7 +6,7 @@
 //! or sent again, and no other could be sure of its place behind it. While a chunk is under way what comes
 //! next gathers, and leaves together: a stream pays a round trip for what gathers in one, not for each request. On a node
 //! that has no others chunks come to the one sequencer in order and cannot be lost, so there several may be under way, but
-//! not of reads on snapshots: each shard has come to an epoch of its own.
+//! not of reads on snapshots: the node's shards have come to different epochs.
 //!
 //! What could still fall behind, and why it does not:
 //!
@@ -238,8 +238,8 @@ impl Gateway {
         let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
             return true;
         };
-        // Of two chunks of reads the later may be answered as of an earlier epoch, also on a node that has no others: each of its
-        // shards has come to an epoch of its own.
+        // The later of two chunks of reads may be answered as of an earlier epoch, also on a node without peers: its shards
+        // have come to different epochs.
         let may_join = || line.ordered == 0 && self.is_open(line.chunk);
         line.is_idle() || self.forgets_order || may_join()
     }

@@ -135,7 +135,7 @@ struct Found<'a> {
     no_writes: bool,
 }
 
-/// The function of a name, in whichever case it is written.
+/// Finds a function by its name, whose case does not matter.
 fn function_of<'a>(hash: &'a HashValue, name: &[u8]) -> Option<Found<'a>> {
     let is_it = |of: &[u8]| {
         of.split_first().is_some_and(|(kind, of)| *kind == FUNCTION && of.eq_ignore_ascii_case(name))

@@ -67,8 +67,8 @@ impl<S: RecordStore> Turns<S> for Locking {
         any
     }
 
-    /// It gives up the locks of records on which all of it has been executed for good. All its locks were asked for at once,
-    /// so whoever comes next is later in the order still. The record of a script is one that many want.
+    /// Gives up the locks of records on which the transaction has nothing left to execute or to undo. All its locks were
+    /// requested at once, so the next holder is later in the order. Scripts need it: every EVAL of one text writes one record.
     fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];

@@ -15,7 +15,7 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::ahead::TOGETHER;
 use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, Queues, What};
-use super::ranges::{Place, range_of};
+use super::ranges::{Place, RANGES, range_of};
 use super::unit::Unit;
 use crate::shard::answers::Told;
 use crate::shard::core::{Core, Progress, before, turn_of};
@@ -66,7 +66,7 @@ impl<S: RecordStore> Turns<S> for Queues {
         }
     }
 
-    /// It gives up the ranges in which all of it has been executed, unless that may be undone by itself.
+    /// Gives up the ranges in which the group has nothing left to execute or to undo by itself.
     fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
         if active.is_piecemeal {
             self.needs[number as usize] = need_of(active);
@@ -436,10 +436,13 @@ impl Queues {
         let txn = &active.chunk.txns()[active.at];
         let fragments = active.chunk.fragments(txn);
         let needs_all = is_in_one_go(active, txn);
+        let mut is_kept = [0_u64; RANGES / 64];
         for (n, fragment) in fragments.iter().enumerate() {
             if (needs_all || active.needs_turn(txn, fragments, n)) && core.has_turn(fragment) {
                 let range = range_of(fragment.hash);
-                if !kept.contains(&range) {
+                let (word, bit) = (usize::from(range) / 64, 1 << (range % 64));
+                if is_kept[word] & bit == 0 {
+                    is_kept[word] |= bit;
                     kept.push(range);
                 }
             }
@@ -646,8 +649,8 @@ fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
         && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
 }
 
-/// Whether a group must have all its turns until it is done: what is executed again is shown other states meanwhile, and
-/// what is judged at once within a unit takes back what the unit has noted last.
+/// Says that a group keeps all its ranges until it is done. A group that is executed again is shown other states
+/// meanwhile; one that is judged at once within a unit takes back the newest changes that the unit has noted.
 fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
     txn.table || active.is_again || active.is_judged_at_once()
 }

@@ -9,7 +9,7 @@ use ordain_model::KeyHash;
 use super::queues::Entry;
 
 /// Into how many ranges a shard divides its records (qstore.md, section 6, `K`).
-const RANGES: usize = 4096;
+pub(crate) const RANGES: usize = 4096;
 
 /// The range of a record, by the hash of its key. The records of a slot are spread over all of them: those that share it by
 /// the tags of their keys share nothing else.

@@ -135,7 +135,7 @@ pub(crate) struct Core<S> {
     pub(crate) patience: Option<u64>,
     /// What is computed elsewhere.
     away: long::Away,
-    /// Something in this turn counted for more than a fragment.
+    /// Set once something in this turn counted for more than a fragment.
     is_heavy: bool,
     /// Transactions that go on in the next turn, as this one was over before they were, the oldest first.
     resting: Vec<Gsn>,
@@ -155,17 +155,19 @@ pub(crate) struct Counts {
     turned_back: u64,
     /// Compute fragments that were given away.
     given_away: u64,
-    /// How often one has stopped in its midst so that others had their turn.
+    /// Times that a transaction stopped between two fragments so that others had their turn.
     rested: u64,
 }
 
-/// Why a transaction cannot go on.
+/// How far a transaction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Everything of it that belongs here is done.
     Done,
     /// Something has to arrive first.
     Blocked,
+    /// The turn of the event loop is over first.
+    Resting,
 }
 
 impl<S: RecordStore> Core<S> {
@@ -438,6 +440,7 @@ impl<S: RecordStore> Core<S> {
             let chunk = active.chunk.clone();
             self.advance(&chunk, &mut active)
         });
+        // One that rests goes on soon: to look for what it could give up each time would take longer than that spares others.
         if progress == Some(Progress::Blocked) {
             turns.pause(self, number, &mut active);
         } else if progress == Some(Progress::Done) {
@@ -497,8 +500,8 @@ impl<S: RecordStore> Core<S> {
         self.noting(active, |core, active| core.run_fragments(chunk, active))
     }
 
-    /// Does something in the name of a transaction: what it changes is noted with its unit, if it is part of one. The
-    /// changes of one that is judged at once are the newest, in a row, also after it was away.
+    /// Does something in the name of a transaction, and notes its changes with its unit if it is part of one. The changes
+    /// of a transaction that is judged at once stay the newest, in a row, also after it was away.
     #[inline]
     pub(crate) fn noting<R>(
         &mut self,
@@ -539,7 +542,7 @@ impl<S: RecordStore> Core<S> {
                     return Progress::Blocked;
                 }
                 if self.rests(active, txn) {
-                    return Progress::Blocked;
+                    return Progress::Resting;
                 }
                 if !self.owns(fragment) {
                     self.lend_members(active, chunk, txn, n);
@@ -1018,7 +1021,7 @@ impl<S: RecordStore> Core<S> {
         let write = |reply: &mut Vec<u8>| {
             let at = reply.len();
             if large >= LARGE {
-                // What grows bit by bit is copied again and again.
+                // A buffer that grows step by step is copied at each step.
                 reply.reserve(large + 16 * chunk.fragments(txn).len());
             }
             write_reply(procedure, &self.registry, chunk, txn, (slots, is_cut), failure, reply);
@@ -1028,6 +1031,7 @@ impl<S: RecordStore> Core<S> {
         conclude(ends, (gsn, chunk, txn), status, write);
         self.charge(bytes);
     }
+
     /// What it did before it was stopped has been done again: from now on others hear of what it does.
     pub(super) fn begin_to_withhold(&mut self) {
         self.withheld = self.settings.may_be_lost.then(Withheld::default);

@@ -406,7 +406,7 @@ pub(crate) struct Active {
     pub(crate) in_unit: bool,
     /// Where the inverses of its changes begin, among those of its unit, if it is judged as soon as it is executed.
     pub(crate) mark: usize,
-    /// Those inverses, while the transaction waits for a computation and others note theirs: its own stay in a row.
+    /// The inverses of its changes while it waits for a computation and others of its unit note theirs.
     pub(crate) set_aside: Journal,
     /// It is executed for the second time.
     pub(crate) is_again: bool,
@@ -474,13 +474,13 @@ impl Active {
                 && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 
-    /// Whether it aborts or not as soon as it is executed, although it is part of a unit: no other shard takes part.
+    /// Says that the transaction is part of a unit and yet decided as soon as it is executed: no other shard takes part.
     pub(crate) fn is_judged_at_once(&self) -> bool {
         self.in_unit && self.alone && self.chunk.txns()[self.at].abortable
     }
 
-    /// Whether fragment `n` still needs the record's turn while the transaction waits: not if it is executed for good, and
-    /// the record is not among those that a compute fragment works on.
+    /// Says that fragment `n` still needs its record's lock or range while the transaction waits: it is not executed, may be
+    /// undone, or ships its record to a compute fragment.
     pub(crate) fn needs_turn(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
         let may_be_undone =
             !self.in_unit && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());

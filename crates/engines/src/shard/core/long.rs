@@ -1,5 +1,5 @@
-//! What takes too long for one turn of the shard's event loop: compute fragments that are [too long](crate::shard::long) go away
-//! and come back, transactions of many large fragments rest.
+//! Work that is too long for one turn of the shard's event loop: [long](crate::shard::long) compute fragments are given away
+//! and come back, and transactions of many large fragments rest between them.
 
 use std::collections::BTreeMap;
 
@@ -166,8 +166,8 @@ impl<S: RecordStore> Core<S> {
         self.is_heavy |= fragments > 0;
     }
 
-    /// Says whether a transaction that is not done stops here until the next turn: this one is over, and others of the event loop
-    /// come first. It keeps its turns meanwhile, as one does whose computation is away.
+    /// Stops a transaction until the next turn if this turn is over, so that others of the event loop come first; says whether
+    /// it did. The transaction keeps its locks or ranges meanwhile, as one does whose computation is away.
     ///
     /// Nothing rests while nobody would wake it (replay), nor does what other shards wait for, what is undone as a unit, nor what
     /// holds the whole table.
@@ -196,7 +196,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Whether something has been left for the next turn.
+    /// Says that the next turn has work left over from this one.
     pub(in crate::shard) fn has_more(&self) -> bool {
         self.turn_left == 0 || !self.resting.is_empty()
     }

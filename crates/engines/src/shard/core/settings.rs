@@ -1,4 +1,4 @@
-//! What is the same for all shards of a node.
+//! The settings of a node's shards, the same for all of them.
 
 use ordain_model::{CheckpointMode, Isolation};
 use ordain_role::Bugs;
@@ -6,20 +6,20 @@ use ordain_role::Bugs;
 use crate::shard::balance::Balance;
 use crate::shard::turns::Order;
 
-/// How a shard is set up.
+/// The settings of a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many transactions may be under way; beyond it the order waits (calvin.md, section 4.2, rule 5).
+    /// Transactions that may be under way at once; beyond it the order waits (calvin.md, section 4.2, rule 5).
     pub window: usize,
-    /// How transactions get their turns.
+    /// The scheduling of transactions on the shard's records.
     pub order: Order,
-    /// What they see of each other. Anything but the default only with queues.
+    /// The isolation of transactions. Anything but the default needs [`Order::Queues`].
     pub isolation: Isolation,
-    /// How the state of a checkpoint is kept.
+    /// The way in which a checkpoint's state is kept while transactions go on.
     pub checkpoints: CheckpointMode,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
     pub piece: usize,
-    /// What was executed may be lost with a master: then its gateways go on only by what is certain.
+    /// Set if executed transactions may be lost with a master: replies are then held back until they are certain.
     pub may_be_lost: bool,
     /// How the shards of a partition share its load, if they do.
     pub balance: Option<Balance>,
