@@ -646,3 +646,24 @@ fn all_nodes_are_killed_in_the_middle_of_everything() {
         assert_eq!(cluster.digest(), digest);
     }
 }
+
+/// What was only read, as of the epoch before, was read too late in a replay: its batch counted as applied although it had
+/// still to be read, and the state that it was to see was not kept.
+#[test]
+fn a_read_of_the_epoch_before_that_waits_in_a_replay_sees_what_it_saw_the_first_time() {
+    let shape = Shape {
+        partitions: 2,
+        threads: 1,
+        window: 40,
+        order: Order::Queues,
+        isolation: Isolation::ReadCommitted,
+        speculative: true,
+        cascade: Cascade::Repair,
+        seed: 8_651_944_293_991_021_583,
+        doubled: 0,
+        snapshots: false,
+        checkpoint_piece: 0,
+        checkpoints: CheckpointMode::default(),
+    };
+    run(&Plan { shape, keys: 7, steps: 257, kills: 5000 }, &registry());
+}
