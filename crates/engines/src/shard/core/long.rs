@@ -169,11 +169,9 @@ impl<S: RecordStore> Core<S> {
     /// Stops a transaction until the next turn if this turn is over, so that others of the event loop come first; says whether
     /// it did. The transaction keeps its locks or ranges meanwhile, as one does whose computation is away.
     ///
-    /// Nothing rests while nobody would wake it (replay), nor does what other shards wait for, what is undone as a unit, nor what
-    /// holds the whole table.
+    /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit or holds the whole table.
     pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
-        let rests =
-            self.turn_left == 0 && self.patience.is_some() && active.alone && !active.in_unit && !txn.table;
+        let rests = self.turn_left == 0 && self.patience.is_some() && !active.in_unit && !txn.table;
         if rests {
             self.counts.rested += 1;
             self.resting.push(active.called());
