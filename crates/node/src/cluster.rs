@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::Keep;
 use crate::engine::{Engine, EngineError};
+use crate::secrets::{self, SecretError};
 use crate::size::Size;
 use crate::tls::{AuthClients, LinkFiles};
 
@@ -389,13 +390,8 @@ pub enum ClusterError {
     #[error("secret and secret-file are both there, and only one of them can be meant: drop one")]
     Secrets,
     /// The file with the secret.
-    #[error("cannot read secret-file {}: {reason}: check its name and permissions", path.display())]
-    SecretFile {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        reason: std::io::Error,
-    },
+    #[error("secret-file: {0}")]
+    SecretFile(#[from] SecretError),
     /// One that can be guessed.
     #[error(
         "the secret has {0} bytes and could be guessed: take {SECRET_MIN} or more, such as `openssl rand -hex 32`"
@@ -506,11 +502,7 @@ impl ClusterFile {
         let secret = match (&self.secret, &self.secret_file) {
             (Some(_), Some(_)) => return Err(ClusterError::Secrets),
             (Some(secret), None) => secret.clone(),
-            (None, Some(path)) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|reason| ClusterError::SecretFile { path: path.clone(), reason })?;
-                Secret(text.trim().to_owned())
-            }
+            (None, Some(path)) => Secret(secrets::read_text(path)?.trim().to_owned()),
             (None, None) => return Ok(Secret::default()),
         };
         let length = secret.reveal().len();
@@ -875,7 +867,7 @@ mod tests {
         assert_eq!(check(&format!("{line}{open}")).unwrap().secret.reveal(), "open sesame 4711");
         refused(&format!("secret = \"open sesame 4711\"\n{line}{open}"), &["secret and secret-file"]);
         std::fs::remove_file(&path).unwrap();
-        refused(&format!("{line}{open}"), &["cannot read secret-file", "permissions"]);
+        refused(&format!("{line}{open}"), &["secret-file: cannot read", "this user may read it"]);
     }
 
     #[test]

@@ -50,12 +50,20 @@ pub fn read(path: &Path) -> Result<Vec<u8>, SecretError> {
     if bytes.len() as u64 > FILE_MAX { Err(SecretError::TooLong(path.to_owned())) } else { Ok(bytes) }
 }
 
+/// Reads such a file as text.
+///
+/// # Errors
+/// [`SecretError`].
+pub fn read_text(path: &Path) -> Result<String, SecretError> {
+    String::from_utf8(read(path)?).map_err(|_| SecretError::NotText(path.to_owned()))
+}
+
 /// Reads a password from a file: all of it but a line end at its end.
 ///
 /// # Errors
 /// [`SecretError`].
 pub fn read_password(path: &Path) -> Result<String, SecretError> {
-    let text = String::from_utf8(read(path)?).map_err(|_| SecretError::NotText(path.to_owned()))?;
+    let text = read_text(path)?;
     let password = text.strip_suffix('\n').unwrap_or(&text);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() { Err(SecretError::Empty(path.to_owned())) } else { Ok(password.to_owned()) }
