@@ -140,8 +140,7 @@ impl Conditions {
                 b"GT" => &mut c.only_later,
                 b"LT" => &mut c.only_sooner,
                 _ => {
-                    let word = String::from_utf8_lossy(word.bytes);
-                    return Err(PlanError(format!("ERR Unsupported option {word}").into()));
+                    return Err(PlanError::quoting("ERR Unsupported option ", word.bytes, ""));
                 }
             };
             *place = true;

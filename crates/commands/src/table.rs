@@ -13,7 +13,9 @@ use ordain_model::{ArgsBuilder, PlanError, ProcedureId};
 
 use entries::COMMANDS;
 
-pub use reference::{Reference, Shown, check_subcommand, quoted, reference, subcommand, subcommands};
+pub use reference::{
+    Reference, Shown, check_subcommand, quoted, reference, subcommand, subcommands, unknown_subcommand,
+};
 
 /// One command.
 #[derive(Clone, Copy, Debug)]

@@ -976,7 +976,7 @@ impl Gateway {
             self.outstanding -= 1;
             self.leave_seat(seat, false, step.gsn);
             let mut reply = Vec::new();
-            Writer(&mut reply).error(refusal.0.as_bytes());
+            Writer(&mut reply).error(&refusal.0);
             let status = OutcomeStatus::Aborted(Abort::Logic);
             done(
                 self,

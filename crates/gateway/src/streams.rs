@@ -365,7 +365,7 @@ impl Gateway {
                     }
                     Err(refusal) => {
                         self.outstanding -= 1;
-                        Writer(&mut reply).error(refusal.0.as_bytes());
+                        Writer(&mut reply).error(&refusal.0);
                         done(self, Finished { reply: &reply, ..finished });
                     }
                 }

@@ -22,7 +22,7 @@ const UNITS_PER_BYTE: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) proto: Arc<Proto>,
-    pub(crate) source: Arc<str>,
+    pub(crate) source: Arc<[u8]>,
     pub(crate) work: u64,
     pub(crate) memory: usize,
 }
@@ -37,29 +37,34 @@ pub enum CompileError {
 }
 
 /// The name of a source as errors show it: `=name` and `@name` as they are, else the source itself, shortened.
-pub fn chunk_name(name: &[u8]) -> String {
+pub fn chunk_name(name: &[u8]) -> Vec<u8> {
     const LONGEST: usize = 59;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match name {
-        [b'=', rest @ ..] => text(&rest[..rest.len().min(LONGEST)]),
+        [b'=', rest @ ..] => rest[..rest.len().min(LONGEST)].to_vec(),
         [b'@', rest @ ..] if rest.len() > LONGEST - 8 => {
-            format!("...{}", text(&rest[rest.len() - (LONGEST - 8)..]))
+            [b"...", &rest[rest.len() - (LONGEST - 8)..]].concat()
         }
-        [b'@', rest @ ..] => text(rest),
+        [b'@', rest @ ..] => rest.to_vec(),
         _ => {
             let line = name.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(name.len());
             let shown = line.min(LONGEST - 17);
-            let dots = if shown < name.len() { "..." } else { "" };
-            format!("[string \"{}{dots}\"]", text(&name[..shown]))
+            let dots: &[u8] = if shown < name.len() { b"..." } else { b"" };
+            [b"[string \"", &name[..shown], dots, b"\"]"].concat()
         }
     }
 }
 
-/// Compiles a source.
+/// Compiles a source, whose name stands in its errors.
 ///
 /// # Errors
 /// [`CompileError`].
-pub fn compile(source: &[u8], name: &str, limit: usize, work: u64) -> Result<Program, CompileError> {
+pub fn compile(
+    source: &[u8],
+    name: &(impl AsRef<[u8]> + ?Sized),
+    limit: usize,
+    work: u64,
+) -> Result<Program, CompileError> {
+    let name = name.as_ref();
     let mut budget = Budget::new(work.min(i64::MAX as u64) as i64, limit);
     let before = budget.left();
     let dead = |budget: &Budget| CompileError::Dead(budget.death().unwrap_or(Death::Internal));
@@ -80,7 +85,7 @@ pub fn compile(source: &[u8], name: &str, limit: usize, work: u64) -> Result<Pro
         }),
         Err(Refusal::Dead) => Err(dead(&budget)),
         Err(Refusal::Syntax(SyntaxError { text, near, line })) => {
-            let mut out = format!("{name}:{line}: {text}").into_bytes();
+            let mut out = [name, format!(":{line}: {text}").as_bytes()].concat();
             if let Some(near) = near {
                 out.extend_from_slice(b" near '");
                 out.extend_from_slice(&near);

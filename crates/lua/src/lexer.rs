@@ -12,6 +12,8 @@ pub(crate) enum Token {
     Name(Box<[u8]>),
     Text(Box<[u8]>),
     Number(f64),
+    /// A byte that begins nothing: the parser refuses it where it stands, as C's does.
+    Other(u8),
 }
 
 const KEYWORDS: [&str; 21] = [
@@ -117,11 +119,7 @@ impl<'a> Lexer<'a> {
                     let rest = &self.source[start..];
                     let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(sign.as_bytes())) else {
                         self.at += 1;
-                        let near = match b {
-                            0..32 => format!("char({b})").into_bytes(),
-                            b => vec![b],
-                        };
-                        return self.error("unexpected symbol", Some(&near));
+                        return Ok((Token::Other(b), start));
                     };
                     self.at += sign.len();
                     return Ok((Token::Sign(sign), start));

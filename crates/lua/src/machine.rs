@@ -86,7 +86,7 @@ pub(crate) struct Frame {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub proto: Arc<Proto>,
-    pub source: Arc<str>,
+    pub source: Arc<[u8]>,
     pub code: usize,
     pub constants: usize,
     pub children: u32,
@@ -816,11 +816,11 @@ impl Machine {
     // Errors.
 
     /// `source:line: ` of a frame.
-    pub(crate) fn place_of(&self, frame: &Frame) -> (String, u32) {
+    pub(crate) fn place_of(&self, frame: &Frame) -> (Vec<u8>, u32) {
         let loaded = &self.loaded[frame.proto as usize];
         let pc = frame.pc.saturating_sub(loaded.code + 1);
         let line = loaded.proto.lines.get(pc).copied().unwrap_or(0);
-        (format!("{}:{line}: ", loaded.source), line)
+        ([&loaded.source[..], format!(":{line}: ").as_bytes()].concat(), line)
     }
 
     /// Makes an error text a value, with the place of the instruction that runs before it.
@@ -832,7 +832,7 @@ impl Machine {
         }
         match fault {
             Fault::Text(text) => {
-                let text = [place.as_bytes(), &text].concat();
+                let text = [place, text].concat();
                 match self.heap.text(&text) {
                     Ok(value) => Fault::Error(value),
                     Err(fault) => fault,

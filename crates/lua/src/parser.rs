@@ -134,6 +134,8 @@ impl<'a, 'b> Parser<'a, 'b> {
             Token::Sign(sign) => sign.as_bytes().to_vec(),
             // With a word read ahead, the lexer stands behind that one.
             Token::Name(name) => name.to_vec(),
+            Token::Other(b) if b.is_ascii_control() => format!("char({b})").into_bytes(),
+            Token::Other(b) => vec![*b],
             Token::Text(text) if self.ahead.is_some() => text.to_vec(),
             _ => self.lexer.text_from(self.start).to_vec(),
         };

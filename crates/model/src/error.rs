@@ -6,20 +6,32 @@
 
 use std::borrow::Cow;
 
-/// Why a call was refused before it was sequenced. The text is the error a Redis client is shown.
+/// Why a call was refused before it was sequenced. The text is the error a Redis client is shown, byte by byte: it may quote
+/// words that are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PlanError(pub Cow<'static, str>);
+#[error("{}", String::from_utf8_lossy(.0))]
+pub struct PlanError(pub Cow<'static, [u8]>);
 
 impl PlanError {
     /// The error Redis gives for a wrong number of arguments.
     pub fn arity(command: &str) -> PlanError {
-        PlanError(format!("ERR wrong number of arguments for '{command}' command").into())
+        PlanError::quoting("ERR wrong number of arguments for '", command.as_bytes(), "' command")
+    }
+
+    /// An error that quotes a word of the client's, as C quotes one: up to its first zero byte.
+    pub fn quoting(before: &str, word: &[u8], after: &str) -> PlanError {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        PlanError([before.as_bytes(), word, after.as_bytes()].concat().into())
+    }
+
+    /// The text without the common code in front, for an error of another code that gives it as its reason.
+    pub fn reason(&self) -> &[u8] {
+        self.0.strip_prefix(b"ERR ").unwrap_or(&self.0)
     }
 
     /// An error with a fixed text, which begins with its code (`ERR …`).
     pub const fn fixed(text: &'static str) -> PlanError {
-        PlanError(Cow::Borrowed(text))
+        PlanError(Cow::Borrowed(text.as_bytes()))
     }
 
     /// `ERR syntax error`.

@@ -180,7 +180,7 @@ impl<'a> Planner<'a> {
         };
         let result = match registry.get(procedure) {
             Some(code) => code.plan(args, &mut planner),
-            None => Err(PlanError(format!("ERR unknown procedure number {procedure}").into())),
+            None => Err(PlanError(format!("ERR unknown procedure number {procedure}").into_bytes().into())),
         };
         if result.is_err() {
             plans.fragments.truncate(marks.0);

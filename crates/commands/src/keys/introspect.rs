@@ -10,6 +10,7 @@ use ordain_model::{
 use crate::ids;
 use crate::number::parse_i64;
 use crate::shape::{NOT_INTEGER, Refusal, SYNTAX, TOO_FEW, answer};
+use crate::table::unknown_subcommand;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::OBJECT, "object", Arc::new(Container { name: "object", subcommands: OBJECT }));
@@ -57,9 +58,7 @@ impl Procedure for Container {
         let word = rest.next().ok_or(TOO_FEW)?.bytes;
         let at = self.subcommands.iter().position(|s| word.eq_ignore_ascii_case(s.name.as_bytes()));
         let Some(at) = at else {
-            let (word, container) = (String::from_utf8_lossy(word), self.name.to_ascii_uppercase());
-            let text = format!("ERR unknown subcommand '{word}'. Try {container} HELP.");
-            return Err(PlanError(text.into()));
+            return Err(unknown_subcommand(self.name, word));
         };
         let subcommand = &self.subcommands[at];
         let (argc, wanted) = (args.len() + 1, usize::from(subcommand.arity.unsigned_abs()));

@@ -207,7 +207,7 @@ fn a_library_is_loaded_in_a_world_of_its_own() {
         assert!(reply.contains(&format!("nonexistent global variable '{missing}'")), "{body}: {reply}");
     }
     let code =
-        "#!lua name=l\nredis.register_function{function_name='f', callback=function() end, description=1}";
+        "#!lua name=l\nredis.register_function{function_name='f', callback=function() end, description={}}";
     assert!(
         db.run(&["FUNCTION", "LOAD", code]).starts_with("-ERR Error registering functions: ERR description")
     );

@@ -20,10 +20,11 @@ use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, Proce
 use super::vm::{Engine, Entry, Registered};
 use super::{
     Encode, WRITES, check_key_count, execute, host, is_flush_mode, key_count, plan_compute, push_all,
-    sha1_hex, take_rights, unknown_subcommand,
+    sha1_hex, take_rights,
 };
 use crate::glob::Glob;
 use crate::ids;
+use crate::table::unknown_subcommand;
 use crate::words::split_words;
 
 /// The key of the record that holds all libraries.
@@ -74,17 +75,15 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
             return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
         }
         (b"flush", _) => {
-            let name = String::from_utf8_lossy(name).into_owned();
-            let text = format!(
-                "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
-            );
-            return Err(PlanError(text.into()));
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            return Err(PlanError::quoting(before, name, "'. Try FUNCTION HELP."));
         }
-        _ => return Err(unknown_subcommand(name, "FUNCTION")),
+        _ => return Err(unknown_subcommand("function", name)),
     };
     Ok((id, encode_record))
 }
 
+const NOT_FOUND: PlanError = PlanError::fixed("ERR Function not found");
 const BAD_COUNT: PlanError = PlanError::fixed("ERR Bad number of keys provided");
 
 /// What to submit for FCALL, or for FCALL_RO if it must not write, and the words that the encoder is given. `words`
@@ -162,6 +161,8 @@ struct Fcall {
 impl Fcall {
     const FETCH: u16 = 0;
     const COMPUTE: u16 = 1;
+    /// The number of keys is none: the function is looked for all the same, as an error about it goes before.
+    const REFUSE: u16 = 2;
 }
 
 impl Procedure for Fcall {
@@ -170,7 +171,9 @@ impl Procedure for Fcall {
         take_rights(&mut words, self.limited);
         let record = words.next().ok_or(PlanError::SYNTAX)?;
         let name = words.bytes();
-        let count = key_count(&mut words, BAD_COUNT)?;
+        let Ok(count) = key_count(&mut words, BAD_COUNT) else {
+            return planner.key_in(Db::FUNCTIONS, Fcall::REFUSE, Access::Read, record).map(drop);
+        };
         let script = planner.key_in(Db::FUNCTIONS, Fcall::FETCH, Access::Read, record)?;
         planner.silent();
         let access = if self.read_only { Access::Read } else { Access::Write };
@@ -182,6 +185,12 @@ impl Procedure for Fcall {
         let rights = take_rights(&mut words, self.limited);
         words.bytes();
         let name = words.bytes();
+        if code == Fcall::REFUSE {
+            let is_there = cx.cell().hash().is_some_and(|hash| function_of(hash, name).is_some());
+            let refusal = key_count(&mut words, BAD_COUNT).err().filter(|_| is_there).unwrap_or(NOT_FOUND);
+            cx.writer().error(&refusal.0);
+            return Ok(());
+        }
         if code == Fcall::FETCH {
             let mut slot = Vec::new();
             if let Some(hash) = cx.cell().hash()
@@ -206,9 +215,9 @@ impl Procedure for Fcall {
             Some((no_writes, sha, code, std::str::from_utf8(name).ok()?))
         };
         match fetched() {
-            None => cx.writer().error("ERR Function not found"),
+            None => cx.writer().error(&NOT_FOUND.0),
             Some((false, ..)) if self.read_only => {
-                cx.writer().error(WRITES.0.as_bytes());
+                cx.writer().error(&WRITES.0);
             }
             Some((no_writes, sha, code, name)) => {
                 let how = (self.read_only || no_writes, self.frugal);
@@ -244,8 +253,7 @@ fn load_request(args: Args<'_>) -> Result<(bool, &[u8], String), PlanError> {
     let mut code = words.bytes();
     for next in words {
         if !code.eq_ignore_ascii_case(b"replace") {
-            let option = String::from_utf8_lossy(code);
-            return Err(PlanError(format!("ERR Unknown option given: {option}").into()));
+            return Err(PlanError::quoting("ERR Unknown option given: ", code, ""));
         }
         replace = true;
         code = next.bytes;
@@ -266,29 +274,28 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
     let end = code.iter().position(|b| *b == b'\n').ok_or(BAD_LINE)?;
     let (mut bytes, mut spans) = (Vec::new(), Vec::new());
     split_words(&code[..end], &mut bytes, |word| spans.push(word)).ok_or(BAD_LINE)?;
-    let mut words = spans.into_iter().map(|word| String::from_utf8_lossy(&bytes[word]));
+    let mut words = spans.into_iter().map(|word| &bytes[word]);
     let first = words.next().unwrap_or_default();
-    let engine = first.strip_prefix("#!").unwrap_or_default();
+    let engine = first.strip_prefix(b"#!").unwrap_or_default();
     let mut name = None;
     for option in words {
-        match option.split_at_checked("name=".len()).filter(|(key, _)| key.eq_ignore_ascii_case("name=")) {
+        match option.split_at_checked("name=".len()).filter(|(key, _)| key.eq_ignore_ascii_case(b"name=")) {
             Some(_) if name.is_some() => {
                 return Err(PlanError::fixed(
                     "ERR Invalid metadata value, name argument was given multiple times",
                 ));
             }
-            Some((_, given)) => name = Some(given.to_string()),
-            None => return Err(PlanError(format!("ERR Invalid metadata value given: {option}").into())),
+            Some((_, given)) => name = Some(given),
+            None => return Err(PlanError::quoting("ERR Invalid metadata value given: ", option, "")),
         }
     }
     let name = name.ok_or(PlanError::fixed("ERR Library name was not given"))?;
-    if !host::is_name(name.as_bytes()) {
-        return Err(BAD_NAME);
+    let name =
+        std::str::from_utf8(name).ok().filter(|name| host::is_name(name.as_bytes())).ok_or(BAD_NAME)?;
+    if !engine.eq_ignore_ascii_case(b"lua") {
+        return Err(PlanError::quoting("ERR Engine '", engine, "' not found"));
     }
-    if !engine.eq_ignore_ascii_case("lua") {
-        return Err(PlanError(format!("ERR Engine '{engine}' not found").into()));
-    }
-    Ok(name)
+    Ok(name.to_string())
 }
 
 impl Procedure for Load {
@@ -307,7 +314,7 @@ impl Procedure for Load {
 }
 
 fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
-    let (replace, code, name) = load_request(cx.args).map_err(|e| e.0.into_owned().into_bytes())?;
+    let (replace, code, name) = load_request(cx.args).map_err(|refusal| refusal.0.into_owned())?;
     let library = field(LIBRARY, name.as_bytes());
     let old = cx.cell().hash().is_some_and(|hash| hash.get(&library).is_some());
     if old && !replace {
@@ -440,8 +447,7 @@ fn list_request(args: Args<'_>) -> Result<(Option<&[u8]>, bool), PlanError> {
             Glob::check(given.bytes)?;
             pattern = Some(given.bytes);
         } else {
-            let word = String::from_utf8_lossy(word.bytes);
-            return Err(PlanError(format!("ERR Unknown argument {word}").into()));
+            return Err(PlanError::quoting("ERR Unknown argument ", word.bytes, ""));
         }
     }
     Ok((pattern, with_code))

@@ -4,12 +4,12 @@ use ordain_lua::cost::{COMPUTE, COPY, Cost, SCAN, cost};
 use ordain_lua::{Args, Body, Death, Fault, Host, Machine, Result, Row, Value};
 use ordain_model::procedure::{Locals, Members};
 use ordain_model::serial::{CallError, Scratch, Surroundings, call, seed_of};
-use ordain_model::{Abort, ArgsBuilder, Datum, Db, Gsn, Writer};
+use ordain_model::{Abort, ArgsBuilder, Datum, Db, Gsn, PlanError, Writer};
 
 use super::vm::Registered;
 use super::{convert, sha1_hex};
 use crate::rights::Rights;
-use crate::table::{Action, Command, Flags, check_arity, lookup};
+use crate::table::{Action, Command, Flags, check_arity, check_subcommand, lookup, subcommand};
 
 /// The functions of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,9 +279,9 @@ impl Hands<'_> {
     /// Runs a command and answers its reply as Lua sees it. The reply itself stands in the buffers.
     fn dispatch(&mut self, m: &mut Machine, args: Args) -> Result<Value> {
         self.buffers.reply.clear();
-        if let Err(text) = self.command(m, args)? {
+        if let Err(refusal) = self.command(m, args)? {
             self.buffers.reply.clear();
-            Writer(&mut self.buffers.reply).error(text.as_bytes());
+            Writer(&mut self.buffers.reply).error(&refusal.0);
         }
         m.heap.budget.fits(self.buffers.reply.len())?;
         convert::from_datum(m, &self.buffers.reply, self.resp3)
@@ -318,21 +318,24 @@ impl Hands<'_> {
         Ok(Ok(()))
     }
 
-    fn command(
-        &mut self,
-        m: &mut Machine,
-        args: Args,
-    ) -> Result<std::result::Result<(), std::borrow::Cow<'static, str>>> {
-        const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
-        const WHOLE_TABLE: &str = "ERR This Redis command is not allowed from script: it goes over all keys, and a \
-                                   script has those that it declares";
-        const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scripts.";
-        const OUTSIDE: &str = "ERR redis.call can only be called inside a script or function";
+    fn command(&mut self, m: &mut Machine, args: Args) -> Result<std::result::Result<(), PlanError>> {
+        const NOT_ALLOWED: PlanError = PlanError::fixed("ERR This Redis command is not allowed from script");
+        const UNKNOWN: PlanError = PlanError::fixed("ERR Unknown Redis command called from script");
+        const WRONG_ARITY: PlanError =
+            PlanError::fixed("ERR Wrong number of args calling Redis command from script");
+        const WHOLE_TABLE: PlanError = PlanError::fixed(
+            "ERR This Redis command is not allowed from script: it goes over all keys, and a script has those that \
+             it declares",
+        );
+        const READ_ONLY: PlanError =
+            PlanError::fixed("ERR Write commands are not allowed from read-only scripts.");
+        const OUTSIDE: PlanError =
+            PlanError::fixed("ERR redis.call can only be called inside a script or function");
         if let Err(text) = self.collect(m, args)? {
-            return Ok(Err(text.into()));
+            return Ok(Err(PlanError::fixed(text)));
         }
         let Hands { reach, buffers, calls, abort, .. } = self;
-        let Some(reach) = reach else { return Ok(Err(OUTSIDE.into())) };
+        let Some(reach) = reach else { return Ok(Err(OUTSIDE)) };
         let Buffers { scratch, words, ends, args, reply } = &mut **buffers;
         let mut list: smallvec::SmallVec<[&[u8]; 8]> = smallvec::SmallVec::with_capacity(ends.len());
         let mut from = 0;
@@ -342,31 +345,38 @@ impl Hands<'_> {
         }
         let Some(command) = lookup(list[0]) else {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err("ERR Unknown Redis command called from script".into()));
+            return Ok(Err(UNKNOWN));
         };
         let class = class_of(command);
         if check_arity(command, list.len()).is_err() {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err("ERR Wrong number of args calling Redis command from script".into()));
+            return Ok(Err(WRONG_ARITY));
+        }
+        if command.flags.has(Flags::CONTAINER)
+            && let Some(word) = list.get(1)
+            && check_subcommand(command, &list).is_err()
+        {
+            charge(m, Class::None, 0, 0)?;
+            return Ok(Err(if subcommand(command.name, word).is_some() { WRONG_ARITY } else { UNKNOWN }));
         }
         if command.flags.has(Flags::NOSCRIPT) {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err(NOT_ALLOWED.into()));
+            return Ok(Err(NOT_ALLOWED));
         }
         if let Some(Err(denied)) = reach.rights.map(|rights| rights.check(command, &list)) {
             charge(m, Class::None, words.len(), list.len())?;
-            return Ok(Err(denied.in_script().into()));
+            return Ok(Err(PlanError::fixed(denied.in_script())));
         }
         if reach.frugal && command.flags.has(Flags::DENYOOM) {
             charge(m, Class::None, words.len(), list.len())?;
-            return Ok(Err("OOM command not allowed when used memory > 'maxmemory'.".into()));
+            return Ok(Err(PlanError::fixed("OOM command not allowed when used memory > 'maxmemory'.")));
         }
         let mut answer = Writer(reply);
         let (id, encode) = match command.action {
             Action::Procedure { id, encode } => (id, encode),
             other => {
                 charge(m, Class::None, words.len(), 0)?;
-                let Action::Session(_) = other else { return Ok(Err(NOT_ALLOWED.into())) };
+                let Action::Session(_) = other else { return Ok(Err(NOT_ALLOWED)) };
                 match command.name {
                     "time" => {
                         let now = reach.surroundings.now.0;
@@ -376,18 +386,20 @@ impl Hands<'_> {
                     }
                     "ping" if list.len() == 1 => answer.status("PONG"),
                     "ping" | "echo" if list.len() == 2 => answer.bulk(list[1]),
-                    _ => return Ok(Err(NOT_ALLOWED.into())),
+                    // Nobody subscribes.
+                    "publish" | "spublish" => answer.int(0),
+                    _ => return Ok(Err(NOT_ALLOWED)),
                 }
                 return Ok(Ok(()));
             }
         };
         if reach.surroundings.read_only && command.flags.has(Flags::WRITE) {
             charge(m, class, 0, 0)?;
-            return Ok(Err(READ_ONLY.into()));
+            return Ok(Err(READ_ONLY));
         }
         args.clear();
         encode(&list[1..], &mut ArgsBuilder::new(args));
-        let Some(args) = ordain_model::Args::parse(args) else { return Ok(Err(NOT_ALLOWED.into())) };
+        let Some(args) = ordain_model::Args::parse(args) else { return Ok(Err(NOT_ALLOWED)) };
         *calls += 1;
         let seed = seed_of(Gsn(reach.surroundings.seed.wrapping_add(*calls)));
         let surroundings = Surroundings { seed, ..reach.surroundings };
@@ -400,12 +412,12 @@ impl Hands<'_> {
         m.heap.budget.fits(members.undo_bytes())?;
         Ok(match result {
             Ok(()) => Ok(()),
-            Err(CallError::Plan(refusal)) => Err(refusal.0),
-            Err(CallError::Undeclared) => Err("ERR Script attempted to access a non declared key: \
-                 every key a script touches must be one of its KEYS"
-                .into()),
-            Err(CallError::ReadOnly) => Err(READ_ONLY.into()),
-            Err(CallError::NotAllowed) => Err(WHOLE_TABLE.into()),
+            Err(CallError::Plan(refusal)) => Err(refusal),
+            Err(CallError::Undeclared) => Err(PlanError::fixed(
+                "ERR Script attempted to access a non declared key: every key a script touches must be one of its KEYS",
+            )),
+            Err(CallError::ReadOnly) => Err(READ_ONLY),
+            Err(CallError::NotAllowed) => Err(WHOLE_TABLE),
             Err(CallError::Abort(reason)) => {
                 *abort = Some(reason);
                 return Err(m.heap.budget.die(Death::Host));
@@ -466,7 +478,7 @@ impl Hands<'_> {
                 return Err(raise(m, text));
             }
             (2, first) => {
-                if !matches!(first, Value::String(_)) {
+                if !matches!(first, Value::String(_) | Value::Number(_)) {
                     return Err(raise(m, "first argument to redis.register_function must be a string"));
                 }
                 name = first;
@@ -477,6 +489,12 @@ impl Hands<'_> {
             }
             _ => return Err(raise(m, "wrong number of arguments to redis.register_function")),
         }
+        // A number is as good as its text, as everywhere in Lua.
+        let as_text = |m: &mut Machine, value: Value| match value {
+            Value::Number(_) => m.heap.as_str(value).map(|text| text.map_or(value, Value::String)),
+            other => Ok(other),
+        };
+        (name, description) = (as_text(m, name)?, as_text(m, description)?);
         let refused = match (name, callback) {
             (Value::Nil, _) => Some("redis.register_function must get a function name argument"),
             (_, Value::Nil) => Some("redis.register_function must get a callback argument"),

@@ -31,6 +31,7 @@ use sha1::{Digest, Sha1};
 
 use crate::ids;
 use crate::rights::Rights;
+use crate::table::unknown_subcommand;
 use vm::{Engine, Entry, Run};
 
 /// Writes a procedure's arguments from the words that follow a command's name.
@@ -151,7 +152,7 @@ pub fn script_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), PlanE
         (b"flush", []) => Ok((ids::SCRIPT_FLUSH, encode_nothing)),
         (b"flush", [mode]) if is_flush_mode(mode) => Ok((ids::SCRIPT_FLUSH, encode_nothing)),
         (b"flush", _) => Err(PlanError::fixed("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
-        _ => Err(unknown_subcommand(name, "SCRIPT")),
+        _ => Err(unknown_subcommand("script", name)),
     }
 }
 
@@ -159,9 +160,9 @@ fn is_flush_mode(mode: &[u8]) -> bool {
     mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async")
 }
 
-fn unknown_subcommand(name: &[u8], container: &str) -> PlanError {
-    let name = String::from_utf8_lossy(name);
-    PlanError(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
+/// A number as Redis 7.0 shows it in a reply: C's `%.17g`.
+pub fn double_text(x: f64) -> String {
+    ordain_lua::number::format_g(x, 17)
 }
 
 /// The SHA-1 of a text in lower-case hexadecimal digits.
@@ -334,7 +335,7 @@ impl Procedure for Eval {
                         let how = (self.read_only || manner == Manner::ReadsOnly, self.frugal);
                         execute(cx, sha, body, Entry::Script, words, how, rights);
                     }
-                    Err(refusal) => cx.writer().error(&*refusal.0),
+                    Err(refusal) => cx.writer().error(&refusal.0),
                 }
             }
         }
@@ -448,22 +449,21 @@ fn script_flags(body: &[u8]) -> Result<Manner, PlanError> {
         return Ok(Manner::Plain);
     }
     let line = body.split(|b| *b == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let engine = words.next().unwrap_or_default();
-    if engine != "#!lua" {
-        return Err(PlanError(format!("ERR Unexpected engine in script shebang: {engine}").into()));
+    if engine != b"#!lua" {
+        return Err(PlanError::quoting("ERR Unexpected engine in script shebang: ", engine, ""));
     }
     let mut manner = Manner::Writes;
     for option in words {
         let flags = option
-            .strip_prefix("flags=")
-            .ok_or_else(|| PlanError(format!("ERR Unknown lua shebang option: {option}").into()))?;
-        for flag in flags.split(',').filter(|f| !f.is_empty()) {
-            if !host::is_flag(flag.as_bytes()) {
-                return Err(PlanError(format!("ERR Unexpected flag in script shebang: {flag}").into()));
+            .strip_prefix(b"flags=")
+            .ok_or_else(|| PlanError::quoting("ERR Unknown lua shebang option: ", option, ""))?;
+        for flag in flags.split(|byte| *byte == b',').filter(|flag| !flag.is_empty()) {
+            if !host::is_flag(flag) {
+                return Err(PlanError::quoting("ERR Unexpected flag in script shebang: ", flag, ""));
             }
-            if flag == "no-writes" {
+            if flag == b"no-writes" {
                 manner = Manner::ReadsOnly;
             }
         }

@@ -356,8 +356,8 @@ fn arguments_are_checked_before_anything_is_sequenced() {
         (&["EVAL", "return 1", "-1"], "-ERR Number of keys can't be negative"),
         (&["EVAL", "return 1", "2", "a"], "-ERR Number of keys can't be greater than number of args"),
         (&["EVALSHA", "abc", "0"], "-NOSCRIPT No matching script. Please use EVAL."),
-        (&["FCALL", "f", "x"], "-ERR Bad number of keys provided"),
-        (&["FCALL", "f", "2", "a"], "-ERR Number of keys can't be greater than number of args"),
+        (&["FCALL", "f", "x"], "-ERR Function not found"),
+        (&["FCALL_RO", "f", "2", "a"], "-ERR Function not found"),
         (&["FCALL", "f", "0"], "-ERR Function not found"),
         (
             &["EVAL_RO", "return redis.pcall('set',KEYS[1],'b')", "1", "a"],
@@ -855,6 +855,9 @@ fn functions_are_loaded_called_listed_and_deleted() {
     assert_eq!(db.run(&["FCALL", "f", "1", "k", "a"]), "[1, k, a, 1, 1]");
     assert_eq!(db.run(&["FCALL", "f", "1", "k", "a"]), "[1, k, a, 1, 1]", "a library remembers nothing");
     assert_eq!(db.run(&["FCALL", "w", "1", "n"]), "1");
+    assert_eq!(db.run(&["FCALL", "w", "x", "n"]), "-ERR Bad number of keys provided");
+    assert_eq!(db.run(&["FCALL_RO", "g", "-1"]), "-ERR Number of keys can't be negative");
+    assert_eq!(db.run(&["FCALL", "W", "2", "n"]), "-ERR Number of keys can't be greater than number of args");
     assert_eq!(
         db.run(&["FCALL_RO", "w", "1", "n"]),
         "-ERR Can not execute a script with write flag using *_ro command."

@@ -7,6 +7,8 @@
 mod own;
 mod redis;
 
+use ordain_model::PlanError;
+
 use super::Command;
 
 /// A command or subcommand as COMMAND INFO and COMMAND DOCS describe it.
@@ -74,26 +76,22 @@ pub fn subcommand(name: &str, word: &[u8]) -> Option<&'static Reference> {
 ///
 /// # Errors
 /// The error Redis gives for a subcommand that there is not, or for too many or too few words.
-pub fn check_subcommand(command: &Command, words: &[&[u8]]) -> Result<(), Vec<u8>> {
+pub fn check_subcommand(command: &Command, words: &[&[u8]]) -> Result<(), PlanError> {
     let Some(word) = words.get(1) else { return Ok(()) };
-    let Some(found) = subcommand(command.name, word) else { return Err(unknown(command.name, word)) };
+    let Some(found) = subcommand(command.name, word) else {
+        return Err(unknown_subcommand(command.name, word));
+    };
     let wanted = usize::from(found.arity.unsigned_abs());
     if words.len() == wanted || (found.arity < 0 && words.len() > wanted) {
         return Ok(());
     }
-    let text = format!("ERR wrong number of arguments for '{}|{}' command", command.name, found.name);
-    Err(text.into())
+    Err(PlanError::arity(&format!("{}|{}", command.name, found.name)))
 }
 
-fn unknown(container: &str, word: &[u8]) -> Vec<u8> {
-    [
-        b"ERR unknown subcommand '",
-        quoted(word, 128),
-        b"'. Try ",
-        container.to_ascii_uppercase().as_bytes(),
-        b" HELP.",
-    ]
-    .concat()
+/// The error Redis gives for a subcommand that it does not know.
+pub fn unknown_subcommand(container: &str, word: &[u8]) -> PlanError {
+    let after = format!("'. Try {} HELP.", container.to_ascii_uppercase());
+    PlanError::quoting("ERR unknown subcommand '", quoted(word, 128), &after)
 }
 
 /// The part of a word that Redis quotes in an error: up to `most` bytes, and up to a zero byte.
@@ -137,8 +135,7 @@ mod tests {
     fn subcommands_are_checked_as_redis_checks_them() {
         let check = |words: &[&str]| {
             let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-            check_subcommand(lookup(words[0]).unwrap(), &words)
-                .map_err(|error| String::from_utf8(error).unwrap())
+            check_subcommand(lookup(words[0]).unwrap(), &words).map_err(|error| error.to_string())
         };
         for good in [&["object", "ENCODING", "k"][..], &["command"], &["config", "get", "a", "b"]] {
             assert_eq!(check(good), Ok(()));

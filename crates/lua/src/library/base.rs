@@ -40,10 +40,10 @@ pub(super) fn collectgarbage(m: &mut Machine, _: &mut dyn Host, args: Args) -> D
 pub(super) fn error(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let value = m.arg(args, 0);
     let level = m.int_or(args, 1, "error", 1)?;
-    let Value::String(text) = value else { return Err(Fault::Error(value)) };
-    if level <= 0 {
+    if level <= 0 || !matches!(value, Value::String(_) | Value::Number(_)) {
         return Err(Fault::Error(value));
     }
+    let text = m.text_arg(args, 0, "error")?;
     let len = m.heap.str_len(text);
     m.touch(len, 0)?;
     m.heap.budget.fits(2 * len)?;
@@ -59,8 +59,8 @@ pub(super) fn error(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
         }
         at -= 1;
     }
-    let place = m.frames.get(at).map_or(String::new(), |frame| m.place_of(frame).0);
-    let text = [place.as_bytes(), &text].concat();
+    let place = m.frames.get(at).map_or(Vec::new(), |frame| m.place_of(frame).0);
+    let text = [place, text].concat();
     m.heap.text(&text).and_then(|value| Err(Fault::Error(value)))
 }
 

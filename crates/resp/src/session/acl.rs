@@ -178,7 +178,7 @@ fn dry_run(name: &[u8], words: &Words<'_>, cx: &Context<'_>, w: &mut Writer<'_>)
         return w.error([b"ERR Command '", words[0], b"' not found"].concat());
     };
     if let Err(error) = check_arity(command, words.len()) {
-        return w.error(error.0.as_bytes());
+        return w.error(&error.0);
     }
     let word = |at: usize| words.get(at).copied().unwrap_or_default();
     let text = match user.rights().check(command, words) {

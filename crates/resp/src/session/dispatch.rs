@@ -1,8 +1,10 @@
 //! From the words of a command to a transaction, or to the session's own commands.
 
+use std::borrow::Cow;
+
 use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::{frugal, script_subcommand};
-use ordain_commands::table::{CommandNo, quoted};
+use ordain_commands::table::{self, CommandNo, quoted};
 use ordain_commands::{Action, Command, Flags, SessionCommand, check_arity, check_subcommand};
 use ordain_model::{ArgsBuilder, Call, PlanError, ProcedureId, Registry, Writer, system};
 
@@ -97,13 +99,8 @@ fn unknown(words: &Words<'_>) -> Vec<u8> {
 }
 
 /// The error Redis gives for a subcommand it does not know.
-pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Vec<u8> {
-    let mut text = b"ERR unknown subcommand '".to_vec();
-    text.extend_from_slice(quoted(sub, 128));
-    text.extend_from_slice(b"'. Try ");
-    text.extend_from_slice(container.to_ascii_uppercase().as_bytes());
-    text.extend_from_slice(b" HELP.");
-    text
+pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Cow<'static, [u8]> {
+    table::unknown_subcommand(container, sub).0
 }
 
 /// The error Redis gives for a subcommand with too many or too few words where it looks at them itself.
@@ -144,14 +141,14 @@ impl Session {
         };
         let command = number.command();
         if let Err(error) = check_arity(command, words.len()) {
-            return self.reject(error.0.as_bytes(), cx);
+            return self.reject(&error.0, cx);
         }
         if command.flags.has(Flags::CONTAINER) {
             if let Some(word) = words.get(1) {
                 self.command = Some(number.narrowed(word));
             }
             if let Err(error) = check_subcommand(command, words) {
-                return self.reject(&error, cx);
+                return self.reject(&error.0, cx);
             }
         }
         if cx.shared.access.version() != self.users_version {
@@ -189,7 +186,7 @@ impl Session {
                 let procedure = if cx.shared.memory.is_short() { frugal(id) } else { id };
                 let call = Call { procedure, db: self.db, session: self.take_request() };
                 if let Err(refusal) = self.submit(call, cx, |args| encode(&words[1..], args)) {
-                    self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+                    self.answer(cx, |w| w.error(&refusal.0));
                 }
             }
             (Mode::Plain, Action::Procedure { .. } | Action::Function { .. }) => {
@@ -251,7 +248,7 @@ impl Session {
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = submitted {
-            self.answer(cx, |w| w.error(refusal.0.as_bytes()));
+            self.answer(cx, |w| w.error(&refusal.0));
         }
         true
     }

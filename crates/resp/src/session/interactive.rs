@@ -158,15 +158,15 @@ impl Interactive {
                 return Writer(out).abort(abort);
             }
             Err(CallError::Plan(refusal)) => Some(refusal.0),
-            Err(CallError::ReadOnly) => Some(READ_ONLY.into()),
-            Err(CallError::NotAllowed) => Some(NOT_ALLOWED.into()),
+            Err(CallError::ReadOnly) => Some(READ_ONLY.as_bytes().into()),
+            Err(CallError::NotAllowed) => Some(NOT_ALLOWED.as_bytes().into()),
             Err(CallError::Undeclared) => {
-                Some("ERR a record of the transaction is missing; this is a bug".into())
+                Some(b"ERR a record of the transaction is missing; this is a bug".into())
             }
         };
         self.overlay.journal.clear();
         if let Some(text) = text {
-            Writer(out).error(text.as_bytes());
+            Writer(out).error(text);
         }
     }
 
@@ -254,7 +254,7 @@ impl Session {
             _ => {}
         }
         match planned(cx.gateway.registry(), command, words) {
-            Err(refusal) => self.answer(cx, |w| w.error(refusal.0.as_bytes())),
+            Err(refusal) => self.answer(cx, |w| w.error(&refusal.0)),
             Ok(None) => {
                 if let Action::Session(which) = command.action {
                     self.handle_own(command, which, words, cx);
@@ -275,7 +275,7 @@ impl Session {
         let Mode::Interactive(open) = &mut self.mode else { return };
         let needs = match needs(open, procedure, self.db, args, cx) {
             Ok(needs) => needs,
-            Err(refusal) => return self.answer(cx, |w| w.error(refusal.0.as_bytes())),
+            Err(refusal) => return self.answer(cx, |w| w.error(&refusal.0)),
         };
         if open.is_read_only && needs.writes {
             return self.answer(cx, |w| w.error(READ_ONLY));
@@ -313,7 +313,7 @@ impl Session {
                 let fetch = Fetch { keys: needs.missing, procedure, args: std::mem::take(args) };
                 self.wait_for(sequence, Awaiting::Fetch(fetch));
             }
-            Err(refusal) => self.answer(cx, |w| w.error(refusal.0.as_bytes())),
+            Err(refusal) => self.answer(cx, |w| w.error(&refusal.0)),
         }
     }
 
@@ -356,7 +356,7 @@ impl Session {
         }
         match needs(open, procedure, self.db, &args, cx) {
             Ok(_) => self.interactive_run(procedure, &args, cx, out),
-            Err(refusal) => Writer(out).error(refusal.0.as_bytes()),
+            Err(refusal) => Writer(out).error(&refusal.0),
         }
     }
 
@@ -397,8 +397,7 @@ impl Session {
             // Commands after it may rely on it, and the client learns of a conflict before they run.
             Ok(sequence) => self.wait_for(sequence, Awaiting::Commit),
             Err(refusal) => self.answer(cx, |w| {
-                let reason = refusal.0.strip_prefix("ERR ").unwrap_or(&refusal.0);
-                w.error(format!("TXNABORT the commit was refused: {reason}"));
+                w.error([b"TXNABORT the commit was refused: ", refusal.reason()].concat());
             }),
         }
     }

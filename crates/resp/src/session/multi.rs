@@ -294,8 +294,9 @@ impl Session {
                     Ok(sequence) => sequence,
                     Err(refusal) => {
                         return self.answer(cx, |w| {
-                            let reason = refusal.0.strip_prefix("ERR ").unwrap_or(&refusal.0);
-                            w.error(format!("EXECABORT Transaction discarded because of: {reason}"));
+                            w.error(
+                                [b"EXECABORT Transaction discarded because of: ", refusal.reason()].concat(),
+                            );
                         });
                     }
                 }
@@ -349,7 +350,7 @@ impl Session {
                     }
                     None => Writer(out).error("ERR the reply is damaged; this is a bug"),
                 },
-                Part::Refused(refusal) => Writer(out).error(refusal.0.as_bytes()),
+                Part::Refused(refusal) => Writer(out).error(&refusal.0),
                 Part::Own(which) => {
                     let words: SmallVec<[&[u8]; 8]> = match Args::parse(&multi.args[queued.args.clone()]) {
                         Some(args) => args.iter().map(|arg| arg.bytes).collect(),
@@ -382,7 +383,7 @@ impl Session {
                 Answered::Later
             }
             Err(refusal) => {
-                Writer(out).error(refusal.0.as_bytes());
+                Writer(out).error(&refusal.0);
                 Answered::Now
             }
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ordain_commands::script::is_function;
 use ordain_model::key::SLOTS;
 use ordain_model::system::Length;
-use ordain_model::{Call, Computations, Db, Ending, Micros, PartitionId, Writer, system};
+use ordain_model::{Call, Computations, Db, Ending, Micros, PartitionId, PlanError, Writer, system};
 
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
@@ -97,7 +97,7 @@ impl Session {
         } else if !has_log(cx) {
             w.error("ERR this node keeps nothing (--ephemeral), so there is nothing to save");
         } else if let Err(refusal) = self.submit(Call::new(system::CHECKPOINT, self.db), cx, |_| {}) {
-            w.error(refusal.0.as_bytes());
+            w.error(&refusal.0);
         } else {
             return Answered::Later;
         }
@@ -132,7 +132,7 @@ impl Session {
         } else if let Err(refusal) = self.submit(Call::new(system::MOVE, self.db), cx, |args| {
             system::move_args(&(first..last + 1), PartitionId(to as u16), args);
         }) {
-            w.error(refusal.0.as_bytes());
+            w.error(&refusal.0);
         } else {
             return Answered::Later;
         }
@@ -385,26 +385,28 @@ pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>)
 }
 
 /// All or nothing, as in Redis.
-fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
-    let pairs: Vec<(String, String)> = (pairs.as_chunks::<2>().0.iter())
+fn config_set(words: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
+    let pairs: Vec<(String, String)> = (words.as_chunks::<2>().0.iter())
         .map(|[name, value]| {
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
             (name, String::from_utf8_lossy(value).into_owned())
         })
         .collect();
-    let mut failed = |name: &str, reason: &str| {
-        w.error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"));
+    // What is wrong with a name is said of the name as it was sent, as in Redis.
+    let mut failed = |name: &[u8], reason: &str| {
+        let before = "ERR CONFIG SET failed (possibly related to argument '";
+        w.error(PlanError::quoting(before, name, &format!("') - {reason}")).0);
     };
     // Redis looks at all names first, then at the values.
     for (at, (name, value)) in pairs.iter().enumerate() {
         match cx.shared.settings.check(name, value) {
             Err(SettingError::Unknown) => {
-                return w
-                    .error(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+                let before = "ERR Unknown option or number of arguments for CONFIG SET - '";
+                return w.error(PlanError::quoting(before, words[2 * at], "'").0);
             }
-            Err(SettingError::Fixed) => return failed(name, "can't set immutable config"),
+            Err(SettingError::Fixed) => return failed(words[2 * at], "can't set immutable config"),
             _ if pairs[..at].iter().any(|(earlier, _)| earlier == name) => {
-                return failed(name, "duplicate parameter");
+                return failed(words[2 * at], "duplicate parameter");
             }
             _ => {}
         }
@@ -412,13 +414,16 @@ fn config_set(pairs: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
     for (name, value) in &pairs {
         match cx.shared.settings.check(name, value) {
             Ok(_) => {}
-            Err(SettingError::Refused(reason)) => return failed(name, reason),
+            Err(SettingError::Refused(reason)) => return failed(name.as_bytes(), reason),
             Err(SettingError::OutOfRange(range)) => {
                 let (least, most) = range.into_inner();
-                return failed(name, &format!("argument must be between {least} and {most} inclusive"));
+                return failed(
+                    name.as_bytes(),
+                    &format!("argument must be between {least} and {most} inclusive"),
+                );
             }
-            Err(SettingError::NotSize) => return failed(name, "argument must be a memory value"),
-            Err(_) => return failed(name, "argument couldn't be parsed into an integer"),
+            Err(SettingError::NotSize) => return failed(name.as_bytes(), "argument must be a memory value"),
+            Err(_) => return failed(name.as_bytes(), "argument couldn't be parsed into an integer"),
         }
     }
     for (name, value) in &pairs {
