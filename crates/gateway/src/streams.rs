@@ -129,6 +129,12 @@ impl Line {
             View::Ordered | View::At(_) => view,
         }
     }
+
+    /// The view of a request that is held now. One that was sent behind a write is to see it, and a snapshot may be too early
+    /// for that even once the write is answered. One that opens a state waits until nothing is ordered before it.
+    fn view_of_held(&self, view: View) -> View {
+        if matches!(view, View::Open(_)) { view } else { self.view(view) }
+    }
 }
 
 /// Whether a number comes before another in a stream.
@@ -182,6 +188,7 @@ impl Gateway {
         };
         let line = &mut self.lines[at];
         line.next = line.next.wrapping_add(1);
+        let view = line.view_of_held(view);
         line.held.extend(waits.map(|args| Held { asker, call, view, args, is_again: false }));
         self.outstanding += 1;
         Ok(path)
@@ -380,7 +387,8 @@ impl Gateway {
         let line = &self.lines[seat.stream.0 as usize];
         let is_dependent = self.is_dependent(&call);
         if !self.may_begin(line, &call, view, is_dependent) {
-            return Ok(Some(held));
+            let view = line.view_of_held(view);
+            return Ok(Some(Held { view, ..held }));
         }
         let seen = line.view(view);
         if is_dependent {
@@ -391,7 +399,10 @@ impl Gateway {
         let args = Args::parse(&held.args).ok_or(PlanError::fixed("ERR damaged arguments"))?;
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         match self.admit_near(near, asker, call, seen, write)? {
-            Admitted::NotYet(args) => Ok(Some(Held { args, ..held })),
+            Admitted::NotYet(args) => {
+                let view = self.lines[seat.stream.0 as usize].view_of_held(view);
+                Ok(Some(Held { view, args, ..held }))
+            }
             Admitted::Placed((number, index), _) => {
                 let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
                 submitted.tickets[index as usize].is_again = held.is_again;

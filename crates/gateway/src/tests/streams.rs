@@ -356,6 +356,30 @@ fn what_is_sequenced_waits_for_reads_on_snapshots_and_reads_behind_it_are_sequen
 }
 
 #[test]
+fn a_read_that_is_held_behind_a_write_is_sequenced_once_that_is_answered() {
+    let (cluster, _, keys) = in_cluster();
+    let mut gateway = cluster.with_reads(Reads::Previous);
+    write(&mut gateway, 7, 1, &keys[1], None);
+    let (_, first) = leaves(&mut gateway);
+    read(&mut gateway, 7, 2, &keys[1]);
+    assert!(leaving(&mut gateway).is_empty());
+    // The epoch before may be one that the write is not of.
+    assert_eq!(commit(&mut gateway, &first, 5), [1]);
+    let (home, held) = leaves(&mut gateway);
+    assert_eq!((home, commit(&mut gateway, &held, 6)), (Some(1), vec![2]));
+    // The write waits for a read, and another read comes behind both.
+    read(&mut gateway, 7, 3, &keys[1]);
+    let (home, before) = leaves(&mut gateway);
+    write(&mut gateway, 7, 4, &keys[1], Some((5, 1)));
+    read(&mut gateway, 7, 5, &keys[1]);
+    assert_eq!((home, commit(&mut gateway, &before, 6)), (None, vec![3]));
+    let (_, alone) = leaves(&mut gateway);
+    assert_eq!(commit(&mut gateway, &alone, 7), [4]);
+    let (home, behind) = leaves(&mut gateway);
+    assert_eq!((home, commit(&mut gateway, &behind, 8)), (Some(1), vec![5]));
+}
+
+#[test]
 fn a_read_that_came_too_late_does_not_fall_behind_one_that_did_not() {
     let mut gateway = gateway().with_reads(Reads::Session);
     let run = |gateway: &mut Gateway| {
