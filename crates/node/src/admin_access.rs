@@ -4,7 +4,6 @@
 //! that names nobody is the default user's, if that needs no password. The user needs the right to the command INFO, which
 //! tells much the same. `/healthz` and `/readyz` are open: what asks them has no password, and they tell one word.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +16,8 @@ use ordain_commands::lookup;
 use ordain_model::Micros;
 use ordain_resp::{Access, Attempt, DEFAULT, User};
 
+use crate::admin::Peer;
+
 /// What everybody may ask.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -27,7 +28,7 @@ pub(crate) fn guarded(router: Router, access: Arc<Access>) -> Router {
 
 async fn guard(
     State(access): State<Arc<Access>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -177,6 +177,15 @@ pub struct ClusterFile {
     /// How much memory each node may have allocated before what needs more is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maxmemory: Option<Size>,
+    /// Whether the admin servers are in TLS.
+    #[serde(alias = "admin_tls", skip_serializing_if = "Option::is_none")]
+    pub admin_tls: Option<bool>,
+    /// The user as which nodes ask each other's admin servers.
+    #[serde(alias = "admin_user", skip_serializing_if = "Option::is_none")]
+    pub admin_user: Option<String>,
+    /// A file with its password.
+    #[serde(alias = "admin_password_file", skip_serializing_if = "Option::is_none")]
+    pub admin_password_file: Option<PathBuf>,
     /// What clients must say first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
@@ -413,6 +422,11 @@ pub enum ClusterError {
     },
 }
 
+/// Whether the admin server at an address is in TLS: as it is said, or else where clients can be, and other machines reach it.
+pub fn is_admin_in_tls(said: Option<bool>, has_client_tls: bool, admin: SocketAddr) -> bool {
+    said.unwrap_or(has_client_tls && !admin.ip().is_loopback())
+}
+
 fn list(numbers: &[u16]) -> String {
     numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -534,6 +548,7 @@ impl ClusterFile {
                 cluster_name: entry.cluster.clone(),
                 resp: address("resp", &entry.resp)?,
                 admin: address("admin", &entry.admin)?,
+                admin_name: entry.admin.clone(),
                 data_dir: entry.data_dir.clone(),
             };
             if members.insert(entry.id, member).is_some() {
@@ -575,6 +590,8 @@ pub struct Member {
     pub resp: SocketAddr,
     /// Where its admin server is.
     pub admin: SocketAddr,
+    /// That address as the file has it.
+    pub admin_name: String,
     /// Where it keeps its data, if the file says so.
     pub data_dir: Option<PathBuf>,
 }
@@ -602,6 +619,10 @@ pub struct ClusterConfig {
     pub latency: Micros,
     /// TLS between them.
     pub tls: Option<LinkFiles>,
+    /// Whether the admin servers are in TLS; none: where [`is_admin_in_tls`] has it.
+    pub admin_tls: Option<bool>,
+    /// Whether clients can connect in TLS.
+    pub has_client_tls: bool,
     /// Its nodes, by number.
     pub members: Vec<Member>,
 }
@@ -645,8 +666,15 @@ impl ClusterConfig {
             replication,
             latency: Micros(file.latency_us.unwrap_or(0)),
             tls: file.tls.clone(),
+            admin_tls: file.admin_tls,
+            has_client_tls: file.tls_port.is_some(),
             members,
         })
+    }
+
+    /// Whether a member's admin server is in TLS.
+    pub fn is_admin_in_tls(&self, admin: SocketAddr) -> bool {
+        is_admin_in_tls(self.admin_tls, self.has_client_tls, admin)
     }
 
     /// Its grid.

@@ -24,7 +24,7 @@ use ordain_resp::{
 use ordain_role::{
     Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
 };
-use ordain_runtime::{Edge, Stream, Tokens, Turn};
+use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
 use rustls::ServerConfig;
 
 use crate::notices::Notices;
@@ -169,7 +169,7 @@ pub struct Door {
     lobby: Arc<Lobby>,
     listener: Option<TcpListener>,
     tls_listener: Option<TcpListener>,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Current<ServerConfig>>,
     registry: Option<Registry>,
     tokens: Option<Tokens>,
     connections: Vec<Slot>,
@@ -325,7 +325,7 @@ impl Door {
     #[must_use]
     pub fn with_tls(
         mut self,
-        config: Option<Arc<ServerConfig>>,
+        config: Option<Current<ServerConfig>>,
         listener: Option<std::net::TcpListener>,
     ) -> Door {
         self.tls = config;
@@ -384,7 +384,7 @@ impl Door {
         let (Some(registry), Some(tokens)) = (&self.registry, self.tokens) else { return };
         let stream = match self.tls.as_ref().filter(|_| is_tls) {
             None => Ok(Stream::Plain(socket)),
-            Some(config) => Stream::accepted(socket, config.clone()),
+            Some(config) => Stream::accepted(socket, config.get()),
         };
         let mut stream = match stream {
             Ok(stream) => stream,

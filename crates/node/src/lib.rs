@@ -8,7 +8,9 @@
 pub mod aborts;
 pub mod admin;
 mod admin_access;
+pub mod admin_client;
 pub mod assembly;
+mod certificates;
 pub mod cluster;
 pub mod engine;
 pub mod front;

@@ -22,22 +22,25 @@ use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology, UnderWay};
 use ordain_runtime::{
-    DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus,
-    Network, Options, Running, Runtime, StartError, Stopped, under_way,
+    Current, DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits,
+    NetStatus, Network, Options, Running, Runtime, StartError, Stopped, under_way,
 };
 use ordain_sequencer::Lacking;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::aborts::{Aborts, AbortsError};
-use crate::admin::{Admin, Authorization};
+use crate::admin::{Admin, PATIENCE};
+use crate::admin_client::{Asker, Login};
 use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refused, places, start_over};
-use crate::cluster::{ClusterError, Membership, Replication};
+use crate::certificates::{Renewals, Watch, Watched};
+use crate::cluster::{self, ClusterError, Membership, Replication};
 use crate::engine::Engine;
 use crate::front::{Door, Lobby};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
 use crate::secrets::{self, SecretError};
-use crate::tls::{AuthClients, ClientTls, TlsError};
+use crate::tls::{self, AuthClients, ClientTls, LinkFiles, TlsError};
 use crate::ways::Ways;
 
 /// How a node is to run.
@@ -67,6 +70,8 @@ pub struct ServeConfig {
     pub users_file: Option<PathBuf>,
     /// TLS for clients.
     pub tls: Option<ClientTls>,
+    /// How operators and other nodes reach the admin server, and it theirs.
+    pub operators: Operators,
     /// Accept connections from elsewhere without a password.
     pub insecure: bool,
     /// How long an open batch waits for more before it closes.
@@ -99,6 +104,15 @@ pub struct ServeConfig {
     pub config_file: Option<PathBuf>,
 }
 
+/// How admin servers are reached.
+#[derive(Clone, Debug, Default)]
+pub struct Operators {
+    /// Whether this node's is in TLS; none: where clients can be, and other machines reach it.
+    pub tls: Option<bool>,
+    /// The user as which this node asks those of the other nodes.
+    pub login: Option<Login>,
+}
+
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -116,6 +130,12 @@ pub enum ServeError {
         /// Which flag names it.
         flag: &'static str,
     },
+    /// There is no certificate for the admin server.
+    #[error(
+        "--admin-tls has the admin server show the certificate that clients are shown, and there is none: set --tls-port, \
+         --tls-cert-file and --tls-key-file"
+    )]
+    AdminTls,
     /// There can be no TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -280,6 +300,7 @@ pub struct Node {
     identity: Option<(Identity, PathBuf)>,
     _archiver: Option<Archiver>,
     _admin: Admin,
+    _watch: Watch,
     _lock: Option<DirLock>,
 }
 
@@ -301,9 +322,7 @@ impl Node {
                 return Err(ServeError::Exposed { address, flag });
             }
         }
-        let tls_config = tls.map(ClientTls::load).transpose()?;
-        let link_tls = config.cluster.as_ref().and_then(|place| Some((place.cluster.tls.as_ref()?, place)));
-        let link_tls = link_tls.map(|(files, place)| files.load(&place.cluster)).transpose()?;
+        let secured = Secured::load(config)?;
         if !(1..=MAX_SHARDS).contains(&config.threads) {
             return Err(ServeError::Threads(config.threads));
         }
@@ -436,7 +455,7 @@ impl Node {
         let mut network = None;
         let mut links = NetStatus::default();
         if let Some((place, listener)) = config.cluster.as_ref().zip(peer_listener) {
-            let edge = open_network(place, listener, link_tls.clone(), &settings, &registry)?;
+            let edge = open_network(place, listener, secured.links.clone(), &settings, &registry)?;
             let edge = match keeps {
                 true => edge.greeting(greeting(&config.data_dir, begun, under_way.clone())?),
                 false => edge,
@@ -457,7 +476,7 @@ impl Node {
                 listener.take(),
             )
             .with_users_file(config.users_file.clone())
-            .with_tls(tls_config.clone(), tls_listener.take());
+            .with_tls(secured.clients.clone(), tls_listener.take());
             spec.roles.push((number, shard));
             spec = spec.edge(places::GATEWAYS + i as u16, door);
             // Not on the loop of the sequencer, if there is another.
@@ -479,6 +498,7 @@ impl Node {
         let archiver = archiver.transpose()?;
         let running = Runtime::start(options, directory.map(Disk::new), loops)?;
         let standing = archiver.as_ref().map(Archiver::standing);
+        let renewals: Arc<Renewals> = Arc::default();
         let admin = Admin::start(
             admin_listener,
             running.handle(),
@@ -488,7 +508,14 @@ impl Node {
                 node: settings.node,
                 resp,
                 access,
-                authorization: config.password.as_deref().map(Authorization::of),
+                tls: tls_at,
+                admin_tls: secured.admin,
+                asker: Asker {
+                    login: config.operators.login.clone(),
+                    trust: secured.trust,
+                    patience: PATIENCE,
+                },
+                renewals: renewals.clone(),
                 diagnostics,
                 memory: memory.clone(),
                 cluster: config.cluster.clone(),
@@ -498,6 +525,7 @@ impl Node {
             },
         )
         .map_err(ServeError::Admin)?;
+        let watch = Watch::start(secured.watched, renewals).map_err(ServeError::Admin)?;
         let id = settings.node;
         let engine = config.engine;
         Ok(Node {
@@ -513,6 +541,7 @@ impl Node {
             identity: identity.map(|identity| (identity, config.data_dir.clone())),
             _archiver: archiver,
             _admin: admin,
+            _watch: watch,
             _lock: lock,
         })
     }
@@ -548,6 +577,77 @@ impl Node {
             Err(Stopped::BeginsAgain { reason }) => Err(Ended::BeginsAgain { reason }),
             Err(stopped) => Err(Ended::Stopped(stopped)),
         }
+    }
+}
+
+/// All that a node has of TLS, and what reads it again when its files change.
+#[derive(Default)]
+struct Secured {
+    clients: Option<Current<ServerConfig>>,
+    admin: Option<Current<ServerConfig>>,
+    links: Option<LinkTls>,
+    /// Whose certificates admin servers may show.
+    trust: Option<Current<ClientConfig>>,
+    watched: Vec<Watched>,
+}
+
+impl Secured {
+    /// Reads what the configuration names.
+    fn load(config: &ServeConfig) -> Result<Secured, ServeError> {
+        let mut all = Secured::default();
+        let is_admin_in_tls =
+            cluster::is_admin_in_tls(config.operators.tls, config.tls.is_some(), config.admin);
+        if is_admin_in_tls && config.tls.is_none() {
+            return Err(ServeError::AdminTls);
+        }
+        // A node is started with a certificate that is good for nobody, so that the others go on; a later one is not taken.
+        let warn = |checked: Result<(), TlsError>| {
+            checked.unwrap_or_else(|error| tracing::error!("{error}"));
+        };
+        if let Some(files) = config.tls.clone() {
+            let watched = Watched::new("clients and the admin server", files.files());
+            let offered = files.load()?;
+            warn(files.check());
+            let (clients, admin) = (Current::from(offered.clients), Current::from(offered.admin));
+            all.clients = Some(clients.clone());
+            all.admin = is_admin_in_tls.then(|| admin.clone());
+            all.watched.push(watched.renewed_by(move || {
+                let offered = files.load()?;
+                files.check()?;
+                clients.replace(offered.clients);
+                admin.replace(offered.admin);
+                Ok(())
+            }));
+        }
+        let place = config.cluster.as_ref();
+        let links = place.and_then(|place| Some((place.cluster.tls.clone()?, place)));
+        if let Some((files, place)) = &links {
+            let (files, own) = (files.clone(), place.member().cluster_name.clone());
+            let watched = Watched::new("the links between nodes", files.files());
+            let (server, client) = files.load()?;
+            warn(files.check(&own));
+            let (server, client) = (Current::from(server), Current::from(client));
+            let names = LinkFiles::names(&place.cluster);
+            all.links = Some(LinkTls { server: server.clone(), client: client.clone(), names });
+            all.watched.push(watched.renewed_by(move || {
+                let both = files.load()?;
+                files.check(&own)?;
+                server.replace(both.0);
+                client.replace(both.1);
+                Ok(())
+            }));
+        }
+        let authority = config.tls.as_ref().and_then(|files| files.ca_cert_file.clone());
+        if let Some(ca) = authority.or(links.map(|(files, _)| files.ca_cert_file)) {
+            let watched = Watched::new("asking other admin servers", vec![ca.clone()]);
+            let trust = Current::from(tls::client(&ca, None)?);
+            all.trust = Some(trust.clone());
+            all.watched.push(watched.renewed_by(move || {
+                trust.replace(tls::client(&ca, None)?);
+                Ok(())
+            }));
+        }
+        Ok(all)
     }
 }
 

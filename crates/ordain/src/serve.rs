@@ -1,10 +1,10 @@
 //! `ordain serve`: flags, environment and file make one configuration; signals end the node.
 
 use std::io::IsTerminal;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,70 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_model::Micros;
+use ordain_node::admin_client::{Login, Target};
 use ordain_node::assembly::{Keep, MAX_PLAN_AHEAD, PLAN_AHEAD};
-use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
+use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, is_admin_in_tls};
 use ordain_node::engine::{Engine, cascades_as};
-use ordain_node::serve::{Ended, Node, ServeConfig, without};
+use ordain_node::serve::{Ended, Node, Operators, ServeConfig, without};
 use ordain_node::size::Size;
 use ordain_node::tls::{AuthClients, ClientTls};
 use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+/// Where the admin server listens if nothing else is said.
+pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
+/// The user that a client is who has named none.
+pub const DEFAULT_USER: &str = "default";
+
+/// What a configuration file says to whoever looks after the nodes.
+#[derive(Debug, Default)]
+pub struct ForOperators {
+    /// The admin servers.
+    pub admin: Vec<Target>,
+    /// Who may ask them.
+    pub login: Option<Login>,
+    /// The authorities whose certificates they may show.
+    pub authority: Option<PathBuf>,
+    /// Whether clients can connect in TLS.
+    pub has_client_tls: bool,
+}
+
+impl ForOperators {
+    /// Reads the file of a node, or of a cluster.
+    ///
+    /// # Errors
+    /// It cannot be read or says something that cannot be.
+    pub fn read(path: &Path) -> anyhow::Result<ForOperators> {
+        let name = || format!("configuration file {}", path.display());
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the {}", name()))?;
+        let (admin, authority, args) = if ClusterFile::is_one(&text) {
+            let file = ClusterFile::parse(&text).with_context(name)?;
+            let target = |text: &String| {
+                // A name that says nothing here is not of this machine.
+                let address = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+                let address = address.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+                let is_tls = is_admin_in_tls(file.admin_tls, file.tls_port.is_some(), address);
+                Target { address: text.clone(), is_tls }
+            };
+            let admin = file.node.iter().map(|node| target(&node.admin)).collect();
+            let of_links = file.tls.as_ref().map(|links| links.ca_cert_file.clone());
+            (admin, of_links, ServeArgs::of(file))
+        } else {
+            let args: ServeArgs = toml::from_str(&text)
+                .map_err(|e| anyhow::anyhow!("{}: {}", name(), e.to_string().replace('\n', " ")))?;
+            let admin = args.admin.unwrap_or(ADMIN);
+            let is_tls = is_admin_in_tls(args.admin_tls, args.tls_port.is_some(), admin);
+            (vec![Target { address: admin.to_string(), is_tls }], None, args)
+        };
+        Ok(ForOperators {
+            admin,
+            login: args.admin_login().with_context(name)?,
+            has_client_tls: args.tls_port.is_some(),
+            authority: args.tls_ca_cert_file.or(authority),
+        })
+    }
+}
 
 /// When an acknowledged write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -98,6 +153,17 @@ pub struct ServeArgs {
     /// Whether clients must show a certificate: yes, no or optional [default: yes]
     #[arg(long, env = "ORDAIN_TLS_AUTH_CLIENTS", value_name = "WHETHER", value_parser = auth_clients)]
     tls_auth_clients: Option<AuthClients>,
+    /// Whether the admin server is in TLS, with the certificate that clients are shown [default: where --tls-port is set and
+    /// --admin is not loopback]
+    #[arg(long, env = "ORDAIN_ADMIN_TLS", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    admin_tls: Option<bool>,
+    /// The user as which this node asks the admin servers of the other nodes, for its page; it needs the right to the
+    /// command INFO [default: default]
+    #[arg(long, env = "ORDAIN_ADMIN_USER", value_name = "NAME")]
+    admin_user: Option<String>,
+    /// A file with the password of that user [default: that of the user default, if this node knows it]
+    #[arg(long, env = "ORDAIN_ADMIN_PASSWORD_FILE", value_name = "FILE")]
+    admin_password_file: Option<PathBuf>,
     /// Accept connections from other machines without a password
     #[arg(long, env = "ORDAIN_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
@@ -202,6 +268,9 @@ impl ServeArgs {
             tls_key_file: self.tls_key_file.or(file.tls_key_file),
             tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
             tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
+            admin_tls: self.admin_tls.or(file.admin_tls),
+            admin_user: self.admin_user.or(file.admin_user),
+            admin_password_file: self.admin_password_file.or(file.admin_password_file),
             insecure: self.insecure.or(file.insecure),
             linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
@@ -247,42 +316,12 @@ impl ServeArgs {
         Ok((self.or(file), None))
     }
 
-    /// The arguments of a node of the cluster that a file describes. What was given here counts for this node; of what
-    /// must be equal on all nodes the others find out when they meet it.
-    fn join(self, mut file: ClusterFile) -> anyhow::Result<(ServeArgs, Option<Membership>)> {
-        let name = format!("configuration file {}", self.config.clone().unwrap_or_default().display());
-        let node = self.node.with_context(|| {
-            format!("{name} describes a cluster: say which of its nodes this is with --node")
-        })?;
-        file.engine = self.engine.clone().or(file.engine);
-        file.reads = self.reads.clone().or(file.reads);
-        file.threads = self.threads.unwrap_or(file.threads);
-        file.insecure = self.insecure.or(file.insecure);
-        if let Some(path) = &self.secret_file {
-            (file.secret, file.secret_file) = (None, Some(path.clone()));
-        }
-        // Each of the two undoes the other.
-        if self.ephemeral.is_some() {
-            (file.ephemeral, file.durability) = (self.ephemeral, None);
-        } else if self.durability.is_some() {
-            (file.ephemeral, file.durability) = (None, None);
-        }
-        let cluster = ClusterConfig::new(&file).context(name)?;
-        let place = Membership::new(cluster, node)?;
-        let member = place.member().clone();
-        let of_file = ServeArgs {
-            listen: Some(member.resp),
-            admin: Some(member.admin),
-            data_dir: member.data_dir,
+    /// What a cluster's file says to each of its nodes.
+    fn of(file: ClusterFile) -> ServeArgs {
+        ServeArgs {
             ephemeral: file.ephemeral,
             engine: file.engine,
             reads: file.reads,
-            durability: match place.cluster.keep {
-                Keep::Fsync => Some(Durability::Fsync),
-                Keep::Os => Some(Durability::Os),
-                Keep::Late => Some(Durability::None),
-                Keep::Nothing => None,
-            },
             threads: Some(file.threads),
             password: file.password.map(|password| password.reveal().to_owned()),
             password_file: file.password_file,
@@ -293,6 +332,9 @@ impl ServeArgs {
             tls_key_file: file.tls_key_file,
             tls_ca_cert_file: file.tls_ca_cert_file,
             tls_auth_clients: file.tls_auth_clients,
+            admin_tls: file.admin_tls,
+            admin_user: file.admin_user,
+            admin_password_file: file.admin_password_file,
             insecure: file.insecure,
             linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
@@ -310,6 +352,45 @@ impl ServeArgs {
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
+        }
+    }
+
+    /// The arguments of a node of the cluster that a file describes. What was given here counts for this node; of what
+    /// must be equal on all nodes the others find out when they meet it.
+    fn join(self, mut file: ClusterFile) -> anyhow::Result<(ServeArgs, Option<Membership>)> {
+        let name = format!("configuration file {}", self.config.clone().unwrap_or_default().display());
+        let node = self.node.with_context(|| {
+            format!("{name} describes a cluster: say which of its nodes this is with --node")
+        })?;
+        file.engine = self.engine.clone().or(file.engine);
+        file.reads = self.reads.clone().or(file.reads);
+        file.threads = self.threads.unwrap_or(file.threads);
+        file.insecure = self.insecure.or(file.insecure);
+        file.tls_port = self.tls_port.or(file.tls_port);
+        file.admin_tls = self.admin_tls.or(file.admin_tls);
+        if let Some(path) = &self.secret_file {
+            (file.secret, file.secret_file) = (None, Some(path.clone()));
+        }
+        // Each of the two undoes the other.
+        if self.ephemeral.is_some() {
+            (file.ephemeral, file.durability) = (self.ephemeral, None);
+        } else if self.durability.is_some() {
+            (file.ephemeral, file.durability) = (None, None);
+        }
+        let cluster = ClusterConfig::new(&file).context(name)?;
+        let place = Membership::new(cluster, node)?;
+        let member = place.member().clone();
+        let of_file = ServeArgs {
+            listen: Some(member.resp),
+            admin: Some(member.admin),
+            data_dir: member.data_dir,
+            durability: match place.cluster.keep {
+                Keep::Fsync => Some(Durability::Fsync),
+                Keep::Os => Some(Durability::Os),
+                Keep::Late => Some(Durability::None),
+                Keep::Nothing => None,
+            },
+            ..ServeArgs::of(file)
         };
         Ok((self.or(of_file), Some(place)))
     }
@@ -323,6 +404,19 @@ impl ServeArgs {
             (None, Some(path)) => Ok(Some(ordain_node::secrets::read_password(path)?)),
             (password, None) => Ok(password.clone()),
         }
+    }
+
+    /// The login at admin servers: a user named for that, or the default user.
+    fn admin_login(&self) -> anyhow::Result<Option<Login>> {
+        let user = self.admin_user.clone();
+        let password = match &self.admin_password_file {
+            Some(path) => Some(ordain_node::secrets::read_password(path)?),
+            None if user.as_deref().is_none_or(|user| user == DEFAULT_USER) => self.password()?,
+            None => anyhow::bail!(
+                "--admin-user names a user and nothing says its password: set --admin-password-file"
+            ),
+        };
+        Ok(password.map(|password| Login { user: user.unwrap_or_else(|| DEFAULT_USER.to_owned()), password }))
     }
 
     /// TLS for clients, if there is a port for it.
@@ -375,7 +469,7 @@ impl ServeArgs {
             maxmemory_bytes: self.maxmemory.map_or(0, |size| size.0),
             allocated_bytes: crate::memory::allocated,
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
-            admin: self.admin.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 9121))),
+            admin: self.admin.unwrap_or(ADMIN),
             data_dir: self.data_dir.clone().unwrap_or_else(|| "ordain-data".into()),
             keep,
             engine,
@@ -384,6 +478,7 @@ impl ServeArgs {
             password: self.password()?,
             users_file: self.users_file.clone(),
             tls: self.tls()?,
+            operators: Operators { tls: self.admin_tls, login: self.admin_login()? },
             insecure: self.insecure.unwrap_or(false),
             linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),

@@ -47,4 +47,4 @@ pub use net::{
     Greeting, Heed, Heeded, LinkTls, NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal,
 };
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};
-pub use tls::Stream;
+pub use tls::{Current, Stream};

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use mio::net::TcpStream;
 use rustls::pki_types::ServerName;
@@ -16,6 +16,40 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 /// How much is encrypted ahead of what the system takes, bytes.
 const AHEAD: usize = 64 << 10;
+
+/// A configuration of TLS that may be replaced: each connection begins with the one of its moment and keeps it.
+pub struct Current<T>(Arc<RwLock<Arc<T>>>);
+
+impl<T> Current<T> {
+    /// The configuration as it is now.
+    pub fn get(&self) -> Arc<T> {
+        // Nothing panics while it is held.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the configuration for connections that begin from now on.
+    pub fn replace(&self, with: Arc<T>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = with;
+    }
+}
+
+impl<T> From<Arc<T>> for Current<T> {
+    fn from(first: Arc<T>) -> Current<T> {
+        Current(Arc::new(RwLock::new(first)))
+    }
+}
+
+impl<T> Clone for Current<T> {
+    fn clone(&self) -> Current<T> {
+        Current(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for Current<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Current(…)")
+    }
+}
 
 /// A connection, in TLS or not.
 pub enum Stream {

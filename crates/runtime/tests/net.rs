@@ -235,7 +235,7 @@ impl Authority {
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key())
             .unwrap();
-        LinkTls { server: Arc::new(server), client: Arc::new(client), names: BTreeMap::new() }
+        LinkTls { server: Arc::new(server).into(), client: Arc::new(client).into(), names: BTreeMap::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ordain_model::{CheckpointMode, Execution, Isolation, Micros, OutcomeStatus};
 use ordain_node::assembly::Keep;
 use ordain_node::engine::Engine;
-use ordain_node::serve::{Node, ServeConfig};
+use ordain_node::serve::{Node, Operators, ServeConfig};
 use ordain_workload::Counts;
 use ordain_workload::audit::{Audited, Numbers};
 use ordain_workload::{append, bank, micro, tpcc, ycsb};
@@ -32,6 +32,7 @@ fn node(password: Option<&str>) -> Node {
         password: password.map(str::to_owned),
         users_file: None,
         tls: None,
+        operators: Operators::default(),
         insecure: false,
         reads: ordain_model::Reads::Ordered,
         linger: Micros(0),

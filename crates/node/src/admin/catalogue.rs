@@ -16,6 +16,8 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_archive_uploading", "1 while a checkpoint is uploaded."),
     ("ordain_batch_bytes", "Size of the batches that this node's sequencer closed, in bytes of requests."),
     ("ordain_batch_transactions", "Size of the batches that this node's sequencer closed, in transactions."),
+    ("ordain_certificates_failing", "Whether new files of certificates are not used because something is wrong with them."),
+    ("ordain_certificates_renewed_total", "How often certificates were replaced while the node ran."),
     ("ordain_checkpoint_bytes", "Bytes of the checkpoint written last."),
     ("ordain_checkpoint_completed_total", "Checkpoints completed since the start."),
     ("ordain_checkpoint_copying", "Checkpoints that are copied to or from another node."),

@@ -68,6 +68,8 @@ impl Samples {
             ("ordain_connections", open as f64),
             ("ordain_connections_total", made as f64),
             ("ordain_connections_refused_total", refused as f64),
+            ("ordain_certificates_renewed_total", observed.about.renewals.total() as f64),
+            ("ordain_certificates_failing", f64::from(u8::from(observed.about.renewals.failing().is_some()))),
             ("ordain_memory_limit_bytes", observed.about.memory.limit() as f64),
             ("ordain_process_resident_memory_bytes", resident_bytes() as f64),
             ("ordain_loop_longest_turn_seconds", observed.handle.longest_turn().0 as f64 / 1e6),

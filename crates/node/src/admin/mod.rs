@@ -5,6 +5,7 @@
 //! what they mean, and `status` makes of them how the node is.
 
 mod catalogue;
+mod listener;
 mod metrics;
 mod series;
 mod status;
@@ -26,19 +27,24 @@ use ordain_resp::Access;
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_role::NodeId;
-use ordain_runtime::{Handle, NetStatus};
+use ordain_runtime::{Current, Handle, NetStatus};
+use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin_access::guarded;
+use crate::admin_client::{Asker, Target};
+use crate::certificates::Renewals;
 use crate::cluster::Membership;
 use crate::engine::Engine;
 use crate::front::Lobby;
+use listener::Port;
 use metrics::{Samples, resident_bytes};
 use series::History;
 
-pub use series::Authorization;
+pub(crate) use listener::Peer;
+pub(crate) use series::PATIENCE;
 
 /// What the node is.
 #[derive(Debug)]
@@ -51,8 +57,14 @@ pub struct About {
     pub resp: SocketAddr,
     /// Who may look.
     pub access: Arc<Access>,
-    /// What it shows the admin servers of the other nodes, if these ask for something.
-    pub authorization: Option<Authorization>,
+    /// Where clients connect in TLS, if they can.
+    pub tls: Option<SocketAddr>,
+    /// What has the admin server be in TLS, if it is.
+    pub admin_tls: Option<Current<ServerConfig>>,
+    /// What asks the admin servers of the other nodes.
+    pub asker: Asker,
+    /// How replacing certificates goes.
+    pub(crate) renewals: Arc<Renewals>,
     /// What its requests did.
     pub diagnostics: Arc<Diagnostics>,
     /// The limit of its memory.
@@ -120,6 +132,7 @@ impl Admin {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
+            let port = Port::new(listener, observed.about.admin_tls.clone());
             let router = Router::new()
                 .route("/", get(async || Html(include_str!("page.html"))))
                 .route("/healthz", get(async || "ok\n"))
@@ -129,7 +142,7 @@ impl Admin {
                 .route("/series", get(show_series))
                 .with_state(observed.clone());
             let router = guarded(router, observed.about.access.clone());
-            let router = router.into_make_service_with_connect_info::<SocketAddr>();
+            let router = router.into_make_service_with_connect_info::<Peer>();
             let refresh = async {
                 let mut tick = tokio::time::interval(REFRESH);
                 loop {
@@ -146,7 +159,7 @@ impl Admin {
                 }
             };
             tokio::select! {
-                ended = axum::serve(listener, router) => ended,
+                ended = axum::serve(port, router) => ended,
                 () = refresh => Ok(()),
                 () = look_around => Ok(()),
                 _ = stopped.wait_for(|stop| *stop) => Ok(()),
@@ -229,7 +242,11 @@ impl Observed {
         let Some(place) = &self.about.cluster else { return };
         let mut asked = JoinSet::new();
         for member in place.cluster.members.iter().filter(|member| member.node != self.about.node) {
-            asked.spawn(series::ask(member.node.0, member.admin, self.about.authorization.clone()));
+            let target = Target {
+                address: member.admin_name.clone(),
+                is_tls: place.cluster.is_admin_in_tls(member.admin),
+            };
+            asked.spawn(series::ask(member.node.0, target, self.about.asker.clone()));
         }
         let mut others = asked.join_all().await;
         others.sort_by_key(|other| other["node"].as_u64());

@@ -5,27 +5,22 @@
 //! of one node shows all of them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ordain_model::{Histogram, Micros};
 use ordain_role::Series;
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::metrics::Samples;
 use super::status;
+use crate::admin_client::{AskError, Asker, Target};
 
 /// How often a point is taken, seconds.
 pub(super) const STEP_S: u64 = 2;
 /// How many points are kept: ten minutes.
 const POINTS: usize = 300;
 /// How long another node has to answer.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// The longest answer that is read from it, bytes.
-const ANSWER_MAX: u64 = 1 << 20;
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// What a point is made from: counters so far.
 #[derive(Debug, Default)]
@@ -175,43 +170,17 @@ fn summarize(series: &Series, histogram: &Histogram) -> Value {
     })
 }
 
-/// What this node shows the admin servers of the others: the password of the default user, which all nodes of a cluster
-/// have from the same file.
-#[derive(Clone)]
-pub struct Authorization(String);
-
-impl fmt::Debug for Authorization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authorization(…)")
-    }
-}
-
-impl Authorization {
-    /// The default user with this password (RFC 7617).
-    pub fn of(password: &str) -> Authorization {
-        Authorization(format!("Basic {}", base64(format!("default:{password}").as_bytes())))
-    }
-}
-
-/// Encodes in base64 (RFC 4648, 4).
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let bits =
-            chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
-        for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
-}
-
 /// What another node says of itself, or why it says nothing.
-pub(super) async fn ask(node: u16, admin: SocketAddr, authorization: Option<Authorization>) -> Value {
-    let said = tokio::time::timeout(PATIENCE, get(admin, authorization)).await;
-    match said.unwrap_or_else(|_| Err("it does not answer in time".to_owned())) {
+pub(super) async fn ask(node: u16, target: Target, asker: Asker) -> Value {
+    let said = asker.get(&target, "/status").await;
+    let parsed = said.map_err(|error| match &error {
+        AskError::NoAuthority => format!("{error} with tls-ca-cert-file"),
+        error if error.is_about_login() => {
+            format!("{error}: set admin-user and admin-password-file to a user of that node")
+        }
+        error => error.to_string(),
+    });
+    match parsed.and_then(|body| serde_json::from_slice::<Value>(&body).map_err(|error| error.to_string())) {
         Ok(status) => {
             let keys =
                 ["role", "term", "epoch", "applied_epoch", "lag", "digest", "digest_epoch", "not_ready"];
@@ -222,27 +191,6 @@ pub(super) async fn ask(node: u16, admin: SocketAddr, authorization: Option<Auth
         }
         Err(reason) => json!({ "node": node, "unreachable": reason }),
     }
-}
-
-async fn get(admin: SocketAddr, authorization: Option<Authorization>) -> Result<Value, String> {
-    let read = async {
-        let mut stream = TcpStream::connect(admin).await?;
-        let authorization = authorization.map(|Authorization(value)| format!("Authorization: {value}\r\n"));
-        let authorization = authorization.unwrap_or_default();
-        let request = format!("GET /status HTTP/1.0\r\nHost: {admin}\r\n{authorization}\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(answer)
-    };
-    let answer = read.await.map_err(|error| error.to_string())?;
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    let (head, body) = end.map_or((&answer[..], &[][..]), |end| answer.split_at(end + 4));
-    if head.get(9..12) != Some(b"200") {
-        let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-        return Err(format!("its admin server answers: {}", String::from_utf8_lossy(line)));
-    }
-    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -279,18 +227,6 @@ mod tests {
         assert!((0.0001..0.00012).contains(&p999), "{p999}: what came before does not count");
         assert_eq!(shown["families"][0]["name"], "read");
         assert_eq!((&shown["families"][0]["count"], &points["sync_p99"]), (&json!(200), &json!([null])));
-    }
-
-    #[test]
-    fn what_others_are_shown_is_encoded_as_the_rfc_has_it_and_not_printed() {
-        for (text, encoded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(text.as_bytes()), encoded);
-        }
-        let authorization = Authorization::of("hunter2");
-        assert_eq!(authorization.0, "Basic ZGVmYXVsdDpodW50ZXIy");
-        assert!(!format!("{authorization:?}").contains("ZGVm"));
     }
 
     #[test]

@@ -247,6 +247,8 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "term": command.term,
         "not_ready": (!obstacles.is_empty()).then(|| obstacles.join("; ")),
         "resp": about.resp.to_string(),
+        "tls": about.tls.map(|tls| tls.to_string()),
+        "certificates": { "renewed": about.renewals.total(), "failing": about.renewals.failing() },
         "epoch": epoch,
         "applied_epoch": applied,
         "durable_epoch": samples.max("ordain_log_durable_epoch") as u64,
@@ -310,7 +312,8 @@ fn members(place: &Membership) -> Vec<Value> {
             "partition": grid.partition_of(member.node).0,
             "replica": grid.replica_of(member.node).0,
             "resp": member.resp.to_string(),
-            "admin": member.admin.to_string(),
+            "admin": member.admin_name,
+            "admin_tls": place.cluster.is_admin_in_tls(member.admin),
             "cluster": member.cluster.to_string(),
         })
     };
@@ -344,9 +347,11 @@ mod tests {
 
     use ordain_runtime::{NetStatus, Refusal};
 
+    use super::super::PATIENCE;
     use super::*;
     use crate::engine::Engine;
 
+    use crate::admin_client::Asker;
     use crate::cluster::{ClusterConfig, ClusterFile};
 
     /// Node 2 of a cluster of two partitions and two replicas.
@@ -369,7 +374,10 @@ mod tests {
             node: NodeId(id),
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             access: std::sync::Arc::default(),
-            authorization: None,
+            tls: None,
+            admin_tls: None,
+            asker: Asker { login: None, trust: None, patience: PATIENCE },
+            renewals: std::sync::Arc::default(),
             diagnostics: std::sync::Arc::default(),
             memory: std::sync::Arc::new(ordain_resp::memory::Memory::new(|| 0, (0, 1), 1)),
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),

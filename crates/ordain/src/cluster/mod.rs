@@ -1,5 +1,6 @@
 //! `ordain cluster`: a whole cluster on this machine, and a look at any; slots of any are moved.
 
+mod access;
 mod home;
 mod relocate;
 mod status;

@@ -4,7 +4,7 @@
 //! is executed, so steps are small. What has moved stays there, whatever becomes of the rest; to ask for what has been done
 //! does nothing. So a step whose answer does not come is asked for again, of another node if need be.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -12,8 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use ordain_model::key::SLOTS;
+use ordain_node::admin_client::Login;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 
-use super::status::{ClusterArgs, Member};
+use super::access::{ClusterArgs, Way};
+use super::status::{Member, anyone, ask};
 
 /// How long a node has to take a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -23,6 +27,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long until it is.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// What to do about a login that is not let in.
+const LOG_IN: &str = ": name a user with the right to 'debug' with --user, and its password with --password-file or \
+                      ORDAIN_PASSWORD, or the cluster's file with --config";
 
 /// The flags of `ordain cluster move`.
 #[derive(Debug, Args)]
@@ -38,9 +46,6 @@ pub struct MoveArgs {
     /// How many go at a time
     #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     step: u16,
-    /// The nodes' password
-    #[arg(long, env = "ORDAIN_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
-    password: Option<String>,
 }
 
 fn parse_slots(text: &str) -> Result<RangeInclusive<usize>, String> {
@@ -57,14 +62,15 @@ fn parse_slots(text: &str) -> Result<RangeInclusive<usize>, String> {
 /// # Errors
 /// There is no such partition, or no node does what it is asked.
 pub fn run(args: &MoveArgs) -> anyhow::Result<()> {
-    let members = args.cluster.anyone()?.members;
+    let way = args.cluster.way()?;
+    let members = anyone(&way)?.members;
     let partitions = members.iter().map(|member| member.partition + 1).max().unwrap_or(1);
     anyhow::ensure!(
         args.to < partitions,
         "there is no partition {}: this cluster has {partitions}, from 0 on",
         args.to
     );
-    let mut asked = Asked { members: &members, next: 0, open: None, password: args.password.as_deref() };
+    let mut asked = Asked { members: &members, next: 0, open: None, way: &way };
     let step = usize::from(args.step);
     for first in args.slots.clone().step_by(step) {
         let last = (first + step - 1).min(*args.slots.end());
@@ -74,12 +80,19 @@ pub fn run(args: &MoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A connection to a port for clients, in TLS or not.
+trait Channel: Read + Write {}
+
+impl<T: Read + Write> Channel for T {}
+
+type Open = BufReader<Box<dyn Channel>>;
+
 /// The nodes, one of which is asked at a time.
 struct Asked<'a> {
     members: &'a [Member],
     next: usize,
-    open: Option<BufReader<TcpStream>>,
-    password: Option<&'a str>,
+    open: Option<Open>,
+    way: &'a Way,
 }
 
 impl Asked<'_> {
@@ -95,11 +108,18 @@ impl Asked<'_> {
                 {
                     answer
                 }
-                Ok(answer) => anyhow::bail!("{command}: {}", answer.trim_start_matches('-')),
+                Ok(answer) => {
+                    let about_login = ["-NOAUTH", "-WRONGPASS", "-NOPERM"];
+                    let remedy = match about_login.iter().any(|error| answer.starts_with(error)) {
+                        true => LOG_IN,
+                        false => "",
+                    };
+                    anyhow::bail!("{command}: {}{remedy}", answer.trim_start_matches('-'))
+                }
                 Err(error) => {
                     self.open = None;
                     self.next += 1;
-                    error.to_string()
+                    format!("{error:#}")
                 }
             };
             anyhow::ensure!(
@@ -112,33 +132,71 @@ impl Asked<'_> {
         }
     }
 
+    /// Asks once: the line of the answer, or of the refusal of the login.
     fn ask(&mut self, command: &str) -> anyhow::Result<String> {
         if self.open.is_none() {
             let member = &self.members[self.next % self.members.len()];
-            self.open = Some(connect(&member.resp, self.password)?);
+            let mut open = connect(self.way, member)?;
+            if let Some(login) = self.way.login() {
+                let answer = exchange(&mut open, &auth(login))?;
+                if !answer.starts_with('+') {
+                    return Ok(answer);
+                }
+            }
+            self.open = Some(open);
         }
         let stream = self.open.as_mut().context("a connection was opened")?;
         exchange(stream, format!("{command}\r\n").as_bytes())
     }
 }
 
-fn connect(address: &str, password: Option<&str>) -> anyhow::Result<BufReader<TcpStream>> {
+/// The command that logs in.
+fn auth(Login { user, password }: &Login) -> Vec<u8> {
+    let (users, passwords) = (user.len(), password.len());
+    format!("*3\r\n$4\r\nAUTH\r\n${users}\r\n{user}\r\n${passwords}\r\n{password}\r\n").into_bytes()
+}
+
+/// Connects to a node's port for clients: the one in TLS, if the node has one and this side can.
+fn connect(way: &Way, member: &Member) -> anyhow::Result<Open> {
+    let Some(config) = &way.tls else {
+        return Ok(BufReader::new(Box::new(dial(&member.resp)?)));
+    };
+    let status = ask(way, &member.target()).map_err(|unasked| anyhow::anyhow!("{}", unasked.reason))?;
+    let Some(tls) = status.tls else {
+        anyhow::ensure!(
+            !way.must_be_tls,
+            "{} has no port for clients in TLS, and the login is not sent in the clear: start it with --tls-port",
+            member.resp
+        );
+        return Ok(BufReader::new(Box::new(dial(&member.resp)?)));
+    };
+    // The node knows its port; at which host it is reached, the cluster's file.
+    let (host, _) = member.resp.rsplit_once(':').context("it has no address for clients")?;
+    let (_, port) = tls.rsplit_once(':').context("it has no port for clients in TLS")?;
+    let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(name).with_context(|| format!("{host} is no name of a host"))?;
+    let mut socket = dial(&format!("{host}:{port}"))?;
+    let mut session = ClientConnection::new(config.clone(), name)?;
+    session.complete_io(&mut socket).with_context(|| {
+        format!("TLS with {host}:{port} failed: check its certificate and --tls-ca-cert-file")
+    })?;
+    Ok(BufReader::new(Box::new(StreamOwned::new(session, socket))))
+}
+
+fn dial(address: &str) -> anyhow::Result<TcpStream> {
     let resolved = address.to_socket_addrs()?.next().with_context(|| format!("{address} is no address"))?;
-    let stream = TcpStream::connect_timeout(&resolved, CONNECT_WITHIN)?;
+    let stream = TcpStream::connect_timeout(&resolved, CONNECT_WITHIN).with_context(|| {
+        format!("cannot connect to {address}: if its port is in TLS alone, name the authority with --tls-ca-cert-file")
+    })?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    let mut stream = BufReader::new(stream);
-    if let Some(password) = password {
-        let auth = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len());
-        let answer = exchange(&mut stream, auth.as_bytes())?;
-        anyhow::ensure!(answer.starts_with('+'), "{address}: {answer}");
-    }
     Ok(stream)
 }
 
 /// Sends a command and reads the line that it is answered with.
-fn exchange(stream: &mut BufReader<TcpStream>, command: &[u8]) -> anyhow::Result<String> {
+fn exchange(stream: &mut Open, command: &[u8]) -> anyhow::Result<String> {
     stream.get_mut().write_all(command)?;
+    stream.get_mut().flush()?;
     let mut answer = String::new();
     stream.read_line(&mut answer)?;
     anyhow::ensure!(answer.ends_with('\n'), "the connection was closed");

@@ -6,8 +6,7 @@
 //! partitions at the end of one epoch add up to that of all data, which is what `DEBUG DIGEST` answers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::Write;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -16,16 +15,11 @@ use anyhow::Context;
 use clap::Args;
 use ordain_lab::report;
 use ordain_model::{Digest, DigestSpan, Epoch};
+use ordain_node::admin_client::Target;
 use serde::{Deserialize, Serialize};
 
-use super::{RECORD, Record};
+use super::access::{ClusterArgs, Way, explain};
 
-/// How long a node has to take a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// How long it has to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// The longest answer that is read, bytes.
-const ANSWER_MAX: u64 = 4 << 20;
 /// How often digests are asked for again that have no epoch in common, and how long after.
 const ROUNDS: usize = 10;
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(150);
@@ -40,33 +34,15 @@ pub struct StatusArgs {
     json: Option<PathBuf>,
 }
 
-/// Which cluster.
-#[derive(Debug, Args)]
-pub(super) struct ClusterArgs {
-    /// The admin address of any node [default: those of cluster.json in --data-dir, else 127.0.0.1:9121]
-    #[arg(long, env = "ORDAIN_ADMIN", value_name = "ADDR")]
-    admin: Option<String>,
-    /// The data directory of a cluster that `ordain cluster up` runs
-    #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
-    data_dir: PathBuf,
-}
-
-impl ClusterArgs {
-    /// What the first node of it says that answers.
-    ///
-    /// # Errors
-    /// None does.
-    pub(super) fn anyone(&self) -> anyhow::Result<Status> {
-        anyone(&candidates(self)?)
-    }
-}
-
 /// What a node says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
     node: u16,
     cluster: Option<String>,
+    resp: String,
+    /// Where clients connect in TLS, if they can.
+    pub(super) tls: Option<String>,
     role: String,
     leader: Option<u16>,
     term: Option<u64>,
@@ -120,6 +96,28 @@ pub(super) struct Member {
     replica: u16,
     pub(super) resp: String,
     admin: String,
+    #[serde(default)]
+    admin_tls: bool,
+}
+
+impl Member {
+    /// Its admin server.
+    pub(super) fn target(&self) -> Target {
+        Target { address: self.admin.clone(), is_tls: self.admin_tls }
+    }
+}
+
+/// Why nothing is known of a node, and how it counts.
+#[derive(Clone, Debug)]
+pub(super) struct Unasked {
+    state: State,
+    pub(super) reason: String,
+}
+
+impl Unasked {
+    fn gone(reason: &str) -> Unasked {
+        Unasked { state: State::Unreachable, reason: reason.to_owned() }
+    }
 }
 
 /// Another node, as a node sees it.
@@ -136,6 +134,8 @@ enum State {
     Ok,
     /// It does not answer.
     Unreachable,
+    /// It does not tell this user how it is.
+    Refused,
     /// It answers, and takes no transactions.
     NotReady,
     /// It is another node than is said to be there.
@@ -175,8 +175,9 @@ struct Line {
 /// No node answers, or not all is well.
 pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
-    let first = args.cluster.anyone()?;
-    let (lines, found) = look(&first);
+    let way = args.cluster.way()?;
+    let first = anyone(&way)?;
+    let (lines, found) = look(&way, &first);
     let digests = found.digests;
     let mut table = report::table(
         &[
@@ -245,7 +246,7 @@ struct Compared {
 
 impl Compared {
     /// Compares what was asked of these nodes.
-    fn of(members: &[Member], asked: &[Result<Status, String>]) -> Compared {
+    fn of(members: &[Member], asked: &[Result<Status, Unasked>]) -> Compared {
         let mut groups: BTreeMap<u16, Vec<(usize, Vec<DigestSpan>)>> = BTreeMap::new();
         for (at, (member, answer)) in members.iter().zip(asked).enumerate() {
             let spans = answer.as_ref().map(Status::spans).unwrap_or_default();
@@ -304,48 +305,47 @@ impl Digests {
     }
 }
 
-/// Where to ask first, and next if nobody is there.
-fn candidates(args: &ClusterArgs) -> anyhow::Result<Vec<String>> {
-    if let Some(admin) = &args.admin {
-        return Ok(vec![admin.clone()]);
-    }
-    let path = args.data_dir.join(RECORD);
-    match std::fs::read(&path) {
-        Ok(bytes) => {
-            let record: Record = serde_json::from_slice(&bytes).with_context(|| {
-                format!(
-                    "{} is not what `ordain cluster up` has written: name a node with --admin",
-                    path.display()
-                )
-            })?;
-            Ok(record.nodes.into_iter().map(|node| node.admin).collect())
-        }
-        Err(_) => Ok(vec!["127.0.0.1:9121".to_owned()]),
-    }
-}
-
-/// What the first of them says that answers.
-fn anyone(candidates: &[String]) -> anyhow::Result<Status> {
+/// What the first node says that answers.
+///
+/// # Errors
+/// None does.
+pub(super) fn anyone(way: &Way) -> anyhow::Result<Status> {
     let mut reasons = Vec::new();
-    for address in candidates {
-        match ask(address) {
+    let mut is_there = false;
+    for target in &way.candidates {
+        match ask(way, target) {
             Ok(mut status) => {
                 if status.members.is_empty() {
-                    let (node, resp, admin) = (status.node, String::new(), address.clone());
-                    status.members.push(Member { node, partition: 0, replica: 0, resp, admin });
+                    status.members.push(Member {
+                        node: status.node,
+                        partition: 0,
+                        replica: 0,
+                        resp: status.resp.clone(),
+                        admin: target.address.clone(),
+                        admin_tls: target.is_tls,
+                    });
                 }
                 return Ok(status);
             }
-            Err(reason) => reasons.push(format!("{address}: {reason}")),
+            Err(unasked) => {
+                is_there |= unasked.state == State::Refused;
+                // Nodes of one file refuse for one reason.
+                if !reasons.iter().any(|(_, reason)| *reason == unasked.reason) {
+                    reasons.push((target, unasked.reason));
+                }
+            }
         }
     }
+    let reasons: Vec<String> =
+        reasons.into_iter().map(|(target, reason)| format!("{target}: {reason}")).collect();
+    anyhow::ensure!(!is_there, "no node tells how it is ({})", reasons.join("; "));
     anyhow::bail!("no node answers ({}): start the cluster, or name a node with --admin", reasons.join("; "))
 }
 
 /// Asks all nodes, and again until their digests can be compared.
-fn look(first: &Status) -> (Vec<Line>, Compared) {
+fn look(way: &Way, first: &Status) -> (Vec<Line>, Compared) {
     let members = &first.members;
-    let mut asked = ask_all(members);
+    let mut asked = ask_all(way, members);
     let mut found = Compared::of(members, &asked);
     for _ in 0..ROUNDS {
         if matches!(found.digests, Digests::Equal | Digests::Differ) && found.whole.is_some() {
@@ -355,7 +355,7 @@ fn look(first: &Status) -> (Vec<Line>, Compared) {
             break;
         }
         thread::sleep(ASK_AGAIN_AFTER);
-        asked = ask_all(members);
+        asked = ask_all(way, members);
         found = Compared::of(members, &asked);
     }
     let lines = members.iter().zip(asked).enumerate();
@@ -380,19 +380,20 @@ fn compare_with_masters(lines: &mut [Line]) {
     }
 }
 
-fn ask_all(members: &[Member]) -> Vec<Result<Status, String>> {
+fn ask_all(way: &Way, members: &[Member]) -> Vec<Result<Status, Unasked>> {
     thread::scope(|scope| {
-        let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| ask(&member.admin))).collect();
+        let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| ask(way, &member.target()))).collect();
         let answer = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err("asking it failed".to_owned()))
+            thread.join().unwrap_or_else(|_| Err(Unasked::gone("asking it failed")))
         };
         asked.into_iter().map(answer).collect()
     })
 }
 
 /// A node's line; `is_odd`: it has other data than most of its partition.
-fn line(member: &Member, answer: Result<Status, String>, is_odd: bool) -> Line {
-    let Member { node, partition, replica, resp, admin } = member.clone();
+fn line(member: &Member, answer: Result<Status, Unasked>, is_odd: bool) -> Line {
+    let Member { node, partition, replica, resp, .. } = member.clone();
+    let admin = member.target().to_string();
     let unknown = Line {
         node,
         partition,
@@ -417,7 +418,7 @@ fn line(member: &Member, answer: Result<Status, String>, is_odd: bool) -> Line {
     };
     let status = match answer {
         Ok(status) => status,
-        Err(reason) => return Line { reason: Some(reason), ..unknown },
+        Err(Unasked { state, reason }) => return Line { state, reason: Some(reason), ..unknown },
     };
     let (state, reason) = if status.node != node {
         (State::Stranger, Some(format!("node {} answers there", status.node)))
@@ -459,6 +460,7 @@ impl Line {
         let state = match self.state {
             State::Ok => "ok",
             State::Unreachable => "unreachable",
+            State::Refused => "refused",
             State::NotReady => "not ready",
             State::Stranger => "another node",
             State::Differs => "different",
@@ -491,28 +493,12 @@ fn unwell(lines: &[Line]) -> Option<String> {
 }
 
 /// Asks a node how it is.
-fn ask(address: &str) -> Result<Status, String> {
-    let body = get(address).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer in time".to_owned(),
-        _ => error.to_string(),
+pub(super) fn ask(way: &Way, target: &Target) -> Result<Status, Unasked> {
+    let body = way.get(target, "/status").map_err(|error| Unasked {
+        state: if error.is_about_login() { State::Refused } else { State::Unreachable },
+        reason: explain(&error),
     })?;
-    serde_json::from_slice(&body).map_err(|_| "what answers there is no node of ordain".to_owned())
-}
-
-fn get(address: &str) -> std::io::Result<Vec<u8>> {
-    let resolved: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    let address = resolved.first().ok_or(ErrorKind::AddrNotAvailable)?;
-    let mut stream = TcpStream::connect_timeout(address, CONNECT_WITHIN)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    stream.write_all(format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or(ErrorKind::UnexpectedEof)?;
-    if !answer.starts_with(b"HTTP/1.") || answer.get(9..12) != Some(b"200") {
-        return Err(std::io::Error::other("what answers there is no node of ordain"));
-    }
-    Ok(answer.split_off(end + 4))
+    serde_json::from_slice(&body).map_err(|_| Unasked::gone("what answers there is no node of ordain"))
 }
 
 #[cfg(test)]
@@ -520,7 +506,7 @@ mod tests {
     use super::*;
 
     fn member(node: u16) -> Member {
-        Member { node, partition: node, replica: 0, resp: "r".into(), admin: "a".into() }
+        Member { node, partition: node, replica: 0, resp: "r".into(), admin: "a".into(), admin_tls: false }
     }
 
     /// Sums of digests, with the first and the last epoch at whose ends they held.
@@ -541,7 +527,8 @@ mod tests {
     fn compared(nodes: &[(u16, Shown<'_>)]) -> (Digests, Vec<usize>, Option<(u64, u128)>) {
         let of = |partition: u16| Member { partition, ..member(0) };
         let members: Vec<Member> = nodes.iter().map(|(partition, _)| of(*partition)).chain([of(0)]).collect();
-        let asked = nodes.iter().map(|(_, digests)| Ok(status(0, digests))).chain([Err("gone".into())]);
+        let asked =
+            nodes.iter().map(|(_, digests)| Ok(status(0, digests))).chain([Err(Unasked::gone("gone"))]);
         let found = Compared::of(&members, &asked.collect::<Vec<_>>());
         (found.digests, found.odd, found.whole.map(|whole| (whole.last.0, whole.digest.sum)))
     }
@@ -592,7 +579,7 @@ mod tests {
         let ok = line(&member(1), Ok(status(1, &[])), false);
         assert_eq!((ok.state, unwell(&[ok])), (State::Ok, None));
         let lines = [
-            line(&member(0), Err("connection refused".into()), false),
+            line(&member(0), Err(Unasked::gone("connection refused")), false),
             line(&member(1), Ok(Status { not_ready: Some("no leader".into()), ..status(1, &[]) }), false),
             line(&member(2), Ok(status(3, &[])), false),
             line(&member(3), Ok(status(3, &[])), true),

@@ -20,7 +20,7 @@ const CURL: &[u8] = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nUser-Agent: cur
     Content-Length: 15\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n\r\nSET pwned 1\r\n";
 
 /// A file that only its owner can use.
-fn private(path: &Path, text: &str) -> PathBuf {
+pub fn private(path: &Path, text: &str) -> PathBuf {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     path.to_owned()
@@ -143,13 +143,13 @@ fn guesses_are_slowed_down_by_where_they_come_from() {
 }
 
 /// An authority for certificates, and files of those.
-struct Authority {
+pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: PathBuf,
 }
 
 impl Authority {
-    fn new(dir: &Path, name: &str) -> Authority {
+    pub fn new(dir: &Path, name: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -159,12 +159,12 @@ impl Authority {
         Authority { issuer, dir }
     }
 
-    fn ca(&self) -> String {
+    pub fn ca(&self) -> String {
         self.dir.join("ca.pem").display().to_string()
     }
 
     /// A certificate for this machine and its key.
-    fn certify(&self, name: &str) -> (String, String) {
+    pub fn certify(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let (cert, key_file) = (self.dir.join(format!("{name}.pem")), self.dir.join(format!("{name}.key")));
@@ -174,10 +174,10 @@ impl Authority {
     }
 }
 
-type Secured = BufReader<StreamOwned<ClientConnection, TcpStream>>;
+pub type Secured = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
 /// A client in TLS that trusts an authority, with a certificate of its own if one is given.
-fn secured(address: SocketAddr, trusted: &Authority, own: Option<&(String, String)>) -> Secured {
+pub fn secured(address: SocketAddr, trusted: &Authority, own: Option<&(String, String)>) -> Secured {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(trusted.ca()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -198,7 +198,7 @@ fn secured(address: SocketAddr, trusted: &Authority, own: Option<&(String, Strin
 }
 
 /// Sends bytes and reads a line; an error if the other side does not like this client.
-fn line(client: &mut Secured, bytes: &[u8]) -> std::io::Result<String> {
+pub fn line(client: &mut Secured, bytes: &[u8]) -> std::io::Result<String> {
     client.get_mut().write_all(bytes)?;
     client.get_mut().flush()?;
     let mut line = String::new();
@@ -206,7 +206,7 @@ fn line(client: &mut Secured, bytes: &[u8]) -> std::io::Result<String> {
     Ok(line)
 }
 
-fn tls_address(server: &Server) -> SocketAddr {
+pub fn tls_address(server: &Server) -> SocketAddr {
     let field = server.ready_line.split(' ').find_map(|word| word.strip_prefix("tls="));
     field.expect("the ready line has the address for TLS").parse().unwrap()
 }

@@ -27,6 +27,7 @@ mod kill;
 mod levels;
 mod memory;
 mod natives;
+mod operators;
 mod page;
 mod pipelines;
 mod poison;

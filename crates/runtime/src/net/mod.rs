@@ -32,7 +32,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::edge::{Departing, Edge, Tokens, Turn};
-use crate::tls::Stream;
+use crate::tls::{Current, Stream};
 use connection::{CHUNK, Connection, Intake, READ_AT_ONCE, Stage};
 use handshake::{Handshake, Identity, cluster_id};
 use output::Output;
@@ -120,9 +120,9 @@ pub struct NetConfig {
 #[derive(Clone, Debug)]
 pub struct LinkTls {
     /// For the peers that dial this node. It must ask for their certificates.
-    pub server: Arc<ServerConfig>,
+    pub server: Current<ServerConfig>,
     /// For the peers that this node dials. It must have a certificate to show.
-    pub client: Arc<ClientConfig>,
+    pub client: Current<ClientConfig>,
     /// What the certificates of those must be for.
     pub names: BTreeMap<NodeId, ServerName<'static>>,
 }
@@ -390,7 +390,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                     let Some(nonce) = nonce() else { continue };
                     let stream = match &self.tls {
                         None => Stream::Plain(stream),
-                        Some(tls) => match Stream::accepted(stream, tls.server.clone()) {
+                        Some(tls) => match Stream::accepted(stream, tls.server.get()) {
                             Ok(stream) => stream,
                             Err(error) => {
                                 tracing::error!(%error, "TLS with a peer cannot begin");
@@ -430,7 +430,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let socket = TcpStream::connect(address).ok()?;
         let Some(tls) = &self.tls else { return Some(Stream::Plain(socket)) };
         let name = tls.names.get(&node).cloned().unwrap_or_else(|| address.ip().into());
-        Stream::dialled(socket, tls.client.clone(), name)
+        Stream::dialled(socket, tls.client.get(), name)
             .inspect_err(|error| tracing::error!(%error, node = node.0, "TLS with a peer cannot begin"))
             .ok()
     }
