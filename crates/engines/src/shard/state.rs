@@ -427,8 +427,11 @@ impl Active {
         self.slots.reset(fragments);
         self.tables.0.clear();
         self.undo.clear();
-        self.borrowed.clear();
-        self.loans.clear();
+        // Clearing an ordered map that is empty costs more than to ask whether it is.
+        if !self.borrowed.is_empty() || !self.loans.is_empty() {
+            self.borrowed.clear();
+            self.loans.clear();
+        }
         self.lent_out = 0;
         self.is_away = false;
         self.computed = None;
