@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +18,7 @@ use ordain_model::{Front, Gsn, Histogram, Micros, OutcomeBatch, OutcomeStatus, P
 use ordain_resp::memory::Report;
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Reason,
-    Session, Shared,
+    Session, Shared, UsersFileError,
 };
 use ordain_role::{
     Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
@@ -28,7 +27,7 @@ use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
 use rustls::ServerConfig;
 
 use crate::notices::Notices;
-use crate::secrets;
+use crate::users_file::{Action, Desk, Done};
 use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
@@ -52,8 +51,10 @@ const HOLD_FOR: Micros = Micros::from_millis(5000);
 /// The token number of the listening socket, and of the one for TLS.
 const LISTENER: usize = 0;
 const TLS_LISTENER: usize = 1;
+/// The token number by which the thread of the users' file wakes this loop.
+const USERS_FILE: usize = 2;
 /// The token number of the first connection.
-const FIRST_CONNECTION: usize = 2;
+const FIRST_CONNECTION: usize = 3;
 /// How long a client has to agree on keys.
 const TLS_HANDSHAKE: Micros = Micros::from_millis(10_000);
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
@@ -170,6 +171,8 @@ pub struct Door {
     listener: Option<TcpListener>,
     tls_listener: Option<TcpListener>,
     tls: Option<Current<ServerConfig>>,
+    /// Where ACL LOAD and ACL SAVE are done, if there is a file for that.
+    users_file: Option<Desk>,
     registry: Option<Registry>,
     tokens: Option<Tokens>,
     connections: Vec<Slot>,
@@ -236,7 +239,6 @@ struct Asked {
     settings: Vec<(&'static str, String)>,
     notices: Notices,
     users_changed: bool,
-    users_file: Option<PathBuf>,
     reset: bool,
 }
 
@@ -265,15 +267,6 @@ impl Control for Asked {
         bytes.iter_mut().for_each(|byte| *byte = rand::random());
         Ok(())
     }
-
-    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
-        self.users_file.as_deref().map(secrets::read).transpose().map_err(|error| error.to_string())
-    }
-
-    fn write_users(&mut self, text: &[u8]) -> Result<bool, String> {
-        let Some(path) = &self.users_file else { return Ok(false) };
-        secrets::write(path, text).map(|()| true).map_err(|error| format!("{}: {error}", path.display()))
-    }
 }
 
 impl Door {
@@ -299,6 +292,7 @@ impl Door {
             listener: listener.map(TcpListener::from_std),
             tls_listener: None,
             tls: None,
+            users_file: None,
             registry: None,
             tokens: None,
             connections: Vec::new(),
@@ -333,10 +327,10 @@ impl Door {
         self
     }
 
-    /// Has ACL LOAD and ACL SAVE use this file.
+    /// Has ACL LOAD and ACL SAVE use a file.
     #[must_use]
-    pub fn with_users_file(mut self, path: Option<PathBuf>) -> Door {
-        self.asked.users_file = path;
+    pub(crate) fn with_users_file(mut self, desk: Option<Desk>) -> Door {
+        self.users_file = desk;
         self
     }
 
@@ -606,8 +600,8 @@ impl Door {
                 ControlRequest::KillClients(_) => {
                     Writer(&mut reply).int(question.killed.load(Ordering::Relaxed) as i64);
                 }
-                // It is answered by a timer.
-                ControlRequest::Wait(_) => {}
+                // They are answered by a timer, and by another thread.
+                ControlRequest::Wait(_) | ControlRequest::LoadUsers | ControlRequest::SaveUsers => {}
             }
             self.answer(question.ticket, &reply);
         }
@@ -685,9 +679,21 @@ impl Door {
     /// Passes on what sessions have asked for.
     fn pass_on(&mut self, out: &mut Outbox<Message>) {
         for (ticket, request) in std::mem::take(&mut self.asked.questions) {
-            if let ControlRequest::Wait(time) = request {
-                self.waits.insert((self.shared.elapsed.plus(time), ticket), ());
-                self.set_wait_timer(out);
+            let action = match request {
+                ControlRequest::Wait(time) => {
+                    self.waits.insert((self.shared.elapsed.plus(time), ticket), ());
+                    self.set_wait_timer(out);
+                    continue;
+                }
+                ControlRequest::LoadUsers => Some(Action::Load),
+                ControlRequest::SaveUsers => Some(Action::Save),
+                ControlRequest::ListClients(_) | ControlRequest::KillClients(_) => None,
+            };
+            if let Some(action) = action {
+                match &self.users_file {
+                    Some(desk) => desk.ask(action, ticket),
+                    None => self.answer(ticket, &UsersFileError::reply(Err(UsersFileError::NoFile))),
+                }
                 continue;
             }
             let doors = self.lobby.boxes.len();
@@ -742,6 +748,21 @@ impl Door {
             self.answer(ticket, &reply);
         }
         self.set_wait_timer(out);
+    }
+
+    /// Answers what has been done with the file of users. Who is not among those that were read any more hears that first.
+    fn take_users_file(&mut self) {
+        let done = self.users_file.as_mut().map(Desk::take).unwrap_or_default();
+        for (ticket, done) in done {
+            let done = match done {
+                Done::Loaded(users) => users.map(|users| {
+                    self.shared.access.replace(users);
+                    self.asked.users_changed = true;
+                }),
+                Done::Saved(done) => done,
+            };
+            self.answer(ticket, &UsersFileError::reply(done));
+        }
     }
 
     /// Has the sessions take the users as they are, if they have changed.
@@ -1004,6 +1025,9 @@ impl Edge for Door {
         if let Some(listener) = &mut self.tls_listener {
             registry.register(listener, tokens.token(TLS_LISTENER), Interest::READABLE)?;
         }
+        if let Some(desk) = &mut self.users_file {
+            registry.register(&mut desk.wake, tokens.token(USERS_FILE), Interest::READABLE)?;
+        }
         self.registry = Some(registry);
         self.tokens = Some(tokens);
         Ok(())
@@ -1015,6 +1039,7 @@ impl Edge for Door {
         match tokens.number(event.token()) {
             LISTENER => self.accept(false, out),
             TLS_LISTENER => self.accept(true, out),
+            USERS_FILE => self.take_users_file(),
             number => {
                 let slot = (number - FIRST_CONNECTION) as u32;
                 let Some(connection) = self.connections[slot as usize].connection.as_mut() else { return };

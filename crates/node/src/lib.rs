@@ -23,4 +23,5 @@ pub mod secrets;
 pub mod serve;
 pub mod size;
 pub mod tls;
+mod users_file;
 pub mod ways;

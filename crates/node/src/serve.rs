@@ -41,6 +41,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::procedures;
 use crate::secrets::{self, SecretError};
 use crate::tls::{self, AuthClients, ClientTls, LinkFiles, TlsError};
+use crate::users_file::{Desk, UsersFile};
 use crate::ways::Ways;
 
 /// How a node is to run.
@@ -449,6 +450,8 @@ impl Node {
             listener = None;
             tls_listener = None;
         }
+        let users_file = config.users_file.clone().map(|path| UsersFile::start(path, access.clone()));
+        let users_file = users_file.transpose().map_err(StartError::System)?;
         let mut loops: Vec<LoopSpec<_>> = Vec::new();
         let (mut head, shards): (Vec<_>, Vec<_>) =
             assembly.into_roles().into_iter().partition(|(number, _)| *number < places::SHARDS);
@@ -475,7 +478,7 @@ impl Node {
                 lobby.clone(),
                 listener.take(),
             )
-            .with_users_file(config.users_file.clone())
+            .with_users_file(users_file.clone().map(Desk::new).transpose().map_err(StartError::System)?)
             .with_tls(secured.clients.clone(), tls_listener.take());
             spec.roles.push((number, shard));
             spec = spec.edge(places::GATEWAYS + i as u16, door);

@@ -13,6 +13,7 @@ mod shared;
 
 pub use acl::{
     Access, Attempt, DEFAULT, FileError, ModifierError, ModifiersError, Reason, Refusal, User, Users,
+    UsersFileError,
 };
 pub use session::{ClientId, ConnectionId, Fate, Received, Session};
 pub use shared::{

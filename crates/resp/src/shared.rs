@@ -56,18 +56,6 @@ pub trait Control {
     /// # Errors
     /// The system has none.
     fn random(&mut self, bytes: &mut [u8]) -> Result<(), String>;
-
-    /// The text of the node's ACL file; none: it has no such file.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
-    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String>;
-
-    /// Replaces the node's ACL file, whole or not at all; false: it has no such file.
-    ///
-    /// # Errors
-    /// Why it cannot be written.
-    fn write_users(&mut self, text: &[u8]) -> Result<bool, String>;
 }
 
 /// Something that the operator should read in the node's log.
@@ -107,6 +95,12 @@ pub enum ControlRequest {
     KillClients(ClientFilter),
     /// Anything, after so much time.
     Wait(Micros),
+    /// Has the users of the node's ACL file in the place of those that there are ([`UsersFileError::reply`]).
+    ///
+    /// [`UsersFileError::reply`]: crate::UsersFileError::reply
+    LoadUsers,
+    /// Replaces the node's ACL file, whole or not at all: the same answer.
+    SaveUsers,
 }
 
 /// Which connections are meant.

@@ -357,3 +357,39 @@ fn certificates_of_links_are_replaced_while_nodes_run() {
     let values = client.insist("MGET a b c d");
     assert_eq!(values.items().iter().map(Reply::text).collect::<Vec<_>>(), ["5", "6", "7", "8"]);
 }
+
+#[test]
+fn nobody_waits_for_the_file_of_users_but_who_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = private(&dir.path().join("users"), USERS);
+    let server =
+        Server::start(serve(["--ephemeral", "--threads", "1", "--users-file", file.to_str().unwrap()]));
+    let mut root = server.client();
+    assert_eq!(root.run("AUTH secret"), Reply::ok());
+    let mut other = server.client();
+    assert_eq!(other.run("AUTH secret"), Reply::ok());
+    // A file system that does not answer, as a pipe that nobody writes.
+    fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    root.send(b"SET before 1\r\nACL LOAD\r\nSET after 2\r\nGET before\r\n").unwrap();
+    assert_eq!(root.receive().unwrap(), Reply::ok());
+    assert_eq!(other.run("PING"), Reply::Simple("PONG".into()));
+    assert_eq!(other.run("GET after"), Reply::Nil, "what follows in the pipeline has its place after it");
+    let text = "user default on >secret ~* &* +@all\nuser late on >p +@all ~*\n";
+    fs::OpenOptions::new().write(true).open(&file).unwrap().write_all(text.as_bytes()).unwrap();
+    let replies: Vec<Reply> = (0..3).map(|_| root.receive().unwrap()).collect();
+    assert_eq!(replies, [Reply::ok(), Reply::ok(), Reply::Bulk(b"1".to_vec())]);
+    assert_eq!(server.client().run("AUTH late p"), Reply::ok());
+    // SAVE puts a file in the place of whatever is there, and says OK when it is.
+    assert_eq!(root.run("ACL SAVE"), Reply::ok());
+    let saved = fs::read_to_string(&file).unwrap();
+    assert!(saved.contains("user late on #"), "{saved}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    // What cannot be written is an error, and the users are as they were.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert!(root.run("ACL SAVE").error().contains("the ACL file was not written"));
+    assert!(root.run("ACL LOAD").error().contains("the ACL file was not read"));
+    assert_eq!(server.client().run("AUTH late p"), Reply::ok());
+    server.stop();
+}

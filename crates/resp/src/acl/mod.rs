@@ -4,6 +4,7 @@
 //! and asks for it again when [`Access::version`] has moved, which costs a read of one atomic a turn. Everything else here is
 //! behind a lock that only logging in, changing users and refusing something take.
 
+mod file;
 mod throttle;
 mod users;
 
@@ -15,6 +16,7 @@ use ordain_model::Micros;
 
 use throttle::Throttle;
 
+pub use file::UsersFileError;
 pub use throttle::Attempt;
 pub use users::{DEFAULT, FileError, ModifierError, ModifiersError, User, Users, is_name};
 

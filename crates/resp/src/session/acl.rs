@@ -4,26 +4,42 @@ use ordain_commands::rights::{Categories, Denied, Rights, Selector, full_name, r
 use ordain_commands::{check_arity, lookup};
 use ordain_model::Writer;
 
-use super::dispatch::{unknown_subcommand, wrong_arity};
+use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
 use super::server::help;
-use super::{Session, Words};
-use crate::acl::{DEFAULT, User, Users, is_name};
-use crate::shared::{Context, parse_int};
+use super::{Awaiting, Session, Words};
+use crate::acl::{DEFAULT, User, is_name};
+use crate::shared::{Context, ControlRequest, parse_int};
 
 /// How many bits a password of ACL GENPASS has, if nothing is said, and at most.
 const BITS: (i64, i64) = (256, 4096);
 /// How many entries ACL LOG shows, if nothing is said.
 const ENTRIES: usize = 10;
 
-const NO_FILE: &str = "ERR this node has no ACL file: start it with --users-file, or make users with ACL SETUSER, which lasts \
-                       until the node stops";
-
 impl Session {
     /// ACL and its subcommands.
-    pub(super) fn acl(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
-        let mut w = Writer(out);
+    pub(super) fn acl(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
         let sub = words.get(1).copied().unwrap_or_default().to_ascii_lowercase();
-        match (&*sub, words.get(2..).unwrap_or_default()) {
+        let request = match (&*sub, words.len()) {
+            (b"load", 2) => ControlRequest::LoadUsers,
+            (b"save", 2) => ControlRequest::SaveUsers,
+            _ => {
+                self.acl_now(&sub, words, cx, out);
+                return Answered::Now;
+            }
+        };
+        self.ask(request, Awaiting::UsersFile, place, cx, out)
+    }
+
+    /// What needs no file.
+    fn acl_now(&mut self, sub: &[u8], words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
+        let mut w = Writer(out);
+        match (sub, words.get(2..).unwrap_or_default()) {
             (b"whoami", []) => w.bulk(self.user.name()),
             (b"users", []) => cx.shared.access.users(|users| {
                 w.array(users.iter().len());
@@ -69,21 +85,6 @@ impl Session {
             },
             (b"dryrun", [name, command @ ..]) if !command.is_empty() => dry_run(name, command, cx, &mut w),
             (b"genpass", bits @ ([] | [_])) => generate(bits.first().copied(), cx, &mut w),
-            (b"load", []) => match load(cx) {
-                Ok(()) => {
-                    w.ok();
-                    self.leave_if_gone(cx.shared);
-                }
-                Err(text) => w.error(text),
-            },
-            (b"save", []) => {
-                let text = cx.shared.access.users(Users::file);
-                match cx.control.write_users(&text) {
-                    Ok(true) => w.ok(),
-                    Ok(false) => w.error(NO_FILE),
-                    Err(reason) => w.error(format!("ERR the ACL file was not written: {reason}")),
-                }
-            }
             (b"log", options @ ([] | [_])) => log(options.first().copied(), cx, &mut w),
             (b"help", []) => help(
                 &mut w,
@@ -113,7 +114,7 @@ impl Session {
                 b"whoami" | b"users" | b"list" | b"getuser" | b"setuser" | b"deluser" | b"dryrun" | b"load"
                 | b"save" | b"help",
                 _,
-            ) => w.error(wrong_arity("acl", &String::from_utf8_lossy(&sub))),
+            ) => w.error(wrong_arity("acl", &String::from_utf8_lossy(sub))),
             _ => w.error(unknown_subcommand("acl", words.get(1).copied().unwrap_or_default())),
         }
     }
@@ -220,21 +221,6 @@ fn generate(bits: Option<&[u8]>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
         }
         Err(reason) => w.error(format!("ERR no randomness: {reason}")),
     }
-}
-
-fn load(cx: &mut Context<'_>) -> Result<(), String> {
-    let text =
-        cx.control.read_users().map_err(|reason| format!("ERR the ACL file was not read: {reason}"))?;
-    let text = text.ok_or(NO_FILE)?;
-    let users = Users::parse(&text)
-        .map_err(|error| format!("ERR the ACL file is wrong, and the users are as they were: {error}"))?;
-    let replace = |all: &mut Users| {
-        all.replace(users);
-        Ok::<(), String>(())
-    };
-    cx.shared.access.change(replace)?;
-    cx.control.users_changed();
-    Ok(())
 }
 
 fn log(option: Option<&[u8]>, cx: &Context<'_>, w: &mut Writer<'_>) {

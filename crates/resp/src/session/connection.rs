@@ -431,7 +431,7 @@ impl Session {
     }
 
     /// Asks the node, and waits for its answer.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         request: ControlRequest,
         what: Awaiting,

@@ -272,7 +272,7 @@ impl Session {
             SessionCommand::Echo => w.bulk(words[1]),
             SessionCommand::Hello => return self.hello(words, place, cx, out),
             SessionCommand::Auth => return self.auth(words, place, cx, out),
-            SessionCommand::Acl => self.acl(words, cx, out),
+            SessionCommand::Acl => return self.acl(words, place, cx, out),
             SessionCommand::Quit => {
                 w.ok();
                 self.drain();

@@ -123,6 +123,8 @@ enum Awaiting {
     /// The words of AUTH or HELLO, which is looked at after a wait.
     LogIn(Vec<Vec<u8>>),
     ClientList,
+    /// The file of users was read or written.
+    UsersFile,
     /// Whether it was asked in the old form, which answers OK or an error.
     ClientKill {
         one: bool,
@@ -337,6 +339,10 @@ impl Session {
             Awaiting::Fetch(_) if finished.status == OutcomeStatus::TooOld => {
                 self.lose_state();
                 reply.extend_from_slice(answer);
+            }
+            Awaiting::UsersFile => {
+                reply.extend_from_slice(answer);
+                self.leave_if_gone(cx.shared);
             }
             Awaiting::Commit
             | Awaiting::ClientKill { one: false }

@@ -291,6 +291,20 @@ fn the_file_is_read_and_written() {
     assert_eq!(server.ask(0, &["ACL", "LOAD"]), "+OK\n");
     assert_eq!(server.ask(0, &["ACL", "USERS"]), "*2\n$1\na\n$7\ndefault\n");
     assert_eq!(server.clients[1].session.fate(), Fate::Close);
+    // Work on a file is not waited for in a block.
+    assert_eq!(server.ask(0, &["MULTI"]), "+OK\n");
+    assert_eq!(server.ask(0, &["ACL", "SAVE"]), "+QUEUED\n");
+    assert!(server.ask(0, &["EXEC"]).contains("-ERR Command not allowed inside a transaction"));
+}
+
+#[test]
+fn who_loads_a_file_without_its_own_user_is_told_first() {
+    let mut server = Server::new(1);
+    server.set_users("user a on >p ~* +@all\n");
+    assert_eq!(server.ask(0, &["AUTH", "a", "p"]), "+OK\n");
+    *server.users_file() = Some(b"user b on >p ~* +@all\n".to_vec());
+    assert_eq!(server.ask(0, &["ACL", "LOAD"]), "+OK\n");
+    assert_eq!(server.clients[0].session.fate(), Fate::Close);
 }
 
 #[test]

@@ -289,14 +289,6 @@ impl ordain_resp::Control for NoControl {
     fn random(&mut self, _: &mut [u8]) -> Result<(), String> {
         Err("nobody asked".to_owned())
     }
-
-    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
-    }
-
-    fn write_users(&mut self, _: &[u8]) -> Result<bool, String> {
-        Ok(false)
-    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use ordain_model::{
 };
 use ordain_resp::{
     Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
+    UsersFileError,
 };
 
 /// Wall-clock time at the start of every test.
@@ -65,15 +66,6 @@ impl Control for Node {
     fn random(&mut self, bytes: &mut [u8]) -> Result<(), String> {
         bytes.fill(0xa5);
         Ok(())
-    }
-
-    fn read_users(&mut self) -> Result<Option<Vec<u8>>, String> {
-        Ok(self.file.clone())
-    }
-
-    fn write_users(&mut self, text: &[u8]) -> Result<bool, String> {
-        self.file = self.file.as_ref().map(|_| text.to_vec());
-        Ok(self.file.is_some())
     }
 }
 
@@ -255,6 +247,7 @@ impl Server {
         if std::mem::take(&mut self.node.users_changed) > 0 {
             self.clients.iter_mut().for_each(|client| client.session.note_users(&self.shared));
         }
+        let mut has_loaded = false;
         for (ticket, request) in std::mem::take(&mut self.node.requests) {
             let asker = ConnectionId::of(ticket);
             let mut reply = Vec::new();
@@ -279,6 +272,18 @@ impl Server {
                     self.now = self.now.plus(time);
                     Writer(&mut reply).ok();
                 }
+                ControlRequest::LoadUsers => {
+                    let text = self.node.file.clone().ok_or(UsersFileError::NoFile);
+                    let users = text.and_then(|text| Users::read(Ok(text)));
+                    let done = users.map(|users| self.shared.access.replace(users));
+                    has_loaded |= done.is_ok();
+                    reply = UsersFileError::reply(done);
+                }
+                ControlRequest::SaveUsers => {
+                    let text = self.shared.access.users(Users::file);
+                    let file = self.node.file.as_mut().ok_or(UsersFileError::NoFile);
+                    reply = UsersFileError::reply(file.map(|file| *file = text));
+                }
             }
             self.finish(&Finished {
                 ticket,
@@ -289,6 +294,9 @@ impl Server {
                 restarts: 0,
                 lease: None,
             });
+        }
+        if has_loaded {
+            self.clients.iter_mut().for_each(|client| client.session.note_users(&self.shared));
         }
     }
 
