@@ -5,6 +5,7 @@
 //! computed by another replica may be ended.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,14 @@ use crate::ids::ProcedureId;
 
 /// The flag that ends a computation soon after it is set.
 pub type Stop = Arc<AtomicBool>;
+
+/// A driver's clock beside code that has none: it notes how long runs take.
+///
+/// Nothing of what it reads comes back to the code that it times, so it has no influence on any result.
+pub trait Stopwatch: fmt::Debug + Send + Sync {
+    /// Calls `run` once, and notes how long that took if it answers that it came to its end.
+    fn time(&self, run: &mut dyn FnMut() -> bool);
+}
 
 /// The long computations that are running on a node. Clones share one list.
 #[derive(Clone, Debug, Default)]

@@ -49,7 +49,7 @@ pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
 pub use chunk::{Call, Chunk, Txn};
-pub use computing::{Computations, Ending, Stop};
+pub use computing::{Computations, Ending, Stop, Stopwatch};
 pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::{Digest, DigestSpan};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args};
 use crate::cell::{Cell, CellMut};
-use crate::computing::Stop;
+use crate::computing::{Stop, Stopwatch};
 use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
@@ -228,6 +228,7 @@ pub struct Locals {
     patience: Option<u64>,
     has_given_up: bool,
     stop: Option<Stop>,
+    stopwatch: Option<Arc<dyn Stopwatch>>,
     /// What is counted for INFO.
     pub counts: RecordCounts,
 }
@@ -302,10 +303,28 @@ impl Locals {
         self.stop.clone()
     }
 
+    /// Says whether the last run gave up.
+    pub fn has_given_up(&self) -> bool {
+        self.has_given_up
+    }
+
     /// Whether the last run gave up, and no bound from now on.
     pub fn take_given_up(&mut self) -> bool {
         self.patience = None;
         std::mem::take(&mut self.has_given_up)
+    }
+}
+
+/// What times the runs of scripts and functions, where a driver does.
+impl Locals {
+    /// Sets what times runs from now on; none: nothing does.
+    pub fn set_stopwatch(&mut self, stopwatch: Option<Arc<dyn Stopwatch>>) {
+        self.stopwatch = stopwatch;
+    }
+
+    /// What times runs, if anything does.
+    pub fn stopwatch(&self) -> Option<Arc<dyn Stopwatch>> {
+        self.stopwatch.clone()
     }
 }
 

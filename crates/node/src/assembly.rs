@@ -10,7 +10,7 @@ use ordain_gateway::Gateway;
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
     Batch, Cascade, CheckpointMode, ChunkNo, Computations, Digest, Epoch, Execution, GatewayId, Isolation,
-    KeyHash, Layout, Micros, PartitionId, Reads, Registry,
+    KeyHash, Layout, Micros, PartitionId, Reads, Registry, Stopwatch,
 };
 use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
@@ -139,6 +139,8 @@ pub struct NodeSettings {
     pub under_way: Vec<UnderWay>,
     /// Where its shards list the long computations that they give away.
     pub computations: Computations,
+    /// What times the scripts of its shards, by their number on the node; nothing if there are fewer.
+    pub stopwatches: Vec<Arc<dyn Stopwatch>>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -180,6 +182,7 @@ impl Default for NodeSettings {
             checkpoints_kept: 2,
             under_way: Vec::new(),
             computations: Computations::default(),
+            stopwatches: Vec::new(),
             bugs: Bugs::NONE,
         }
     }
@@ -444,7 +447,8 @@ impl NodeSettings {
 
     fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
         let (places, settings) = (self.shard_places(), self.shard_settings());
-        let shards = self.layout().shards_of(self.partition()).map(|number| {
+        let stopwatches = self.stopwatches.iter().cloned().map(Some).chain(std::iter::repeat(None));
+        let shards = self.layout().shards_of(self.partition()).zip(stopwatches).map(|(number, stopwatch)| {
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
             // Twins that agree on every batch before they execute it execute the same; a master may have executed what
@@ -454,6 +458,10 @@ impl NodeSettings {
             let shard = shard::Shard::new(number, places.clone(), settings, registry.clone(), store)
                 .with_computations(self.computations.clone())
                 .with_twins(twins.map(|node| Address { node, role }).collect());
+            let shard = match stopwatch {
+                Some(stopwatch) => shard.with_stopwatch(stopwatch),
+                None => shard,
+            };
             match self.keep {
                 Keep::Nothing => shard,
                 _ => shard.with_checkpointer(self.at(places::CHECKPOINTER)),

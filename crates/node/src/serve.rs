@@ -16,6 +16,7 @@ use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{
     Cascade, CheckpointMode, Computations, Epoch, Execution, Gsn, Isolation, Micros, Reads, Registry,
+    Stopwatch,
 };
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
@@ -23,7 +24,7 @@ use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shar
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology, UnderWay};
 use ordain_runtime::{
     Current, DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits,
-    NetStatus, Network, Options, Running, Runtime, StartError, Stopped, under_way,
+    NetStatus, Network, Options, RunTimes, Running, Runtime, StartError, Stopped, under_way,
 };
 use ordain_sequencer::Lacking;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -373,6 +374,7 @@ impl Node {
         }
         let under_way = if keeps { open_under_way(&config.data_dir) } else { Vec::new() };
         let computations = Computations::default();
+        let run_times: Vec<RunTimes> = (0..config.threads).map(|_| RunTimes::default()).collect();
         let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         let topology = config
             .cluster
@@ -400,6 +402,10 @@ impl Node {
             balance: config.balance.then(shard::Balance::default),
             under_way: under_way.clone(),
             computations: computations.clone(),
+            stopwatches: run_times
+                .iter()
+                .map(|times| Arc::new(times.clone()) as Arc<dyn Stopwatch>)
+                .collect(),
             sequencer: ordain_sequencer::Settings {
                 linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },
@@ -415,6 +421,7 @@ impl Node {
                     AssemblyError::Log(source) => ServeError::Log { path: config.data_dir.clone(), source },
                     other => ServeError::Assembly(other),
                 })?;
+        run_times.iter().for_each(RunTimes::clear);
         under_way.iter().for_each(|place| [*place, place.of_work()].iter().for_each(|place| place.end()));
         if let Some(identity) = &mut identity {
             identity.note_log(&config.data_dir)?;
@@ -520,6 +527,7 @@ impl Node {
                 },
                 renewals: renewals.clone(),
                 diagnostics,
+                run_times,
                 memory: memory.clone(),
                 cluster: config.cluster.clone(),
                 started_over: settings.started_over,

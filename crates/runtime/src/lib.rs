@@ -26,6 +26,7 @@ mod loops;
 mod memory;
 mod net;
 mod poller;
+mod run_times;
 mod running;
 mod service;
 mod timers;
@@ -46,5 +47,6 @@ pub use loops::{LoopSnapshot, RoleSnapshot};
 pub use net::{
     Greeting, Heed, Heeded, LinkTls, NetConfig, NetLimits, NetStatus, Network, PeerStatus, Reach, Refusal,
 };
+pub use run_times::RunTimes;
 pub use running::{Handle, LoopSpec, Options, Running, Runtime, StartError, Stopped};
 pub use tls::{Current, Stream};

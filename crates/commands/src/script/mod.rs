@@ -258,8 +258,16 @@ fn execute(
         registry: cx.registry,
     };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
-    if let Target::Compute(members) = &mut cx.target {
-        engine.run(run, &mut **members, cx.locals, cx.out);
+    let stopwatch = cx.locals.stopwatch();
+    let mut run = || {
+        if let Target::Compute(members) = &mut cx.target {
+            engine.run(run, &mut **members, cx.locals, cx.out);
+        }
+        !cx.locals.has_given_up()
+    };
+    match stopwatch {
+        Some(stopwatch) => stopwatch.time(&mut run),
+        None => _ = run(),
     }
     *cx.locals.get(Engine::default) = engine;
 }

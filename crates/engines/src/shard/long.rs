@@ -14,6 +14,7 @@ use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, ProcedureId, Registry, SlotNo, Stop,
+    Stopwatch,
 };
 
 use super::core::guarded;
@@ -127,7 +128,7 @@ impl Long {
     }
 
     /// Runs the fragment to its end, or until the flag is set.
-    pub(crate) fn run(mut self, stop: Option<Stop>) -> Computed {
+    pub(crate) fn run(mut self, stop: Option<Stop>, stopwatch: Option<Arc<dyn Stopwatch>>) -> Computed {
         let Long { chunk, at, n, gsn, now, registry, answers, records } = &mut self;
         let txn = &chunk.txns()[*at];
         let mut members = Members::of_copies(chunk, txn, *n, records);
@@ -135,6 +136,7 @@ impl Long {
         let mut answer = Vec::new();
         let mut locals = Locals::default();
         locals.set_stop(stop);
+        locals.set_stopwatch(stopwatch);
         let result = computation.run(registry, &mut locals, answers, &mut members, &mut answer);
         let written = members.held.into_iter().filter(|held| held.writable);
         let records = written.map(|held| (held.slot, held.cell, held.changed)).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Outcome;
 use ordain_model::{
-    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry,
+    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry, Stopwatch,
 };
 use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_sequencer::Sequencing;
@@ -81,6 +81,13 @@ impl<S: RecordStore> Shard<S> {
     #[must_use]
     pub fn with_computations(mut self, computations: Computations) -> Shard<S> {
         self.core.list_work(computations);
+        self
+    }
+
+    /// Has it have the scripts that it runs timed.
+    #[must_use]
+    pub fn with_stopwatch(mut self, stopwatch: Arc<dyn Stopwatch>) -> Shard<S> {
+        self.core.time_scripts(stopwatch);
         self
     }
 

@@ -126,6 +126,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_scheduler_locks_total", "calvin-paper: locks granted."),
     ("ordain_scheduler_turns_total", "calvin-paper: transactions handed to shards."),
     ("ordain_scheduler_waited_for_lock_total", "calvin-paper: transactions that had to wait for a lock."),
+    ("ordain_script_seconds", "Time that a script or function ran, waiting not included; a long one's first try on its event loop, replay and library code of FUNCTION LOAD are not counted."),
     ("ordain_sequencer_batches_total", "Batches closed."),
     ("ordain_sequencer_busy_total", "Transactions turned away because too many wait."),
     ("ordain_sequencer_duplicates_total", "Requests of sessions that had been sequenced before."),

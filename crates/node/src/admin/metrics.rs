@@ -83,6 +83,9 @@ impl Samples {
             samples.put_histogram(Series { name: "ordain_command_seconds", label }, &stats.times);
             failed += stats.failed;
         }
+        for times in &observed.about.run_times {
+            samples.put_histogram(Series::new("ordain_script_seconds"), &times.histogram());
+        }
         for (name, value) in [
             ("ordain_commands_failed_total", failed),
             ("ordain_slow_commands_total", diagnostics.slow_total()),

@@ -27,7 +27,7 @@ use ordain_resp::Access;
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_role::NodeId;
-use ordain_runtime::{Current, Handle, NetStatus};
+use ordain_runtime::{Current, Handle, NetStatus, RunTimes};
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -67,6 +67,8 @@ pub struct About {
     pub(crate) renewals: Arc<Renewals>,
     /// What its requests did.
     pub diagnostics: Arc<Diagnostics>,
+    /// How long its scripts ran, by shard.
+    pub run_times: Vec<RunTimes>,
     /// The limit of its memory.
     pub memory: Arc<Memory>,
     /// Its place in a cluster; none: it is on its own.

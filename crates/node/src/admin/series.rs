@@ -139,6 +139,7 @@ impl History {
             "points": self.columns(),
             "stages": summary("ordain_stage_seconds"),
             "families": summary("ordain_command_seconds"),
+            "scripts": summary("ordain_script_seconds"),
             "batch_transactions": summary("ordain_batch_transactions"),
             "nodes": nodes,
             "slow": slow,

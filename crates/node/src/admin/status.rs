@@ -379,6 +379,7 @@ mod tests {
             asker: Asker { login: None, trust: None, patience: PATIENCE },
             renewals: std::sync::Arc::default(),
             diagnostics: std::sync::Arc::default(),
+            run_times: Vec::new(),
             memory: std::sync::Arc::new(ordain_resp::memory::Memory::new(|| 0, (0, 1), 1)),
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
             started_over: 0,

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Server, command, serve, until};
+use crate::support::{Server, command, serve, serve_dir, until};
 
 /// What the page must show.
-const PANELS: [&str; 12] = [
+const PANELS: [&str; 13] = [
     "now",
     "throughput",
     "latency",
@@ -20,6 +20,7 @@ const PANELS: [&str; 12] = [
     "links",
     "stages",
     "families",
+    "scripts",
     "slow",
 ];
 
@@ -88,6 +89,7 @@ fn the_series_hold_what_the_page_shows() {
         ["read", "write", "script"].iter().all(|name| families.iter().any(|n| n == name)),
         "{families:?}"
     );
+    assert!(series["scripts"][0]["count"].as_u64() >= Some(1), "{series}");
     let slow = series["slow"].as_array().unwrap();
     assert!(slow.iter().any(|entry| entry["words"][0] == "EVAL"), "{slow:?}");
 
@@ -111,6 +113,39 @@ fn the_series_hold_what_the_page_shows() {
         .collect();
     assert!(counts.len() == 22 && counts.is_sorted() && counts[21] >= 200.0, "{counts:?}");
     assert!(!metrics.contains("No description."), "a metric is missing in admin/catalogue.rs");
+    server.stop();
+}
+
+#[test]
+fn looking_at_a_node_runs_no_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    server.client().run("SET k v");
+    let counts = || -> Vec<String> {
+        let metrics = server.http("/metrics").2;
+        let counted = |line: &&str| {
+            ["ordain_sequencer_transactions_total{", "ordain_shard_committed_total{", "ordain_log_bytes{"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        };
+        metrics.lines().filter(counted).map(str::to_owned).collect()
+    };
+    let mut before = Vec::new();
+    // The numbers are as of a moment ago.
+    until("the write is counted", || {
+        let then = std::mem::replace(&mut before, counts());
+        then == before && before.iter().any(|line| line.starts_with("ordain_shard") && line.ends_with(" 1.0"))
+    });
+    for _ in 0..20 {
+        for path in ["/readyz", "/status", "/series", "/metrics", "/healthz", "/"] {
+            assert_eq!(server.http(path).0, 200, "{path}");
+        }
+    }
+    // Longer than numbers are old.
+    let points = || json(&server, "/series")["points"]["t"].as_array().map_or(0, Vec::len);
+    let seen = points();
+    until("another point is taken", || points() > seen);
+    assert_eq!(counts(), before);
     server.stop();
 }
 
@@ -142,7 +177,14 @@ fn a_browser_shows_the_page() {
         ">ready</p>",
         "aria-label=\"transactions committed, requests\"",
         "99.9th percentile",
-        ">minutes</text>",
+        ">per second</text>",
+        ">time</text>",
+        ">bytes</text>",
+        ">epochs</text>",
+        "turn of an event loop",
+        "limit (maxmemory) <b>none</b>",
+        "data-label=\"digest at epoch\"",
+        ">scripts and functions</td>",
         "<td class=\" \">sequencing</td>",
         "EVAL return redis.call",
     ] {

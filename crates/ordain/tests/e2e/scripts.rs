@@ -1,5 +1,7 @@
 //! Scripts that run for long, and the operators who end them.
 
+use std::time::Instant;
+
 use crate::support::{Client, Reply, Server, command, serve};
 
 /// Sends a command until it is answered otherwise than that no script runs.
@@ -56,5 +58,65 @@ fn what_is_in_the_log_cannot_be_ended_alone() {
     assert!(refused.error().starts_with("UNKILLABLE The script is in the log"), "{refused:?}");
     assert!(caller.receive().unwrap().error().contains("ran past its budget"));
     assert_eq!(operator.run("EXISTS k"), Reply::Int(0));
+    server.stop();
+}
+
+/// What `/metrics` says of run times: runs, seconds in all, and by upper bound of a bucket the runs up to it.
+fn run_times(server: &Server) -> (f64, f64, Vec<(f64, f64)>) {
+    let metrics = server.http("/metrics").2;
+    let of = |name: &str| -> Vec<(String, f64)> {
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        lines.map(|(label, value)| (label.to_owned(), value.parse().unwrap())).collect()
+    };
+    let bound = |label: &str| {
+        label.trim_matches(|c| "{}".contains(c)).trim_start_matches("le=").trim_matches('"').to_owned()
+    };
+    let buckets = of("ordain_script_seconds_bucket").into_iter().map(|(label, count)| {
+        let bound = bound(&label);
+        (if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() }, count)
+    });
+    let only = |name: &str| of(name).first().map(|(_, value)| *value).unwrap();
+    let (count, sum) = (only("ordain_script_seconds_count"), only("ordain_script_seconds_sum"));
+    (count, sum, buckets.collect())
+}
+
+#[test]
+fn the_run_time_of_a_script_is_in_the_metrics() {
+    const LONG: &str = "local n = 0 for i = 1, 5e6 do n = n + i end return redis.call('INCR', KEYS[1])";
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let server = Server::start(serve(["--data-dir", data, "--threads", "2"]));
+    let mut client = server.client();
+    assert_eq!(run_times(&server).0, 0.0);
+    assert_eq!(client.call(&["EVAL", "return 1", "0"]), Reply::Int(1));
+    let (count, short, buckets) = run_times(&server);
+    assert_eq!((count, buckets.len()), (1.0, 22));
+    // Longer than an event loop may stand still, so the work thread runs it: once, as far as is counted.
+    let begun = Instant::now();
+    assert_eq!(client.call(&["EVAL", LONG, "1", "k"]), Reply::Int(1));
+    let waited = begun.elapsed().as_secs_f64();
+    let (count, both, buckets) = run_times(&server);
+    let long = both - short;
+    assert_eq!(count, 2.0);
+    assert!(short < long && long <= waited, "{short} {long} {waited}");
+    // It is in the bucket whose bounds are about its time, and the short one is below.
+    for (bound, up_to) in buckets {
+        let expected = if bound < short {
+            0.0
+        } else if bound < long {
+            1.0
+        } else {
+            2.0
+        };
+        assert!(up_to == expected, "{up_to} of {short} and {long} seconds took up to {bound}");
+    }
+    // Commands are no scripts.
+    client.run("INCR k");
+    assert_eq!(run_times(&server).0, 2.0);
+    server.kill();
+    // What is executed again at a start was not asked for.
+    let server = Server::start(serve(["--data-dir", data, "--threads", "2"]));
+    assert_eq!(server.client().run("GET k").text(), "2");
+    assert_eq!(run_times(&server).0, 0.0);
     server.stop();
 }

@@ -2,8 +2,9 @@
 //! and come back, and transactions of many large fragments rest between them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use ordain_model::{Cell, Computations, Gsn, Txn};
+use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
@@ -30,6 +31,8 @@ pub(crate) struct Away {
     leaving: Vec<Work>,
     /// Where an operator finds what is away, once it runs.
     computations: Computations,
+    /// What times it, if anything does.
+    stopwatch: Option<Arc<dyn Stopwatch>>,
 }
 
 impl Away {
@@ -40,8 +43,8 @@ impl Away {
         let number = long.gsn.plain().0;
         let (procedure, is_logged) = long.what();
         let may_end = matches!(asker, Asker::Read(_)) || !is_logged;
-        let computations = self.computations.clone();
-        let run = move || computations.during(procedure, may_end, |stop| long.run(stop));
+        let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
+        let run = move || computations.during(procedure, may_end, |stop| long.run(stop, stopwatch));
         self.leaving.push(Work::new(token, move || under_way.during(number, run)));
     }
 
@@ -60,6 +63,12 @@ impl<S: RecordStore> Core<S> {
     /// Has what is given away be listed there.
     pub(in crate::shard) fn list_work(&mut self, computations: Computations) {
         self.away.computations = computations;
+    }
+
+    /// Has scripts be timed, here and where they are given away.
+    pub(in crate::shard) fn time_scripts(&mut self, stopwatch: Arc<dyn Stopwatch>) {
+        self.locals.set_stopwatch(Some(stopwatch.clone()));
+        self.away.stopwatch = Some(stopwatch);
     }
 
     /// Hands the records of a compute fragment that has given up back to where they were.
