@@ -128,6 +128,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
                 locals: &mut locals,
                 registry: &registry,
                 share: registry.limits().carried,
+                most: registry.limits().reply,
                 out: &mut out,
             };
             registry.get(id).unwrap().run(COMPUTE, &mut cx).unwrap();

@@ -48,7 +48,7 @@ pub(crate) struct Input<'a> {
 impl<'a> Input<'a> {
     pub(crate) fn of(cx: &FragmentContext<'a>) -> Input<'a> {
         let after_key = cx.key.at + 4 + cx.key.bytes.len() as u32;
-        let (rest, most) = (cx.args.from_offset(after_key), cx.registry.limits().reply);
+        let (rest, most) = (cx.args.from_offset(after_key), cx.most);
         Input { rest, now: cx.now, seed: cx.seed, most }
     }
 }

@@ -240,7 +240,7 @@ fn append(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Re
     if len > MAX_VALUE_LEN {
         return Err(TOO_LONG);
     }
-    cell.change_string(|bytes| bytes.extend_from_slice(tail));
+    cell.write_at(len - tail.len(), tail);
     w.int(len as i64);
     Ok(())
 }
@@ -284,12 +284,7 @@ fn setrange(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> 
         return Ok(());
     }
     let end = offset.checked_add(patch.len()).filter(|end| *end <= MAX_VALUE_LEN).ok_or(TOO_LONG)?;
-    cell.change_string(|bytes| {
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
-        bytes[offset..end].copy_from_slice(patch);
-    });
+    cell.write_at(offset, patch);
     w.int(len.max(end) as i64);
     Ok(())
 }

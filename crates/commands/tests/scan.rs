@@ -75,6 +75,7 @@ fn answer(
             locals: &mut Locals::default(),
             registry: &client.registry,
             share: client.registry.limits().carried,
+            most: client.registry.limits().reply,
             out: &mut slot,
         };
         procedure.run(0, &mut cx).unwrap();

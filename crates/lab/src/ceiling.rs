@@ -287,6 +287,7 @@ impl Shard {
             locals,
             registry,
             share: registry.limits().carried,
+            most: registry.limits().reply,
             out: &mut slot,
         };
         // A fragment that loads has no reason to abort, and the checks of the workload would show it.

@@ -2,7 +2,9 @@
 //!
 //! Every change goes through [`CellMut`], which notes that there was one (so that digest and version follow)
 //! and, where the transaction may yet abort, writes the inverse into a [`Journal`]. So a script that sets one
-//! field of a large hash and then fails costs one field to undo.
+//! field of a large hash and then fails costs one field to undo, and one that appends to a large string costs nothing of
+//! that string. What is undone is as it was, the order of a hash's fields included: a run that is undone and made again must
+//! see what the first one saw.
 
 use std::sync::Arc;
 
@@ -90,8 +92,21 @@ pub struct Journal {
     strings: Vec<u8>,
     /// Bytes that the inverses stand for, whichever way they are kept.
     bytes: usize,
-    /// Cells of which the journal has all that they were; none if it notes each change.
-    images: Option<Vec<u64>>,
+    /// What is noted of each cell, by its tag; none if each change is noted whatever was noted before.
+    cells: Option<Vec<Noted>>,
+}
+
+/// What a journal that is rolled back as a whole has noted of a cell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
+    /// Bytes that the cell's inverses stand for.
+    bytes: usize,
+    /// One of them is all that the cell was: no later change is noted.
+    has_image: bool,
+    /// One of them is what its expiry was first.
+    has_expiry: bool,
+    /// The length to which its string is cut when the first write into it is undone.
+    kept: Option<usize>,
 }
 
 /// Bytes that an inverse is counted as, besides what it holds.
@@ -106,8 +121,18 @@ enum Inverse {
         len: usize,
         expires_at: Millis,
     },
+    /// A string was written over from an offset on, and was so long before. What was there is among the journal's strings.
+    Range {
+        at: usize,
+        len: usize,
+        offset: usize,
+        string_len: usize,
+    },
     Expiry(Millis),
+    /// A field was set, and held this before.
     Field(Box<[u8]>, Option<Box<[u8]>>),
+    /// A field was removed that held this, in this place.
+    Removed(Box<[u8]>, Box<[u8]>, usize),
 }
 
 impl Inverse {
@@ -115,11 +140,20 @@ impl Inverse {
     fn weight(&self) -> usize {
         let held = match self {
             Inverse::Cell(cell) => cell.weight(),
-            Inverse::String { len, .. } => *len,
+            Inverse::String { len, .. } | Inverse::Range { len, .. } => *len,
             Inverse::Expiry(_) => 0,
             Inverse::Field(field, old) => field.len() + old.as_ref().map_or(0, |old| old.len()),
+            Inverse::Removed(field, old, _) => field.len() + old.len(),
         };
         INVERSE_BYTES + held
+    }
+
+    /// Where what it needs begins among the journal's strings, if it needs anything of them.
+    fn strings_at(&mut self) -> Option<&mut usize> {
+        match self {
+            Inverse::String { at, .. } | Inverse::Range { at, .. } => Some(at),
+            _ => None,
+        }
     }
 
     /// Whether it is all that the cell was.
@@ -133,9 +167,10 @@ impl Inverse {
 const COPIED_MAX: usize = 512;
 
 impl Journal {
-    /// A journal that is rolled back as a whole or not at all: of a cell that it has all of, no later change is noted.
+    /// A journal that is rolled back as a whole or not at all. It keeps all that a cell was rather than inverses of more bytes
+    /// than that, and of a cell that it has all of, it notes no later change.
     pub fn whole() -> Journal {
-        Journal { images: Some(Vec::new()), ..Journal::default() }
+        Journal { cells: Some(Vec::new()), ..Journal::default() }
     }
 
     /// Bytes that the inverses stand for: a function of the changes alone, not of where strings lie.
@@ -143,27 +178,46 @@ impl Journal {
         self.bytes
     }
 
+    /// What is noted of a cell; nothing, if each change is noted.
+    fn noted(&self, tag: u32) -> Noted {
+        let noted = self.cells.as_ref().and_then(|cells| cells.get(tag as usize));
+        noted.copied().unwrap_or_default()
+    }
+
     fn has_image(&self, tag: u32) -> bool {
-        let word = self.images.as_ref().and_then(|images| images.get(tag as usize / 64));
-        word.is_some_and(|word| word >> (tag % 64) & 1 == 1)
+        self.noted(tag).has_image
+    }
+
+    /// Says that the inverses of a cell of this weight are so many that all of the cell is no more.
+    fn wants_image(&self, tag: u32, weight: impl FnOnce() -> usize) -> bool {
+        let Noted { bytes, has_image, .. } = self.noted(tag);
+        !has_image && bytes > INVERSE_BYTES && bytes > INVERSE_BYTES + weight()
     }
 
     fn note(&mut self, tag: u32, inverse: Inverse) {
-        self.bytes += inverse.weight();
-        if let (true, Some(images)) = (inverse.is_image(), &mut self.images) {
-            let at = tag as usize / 64;
-            if images.len() <= at {
-                images.resize(at + 1, 0);
+        let weight = inverse.weight();
+        self.bytes += weight;
+        if let Some(cells) = &mut self.cells {
+            let at = tag as usize;
+            if cells.len() <= at {
+                cells.resize(at + 1, Noted::default());
             }
-            images[at] |= 1 << (tag % 64);
+            let noted = &mut cells[at];
+            noted.bytes += weight;
+            noted.has_image |= inverse.is_image();
+            match &inverse {
+                Inverse::Expiry(_) => noted.has_expiry = true,
+                Inverse::Range { string_len, .. } => _ = noted.kept.get_or_insert(*string_len),
+                _ => {}
+            }
         }
         self.changes.push((tag, inverse));
     }
 
     fn forget(&mut self) {
         self.bytes = 0;
-        if let Some(images) = &mut self.images {
-            images.clear();
+        if let Some(cells) = &mut self.cells {
+            cells.clear();
         }
     }
 
@@ -183,7 +237,7 @@ impl Journal {
     pub fn append(&mut self, other: &mut Journal) {
         let moved = self.strings.len();
         self.changes.extend(other.changes.drain(..).map(|(tag, mut inverse)| {
-            if let Inverse::String { at, .. } = &mut inverse {
+            if let Some(at) = inverse.strings_at() {
                 *at += moved;
             }
             (tag, inverse)
@@ -198,22 +252,19 @@ impl Journal {
     /// # Panics
     /// If the journal is rolled back [as a whole](Self::whole), or has not so many changes.
     pub fn split_off(&mut self, mark: usize) -> Journal {
-        assert!(self.images.is_none(), "a journal that keeps one image a cell is not divided");
+        assert!(self.cells.is_none(), "a journal that keeps one image a cell is not divided");
         let mut changes = self.changes.split_off(mark);
-        let first = changes.iter().find_map(|(_, inverse)| match inverse {
-            Inverse::String { at, .. } => Some(*at),
-            _ => None,
-        });
+        let first = changes.iter_mut().find_map(|(_, inverse)| inverse.strings_at().map(|at| *at));
         let first = first.unwrap_or(self.strings.len());
         let mut bytes = 0;
         for (_, inverse) in &mut changes {
             bytes += inverse.weight();
-            if let Inverse::String { at, .. } = inverse {
+            if let Some(at) = inverse.strings_at() {
                 *at -= first;
             }
         }
         self.bytes -= bytes;
-        Journal { changes, strings: self.strings.split_off(first), bytes, images: None }
+        Journal { changes, strings: self.strings.split_off(first), bytes, cells: None }
     }
 
     /// Forgets the newest change: a mistake that a test plants.
@@ -239,8 +290,12 @@ impl Journal {
             Inverse::String { at, len, expires_at } => {
                 put_old(cell, &self.strings[*at..at + len], *expires_at);
             }
+            Inverse::Range { at, len, offset, string_len } => {
+                put_range(cell, &self.strings[*at..at + len], *offset, *string_len);
+            }
             Inverse::Expiry(old) => cell.expires_at = *old,
             Inverse::Field(field, old) => put_field(cell, field, old.as_deref()),
+            Inverse::Removed(field, old, place) => hash_mut(cell).put_back(field, old, *place),
         }
     }
 
@@ -248,16 +303,20 @@ impl Journal {
     /// to it.
     pub fn roll_back(&mut self, mark: usize, mut apply: impl FnMut(u32, &mut dyn FnMut(&mut Cell))) {
         while self.changes.len() > mark {
-            let Some((tag, inverse)) = self.changes.pop() else { return };
-            let begin = if let Inverse::String { at, .. } = &inverse { *at } else { self.strings.len() };
+            let Some((tag, mut inverse)) = self.changes.pop() else { return };
+            let begin = inverse.strings_at().map_or(self.strings.len(), |at| *at);
             let (mut inverse, strings) = (Some(inverse), &self.strings);
             apply(tag, &mut |cell| match inverse.take() {
                 Some(Inverse::Cell(old)) => *cell = old,
                 Some(Inverse::String { at, len, expires_at }) => {
                     put_old(cell, &strings[at..at + len], expires_at);
                 }
+                Some(Inverse::Range { at, len, offset, string_len }) => {
+                    put_range(cell, &strings[at..at + len], offset, string_len);
+                }
                 Some(Inverse::Expiry(old)) => cell.expires_at = old,
                 Some(Inverse::Field(field, old)) => put_field(cell, &field, old.as_deref()),
+                Some(Inverse::Removed(field, old, place)) => hash_mut(cell).put_back(&field, &old, place),
                 None => {}
             });
             self.strings.truncate(begin);
@@ -278,6 +337,18 @@ fn put_old(cell: &mut Cell, old: &[u8], expires_at: Millis) {
         other => *other = Some(Value::String(old.to_vec())),
     }
     cell.expires_at = expires_at;
+}
+
+/// A string as it was before bytes were written into it from an offset on.
+fn put_range(cell: &mut Cell, old: &[u8], offset: usize, string_len: usize) {
+    let Some(Value::String(bytes)) = &mut cell.value else {
+        debug_assert!(false, "a write into a string is undone of what is none");
+        return;
+    };
+    bytes.truncate(string_len);
+    if let Some(place) = bytes.get_mut(offset..offset + old.len()) {
+        place.copy_from_slice(old);
+    }
 }
 
 /// A hash's field as it was.
@@ -385,7 +456,43 @@ impl<'a> CellMut<'a> {
     /// Sets or clears (0) the expiry.
     pub fn set_expiry(&mut self, at: Millis) {
         let old = std::mem::replace(&mut self.cell.expires_at, at);
-        self.note(|| Inverse::Expiry(old));
+        *self.changed = true;
+        if let Some((journal, tag)) = &mut self.journal
+            && !matches!(journal.noted(*tag), Noted { has_image: true, .. } | Noted { has_expiry: true, .. })
+        {
+            journal.note(*tag, Inverse::Expiry(old));
+        }
+    }
+
+    /// Writes bytes into a string where it lies, from an offset on, after zeros if it ends before that. The expiry stays. The
+    /// string is created if the record is absent; the record must not hold another type.
+    pub fn write_at(&mut self, offset: usize, new: &[u8]) {
+        self.bound_inverses();
+        let CellMut { cell, changed, journal } = self;
+        let Some(Value::String(bytes)) = &mut cell.value else {
+            let mut bytes = vec![0; offset];
+            bytes.extend_from_slice(new);
+            return self.put_keep_expiry(Value::String(bytes));
+        };
+        if let Some((journal, tag)) = journal.as_mut().filter(|(journal, tag)| !journal.has_image(*tag)) {
+            // What lies behind is cut off as an earlier write is undone.
+            let first = journal.noted(*tag).kept;
+            let kept = first.unwrap_or(bytes.len()).min(bytes.len());
+            let (from, to) = (offset.min(kept), offset.saturating_add(new.len()).min(kept));
+            if first.is_none() || from < to {
+                let (at, len) = (journal.strings.len(), to - from);
+                journal.strings.extend_from_slice(&bytes[from..to]);
+                let string_len = bytes.len();
+                journal.note(*tag, Inverse::Range { at, len, offset: from, string_len });
+            }
+        }
+        **changed = true;
+        if bytes.len() < offset {
+            bytes.resize(offset, 0);
+        }
+        let (over, behind) = new.split_at(new.len().min(bytes.len() - offset));
+        bytes[offset..offset + over.len()].copy_from_slice(over);
+        bytes.extend_from_slice(behind);
     }
 
     /// Changes a string in place, creating it if the record is absent. The record must not hold another type.
@@ -404,8 +511,14 @@ impl<'a> CellMut<'a> {
         if self.cell.value.is_none() {
             self.put_keep_expiry(Value::Hash(Arc::default()));
         }
+        self.bound_inverses();
+        let grows = self.is_noting() && self.cell.hash().is_some_and(|hash| hash.grows_with(field));
+        if grows {
+            let image = self.cell.clone();
+            self.note(|| Inverse::Cell(image));
+        }
         let old = hash_mut(self.cell).set(field, value);
-        if self.journal.is_some() {
+        if !grows && self.is_noting() {
             let (field, noted) = (field.into(), old.clone());
             self.note(|| Inverse::Field(field, noted));
         }
@@ -422,13 +535,29 @@ impl<'a> CellMut<'a> {
             self.delete();
             return Some(held);
         }
-        let old = hash_mut(self.cell).remove(field);
-        if self.journal.is_some() {
+        self.bound_inverses();
+        let (place, old) = hash_mut(self.cell).take(field)?;
+        if self.is_noting() {
             let (field, noted) = (field.into(), old.clone());
-            self.note(|| Inverse::Field(field, noted));
+            self.note(|| Inverse::Removed(field, noted, place));
         }
         *self.changed = true;
-        old
+        Some(old)
+    }
+
+    /// Says that the next change is noted.
+    fn is_noting(&self) -> bool {
+        self.journal.as_ref().is_some_and(|(journal, tag)| !journal.has_image(*tag))
+    }
+
+    /// Notes all that the record is, once the inverses that are noted of it are more than that: how much is kept to undo what is
+    /// done to a record is bounded by the record.
+    fn bound_inverses(&mut self) {
+        if let Some((journal, tag)) = &mut self.journal
+            && journal.wants_image(*tag, || self.cell.weight())
+        {
+            journal.note(*tag, Inverse::Cell(self.cell.clone()));
+        }
     }
 
     #[inline]
@@ -455,6 +584,8 @@ fn hash_mut(cell: &mut Cell) -> &mut HashValue {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -578,6 +709,135 @@ mod tests {
         });
         assert_eq!((seen, cell), (vec![Some(2), Some(1), Some(0)], start));
         assert!(one.strings.is_empty() && other.strings.is_empty());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Set(u8, usize),
+        Remove(u8),
+        Put(usize),
+        Write(usize, usize),
+        Expire(u64),
+        Delete,
+    }
+
+    impl Change {
+        /// Does it to a record, which holds another type at times.
+        fn make(&self, mut cell: CellMut<'_>) {
+            let is_string = cell.string().is_some();
+            match *self {
+                Change::Set(field, len) if !is_string => {
+                    drop(cell.set_field(&[field], &vec![field; len]));
+                }
+                Change::Remove(field) => drop(cell.remove_field(&[field])),
+                Change::Put(len) => cell.put_string(&vec![7; len]),
+                Change::Write(offset, len) if cell.hash().is_none() => cell.write_at(offset, &vec![9; len]),
+                Change::Expire(at) if cell.value.is_some() => cell.set_expiry(Millis(at)),
+                Change::Delete => cell.delete(),
+                _ => {}
+            }
+        }
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let change = prop_oneof![
+            8 => (any::<u8>(), 0..30_usize).prop_map(|(field, len)| Change::Set(field, len)),
+            4 => any::<u8>().prop_map(Change::Remove),
+            1 => (0..2000_usize).prop_map(Change::Put),
+            4 => (0..3000_usize, 0..600_usize).prop_map(|(offset, len)| Change::Write(offset, len)),
+            1 => (0..9_u64).prop_map(Change::Expire),
+            1 => Just(Change::Delete),
+        ];
+        prop::collection::vec(change, 0..60)
+    }
+
+    proptest! {
+        /// Undone, a record is what it was to the order of its fields, however its changes are noted, and what is kept for
+        /// that is bounded by the largest that it was.
+        #[test]
+        fn what_is_undone_is_as_it_was(
+            fields in 0..160_u8, string in prop::option::of(0..2000_usize), first in changes(), second in changes(),
+        ) {
+            let mut start = Cell::ABSENT;
+            let mut changed = false;
+            for field in 0..fields {
+                CellMut::new(&mut start, &mut changed, None).set_field(&[field, 1], b"value");
+            }
+            if let Some(len) = string {
+                start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(3) };
+            }
+            let (mut each, mut whole) = (start.clone(), start.clone());
+            let (mut noting, mut bounded) = (Journal::default(), Journal::whole());
+            let mut largest = start.weight();
+            for change in &first {
+                change.make(CellMut::new(&mut each, &mut changed, Some((&mut noting, 5))));
+                change.make(CellMut::new(&mut whole, &mut changed, Some((&mut bounded, 5))));
+                largest = largest.max(whole.weight());
+            }
+            let mark = noting.mark();
+            let middle = each.clone();
+            prop_assert_eq!(&middle, &whole);
+            for change in &second {
+                change.make(CellMut::new(&mut each, &mut changed, Some((&mut noting, 5))));
+            }
+            // Set aside and added again, they are the newest.
+            let mut aside = noting.split_off(mark);
+            noting.append(&mut aside);
+            // Undone one after the other in a copy, which leaves them noted.
+            let mut copy = each.clone();
+            (mark..noting.mark()).rev().for_each(|at| noting.undo_at(at, &mut copy));
+            prop_assert_eq!(&copy, &middle);
+            noting.roll_back(mark, |_, undo| undo(&mut each));
+            prop_assert_eq!(&each, &middle);
+            noting.roll_back(0, |_, undo| undo(&mut each));
+            prop_assert_eq!(&each, &start);
+            // Inverses up to the weight, the one that exceeds it, and the image.
+            let most = 2 * (largest + INVERSE_BYTES) + INVERSE_BYTES + 3000;
+            prop_assert!(bounded.bytes() <= most, "{} of {largest}", bounded.bytes());
+            bounded.roll_back(0, |_, undo| undo(&mut whole));
+            prop_assert_eq!(&whole, &start);
+            prop_assert_eq!((bounded.bytes(), bounded.strings.len(), noting.strings.len()), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_written_into_a_long_string_is_no_copy_of_it() {
+        let start = Cell { value: Some(Value::String(vec![1; 1 << 20])), expires_at: Millis(9) };
+        for mut journal in [Journal::whole(), Journal::default()] {
+            let (mut cell, mut changed) = (start.clone(), false);
+            let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0)));
+            m.write_at(1 << 20, b"behind");
+            let lies = m.string().map(<[u8]>::as_ptr);
+            m.write_at(500, b"over");
+            m.write_at((1 << 20) - 2, b"over the end");
+            assert_eq!(
+                (lies, m.string().map(<[u8]>::len)),
+                (m.string().map(<[u8]>::as_ptr), Some((1 << 20) + 10))
+            );
+            assert!(journal.bytes() <= 3 * INVERSE_BYTES + 16, "{}", journal.bytes());
+            journal.roll_back(0, |_, undo| undo(&mut cell));
+            assert_eq!(cell, start);
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_changed_often_is_noted_once() {
+        let field = |n: u32| n.to_be_bytes();
+        let mut start = Cell::ABSENT;
+        let mut changed = false;
+        (0..1000)
+            .for_each(|n| drop(CellMut::new(&mut start, &mut changed, None).set_field(&field(n), b"value")));
+        let (mut cell, mut journal) = (start.clone(), Journal::whole());
+        let mut most = 0;
+        for round in 0..100_000_u32 {
+            let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 2)));
+            m.set_field(&field(7), &round.to_be_bytes());
+            m.set_expiry(Millis(round.into()));
+            most = most.max(journal.bytes());
+        }
+        assert!(most <= 2 * (start.weight() + INVERSE_BYTES) + INVERSE_BYTES, "{most} of {}", start.weight());
+        journal.roll_back(0, |_, undo| undo(&mut cell));
+        assert_eq!(cell, start);
     }
 
     #[test]

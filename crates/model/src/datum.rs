@@ -151,7 +151,7 @@ impl<'a> Datum<'a> {
     }
 }
 
-const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
+pub(crate) const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
                         each command of a transaction that carries some: it did nothing, carry less at once";
 /// What stands in the place of a reply that would be longer than [`MAX_REPLY`](crate::limits::MAX_REPLY).
 pub const TOO_LONG: &str =

@@ -361,6 +361,8 @@ pub struct FragmentContext<'a> {
     pub registry: &'a Registry,
     /// How many bytes of records it may hand on to fragments that carry them, or be handed.
     pub share: usize,
+    /// The longest answer, bytes: what would be longer is refused while it is written.
+    pub most: usize,
     /// Where the slot is written.
     pub out: &'a mut Vec<u8>,
 }

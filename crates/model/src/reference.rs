@@ -355,6 +355,7 @@ impl ReferenceExecutor {
             locals: &mut self.locals,
             registry,
             share,
+            most: registry.limits().reply,
             out,
         };
         let code = registry.get(fragment.procedure).expect("planned, so registered");

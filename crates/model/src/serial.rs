@@ -3,6 +3,7 @@
 
 use crate::args::{Arg, Args};
 use crate::cell::{Cell, CellMut};
+use crate::datum::{Datum, TOO_LONG, TOO_MUCH};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
 use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
@@ -24,6 +25,9 @@ pub enum CallError {
     /// It is over the whole table, reaches below a record, or runs a script of its own.
     #[error("this command cannot run inside a transaction's code")]
     NotAllowed,
+    /// Its answer takes more than the memory that it was given.
+    #[error("no room for the answer")]
+    NoRoom,
     /// It aborted.
     #[error("aborted")]
     Abort(Abort),
@@ -79,6 +83,8 @@ pub struct Touched {
     pub read: usize,
     /// [`Cell::weight`] of the strings that are written, before and after.
     pub written: usize,
+    /// Bytes by which strings have grown.
+    pub grown: usize,
 }
 
 impl Touched {
@@ -101,13 +107,15 @@ pub struct Surroundings<'a> {
     pub seed: u64,
     /// Whether writing is refused altogether.
     pub read_only: bool,
+    /// Bytes that the answers of the call's fragments may take, and its reply as many.
+    pub room: usize,
 }
 
 /// Plans and runs a call on the records in hand and appends its reply. Every key is checked before the first
 /// fragment runs.
 ///
 /// # Errors
-/// [`CallError`]; nothing was changed then, except by [`CallError::Abort`]: the caller rolls back.
+/// [`CallError`]; nothing was changed then, except by [`CallError::Abort`] and [`CallError::NoRoom`]: the caller rolls back.
 #[allow(clippy::too_many_arguments)]
 pub fn call(
     surroundings: Surroundings<'_>,
@@ -119,7 +127,7 @@ pub fn call(
     locals: &mut Locals,
     out: &mut Vec<u8>,
 ) -> Result<(), CallError> {
-    let Surroundings { registry, now, seed, read_only } = surroundings;
+    let Surroundings { registry, now, seed, read_only, mut room } = surroundings;
     let Scratch { plans, slots, places, touched } = scratch;
     *touched = Touched::default();
     plans.fragments.clear();
@@ -145,6 +153,9 @@ pub fn call(
         let key = key_of(args, fragment);
         let code = registry.get(fragment.procedure).ok_or(CallError::NotAllowed)?;
         let mut slot = slots.take();
+        let limits = registry.limits();
+        let (share, most) = (limits.carried.min(room), limits.reply.min(room));
+        let before = hand.read(at).0.weight();
         let (_, version) = hand.read(at);
         let target = if fragment.access == Access::Write {
             hand.write(at).map(Target::Write).ok_or(CallError::ReadOnly)?
@@ -163,14 +174,26 @@ pub fn call(
             below: None,
             locals,
             registry,
-            share: registry.limits().carried,
+            share,
+            most,
             out: &mut slot,
         };
         let result = code.run(fragment.code, &mut cx);
+        // The command refuses by the limits that it was given, which are the room if that is less than the usual.
+        let is_refused = match Datum::first(&slot) {
+            Datum::Error(text) => {
+                most < limits.reply && text == TOO_LONG.as_bytes()
+                    || share < limits.carried && text == TOO_MUCH.as_bytes()
+            }
+            _ => false,
+        };
+        let left = room.checked_sub(slot.len()).filter(|_| !is_refused);
         slots.put(slot);
         result.map_err(CallError::Abort)?;
+        room = left.ok_or(CallError::NoRoom)?;
         if fragment.access == Access::Write {
             touched.note(hand.read(at).0, Access::Write);
+            touched.grown += hand.read(at).0.weight().saturating_sub(before);
         }
     }
     let cx = ReplyContext {
@@ -245,5 +268,85 @@ impl SlotBuffer {
 impl Slots for SlotBuffer {
     fn slot(&self, slot: SlotNo) -> &[u8] {
         self.slots[..self.used].get(slot.0 as usize).map_or(&[], |s| s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::args::ArgsBuilder;
+    use crate::datum::Writer;
+    use crate::procedure::Procedure;
+
+    struct One(Cell);
+
+    impl Hand for One {
+        fn find(&self, _: Db, _: &[u8]) -> Option<usize> {
+            Some(0)
+        }
+
+        fn read(&self, _: usize) -> (&Cell, Gsn) {
+            (&self.0, Gsn::NONE)
+        }
+
+        fn write(&mut self, _: usize) -> Option<CellMut<'_>> {
+            None
+        }
+    }
+
+    /// Answers each of its keys with a hundred bytes, or refuses.
+    #[derive(Default)]
+    struct Hundreds {
+        /// The longest answer that it was allowed last.
+        most: AtomicUsize,
+    }
+
+    impl Procedure for Hundreds {
+        fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+            args.iter().try_for_each(|key| planner.key(0, Access::Read, key).map(drop))
+        }
+
+        fn run(&self, _: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+            self.most.store(cx.most, Ordering::Relaxed);
+            if cx.most < 100 {
+                Writer(cx.out).too_long();
+            } else {
+                cx.out.extend_from_slice(&[b'x'; 100]);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_call_that_has_no_room_for_its_answers_ends_as_they_are_written() {
+        let (mut registry, hundreds) = (Registry::default(), Arc::new(Hundreds::default()));
+        registry.register(ProcedureId(1), "hundreds", hundreds.clone());
+        let result = |keys: usize, room: usize| {
+            let surroundings =
+                Surroundings { registry: &registry, now: Millis(1), seed: 0, read_only: false, room };
+            let (mut encoded, mut out) = (Vec::new(), Vec::new());
+            let mut args = ArgsBuilder::new(&mut encoded);
+            (0..keys).for_each(|_| _ = args.push(b"k"));
+            let args = Args::parse(&encoded).unwrap();
+            let (mut hand, mut scratch) = (One(Cell::ABSENT), Scratch::default());
+            let (id, db) = (ProcedureId(1), Db(0));
+            call(surroundings, &mut hand, &mut scratch, id, db, args, &mut Locals::default(), &mut out)
+        };
+        let limit = registry.limits().reply;
+        for (keys, room, most, is_enough) in [
+            (1, 100, 100, true),
+            (1, 99, 99, false),
+            (1, 0, 0, false),
+            (3, 300, 100, true),
+            (3, 299, 99, false),
+            (3, usize::MAX, limit, true),
+        ] {
+            let expected = if is_enough { Ok(()) } else { Err(CallError::NoRoom) };
+            assert_eq!(result(keys, room), expected, "{keys} {room}");
+            assert_eq!(hundreds.most.load(Ordering::Relaxed), most, "{keys} {room}");
+        }
     }
 }

@@ -166,7 +166,7 @@ impl HashValue {
     /// Sets a field and returns what it held.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> Option<Box<[u8]>> {
         self.content = self.content.wrapping_add(entry_hash(field, value));
-        if self.len >= Self::SMALL_MAX && self.is_small() && self.get(field).is_none() {
+        if self.grows_with(field) {
             self.grow();
         }
         let old = match &mut self.fields {
@@ -196,12 +196,22 @@ impl HashValue {
         old
     }
 
+    /// Says whether to set this field changes how all of them are kept, and with it their order.
+    pub(crate) fn grows_with(&self, field: &[u8]) -> bool {
+        self.is_small() && self.len >= Self::SMALL_MAX && self.get(field).is_none()
+    }
+
     /// Removes a field and returns what it held.
     pub fn remove(&mut self, field: &[u8]) -> Option<Box<[u8]>> {
-        let (_, value) = match &mut self.fields {
+        self.take(field).map(|(_, value)| value)
+    }
+
+    /// Removes a field and returns its place, for [`put_back`](Self::put_back), and what it held.
+    pub(crate) fn take(&mut self, field: &[u8]) -> Option<(usize, Box<[u8]>)> {
+        let (place, (_, value)) = match &mut self.fields {
             Fields::Small(entries) => {
                 let i = entries.iter().position(|(f, _)| **f == *field)?;
-                entries.remove(i)
+                (i, entries.remove(i))
             }
             Fields::Large(map) => {
                 let hash = xxh3_64(field);
@@ -211,13 +221,28 @@ impl HashValue {
                 if bucket.is_empty() {
                     map.remove(&hash);
                 }
-                entry
+                (i, entry)
             }
         };
         self.len -= 1;
         self.bytes -= field.len() + value.len();
         self.content = self.content.wrapping_sub(entry_hash(field, &value));
-        Some(value)
+        Some((place, value))
+    }
+
+    /// Puts a field that is not there back in the place from which it was taken. All that was changed since is undone.
+    pub(crate) fn put_back(&mut self, field: &[u8], value: &[u8], place: usize) {
+        let entry = (field.into(), value.into());
+        match &mut self.fields {
+            Fields::Small(entries) => entries.insert(place.min(entries.len()), entry),
+            Fields::Large(map) => {
+                let bucket = map.entry(xxh3_64(field)).or_default();
+                bucket.insert(place.min(bucket.len()), entry);
+            }
+        }
+        self.len += 1;
+        self.bytes += field.len() + value.len();
+        self.content = self.content.wrapping_add(entry_hash(field, value));
     }
 
     /// Walks the fields in the value's order.

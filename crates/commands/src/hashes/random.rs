@@ -47,33 +47,29 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
         return Ok(());
     };
     let mut fields: Vec<(&[u8], &[u8])> = hash.into_iter().flat_map(HashValue::iter).collect();
-    let chosen = if fields.is_empty() {
-        fields
-    } else if count < 0 {
-        (0..-count).map(|_| fields[random.below(fields.len())]).collect()
-    } else {
-        let wanted = usize::try_from(count).unwrap_or(usize::MAX);
-        if wanted < fields.len() {
-            // The beginning of a shuffle.
-            for i in 0..wanted {
-                let from = i + random.below(fields.len() - i);
-                fields.swap(i, from);
-            }
-            fields.truncate(wanted);
-        }
-        fields
-    };
-    if values && !chosen.is_empty() {
-        w.pairs(chosen.len())
-    } else {
-        w.array(chosen.len())
-    }
-    write_each(w, input.most, chosen, |w, (field, value)| {
+    let begin =
+        |w: &mut Writer<'_>, chosen| if values && chosen > 0 { w.pairs(chosen) } else { w.array(chosen) };
+    let write = |w: &mut Writer<'_>, (field, value): (&[u8], &[u8])| {
         w.bulk(field);
         if values {
             w.bulk(value);
         }
-    })
+    };
+    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    if count < 0 && !fields.is_empty() {
+        begin(w, wanted);
+        return write_each(w, input.most, (0..wanted).map(|_| fields[random.below(fields.len())]), write);
+    }
+    if wanted < fields.len() {
+        // The beginning of a shuffle.
+        for i in 0..wanted {
+            let from = i + random.below(fields.len() - i);
+            fields.swap(i, from);
+        }
+        fields.truncate(wanted);
+    }
+    begin(w, fields.len());
+    write_each(w, input.most, fields, write)
 }
 
 /// One field: of a small hash the n-th, of a large one the first at or after a random place of its order.

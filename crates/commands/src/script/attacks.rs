@@ -64,9 +64,84 @@ fn attacks_end_within_their_budget() {
         db.run(&["SCRIPT", "FLUSH"]);
         assert_eq!(db.digest(), before, "{script}");
     }
-    // What a script writes over and over costs the memory of one image.
-    let again = "for i=1,100 do redis.call('SETRANGE',KEYS[1],i,'y') end return redis.call('STRLEN',KEYS[1])";
-    assert_eq!(db.run(&["EVAL", &again.replace("100", "40"), "1", "long"]), (1 << 20).to_string());
+}
+
+/// A script that writes into a long string again and again does the work, and holds the memory, of what it writes.
+#[test]
+fn what_is_written_into_a_long_string_costs_what_is_written() {
+    let mut db = Database::new();
+    let long = "x".repeat(15 << 20);
+    db.run(&["SET", "long", &long]);
+    let before = db.digest();
+    // Fifteen MiB are 250,000 units to copy, and the budget of a test is 4 million.
+    let append = "for i=1,5000 do redis.call('APPEND',KEYS[1],'y') end";
+    let over = "for i=1,5000 do redis.call('SETRANGE',KEYS[1],i,'y') end";
+    let fails = |script: &str| format!("{script} error('no')");
+    for script in [append, over] {
+        let reply = db.run(&["EVAL", &fails(script), "1", "long"]);
+        assert!(reply.contains("no script:"), "{script}: {reply}");
+        db.run(&["SCRIPT", "FLUSH"]);
+        assert_eq!(db.digest(), before, "{script}");
+    }
+    let ends = format!("{append} {over} return redis.call('STRLEN',KEYS[1])");
+    assert_eq!(db.run(&["EVAL", &ends, "1", "long"]), ((15 << 20) + 5000).to_string());
+    assert_eq!(db.run(&["GETRANGE", "long", "0", "1"]), "xy");
+    assert_eq!(db.run(&["GETRANGE", "long", "-5001", "-5000"]), "xy");
+}
+
+/// A field that is changed again and again is undone by one image of its record at most.
+#[test]
+fn changes_of_one_field_are_undone_by_the_memory_of_one() {
+    let mut db = Database::new();
+    let large = "v".repeat(20_000);
+    db.run(&["HSET", "h", "a", "1", "f", "0", "large", &large]);
+    let before = db.run(&["HGETALL", "h"]);
+    // Each change replaces 20 kB: noted one by one they would be more than the script has left of its 128 MiB.
+    let script = "local held, v = {}, redis.call('HGET', KEYS[1], 'large') \
+                  for i=1,5 do held[i] = tostring(i):rep(17 * 1024 * 1024) end \
+                  for i=1,2500 do redis.call('HSET', KEYS[1], 'large', v) end return 1";
+    assert_eq!(db.run(&["EVAL", script, "1", "h"]), "1");
+    let many = "for i=1,8000 do redis.call('HINCRBY', KEYS[1], 'f', 1) end";
+    assert_eq!(
+        db.run(&["EVAL", &format!("{many} return redis.call('HGET', KEYS[1], 'f')"), "1", "h"]),
+        "8000"
+    );
+    db.run(&["HSET", "h", "f", "0"]);
+    let reply = db.run(&["EVAL", &format!("{many} redis.call('HDEL', KEYS[1], 'a') error('no')"), "1", "h"]);
+    assert!(reply.contains("no script:"), "{reply}");
+    assert_eq!(db.run(&["HGETALL", "h"]), before, "in the order of before");
+}
+
+/// A command whose reply does not fit into what the script has left is ended while it is written.
+#[test]
+fn a_reply_is_held_to_what_the_script_has_left() {
+    let mut db = Database::new();
+    let value = "v".repeat(1 << 20);
+    let mut words = vec!["HSET".to_owned(), "h".to_owned()];
+    words.extend((0..15).flat_map(|i| [format!("f{i}"), value.clone()]));
+    db.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    db.run(&["SET", "s", &value]);
+    // Fifteen MiB of reply: the command's answer, the reply that is made of it, and the words in the script.
+    let all = "return #redis.call('HGETALL', KEYS[1])";
+    assert_eq!(db.run(&["EVAL", all, "1", "h"]), "30");
+    for call in [
+        "redis.call('HGETALL', KEYS[1])",
+        "redis.call('HVALS', KEYS[1])",
+        "redis.call('HRANDFIELD', KEYS[1], -1000, 'WITHVALUES')",
+        "redis.call('HSCAN', KEYS[1], 0)",
+        "redis.call('HMGET', KEYS[1], unpack(fields))",
+        "redis.call('MGET', unpack(keys))",
+        "redis.call('COPY', KEYS[1], KEYS[3])",
+        "redis.pcall('HGETALL', KEYS[1])",
+    ] {
+        let script = format!(
+            "local fields, keys = {{}}, {{}} for i=1,100 do fields[i] = 'f1' keys[i] = KEYS[2] end \
+             local held = {{}} for i=1,6 do held[i] = tostring(i):rep(17 * 1024 * 1024) end \
+             local got = {call} return 1"
+        );
+        assert_eq!(db.run(&["EVAL", &script, "3", "h", "s", "t"]), OUT_OF_MEMORY, "{call}");
+        assert_eq!(db.run(&["EXISTS", "t"]), "0");
+    }
 }
 
 /// Syntax that once reached past its bounds, or could.

@@ -77,13 +77,17 @@ pub(super) enum Class {
     Point,
     /// Everything in the records.
     Whole,
+    /// Bytes that it writes into a string where that lies, and what is kept to undo that.
+    Range,
 }
 
 /// What a command costs by its class, besides the call. The bytes are its arguments, its reply and what it touches.
-pub(super) const CLASSES: [(Class, Cost); 3] = [
+pub(super) const CLASSES: [(Class, Cost); 4] = [
     (Class::None, cost(60, COPY, 0)),
     (Class::Point, cost(100, COPY, 60)),
     (Class::Whole, cost(100, 16, 60)),
+    // A string that grows is moved from time to time: its bytes are paid for as those are by which it grows.
+    (Class::Range, cost(100, 16, 60)),
 ];
 
 /// Commands that go through all of a record.
@@ -94,6 +98,7 @@ const WHOLE: [&str; 9] =
 pub(super) fn class_of(command: &Command) -> Class {
     match command.action {
         Action::Procedure { .. } if WHOLE.contains(&command.name) => Class::Whole,
+        Action::Procedure { .. } if matches!(command.name, "append" | "setrange") => Class::Range,
         Action::Procedure { .. } => Class::Point,
         _ => Class::None,
     }
@@ -402,13 +407,20 @@ impl Hands<'_> {
         let Some(args) = ordain_model::Args::parse(args) else { return Ok(Err(NOT_ALLOWED)) };
         *calls += 1;
         let seed = seed_of(Gsn(reach.surroundings.seed.wrapping_add(*calls)));
-        let surroundings = Surroundings { seed, ..reach.surroundings };
-        let Reach { members, locals, db, .. } = reach;
+        let Reach { members, locals, db, surroundings, .. } = reach;
+        // What undoes the script's writes is its own memory, and so is the answer, which stands there twice: as the command
+        // gives it and as the reply that is made of it.
+        let undone_by = members.undo_bytes();
+        let room = m.heap.budget.room().saturating_sub(undone_by) / 2;
+        let surroundings = Surroundings { seed, room, ..*surroundings };
         let result = call(surroundings, &mut **members, scratch, id, *db, args, locals, reply);
         let touched = scratch.touched();
-        let records = if class == Class::Whole { touched.read + touched.written } else { touched.written };
+        let records = match class {
+            Class::Whole => touched.read + touched.written,
+            Class::Range => touched.grown + members.undo_bytes().saturating_sub(undone_by),
+            Class::Point | Class::None => touched.written,
+        };
         charge(m, class, words.len() + reply.len() + records, touched.records)?;
-        // What undoes the script's writes is its own memory.
         m.heap.budget.fits(members.undo_bytes())?;
         Ok(match result {
             Ok(()) => Ok(()),
@@ -418,6 +430,7 @@ impl Hands<'_> {
             )),
             Err(CallError::ReadOnly) => Err(READ_ONLY),
             Err(CallError::NotAllowed) => Err(WHOLE_TABLE),
+            Err(CallError::NoRoom) => return Err(m.heap.budget.die(Death::Memory)),
             Err(CallError::Abort(reason)) => {
                 *abort = Some(reason);
                 return Err(m.heap.budget.die(Death::Host));

@@ -305,8 +305,13 @@ impl Vm {
             Entry::Function(_) => self.library(run.sha, run.code)?,
         };
         self.machine.begin(budget, run.seed);
-        let surroundings =
-            Surroundings { registry: run.registry, now: run.now, seed: run.seed, read_only: run.read_only };
+        let surroundings = Surroundings {
+            registry: run.registry,
+            now: run.now,
+            seed: run.seed,
+            read_only: run.read_only,
+            room: MEMORY_LIMIT,
+        };
         let mut buffers = std::mem::take(&mut self.buffers);
         let mut hands = Hands {
             reach: None,

@@ -765,6 +765,7 @@ impl<'a> At<'a> {
             locals,
             registry,
             share: registry.limits().share(txn.carriers),
+            most: registry.limits().reply,
             out: &mut arena,
         };
         let result = match registry.get(fragment.procedure) {

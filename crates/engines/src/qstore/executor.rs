@@ -707,6 +707,7 @@ impl Context<'_> {
             locals,
             registry,
             share,
+            most: registry.limits().reply,
             out,
         }
     }

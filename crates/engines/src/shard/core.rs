@@ -702,6 +702,7 @@ impl<S: RecordStore> Core<S> {
             locals: &mut self.locals,
             registry: &self.registry,
             share: self.registry.limits().share(txn.carriers),
+            most: self.registry.limits().reply,
             out,
         };
         if let Some(epoch) = past {

@@ -220,6 +220,7 @@ mod tests {
             locals: &mut Locals::default(),
             registry: &registry,
             share: registry.limits().carried,
+            most: registry.limits().reply,
             out: &mut Vec::new(),
         };
         let mut noted = Undo::default();

@@ -64,6 +64,7 @@ impl Computation<'_> {
             locals,
             registry,
             share: registry.limits().share(txn.carriers),
+            most: registry.limits().reply,
             out,
         };
         let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));

@@ -110,6 +110,32 @@ fn records_of_all_shards_come_back_from_a_computation() {
     });
 }
 
+/// A script that is given away has changed its records already. What it finds when it is run again is what was there, to the
+/// order of a hash's fields and the representation of a hash that had grown.
+#[test]
+fn what_has_given_up_leaves_hashes_in_their_order() {
+    const FIELDS: usize = ordain_model::HashValue::SMALL_MAX;
+    let script = b"local before = redis.call('HKEYS', KEYS[1]) redis.call('HDEL', KEYS[1], 'f0', 'f5') \
+                   redis.call('HSET', KEYS[1], 'f5', '1', 'g', '1', 'h', '1', 'i', '1') \
+                   for i = 1, 1e6 do end return {before, redis.call('HKEYS', KEYS[1])}";
+    by_every_engine(|node| {
+        let key = node.keys[0].clone();
+        for fields in [3, FIELDS] {
+            node.redis(&[b"del", &key]);
+            for n in 0..fields {
+                node.redis(&[b"hset", &key, format!("f{n}").as_bytes(), b"1"]);
+            }
+            let long = node.redis(&[b"eval", script, b"1", &key]);
+            assert_eq!((node.bench.work.len(), node.answer(long)), (1, None));
+            assert!(node.bench.work_step());
+            node.bench.settle();
+            let names: Vec<String> = (0..fields).map(|n| format!("\"f{n}\"")).collect();
+            let answer = node.answer(long).unwrap();
+            assert!(answer.contains(&names.join(" ")), "{answer}");
+        }
+    });
+}
+
 #[test]
 fn a_crash_while_a_transaction_computes_does_it_again() {
     by_every_engine(|node| {

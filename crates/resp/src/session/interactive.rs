@@ -145,8 +145,13 @@ impl Interactive {
         out: &mut Vec<u8>,
     ) {
         self.seed = serial::seed_of(Gsn(self.seed));
-        let surroundings =
-            Surroundings { registry, now: self.now, seed: self.seed, read_only: self.is_read_only };
+        let surroundings = Surroundings {
+            registry,
+            now: self.now,
+            seed: self.seed,
+            read_only: self.is_read_only,
+            room: usize::MAX,
+        };
         let Scratch { serial, locals, .. } = scratch;
         let mark = out.len();
         let result = serial::call(surroundings, &mut self.overlay, serial, procedure, db, args, locals, out);
@@ -156,6 +161,11 @@ impl Interactive {
                 self.overlay.roll_back();
                 out.truncate(mark);
                 return Writer(out).abort(abort);
+            }
+            Err(CallError::NoRoom) => {
+                self.overlay.roll_back();
+                out.truncate(mark);
+                return Writer(out).too_long();
             }
             Err(CallError::Plan(refusal)) => Some(refusal.0),
             Err(CallError::ReadOnly) => Some(READ_ONLY.as_bytes().into()),

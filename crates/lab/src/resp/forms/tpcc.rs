@@ -175,6 +175,7 @@ impl Rows {
             locals: &mut Locals::default(),
             registry,
             share: registry.limits().carried,
+            most: registry.limits().reply,
             out: &mut reply,
         };
         if procedure.run(0, &mut cx).is_err() {
