@@ -470,7 +470,8 @@ impl<'a> CellMut<'a> {
         self.bound_inverses();
         let CellMut { cell, changed, journal } = self;
         let Some(Value::String(bytes)) = &mut cell.value else {
-            let mut bytes = vec![0; offset];
+            let mut bytes = Vec::with_capacity(offset + new.len());
+            bytes.resize(offset, 0);
             bytes.extend_from_slice(new);
             return self.put_keep_expiry(Value::String(bytes));
         };
@@ -488,6 +489,8 @@ impl<'a> CellMut<'a> {
         }
         **changed = true;
         if bytes.len() < offset {
+            // At once: a string that grows twice takes twice the memory.
+            bytes.reserve(offset + new.len() - bytes.len());
             bytes.resize(offset, 0);
         }
         let (over, behind) = new.split_at(new.len().min(bytes.len() - offset));
@@ -818,6 +821,13 @@ mod tests {
             journal.roll_back(0, |_, undo| undo(&mut cell));
             assert_eq!(cell, start);
         }
+        // One that is made by a write takes no more memory than it needs.
+        let (mut cell, mut changed) = (Cell::ABSENT, false);
+        CellMut::new(&mut cell, &mut changed, None).write_at(1 << 20, b"x");
+        assert_eq!(cell.value.as_ref().map(Value::heap_bytes), Some((1 << 20) + 1));
+        cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(0) };
+        CellMut::new(&mut cell, &mut changed, None).write_at(1 << 20, b"x");
+        assert_eq!(cell.value.as_ref().map(Value::heap_bytes), Some((1 << 20) + 1));
     }
 
     #[test]
