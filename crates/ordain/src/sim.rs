@@ -514,7 +514,12 @@ impl System for CalvinSystem {
     }
 
     fn greeting(&self, _: NodeId, disk: &dyn Directory) -> Vec<u8> {
-        self.operator.as_ref().map_or_else(Vec::new, |_| Operator::greeting(disk))
+        let operator = self.operator.as_ref().filter(|_| !self.settings.bugs.has(Bug::ForgetAborts));
+        operator.map_or_else(Vec::new, |_| Operator::greeting(disk))
+    }
+
+    fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+        self.operator.as_ref().map_or_else(Vec::new, |operator| operator.unheard(known, of, disk))
     }
 
     fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
@@ -996,9 +1001,9 @@ mod tests {
                 true => (Some(Execution::Speculative), Cascade::Abort),
                 false => (flags.execution, flags.cascade),
             };
-            let plant = Some(bug);
-            let args =
-                SimArgs { plant, partitions, replicas, replication, isolation, execution, cascade, ..flags };
+            let (plant, operator) = (Some(bug), bug.is_of_operators());
+            let flags = SimArgs { operator, execution, cascade, ..flags };
+            let args = SimArgs { plant, partitions, replicas, replication, isolation, ..flags };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

@@ -54,6 +54,8 @@ pub enum Bug {
     /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection are under
     /// way.
     ForgetStay,
+    /// A node does not say on a fresh stream what an operator has aborted.
+    ForgetAborts,
 }
 
 impl Bug {
@@ -68,7 +70,7 @@ impl Bug {
             | Bug::KeepLate
             | Bug::ForgetStay => (2, 1),
             Bug::FlipRecord => (1, 3),
-            Bug::IgnoreFence => (2, 3),
+            Bug::IgnoreFence | Bug::ForgetAborts => (2, 3),
             Bug::KeepUncertain => (2, 2),
             _ => (1, 1),
         }
@@ -77,6 +79,11 @@ impl Bug {
     /// Whether it shows only where masters change.
     pub const fn is_of_masters(self) -> bool {
         matches!(self, Bug::IgnoreFence | Bug::KeepUncertain)
+    }
+
+    /// Says whether it shows only where transactions end nodes and an operator aborts them.
+    pub const fn is_of_operators(self) -> bool {
+        matches!(self, Bug::ForgetAborts)
     }
 
     /// Whether it shows only where reads are run on snapshots.
@@ -100,7 +107,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 22] = [
+    pub const ALL: [(Bug, &'static str); 23] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -123,6 +130,7 @@ impl Bug {
         (Bug::ReadUncommitted, "read-uncommitted"),
         (Bug::SpareTainted, "spare-tainted"),
         (Bug::ForgetStay, "forget-stay"),
+        (Bug::ForgetAborts, "forget-aborts"),
     ];
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct End {
     seen: u64,
     /// How often each role has yet to hear that the stream is a fresh one.
     unheard: BTreeMap<u16, u32>,
+    /// A message of a role has come in from this life of the other node: what that knows to be aborted was said before.
+    heard_from: Option<u32>,
 }
 
 impl End {
@@ -72,6 +74,7 @@ impl End {
             acknowledged: 0,
             seen: 0,
             unheard: BTreeMap::new(),
+            heard_from: None,
         }
     }
 }
@@ -316,6 +319,19 @@ impl<S: System> Simulator<'_, S> {
     fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
         if parcel.to == DRIVER {
             return self.heed(to, &parcel.bytes);
+        }
+        let end = self.nodes[to].ends.get_mut(&from);
+        let is_first = end.is_some_and(|end| end.heard_from.replace(parcel.life) != Some(parcel.life));
+        // What is under way from a former life was said by one that may have known less.
+        if is_first && parcel.life == self.nodes[from].incarnation {
+            let (theirs, own) = (&self.nodes[from].disk, &self.nodes[to].disk);
+            let unheard = self.system.unheard(theirs, NodeId(to as u16), own);
+            if !unheard.is_empty() {
+                let text = format!(
+                    "node {to} took a message of node {from} before it had heard that an operator has aborted {unheard:?}"
+                );
+                return self.fail(Violation::new(ViolationKind::Invariant, text));
+            }
         }
         let address = |node: usize, role| Address { node: NodeId(node as u16), role };
         let (from, to) = (address(from, parcel.from), address(to, parcel.to));

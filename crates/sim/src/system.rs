@@ -157,6 +157,12 @@ pub trait System {
         false
     }
 
+    /// What an operator has aborted that one node knows and another has neither heard of nor come to, by their disks.
+    fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+        let _ = (known, of, disk);
+        Vec::new()
+    }
+
     /// The places of the transactions that nodes had under way when they ended, which an operator finds there.
     fn under_way(&mut self) -> Vec<Gsn> {
         Vec::new()

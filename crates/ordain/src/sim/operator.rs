@@ -102,6 +102,13 @@ impl Operator {
         taken.unwrap_or(true)
     }
 
+    /// What is aborted on one disk that the node of another one would take over.
+    pub fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+        let words = Operator::greeting(known);
+        let own = Aborts::of(disk).ok().filter(|_| !words.is_empty());
+        own.and_then(|mut own| own.heed(&words, |epoch| self.is_past(of, epoch)).ok()).unwrap_or_default()
+    }
+
     /// Aborts on a node what the operator has found. One that has not come to it is forgotten now and then, the first time.
     pub fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
         let mut aborts = Aborts::of(disk).map_err(|error| error.to_string())?;
