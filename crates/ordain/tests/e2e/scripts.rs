@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::support::{Client, Reply, Server, command, serve};
+use crate::faults::grid::Grid;
+use crate::support::{Client, Reply, Server, command, serve, serve_dir, until};
 
 /// Sends a command until it is answered otherwise than that no script runs.
 fn kill(client: &mut Client, words: &[&str; 2]) -> Reply {
@@ -119,4 +120,65 @@ fn the_run_time_of_a_script_is_in_the_metrics() {
     assert_eq!(server.client().run("GET k").text(), "2");
     assert_eq!(run_times(&server).0, 0.0);
     server.stop();
+}
+
+/// Writes, and is then given to the work thread for a second or so.
+const WRITES_LONG: &str =
+    "redis.call('INCR', KEYS[1]) for i = 1, 5e7 do end return redis.call('INCR', KEYS[1])";
+
+/// Waits until the node of a client computes what is in its log.
+fn await_computing(client: &mut Client) {
+    until("the node computes", || {
+        let reply = client.call(&["SCRIPT", "KILL"]);
+        reply.error().starts_with("UNKILLABLE")
+    });
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_computes_does_it_again() {
+    for engine in ["calvin", "qstore"] {
+        let dir = tempfile::tempdir().unwrap();
+        let start = || Server::start(serve_dir(dir.path(), ["--engine", engine, "--threads", "2"]));
+        let server = start();
+        let (mut caller, mut other) = (server.client(), server.client());
+        assert_eq!(other.run("SET acknowledged 1"), Reply::ok());
+        caller.send(&command(&["EVAL", WRITES_LONG, "1", "count"])).unwrap();
+        await_computing(&mut other);
+        // Of another record, so it does not wait.
+        assert_eq!(other.run("SET meanwhile 1"), Reply::ok(), "{engine}");
+        server.kill();
+        assert!(caller.receive().is_err(), "{engine}: it was answered");
+        let server = start();
+        let reply = server.client().run("MGET acknowledged meanwhile count");
+        let values = ["1", "1", "2"].map(|text| Reply::Bulk(text.into()));
+        assert_eq!(reply, Reply::Array(values.into()), "{engine}");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_member_that_is_killed_while_it_computes_agrees_with_the_others() {
+    let mut grid = Grid::start(1, 3, "");
+    let leader = grid.leader(0);
+    for (killed, count) in [((leader + 1) % 3, "2"), (leader, "4")] {
+        let asked = (killed + 1) % 3;
+        let mut client = grid.client(asked);
+        assert_eq!(client.insist(&format!("SET acknowledged {count}")), Reply::ok());
+        let mut caller = grid.client(asked);
+        caller.send(&command(&["EVAL", WRITES_LONG, "1", "count"])).unwrap();
+        await_computing(&mut grid.client(killed));
+        grid.kill(killed);
+        // Its answer may be lost with a leader; its effect is in the logs of all.
+        if let Ok(Reply::Int(answer)) = caller.receive() {
+            assert_eq!(answer.to_string(), count);
+        }
+        grid.restart(killed);
+        grid.await_equal_digests();
+        for node in 0..3 {
+            let mut client = grid.client(node);
+            assert_eq!(client.insist("GET count").text(), count, "node {node}");
+            assert_eq!(client.insist("GET acknowledged").text(), count, "node {node}");
+        }
+    }
+    grid.stop();
 }
