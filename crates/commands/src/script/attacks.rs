@@ -319,6 +319,9 @@ fn every_function_and_command_has_a_cost() {
     let register =
         "#!lua name=l\nlocal i = 0 while true do i = i + 1 redis.register_function('f' .. i, type) end";
     assert_eq!(db.run(&["FUNCTION", "LOAD", register]), over_load_budget());
+    // The compiler ends at the budget: it does not come to the mistake at the end of a long source.
+    let long = format!("#!lua name=l\n{} (", "do local function f(a) return a + 1 end end ".repeat(100_000));
+    assert_eq!(db.run(&["FUNCTION", "LOAD", &long]), over_load_budget());
     for row in ROWS {
         assert!(row.cost.base > 0 && row.cost.bytes_per_unit > 0, "{}", row.name);
         assert!(

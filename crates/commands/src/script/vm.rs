@@ -302,7 +302,7 @@ impl Vm {
     ) -> Result<(), Failure> {
         let program = match run.entry {
             Entry::Script => self.script(run.sha, run.code)?,
-            Entry::Function(_) => self.library(run.sha, run.code)?,
+            Entry::Function(_) => self.library(run.sha, run.code, WORK_BUDGET)?,
         };
         self.machine.begin(budget, run.seed);
         let surroundings = Surroundings {
@@ -420,7 +420,11 @@ impl Vm {
 
     fn list(&mut self, sha: &[u8], code: &[u8], seed: u64) -> Result<Vec<Registered>, Failure> {
         const FAILED: &[u8] = b"ERR Error registering functions: ";
-        let program = self.library(sha, code)?;
+        // The compiler's work is the first of the run's: a source that would use all of it is not compiled to its end.
+        let program = self.library(sha, code, LOAD_BUDGET).map_err(|failure| match failure {
+            Failure::Death(Death::Work) => Failure::Text(past(LOAD_BUDGET)),
+            other => other,
+        })?;
         self.machine.begin(Budget::new(LOAD_BUDGET, MEMORY_LIMIT), seed);
         let Vm { machine, load, buffers, .. } = self;
         machine.set_globals(*load);
@@ -441,17 +445,24 @@ impl Vm {
     }
 
     fn script(&mut self, sha: &[u8], code: &[u8]) -> Result<Program, Failure> {
-        self.scripts.program("ERR Error compiling script (new function): ", "user_script", sha, code)
+        let failed = "ERR Error compiling script (new function): ";
+        self.scripts.program((failed, "user_script"), sha, code, WORK_BUDGET)
     }
 
-    fn library(&mut self, sha: &[u8], code: &[u8]) -> Result<Program, Failure> {
-        self.libraries.program("ERR Error compiling function: ", "user_function", sha, code)
+    fn library(&mut self, sha: &[u8], code: &[u8], work: i64) -> Result<Program, Failure> {
+        self.libraries.program(("ERR Error compiling function: ", "user_function"), sha, code, work)
     }
 }
 
 impl Cache {
     /// The compiled form of a source. A run is charged for it whether it was here or not.
-    fn program(&mut self, failed: &str, name: &str, sha: &[u8], code: &[u8]) -> Result<Program, Failure> {
+    fn program(
+        &mut self,
+        (failed, name): (&str, &str),
+        sha: &[u8],
+        code: &[u8],
+        work: i64,
+    ) -> Result<Program, Failure> {
         if let Some(program) = self.programs.get(sha) {
             return Ok(program.clone());
         }
@@ -460,7 +471,7 @@ impl Cache {
             [b'#', b'!', ..] => &code[code.iter().position(|b| *b == b'\n').unwrap_or(code.len())..],
             code => code,
         };
-        let program = match compile(body, name, MEMORY_LIMIT, WORK_BUDGET as u64) {
+        let program = match compile(body, name, MEMORY_LIMIT, work.unsigned_abs()) {
             Ok(program) => program,
             Err(CompileError::Syntax(text)) => {
                 return Err(Failure::Text([failed.as_bytes(), &*text].concat()));
