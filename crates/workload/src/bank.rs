@@ -4,6 +4,9 @@
 //! transactions have a verdict that all participants must hear. Beside the transfers, balances of some
 //! accounts and the total of all are read; a total that is ever another than at the beginning proves that a
 //! transaction saw a part of another.
+//!
+//! Its procedures take words that people can type, and an account holds a text that GET shows: `b17` is an account, `30` an
+//! amount.
 
 use std::sync::Arc;
 
@@ -15,28 +18,34 @@ use ordain_model::{
 
 use crate::audit::{self, Audited, Numbers};
 use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
-use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::random::Random;
 use crate::reads::answer_sum;
+use crate::words::{Word, number_of};
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
 
-/// Opens accounts. Arguments: keys, then the balance of each, 8 bytes.
+/// Opens accounts. Arguments: accounts, then the balance of each.
 pub const OPEN: ProcedureId = ProcedureId(1010);
-/// Moves money. Arguments: the account to take it from, the account to give it to, the amount, 8 bytes.
+/// Moves money. Arguments: the account to take it from, the account to give it to, the amount.
 /// Answers what is left in the first, or aborts with an error that begins with `NOFUNDS`.
 pub const TRANSFER: ProcedureId = ProcedureId(1011);
 /// Answers [`Numbers`]: what all accounts hold together. No arguments.
 pub const TOTAL: ProcedureId = ProcedureId(1012);
-/// Answers what some accounts hold together. Arguments: keys, then nothing, 0 bytes.
+/// Answers what some accounts hold together. Arguments: accounts.
 pub const BALANCES: ProcedureId = ProcedureId(1013);
 
 /// Where the accounts are.
 pub const DB: Db = Db(0);
-/// The length of an amount.
-const AMOUNT_BYTES: usize = 8;
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a bank procedure");
+const OPEN_TAKES: PlanError = PlanError::fixed(
+    "ERR bank.open takes accounts and the balance of each, as in FCALL bank.open 2 b1 b2 100",
+);
+const TRANSFER_TAKES: PlanError = PlanError::fixed(
+    "ERR bank.transfer takes the account to take from, the account to give to and an amount, as in FCALL bank.transfer \
+     2 b1 b2 30",
+);
+const BALANCES_TAKES: PlanError =
+    PlanError::fixed("ERR bank.balances takes accounts, as in FCALL_RO bank.balances 2 b1 b2");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(OPEN, "bank.open", Arc::new(Open));
@@ -45,44 +54,64 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(BALANCES, "bank.balances", Arc::new(Balances));
 }
 
-/// The key of an account.
-pub const fn key(account: u64) -> [u8; KEY_BYTES] {
-    packed::key(b'b', account)
+/// The key of an account: `b` and its number.
+pub const fn key(account: u64) -> Word {
+    Word::named(b'b', account)
 }
 
 fn is_account(key: &[u8]) -> bool {
-    packed::record_of(b'b', key).is_some()
+    key.split_first().is_some_and(|(letter, digits)| *letter == b'b' && number_of(digits).is_some())
 }
 
-fn number(bytes: &[u8]) -> Option<u64> {
-    bytes.try_into().ok().map(u64::from_le_bytes)
+fn check_account(key: &[u8]) -> Result<(), PlanError> {
+    match is_account(key) {
+        true => Ok(()),
+        false => Err(PlanError::quoting("ERR an account is b and a number, as b17, not '", key, "'")),
+    }
+}
+
+fn check_amount(word: &[u8]) -> Result<(), PlanError> {
+    match number_of(word) {
+        Some(_) => Ok(()),
+        None => Err(PlanError::quoting(
+            "ERR an amount is a number from 0 to 9223372036854775807 in decimal digits, not '",
+            word,
+            "'",
+        )),
+    }
+}
+
+/// The number in the word at this place; it was checked as the call was planned.
+fn amount(args: Args<'_>, place: usize) -> u64 {
+    args.get(place).and_then(number_of).unwrap_or(0)
 }
 
 /// The balance in a record; an account that is not open holds nothing.
 fn balance(cx: &FragmentContext<'_>) -> u64 {
-    cx.cell().string().and_then(number).unwrap_or(0)
+    cx.cell().string().and_then(number_of).unwrap_or(0)
 }
 
 /// Looks at a record for the audit: its balance, if it is an account.
 fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
-    numbers.see(cell.string().filter(|_| is_account(key)).and_then(number));
+    numbers.see(cell.string().filter(|_| is_account(key)).and_then(number_of));
 }
 
 struct Open;
 
 impl Procedure for Open {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (keys, _) = split(args, KEY_BYTES, AMOUNT_BYTES).ok_or(DAMAGED)?;
-        for key in keys {
-            let key = key.filter(|key| is_account(key.bytes)).ok_or(DAMAGED)?;
+        let accounts = args.len().checked_sub(1).filter(|accounts| *accounts > 0).ok_or(OPEN_TAKES)?;
+        let mut words = args.iter();
+        for key in words.by_ref().take(accounts) {
+            check_account(key.bytes)?;
             planner.key_in(DB, 0, Access::Write, key)?;
             planner.silent();
         }
-        Ok(())
+        check_amount(words.bytes())
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let balance = tail_number(cx.args).to_le_bytes();
+        let balance = Word::number(amount(cx.args, cx.args.len().saturating_sub(1)));
         cx.cell_mut().put_string(&balance);
         Ok(())
     }
@@ -101,18 +130,26 @@ impl Transfer {
 
 impl Procedure for Transfer {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (mut keys, _) = split(args, KEY_BYTES, AMOUNT_BYTES).ok_or(DAMAGED)?;
-        let mut account = || keys.next().flatten().filter(|key| is_account(key.bytes)).ok_or(DAMAGED);
-        planner.key_in(DB, Transfer::TAKE, Access::Write, account()?)?;
+        let mut words = args.iter();
+        let (Some(from), Some(to), Some(amount), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(TRANSFER_TAKES);
+        };
+        check_account(from.bytes)?;
+        check_account(to.bytes)?;
+        check_amount(amount.bytes)?;
+        planner.key_in(DB, Transfer::TAKE, Access::Write, from)?;
         planner.abortable();
-        planner.key_in(DB, Transfer::GIVE, Access::Write, account()?)?;
+        planner.key_in(DB, Transfer::GIVE, Access::Write, to)?;
         planner.abortable();
-        if keys.next().is_some() { Err(DAMAGED) } else { Ok(()) }
+        Ok(())
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (held, amount) = (balance(cx), tail_number(cx.args));
+        let (held, amount) = (balance(cx), amount(cx.args, 2));
         let now = if code == Transfer::TAKE { held.checked_sub(amount) } else { held.checked_add(amount) };
+        let now = now.filter(|now| i64::try_from(*now).is_ok());
         let Some(now) = now else {
             let text = if code == Transfer::TAKE {
                 "NOFUNDS not enough in the account"
@@ -122,7 +159,7 @@ impl Procedure for Transfer {
             cx.writer().error(text);
             return Err(Abort::Logic);
         };
-        cx.cell_mut().put_string(&now.to_le_bytes());
+        cx.cell_mut().put_string(&Word::number(now));
         cx.writer().int(now as i64);
         Ok(())
     }
@@ -132,15 +169,17 @@ struct Balances;
 
 impl Procedure for Balances {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (mut keys, _) = split(args, KEY_BYTES, 0).ok_or(DAMAGED)?;
-        keys.try_for_each(|key| {
-            let key = key.filter(|key| is_account(key.bytes)).ok_or(DAMAGED)?;
+        if args.is_empty() {
+            return Err(BALANCES_TAKES);
+        }
+        args.iter().try_for_each(|key| {
+            check_account(key.bytes)?;
             planner.key_in(DB, 0, Access::Read, key).map(drop)
         })
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        match cx.cell().string().and_then(number) {
+        match cx.cell().string().and_then(number_of) {
             Some(held) => cx.writer().int(held as i64),
             None => cx.writer().nil(),
         }
@@ -443,10 +482,8 @@ impl Source for Customers {
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
         self.accounts.records().iter().for_each(|account| _ = args.push(&key(*account)));
-        match self.made {
-            TOTAL => {}
-            BALANCES => _ = args.push(&[]),
-            _ => _ = args.push(&self.number.to_le_bytes()),
+        if !matches!(self.made, TOTAL | BALANCES) {
+            args.push(&Word::number(self.number));
         }
     }
 
@@ -533,7 +570,7 @@ mod tests {
         seen.testimonies.push(customers.testimony());
         seen.by_kind[1].committed += 1;
         assert_eq!(wrong(&bank.check(&seen)), ["isolation", "aborts"]);
-        bed.run(OPEN, |args| _ = args.push(&key(3)).push(&5_000u64.to_le_bytes()));
+        bed.run(OPEN, |args| _ = args.push(&key(3)).push(b"5000"));
         seen.audits = bank.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
         assert_eq!(wrong(&bank.check(&seen)), ["total", "isolation", "aborts"]);
     }
@@ -541,11 +578,11 @@ mod tests {
     #[test]
     fn an_aborted_transfer_leaves_no_trace() {
         let mut bed = Bed::new();
-        bed.run(OPEN, |args| _ = args.push(&key(1)).push(&key(2)).push(&10u64.to_le_bytes()));
+        bed.run(OPEN, |args| _ = args.push(&key(1)).push(&key(2)).push(b"10"));
         let digest = bed.executor.digest();
         let transfer = |from, to, amount: u64| {
             move |args: &mut ArgsBuilder<'_>| {
-                args.push(&key(from)).push(&key(to)).push(&amount.to_le_bytes());
+                args.push(&key(from)).push(&key(to)).push(&Word::number(amount));
             }
         };
         let result = bed.call(TRANSFER, transfer(1, 2, 11));
@@ -553,9 +590,9 @@ mod tests {
         assert!(matches!(Datum::first(&result.reply), Datum::Error(text) if text.starts_with(b"NOFUNDS")));
         assert_eq!(bed.executor.digest(), digest);
         assert_eq!(Datum::first(&bed.run(TRANSFER, transfer(1, 2, 4))), Datum::Int(6));
-        let balances = |args: &mut ArgsBuilder<'_>| _ = args.push(&key(2)).push(&[]);
+        let balances = |args: &mut ArgsBuilder<'_>| _ = args.push(&key(2));
         assert_eq!(Datum::first(&bed.run(BALANCES, balances)), Datum::Int(14));
-        let missing = bed.run(BALANCES, |args| _ = args.push(&key(2)).push(&key(3)).push(&[]));
+        let missing = bed.run(BALANCES, |args| _ = args.push(&key(2)).push(&key(3)));
         assert!(matches!(Datum::first(&missing), Datum::Error(_)));
     }
 
@@ -579,14 +616,37 @@ mod tests {
     }
 
     #[test]
-    fn damaged_arguments_are_refused() {
+    fn wrong_words_are_refused_with_what_they_should_be() {
         let bed = Bed::new();
-        let (account, amount) = (key(1), 5u64.to_le_bytes());
-        assert!(bed.refuses(TRANSFER, &[&account[..], &amount]));
-        assert!(bed.refuses(TRANSFER, &[&account[..], &account, &account, &amount]));
-        assert!(bed.refuses(TRANSFER, &[&account[..], &[0; 9], &amount]));
-        assert!(bed.refuses(TRANSFER, &[&account[..], &account, &amount[1..]]));
-        assert!(bed.refuses(OPEN, &[&amount[1..]]) && bed.refuses(OPEN, &[&[0; 9][..], &amount]));
-        assert!(bed.refuses(BALANCES, &[&account[..], &amount]) && bed.refuses::<&[u8]>(BALANCES, &[]));
+        for (procedure, words, text) in [
+            (TRANSFER, &["b1", "5"][..], "bank.transfer takes the account to take from"),
+            (TRANSFER, &["b1", "b2", "b3", "5"], "bank.transfer takes the account to take from"),
+            (TRANSFER, &["b1", "c2", "5"], "an account is b and a number, as b17, not 'c2'"),
+            (TRANSFER, &["1", "b2", "5"], "an account is b and a number, as b17, not '1'"),
+            (TRANSFER, &["b01", "b2", "5"], "an account is b and a number, as b17, not 'b01'"),
+            (TRANSFER, &["b1", "b2", "-5"], "an amount is a number from 0 to 9223372036854775807"),
+            (TRANSFER, &["b1", "b2", "1.5"], "in decimal digits, not '1.5'"),
+            (OPEN, &["100"], "bank.open takes accounts and the balance of each"),
+            (OPEN, &["b1", "b2"], "in decimal digits, not 'b2'"),
+            (OPEN, &["x", "5"], "an account is b and a number, as b17, not 'x'"),
+            (BALANCES, &["b1", ""], "an account is b and a number, as b17, not ''"),
+            (BALANCES, &[], "bank.balances takes accounts"),
+        ] {
+            let refusal = bed.refusal(procedure, words).unwrap();
+            assert!(refusal.starts_with("ERR ") && refusal.contains(text), "{words:?}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn an_account_holds_a_text() {
+        let mut bed = Bed::new();
+        bed.run(OPEN, |args| _ = args.push(b"b1").push(b"b2").push(b"9223372036854775807"));
+        let overflow = bed.call(TRANSFER, |args| _ = args.push(b"b1").push(b"b2").push(b"1"));
+        assert_eq!(Datum::first(&overflow.reply), Datum::Error(b"ERR balance overflows"));
+        let moved = bed.run(TRANSFER, |args| _ = args.push(b"b1").push(b"b3").push(b"7"));
+        assert_eq!(Datum::first(&moved), Datum::Int(i64::MAX - 7));
+        let held =
+            bed.executor.records().find(|(_, key, _)| *key == b"b3").and_then(|(.., cell)| cell.string());
+        assert_eq!(held, Some(&b"7"[..]));
     }
 }

@@ -7,7 +7,8 @@
 //! protocol, so that every engine is given the very same transactions.
 //!
 //! The arguments of a procedure are the keys of its records, in the order of its fragments, and then one
-//! packed argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`.
+//! packed argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`. Those of the
+//! bank, which people call by hand, take words instead.
 //!
 //! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed.
 //! [`audit`] is how a workload looks at all of its records at once.
@@ -24,6 +25,7 @@ mod reads;
 #[cfg(test)]
 mod testing;
 pub mod tpcc;
+pub mod words;
 pub mod ycsb;
 
 use std::fmt;

@@ -48,7 +48,10 @@ const PACKED_BYTES: usize = 1 + 8;
 const NEVER: u64 = 0;
 const ALWAYS: u64 = u64::MAX;
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a microbenchmark's procedure");
+const DAMAGED: PlanError = PlanError::fixed(
+    "ERR damaged arguments of a microbenchmark's procedure: it takes the keys and the packed argument that \
+     ordain bench writes, and is not made to be called by hand",
+);
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(LOAD, "micro.load", Arc::new(Load));

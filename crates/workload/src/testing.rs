@@ -45,10 +45,19 @@ impl Bed {
 
     /// Whether the arguments are refused.
     pub fn refuses<T: AsRef<[u8]>>(&self, procedure: ProcedureId, args: &[T]) -> bool {
+        self.refusal(procedure, args).is_some()
+    }
+
+    /// The error with which these arguments are refused.
+    pub fn refusal<T: AsRef<[u8]>>(&self, procedure: ProcedureId, args: &[T]) -> Option<String> {
         let bytes = encode(args);
         let args = Args::parse(&bytes).unwrap();
         let write = |builder: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = builder.push(arg.bytes));
-        Chunk::new(GatewayId(0), ChunkNo(0)).push(&self.registry, Call::new(procedure, Db(0)), write).is_err()
+        let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+        chunk
+            .push(&self.registry, Call::new(procedure, Db(0)), write)
+            .err()
+            .map(|refusal| refusal.to_string())
     }
 
     /// Loads a source's share.

@@ -49,7 +49,10 @@ const LENGTH_BYTES: usize = 4;
 /// its own.
 const LOAD_BYTES: usize = MAX_VALUE_LEN;
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a YCSB procedure");
+const DAMAGED: PlanError = PlanError::fixed(
+    "ERR damaged arguments of a YCSB procedure: it takes the keys and the packed argument that \
+     ordain bench writes, and is not made to be called by hand",
+);
 const TOO_MUCH: PlanError = PlanError::fixed("ERR records of more than 16 MiB in one call of ycsb.load");
 
 pub(crate) fn register(registry: &mut Registry) {

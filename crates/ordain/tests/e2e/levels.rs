@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use ordain_workload::bank::key;
-
 use crate::support::{Client, Reply, Server, command, run, serve_dir};
 
 fn start(dir: &Path, flags: &[&str]) -> Server {
@@ -59,11 +57,9 @@ fn who_has_used_what_was_undone_is_answered_as_cascades_say() {
         // Some of these accounts are kept by the other thread than the one that pays: what is of one thread needs no
         // speculation, and nobody has used it before it is undone.
         for to in 1..8 {
-            let transfer = |name: &str, amount: u64| {
-                command(&[&b"FCALL"[..], name.as_bytes(), b"2", &key(0), &key(to), &amount.to_le_bytes()])
-            };
+            let transfer = |name: &str, amount: u64| words(&format!("FCALL {name} 2 b0 b{to} {amount}"));
             assert_eq!(at_once(&mut client, &[transfer("bank.open", 100)]), [Reply::ok()]);
-            let balance = command(&[&b"FCALL_RO"[..], b"bank.balances", b"1", &key(to), b""]);
+            let balance = words(&format!("FCALL_RO bank.balances 1 b{to}"));
             let told = at_once(
                 &mut client,
                 &[transfer("bank.transfer", 101), balance.clone(), words("INCR others"), balance.clone()],

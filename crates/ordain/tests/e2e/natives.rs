@@ -7,7 +7,7 @@ use ordain_lab::embedded::Length;
 use ordain_lab::progress::Progress;
 use ordain_lab::resp::{FormName, RespMeasured, RespSetup, Target};
 use ordain_lab::server::{Launch, Server as Child};
-use ordain_workload::bank::{Bank, Parameters, key};
+use ordain_workload::bank::{Bank, Parameters};
 
 use crate::support::{Client, Reply, Server, serve_dir};
 
@@ -16,10 +16,7 @@ fn a_transfer_is_a_transaction_that_survives() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
     let mut client = server.client();
-    let [one, two] = [key(1), key(2)];
-    let amount = |n: u64| n.to_le_bytes();
-    let mut fcall =
-        |name: &str, n: u64| client.call(&[b"FCALL", name.as_bytes(), b"2", &one[..], &two, &amount(n)[..]]);
+    let mut fcall = |name: &str, n: u64| client.run(&format!("FCALL {name} 2 b1 b2 {n}"));
     assert_eq!(fcall("bank.open", 100), Reply::ok());
     assert_eq!(fcall("bank.transfer", 30), Reply::Int(70));
     assert_eq!(fcall("bank.transfer", 71).error(), "NOFUNDS not enough in the account");
@@ -27,20 +24,22 @@ fn a_transfer_is_a_transaction_that_survives() {
     // In a block with ordinary commands: one transaction, which one abort undoes.
     assert_eq!(client.run("MULTI"), Reply::ok());
     client.run("INCR transfers");
-    client.call(&[&b"FCALL"[..], b"bank.transfer", b"2", &one, &two, &amount(20)]);
+    client.run("FCALL bank.transfer 2 b1 b2 20");
     assert_eq!(client.run("EXEC"), Reply::Array(vec![Reply::Int(1), Reply::Int(50)]));
     client.run("MULTI");
     client.run("INCR transfers");
-    client.call(&[&b"FCALL"[..], b"bank.transfer", b"2", &one, &two, &amount(51)]);
+    client.run("FCALL bank.transfer 2 b1 b2 51");
     client.run("EXEC").error();
     assert_eq!(client.run("GET transfers").text(), "1");
+    assert_eq!(client.run("MGET b1 b2"), Reply::Array(["50", "150"].map(|n| Reply::Bulk(n.into())).to_vec()));
+    let refused = client.run("FCALL bank.transfer 2 b1 b2 much");
+    assert!(refused.error().ends_with("in decimal digits, not 'much'"), "{refused:?}");
     server.kill();
 
     let server = Server::start(serve_dir(dir.path(), ["--threads", "1"]));
-    let balances = [&b"FCALL_RO"[..], b"bank.balances", b"1", &two, b""];
-    assert_eq!(server.client().call(&balances), Reply::Int(150));
-    let transfer = [&b"FCALL_RO"[..], b"bank.transfer", b"2", &one, &two, &amount(1)];
-    assert!(server.client().call(&transfer).error().starts_with("ERR Can not execute"));
+    assert_eq!(server.client().run("FCALL_RO bank.balances 1 b2"), Reply::Int(150));
+    let refused = server.client().run("FCALL_RO bank.transfer 2 b1 b2 1");
+    assert!(refused.error().starts_with("ERR Can not execute"));
     server.stop();
 }
 

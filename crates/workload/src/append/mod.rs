@@ -45,7 +45,10 @@ pub const DB: Db = Db(0);
 /// Lists from this number on are not kept to be judged.
 pub const LOOSE: u64 = 1 << 63;
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of an append procedure");
+const DAMAGED: PlanError = PlanError::fixed(
+    "ERR damaged arguments of an append procedure: it takes the keys and the packed argument that \
+     ordain bench writes, and is not made to be called by hand",
+);
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(RUN, "append.run", Arc::new(Run));

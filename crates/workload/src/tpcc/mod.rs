@@ -49,7 +49,10 @@ use crate::{Finding, Param, Seen, Source, Workload};
 use population::MAX_ROWS;
 use schema::{Covered, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a TPC-C procedure");
+const DAMAGED: PlanError = PlanError::fixed(
+    "ERR damaged arguments of a TPC-C procedure: it takes the keys and the packed argument that \
+     ordain bench writes, and is not made to be called by hand",
+);
 
 pub(crate) fn register(registry: &mut Registry) {
     register_all(registry, false);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use ordain_model::{Args, OutcomeStatus, ProcedureId, Registry, system};
+use ordain_workload::bank::BALANCES;
 use ordain_workload::tpcc::order_status::ORDER_STATUS;
 
 use super::{Form, read_one};
@@ -33,7 +34,7 @@ impl Form for Native {
     /// The keys come first among the arguments, and then one that holds the rest, if there is any.
     fn write(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()> {
         let keys = match procedure {
-            ORDER_STATUS => args.len(),
+            ORDER_STATUS | BALANCES => args.len(),
             _ => args.len().saturating_sub(1),
         };
         out.begin(3 + args.len()).word("FCALL").word(self.name(procedure)?).number(keys as i64).args(args);
