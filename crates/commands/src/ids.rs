@@ -163,6 +163,10 @@ ids! {
     FUNCTION_LIST = 412;
     /// FUNCTION STATS.
     FUNCTION_STATS = 413;
+    /// FUNCTION DUMP.
+    FUNCTION_DUMP = 414;
+    /// FUNCTION RESTORE.
+    FUNCTION_RESTORE = 415;
 
     /// EVAL with the rights of a user before its arguments.
     EVAL_LIMITED = 420;

@@ -9,6 +9,7 @@
 //! words become a call, so that nothing of FCALL is left in what is planned, logged and executed.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
@@ -17,10 +18,10 @@ use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext
 use ordain_model::value::HashValue;
 use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer};
 
-use super::vm::{Engine, Entry, Registered};
+use super::vm::{self, Engine, Entry, Registered};
 use super::{
-    Encode, WRITES, check_key_count, execute, host, is_flush_mode, key_count, plan_compute, push_all,
-    sha1_hex, take_rights,
+    Encode, WRITES, check_key_count, execute, host, is_flush_mode, key_count, payload, plan_compute,
+    push_all, sha1_hex, take_rights,
 };
 use crate::glob::Glob;
 use crate::ids;
@@ -33,6 +34,8 @@ const RECORD: &[u8] = b"functions";
 const LIBRARY: u8 = b'l';
 /// What a field of a function begins with; its value is arguments: library, description, flags.
 const FUNCTION: u8 = b'f';
+/// The digits in front of a library's code.
+const SHA_BYTES: usize = 40;
 
 pub(super) fn register(registry: &mut Registry) {
     let fcall = |read_only, limited, frugal| Arc::new(Fcall { read_only, limited, frugal });
@@ -47,6 +50,8 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
     registry.register(ids::FUNCTION_LIST, "function.list", Arc::new(List));
     registry.register(ids::FUNCTION_STATS, "function.stats", Arc::new(Stats));
+    registry.register(ids::FUNCTION_DUMP, "function.dump", Arc::new(Dump));
+    registry.register(ids::FUNCTION_RESTORE, "function.restore", Arc::new(Restore));
 }
 
 /// Writes the arguments of FCALL, FCALL_RO and the procedures of FUNCTION: the record's key before them.
@@ -69,12 +74,16 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
         (b"delete", _) => return Err(PlanError::arity("function|delete")),
         (b"list", _) => ids::FUNCTION_LIST,
         (b"stats", []) => ids::FUNCTION_STATS,
+        (b"dump", []) => ids::FUNCTION_DUMP,
+        (b"dump", _) => return Err(PlanError::arity("function|dump")),
+        (b"restore", []) => return Err(PlanError::arity("function|restore")),
+        (b"restore", [_] | [_, _]) => ids::FUNCTION_RESTORE,
         (b"flush", []) => ids::FUNCTION_FLUSH,
         (b"flush", [mode]) if is_flush_mode(mode) => ids::FUNCTION_FLUSH,
         (b"flush", [_]) => {
             return Err(PlanError::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
         }
-        (b"flush", _) => {
+        (b"flush" | b"restore", _) => {
             let before = "ERR unknown subcommand or wrong number of arguments for '";
             return Err(PlanError::quoting(before, name, "'. Try FUNCTION HELP."));
         }
@@ -196,7 +205,7 @@ impl Procedure for Fcall {
             if let Some(hash) = cx.cell().hash()
                 && let Some(found) = function_of(hash, name)
                 && let Some((sha, code)) =
-                    hash.get(&field(LIBRARY, found.library)).and_then(|l| l.split_at_checked(40))
+                    hash.get(&field(LIBRARY, found.library)).and_then(|l| l.split_at_checked(SHA_BYTES))
             {
                 let mut w = Writer(&mut slot);
                 w.bool(found.no_writes);
@@ -320,28 +329,183 @@ fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
     if old && !replace {
         return Err(format!("ERR Library '{name}' already exists").into());
     }
-    let sha = sha1_hex(code);
-    let functions = cx.locals.get(Engine::default).load(&sha, code, cx.seed)?;
-    if functions.is_empty() {
-        return Err(b"ERR No functions registered".to_vec());
-    }
-    for Registered { name: function, .. } in &functions {
-        let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
-        let taken = other.is_some_and(|found| found.library != name.as_bytes());
-        if taken || cx.registry.find_native(function.as_bytes()).is_some() {
-            return Err(format!("ERR Function {function} already exists").into());
-        }
-    }
+    let loaded = Library::of(cx, &name, code.into(), &mut { vm::LOAD_BUDGET })?;
+    loaded.check_functions(cx, |other| other == name.as_bytes())?;
     if old {
         remove(cx, &name);
     }
-    cx.cell_mut().set_field(&library, &[&sha, code].concat());
-    for Registered { name: function, description, flags } in &functions {
-        let mut about: Vec<&[u8]> = vec![name.as_bytes(), description.as_deref().unwrap_or_default()];
-        about.extend(flags.iter().map(String::as_bytes));
-        cx.cell_mut().set_field(&field(FUNCTION, function.as_bytes()), &args::encode(&about));
-    }
+    loaded.put(cx);
     Ok(name)
+}
+
+/// A library that was loaded, and stands in no record yet.
+struct Library<'a> {
+    name: String,
+    code: Cow<'a, [u8]>,
+    sha: [u8; 40],
+    functions: Vec<Registered>,
+}
+
+impl<'a> Library<'a> {
+    /// Loads a library within so many units of work, which are counted down.
+    fn of(
+        cx: &mut FragmentContext<'_>,
+        name: &str,
+        code: Cow<'a, [u8]>,
+        left: &mut i64,
+    ) -> Result<Library<'a>, Vec<u8>> {
+        let sha = sha1_hex(&code);
+        let functions = cx.locals.get(Engine::default).load(&sha, &code, cx.seed, left)?;
+        if functions.is_empty() {
+            return Err(b"ERR No functions registered".to_vec());
+        }
+        Ok(Library { name: name.to_string(), code, sha, functions })
+    }
+
+    /// Refuses functions of which the name is taken, but by libraries that give way.
+    fn check_functions(
+        &self,
+        cx: &FragmentContext<'_>,
+        gives_way: impl Fn(&[u8]) -> bool,
+    ) -> Result<(), Vec<u8>> {
+        for Registered { name: function, .. } in &self.functions {
+            let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
+            let taken = other.is_some_and(|found| !gives_way(found.library));
+            if taken || cx.registry.find_native(function.as_bytes()).is_some() {
+                return Err(taken_function(function));
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, cx: &mut FragmentContext<'_>) {
+        let library = field(LIBRARY, self.name.as_bytes());
+        cx.cell_mut().set_field(&library, &[&self.sha, &*self.code].concat());
+        for Registered { name: function, description, flags } in &self.functions {
+            let mut about: Vec<&[u8]> =
+                vec![self.name.as_bytes(), description.as_deref().unwrap_or_default()];
+            about.extend(flags.iter().map(String::as_bytes));
+            cx.cell_mut().set_field(&field(FUNCTION, function.as_bytes()), &args::encode(&about));
+        }
+    }
+}
+
+fn taken_function(name: &str) -> Vec<u8> {
+    format!("ERR Function {name} already exists").into()
+}
+
+/// FUNCTION DUMP. Arguments: the record's key. Libraries are in the order of their names.
+struct Dump;
+
+impl Procedure for Dump {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        plan_record(args, Access::Read, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let mut libraries: Vec<(&[u8], &[u8])> = (cx.cell().hash().into_iter().flat_map(HashValue::iter))
+            .filter(|(field, _)| field.first() == Some(&LIBRARY))
+            .map(|(field, value)| (field, value.get(SHA_BYTES..).unwrap_or_default()))
+            .collect();
+        libraries.sort_unstable();
+        let mut out = Vec::new();
+        payload::write(libraries.into_iter().map(|(_, code)| code), &mut out);
+        cx.writer().bulk(&out);
+        Ok(())
+    }
+}
+
+/// What becomes of the libraries that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    /// They stay, and none of theirs may be restored.
+    Append,
+    /// Those that are restored give way.
+    Replace,
+    /// All of them go.
+    Flush,
+}
+
+/// FUNCTION RESTORE. Arguments: the record's key, the payload, a policy or nothing.
+struct Restore;
+
+impl Restore {
+    fn request(args: Args<'_>) -> Result<(&[u8], Policy), PlanError> {
+        let policy = match args.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+            None | Some(b"append") => Policy::Append,
+            Some(b"replace") => Policy::Replace,
+            Some(b"flush") => Policy::Flush,
+            Some(_) => {
+                return Err(PlanError::fixed(
+                    "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+                ));
+            }
+        };
+        Ok((args.get(1).ok_or(PlanError::SYNTAX)?, policy))
+    }
+
+    /// All of it or nothing: what is wrong is found before anything is changed.
+    fn restore(cx: &mut FragmentContext<'_>) -> Result<(), Vec<u8>> {
+        let refused = |refusal: PlanError| refusal.0.into_owned();
+        let (payload, policy) = Restore::request(cx.args).map_err(refused)?;
+        let mut left = vm::RESTORE_BUDGET;
+        let mut libraries: BTreeMap<String, Library<'_>> = BTreeMap::new();
+        let mut functions: BTreeSet<String> = BTreeSet::new();
+        for source in payload::read(payload) {
+            let source = source.map_err(refused)?;
+            let name = library_name(&source).map_err(refused)?;
+            if libraries.contains_key(&name) {
+                return Err(format!("ERR Library '{name}' already exists").into());
+            }
+            let library = Library::of(cx, &name, source, &mut left)?;
+            let lower = |function: &Registered| function.name.to_ascii_lowercase();
+            if let Some(taken) =
+                library.functions.iter().find(|function| functions.contains(&lower(function)))
+            {
+                return Err(taken_function(&taken.name));
+            }
+            functions.extend(library.functions.iter().map(lower));
+            libraries.insert(name, library);
+        }
+        let is_there = |cx: &FragmentContext<'_>, name: &str| {
+            cx.cell().hash().is_some_and(|hash| hash.get(&field(LIBRARY, name.as_bytes())).is_some())
+        };
+        if policy == Policy::Append
+            && let Some(name) = libraries.keys().find(|name| is_there(cx, name))
+        {
+            return Err(format!("ERR Library {name} already exists").into());
+        }
+        for library in libraries.values() {
+            library.check_functions(cx, |other| {
+                policy == Policy::Flush
+                    || std::str::from_utf8(other).is_ok_and(|other| libraries.contains_key(other))
+            })?;
+        }
+        if policy == Policy::Flush && cx.cell().value.is_some() {
+            cx.cell_mut().delete();
+        }
+        for (name, library) in &libraries {
+            remove(cx, name);
+            library.put(cx);
+        }
+        Ok(())
+    }
+}
+
+impl Procedure for Restore {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (payload, _) = Restore::request(args)?;
+        payload::check(payload)?;
+        plan_record(args, Access::Write, planner)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        match Restore::restore(cx) {
+            Ok(()) => cx.writer().ok(),
+            Err(text) => cx.writer().error(text),
+        }
+        Ok(())
+    }
 }
 
 /// Removes a library and its functions; whether it was there.
@@ -510,7 +674,7 @@ fn list(hash: &HashValue, pattern: Option<&[u8]>, with_code: bool, out: &mut Vec
         }
         if with_code {
             w.bulk(b"library_code");
-            w.bulk(value.get(40..).unwrap_or_default());
+            w.bulk(value.get(SHA_BYTES..).unwrap_or_default());
         }
     }
 }

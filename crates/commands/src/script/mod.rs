@@ -14,6 +14,7 @@ mod attacks;
 mod convert;
 pub mod functions;
 mod host;
+mod payload;
 #[cfg(test)]
 mod tests;
 mod vm;

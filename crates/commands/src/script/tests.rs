@@ -895,6 +895,68 @@ fn functions_are_loaded_called_listed_and_deleted() {
     assert_eq!(db.run(&["FUNCTION", "LIST"]), "[]");
 }
 
+#[test]
+fn a_payload_is_restored_as_a_whole_or_not_at_all() {
+    let mut db = Database::new();
+    let payload = |sources: &[String]| {
+        let mut out = Vec::new();
+        payload::write(sources.iter().map(String::as_bytes), &mut out);
+        out
+    };
+    let library = |name: &str, function: &str, more: &str| {
+        format!(
+            "#!lua name={name}\n{more} redis.register_function('{function}', function() return '{name}' end)"
+        )
+    };
+    let restore = |db: &mut Database, payload: &[u8], policy: &str| {
+        db.run(&[&b"FUNCTION"[..], b"RESTORE", payload, policy.as_bytes()])
+    };
+    let both = payload(&[library("a", "fa", ""), library("b", "fb", "")]);
+    assert_eq!(restore(&mut db, &both, "append"), "+OK");
+    let loops = "for i = 1, 8e5 do end";
+    for (sources, policy, text) in [
+        (
+            vec![library("c", "fc", ""), library("a", "fz", "")],
+            "append",
+            "ERR Library a already exists".to_string(),
+        ),
+        (
+            vec![library("c", "fc", ""), library("d", "FB", "")],
+            "replace",
+            "ERR Function FB already exists".into(),
+        ),
+        (vec![library("c", "touch_all", "")], "flush", "ERR Function touch_all already exists".into()),
+        (
+            vec![library("c", "fc", ""), "#!lua name=d\n".into()],
+            "flush",
+            "ERR No functions registered".into(),
+        ),
+        // Each by itself is within what a library may do; all of them are not within what a payload may.
+        (
+            (0..30).map(|i| library(&format!("l{i}"), &format!("fl{i}"), loops)).collect(),
+            "flush",
+            "ERR script stopped: it ran past its budget of".into(),
+        ),
+    ] {
+        let before = db.digest();
+        let reply = restore(&mut db, &payload(&sources), policy);
+        assert!(reply.starts_with(&format!("-{text}")), "{policy}: {reply}");
+        assert_eq!(db.digest(), before, "{policy}: {text}");
+    }
+    assert_eq!(db.run(&["FCALL", "fb", "0"]), "b");
+    // A library that gives way takes its functions with it, so that another may have their names.
+    let other = payload(&[library("a", "fb2", ""), library("b", "fa", "")]);
+    assert_eq!(restore(&mut db, &other, "replace"), "+OK");
+    assert_eq!(db.run(&["FCALL", "fa", "0"]), "b");
+    assert_eq!(db.run(&["FCALL", "fb", "0"]), "-ERR Function not found");
+    let before = db.digest();
+    let last = payload(&[library("c", "fa", "")]);
+    assert_eq!(restore(&mut db, &last, "flush"), "+OK");
+    assert_eq!(db.run(&["FCALL", "fa", "0"]), "c");
+    assert_eq!(restore(&mut db, &other, "flush"), "+OK");
+    assert_eq!(db.digest(), before);
+}
+
 /// As Redis 7.0.15 answers.
 #[test]
 fn names_of_functions_ignore_case_and_those_of_libraries_may_be_quoted() {

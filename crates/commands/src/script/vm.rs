@@ -32,6 +32,8 @@ pub const WORK_BUDGET: i64 = if cfg!(test) { 4_000_000 } else { 100_000_000 };
 /// The units of work that a library may do as FUNCTION LOAD runs it, on an event loop: some ten milliseconds. It registers
 /// functions, and need not do more.
 pub const LOAD_BUDGET: i64 = 2_000_000;
+/// The units of work that FUNCTION RESTORE may cost, on an event loop: what compiling its libraries costs and what they do.
+pub const RESTORE_BUDGET: i64 = 10 * LOAD_BUDGET;
 /// Bytes that a script may ask for in all.
 pub const MEMORY_LIMIT: usize = 128 << 20;
 /// The most compiled scripts kept, and as many libraries.
@@ -142,8 +144,14 @@ impl Engine {
     ///
     /// # Errors
     /// The error to show.
-    pub(super) fn load(&mut self, sha: &[u8], code: &[u8], seed: u64) -> Result<Vec<Registered>, Vec<u8>> {
-        self.guarded(|vm| vm.list(sha, code, seed))
+    pub(super) fn load(
+        &mut self,
+        sha: &[u8],
+        code: &[u8],
+        seed: u64,
+        left: &mut i64,
+    ) -> Result<Vec<Registered>, Vec<u8>> {
+        self.guarded(|vm| vm.list(sha, code, seed, left))
     }
 
     fn guarded<T>(&mut self, f: impl FnOnce(&mut Vm) -> Result<T, Failure>) -> Result<T, Vec<u8>> {
@@ -418,26 +426,34 @@ impl Vm {
         Failure::Death(self.machine.heap.budget.death().unwrap_or(Death::Internal))
     }
 
-    fn list(&mut self, sha: &[u8], code: &[u8], seed: u64) -> Result<Vec<Registered>, Failure> {
+    fn list(
+        &mut self,
+        sha: &[u8],
+        code: &[u8],
+        seed: u64,
+        left: &mut i64,
+    ) -> Result<Vec<Registered>, Failure> {
         const FAILED: &[u8] = b"ERR Error registering functions: ";
+        let budget = LOAD_BUDGET.min(*left);
         // The compiler's work is the first of the run's: a source that would use all of it is not compiled to its end.
-        let program = self.library(sha, code, LOAD_BUDGET).map_err(|failure| match failure {
-            Failure::Death(Death::Work) => Failure::Text(past(LOAD_BUDGET)),
+        let program = self.library(sha, code, budget).map_err(|failure| match failure {
+            Failure::Death(Death::Work) => Failure::Text(past(budget)),
             other => other,
         })?;
-        self.machine.begin(Budget::new(LOAD_BUDGET, MEMORY_LIMIT), seed);
+        self.machine.begin(Budget::new(budget, MEMORY_LIMIT), seed);
         let Vm { machine, load, buffers, .. } = self;
         machine.set_globals(*load);
         let registered = Some(Vec::new());
         let mut hands = Hands { reach: None, buffers, resp3: false, abort: None, registered, calls: 0 };
         let ran = machine.load(&program).and_then(|main| machine.run(&mut hands, main, &[]));
         let registered = hands.registered.take().unwrap_or_default();
+        *left -= budget.saturating_sub_unsigned(machine.heap.budget.left());
         match ran {
             Ok(_) => Ok(registered.into_iter().map(|(function, _)| function).collect()),
             Err(fault) => Err(match self.error_text(fault) {
                 Some(text) => Failure::Text([FAILED, &*text].concat()),
                 None => match self.death() {
-                    Failure::Death(Death::Work) => Failure::Text(past(LOAD_BUDGET)),
+                    Failure::Death(Death::Work) => Failure::Text(past(budget)),
                     other => other,
                 },
             }),
