@@ -101,6 +101,19 @@ pub enum SessionCommand {
     Subscribe,
     Wait,
     Role,
+    /// MEMORY STATS and MEMORY MALLOC-STATS: the node's own figures.
+    Memory,
+}
+
+/// Who answers a command with these words: some subcommands of a container of transactions are the node's to answer.
+pub fn answered_by(command: &'static Command, words: &[&[u8]]) -> &'static Command {
+    let is_of_node =
+        |word: &&[u8]| ["stats", "malloc-stats"].iter().any(|sub| word.eq_ignore_ascii_case(sub.as_bytes()));
+    if command.name == "memory" && words.get(1).is_some_and(is_of_node) {
+        &entries::MEMORY_OF_NODE
+    } else {
+        command
+    }
 }
 
 /// The flags of a command, as COMMAND INFO names them.

@@ -35,6 +35,8 @@ enum Code {
     Key(fn(&Cell, usize, &mut Writer<'_>) -> Result<(), Refusal>),
     /// Looks at nothing.
     Text(fn(&mut Writer<'_>)),
+    /// The node's own to answer, so only a script gets here.
+    OfNode,
 }
 
 const OBJECT: &[Subcommand] = &[
@@ -48,6 +50,8 @@ const OBJECT: &[Subcommand] = &[
 const MEMORY: &[Subcommand] = &[
     Subcommand { name: "usage", arity: -3, check: check_samples, code: Code::Key(usage) },
     Subcommand { name: "doctor", arity: 2, check: nothing_more, code: Code::Text(doctor) },
+    Subcommand { name: "stats", arity: 2, check: nothing_more, code: Code::OfNode },
+    Subcommand { name: "malloc-stats", arity: 2, check: nothing_more, code: Code::OfNode },
     Subcommand { name: "purge", arity: 2, check: nothing_more, code: Code::Text(|w| w.ok()) },
     Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(memory_help) },
 ];
@@ -71,6 +75,7 @@ impl Procedure for Container {
                 (subcommand.check)(rest)?;
                 planner.key(at as u16, Access::Read, key).map(drop)
             }
+            Code::OfNode => Err(PlanError::fixed("ERR This Redis command is not allowed from script")),
             Code::Text(_) => planner.compute(at as u16, KeyHash::default()).map(drop),
         }
     }
@@ -192,8 +197,12 @@ fn memory_help(w: &mut Writer<'_>) {
             "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
             "DOCTOR",
             "    Return where figures about memory are.",
+            "MALLOC-STATS",
+            "    Return that the allocator has no report.",
             "PURGE",
-            "    Does nothing: there is nothing to be purged.",
+            "    Does nothing: what is free goes back to the system every ten seconds.",
+            "STATS",
+            "    Return information about the memory usage of the node.",
             "USAGE <key> [SAMPLES <count>]",
             "    Return memory in bytes used by <key> and its value. Nothing is sampled.",
             "HELP",

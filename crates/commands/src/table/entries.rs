@@ -21,6 +21,17 @@ const fn command(
     Command { name, arity, flags, first_key, last_key, step, group, summary, action }
 }
 
+/// MEMORY, where the node answers it.
+pub(super) static MEMORY_OF_NODE: Command = command(
+    "memory",
+    -2,
+    Flags::CONTAINER,
+    (0, 0, 0),
+    "server",
+    "A container for memory diagnostics commands",
+    Action::Session(SessionCommand::Memory),
+);
+
 /// All of them.
 #[rustfmt::skip]
 pub(super) const COMMANDS: &[Command] = &[

@@ -181,6 +181,8 @@ impl Session {
     /// Runs a command for which there is room.
     #[inline]
     pub(super) fn run(&mut self, command: &'static Command, words: &Words<'_>, cx: &mut Context<'_>) {
+        let command =
+            if command.flags.has(Flags::CONTAINER) { table::answered_by(command, words) } else { command };
         match (&self.mode, command.action) {
             (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
                 let procedure = if cx.shared.memory.is_short() { frugal(id) } else { id };
@@ -328,6 +330,7 @@ impl Session {
             SessionCommand::Subscribe => super::absent::subscribe(words, out),
             SessionCommand::Wait => super::absent::wait(words, cx, out),
             SessionCommand::Role => super::absent::role(cx, out),
+            SessionCommand::Memory => return self.memory_command(words, place, cx, out),
             SessionCommand::SlowLog => super::diagnostics::slowlog(words, cx, out),
             SessionCommand::Latency => super::diagnostics::latency(words, cx, out),
         }

@@ -120,6 +120,7 @@ enum Awaiting {
     Fetch(interactive::Fetch),
     Commit,
     Info(server::Sections),
+    MemoryStats,
     /// The words of AUTH or HELLO, which is looked at after a wait.
     LogIn(Vec<Vec<u8>>),
     ClientList,
@@ -323,6 +324,7 @@ impl Session {
                 self.fetched(fetch, (finished, answer), cx, &mut reply);
             }
             Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
+            Awaiting::MemoryStats if is_committed => server::memory_stats(Some(answer), cx, &mut reply),
             Awaiting::ClientList => match Datum::first(answer) {
                 Datum::Bulk(lines) => Writer(&mut reply).verbatim(*b"txt", lines),
                 _ => reply.extend_from_slice(answer),
@@ -349,7 +351,8 @@ impl Session {
             | Awaiting::Watch(_)
             | Awaiting::Exec(_)
             | Awaiting::Fetch(_)
-            | Awaiting::Info(_) => reply.extend_from_slice(answer),
+            | Awaiting::Info(_)
+            | Awaiting::MemoryStats => reply.extend_from_slice(answer),
         }
         self.finish(sequence, &reply, cx);
         cx.shared.scratch.datum = reply;

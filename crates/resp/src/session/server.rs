@@ -75,6 +75,28 @@ impl Session {
         Answered::Now
     }
 
+    /// MEMORY STATS and MEMORY MALLOC-STATS.
+    pub(super) fn memory_command(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        if !words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"stats")) {
+            // As a Redis without jemalloc.
+            Writer(out).bulk(b"Stats not supported for the current allocator");
+        } else if place == Place::Alone
+            && let Ok(sequence) = self.submit(Call::new(system::LENGTHS, self.db), cx, |_| {})
+        {
+            self.wait_for(sequence, Awaiting::MemoryStats);
+            return Answered::Later;
+        } else {
+            memory_stats(None, cx, out);
+        }
+        Answered::Now
+    }
+
     /// BGSAVE: a transaction that cuts a checkpoint. Its answer comes when that is cut; when it is complete LASTSAVE tells.
     pub(super) fn bgsave(
         &mut self,
@@ -326,6 +348,60 @@ fn keyspace(lengths: Option<&[u8]>, now: Micros, text: &mut String) {
     }
 }
 
+/// Writes what MEMORY STATS answers. `lengths` is the answer of [`system::LENGTHS`]; without it no key is counted.
+pub(super) fn memory_stats(lengths: Option<&[u8]>, cx: &Context<'_>, out: &mut Vec<u8>) {
+    enum Figure {
+        Count(u64),
+        Ratio(f64),
+    }
+    use Figure::{Count, Ratio};
+    let (node, memory) = (&cx.shared.node, &cx.shared.memory);
+    let used = if memory.used() > 0 { memory.used() } else { node.memory_bytes };
+    let (resident, peak) = (node.memory_resident_bytes, node.memory_peak_bytes.max(used));
+    let dataset = node.memory_bytes.min(used);
+    let keys = lengths.map(system::lengths_reply).unwrap_or_default();
+    let keys = keys.iter().take(usize::from(Db::COUNT)).map(|length| length.records).sum::<u64>();
+    let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let figures = [
+        ("peak.allocated", Count(peak)),
+        ("total.allocated", Count(used)),
+        ("startup.allocated", Count(0)),
+        ("replication.backlog", Count(0)),
+        ("clients.slaves", Count(0)),
+        ("clients.normal", Count(node.memory_clients_bytes)),
+        ("cluster.links", Count(0)),
+        ("aof.buffer", Count(0)),
+        ("lua.caches", Count(0)),
+        ("functions.caches", Count(0)),
+        ("overhead.total", Count(used - dataset)),
+        ("keys.count", Count(keys)),
+        ("keys.bytes-per-key", Count(dataset.checked_div(keys).unwrap_or(0))),
+        ("dataset.bytes", Count(dataset)),
+        ("dataset.percentage", Ratio(100.0 * of(dataset, used))),
+        ("peak.percentage", Ratio(100.0 * of(used, peak))),
+        ("allocator.allocated", Count(used)),
+        ("allocator.active", Count(resident)),
+        ("allocator.resident", Count(resident)),
+        ("allocator-fragmentation.ratio", Ratio(of(resident, used))),
+        ("allocator-fragmentation.bytes", Count(resident.saturating_sub(used))),
+        ("allocator-rss.ratio", Ratio(1.0)),
+        ("allocator-rss.bytes", Count(0)),
+        ("rss-overhead.ratio", Ratio(1.0)),
+        ("rss-overhead.bytes", Count(0)),
+        ("fragmentation", Ratio(of(resident, used))),
+        ("fragmentation.bytes", Count(resident.saturating_sub(used))),
+    ];
+    let mut w = Writer(out);
+    w.map(figures.len());
+    for (name, figure) in figures {
+        w.bulk(name.as_bytes());
+        match figure {
+            Count(count) => w.int(i64::try_from(count).unwrap_or(i64::MAX)),
+            Ratio(ratio) => w.double(ratio),
+        }
+    }
+}
+
 fn human(bytes: u64) -> String {
     let mut size = bytes as f64;
     for unit in ["B", "K", "M", "G"] {
@@ -518,10 +594,12 @@ pub(super) fn function(words: &Words<'_>, computations: &Computations, out: &mut
         words,
         &[
             "DELETE <library>: removes a library and its functions.",
+            "DUMP: all libraries as a payload for RESTORE.",
             "FLUSH [ASYNC|SYNC]: removes all libraries.",
             "KILL: ends the function that this node is executing, if it only reads.",
             "LIST [LIBRARYNAME <pattern>] [WITHCODE]: the libraries and their functions.",
             "LOAD [REPLACE] <code>: adds a library.",
+            "RESTORE <payload> [FLUSH|APPEND|REPLACE]: adds the libraries of a payload.",
         ],
         computations,
         out,
