@@ -105,6 +105,11 @@ pub(super) fn over_load_budget() -> String {
     format!("-ERR script stopped: it ran past its budget of {} units of work", vm::LOAD_BUDGET)
 }
 
+/// The error of a payload that costs too much.
+fn over_restore_budget() -> String {
+    format!("ERR script stopped: it ran past its budget of {} units of work", vm::RESTORE_BUDGET)
+}
+
 pub(super) fn over_budget() -> String {
     format!("-ERR script stopped: it ran past its budget of {} units of work", vm::WORK_BUDGET)
 }
@@ -935,7 +940,7 @@ fn a_payload_is_restored_as_a_whole_or_not_at_all() {
         (
             (0..30).map(|i| library(&format!("l{i}"), &format!("fl{i}"), loops)).collect(),
             "flush",
-            "ERR script stopped: it ran past its budget of".into(),
+            over_restore_budget(),
         ),
     ] {
         let before = db.digest();

@@ -435,9 +435,10 @@ impl Vm {
     ) -> Result<Vec<Registered>, Failure> {
         const FAILED: &[u8] = b"ERR Error registering functions: ";
         let budget = LOAD_BUDGET.min(*left);
+        let told = if budget < LOAD_BUDGET { RESTORE_BUDGET } else { LOAD_BUDGET };
         // The compiler's work is the first of the run's: a source that would use all of it is not compiled to its end.
         let program = self.library(sha, code, budget).map_err(|failure| match failure {
-            Failure::Death(Death::Work) => Failure::Text(past(budget)),
+            Failure::Death(Death::Work) => Failure::Text(past(told)),
             other => other,
         })?;
         self.machine.begin(Budget::new(budget, MEMORY_LIMIT), seed);
@@ -453,7 +454,7 @@ impl Vm {
             Err(fault) => Err(match self.error_text(fault) {
                 Some(text) => Failure::Text([FAILED, &*text].concat()),
                 None => match self.death() {
-                    Failure::Death(Death::Work) => Failure::Text(past(budget)),
+                    Failure::Death(Death::Work) => Failure::Text(past(told)),
                     other => other,
                 },
             }),
