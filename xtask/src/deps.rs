@@ -36,6 +36,8 @@ const LAYERS: &[Row] = &[
     // What everyone speaks.
     row("model",     &[], &[]),
     row("role",      &["model"], &[]),
+    // What judges histories. It makes none.
+    row("checker",   &["model", "role"], &["sim"]),
     // The stream of messages between two nodes, which both drivers carry.
     row("link",      &["model", "role"], &[]),
     // Records, input log, commands, workloads: none knows what a transaction is for.
@@ -46,7 +48,7 @@ const LAYERS: &[Row] = &[
     // The interpreter of scripts: it knows values and budgets, and no record.
     row("lua",       &[], &["fuzz"]),
     row("commands",  &["model", "lua"], &[]),
-    row("workload",  &["model"], &[]),
+    row("workload",  &["model", "checker"], &[]),
     row("gateway",   &["model"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.
     row("sequencer", &["model", "role", "log", "checkpoint"], &["fuzz"]),
@@ -54,15 +56,15 @@ const LAYERS: &[Row] = &[
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
     row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
-    row("sim",       &["model", "role", "link", "gateway", "log"], &["store", "engines", "sequencer"]),
+    row("sim",       &["model", "role", "link", "gateway", "log", "checker"], &["store", "engines", "sequencer"]),
     // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
     row("node",      &["model", "role", "link", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "archive", "workload"], &[]),
-    row("lab",       &["model", "role", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
+    row("lab",       &["model", "role", "checker", "link", "store", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
+    row("ordain",    &["model", "role", "checker", "store", "log", "checkpoint", "sequencer", "gateway", "engines", "commands", "resp",
                        "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

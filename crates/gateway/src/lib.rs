@@ -70,9 +70,6 @@ use streams::{Held, Line, Seat};
 /// retry (calvin.md, section 6, `ollp_max`).
 pub const MAX_RESTARTS: u8 = 10;
 
-/// The largest request number that a session may use: the rest of the 64 bits counts restarts.
-pub const MAX_REQUEST: u64 = (1 << 56) - 1;
-
 /// A chunk is closed at this many transactions or bytes, and another begun.
 const MAX_CHUNK: usize = 1 << 13;
 const MAX_CHUNK_BYTES: usize = 16 << 20;
@@ -440,7 +437,7 @@ impl Gateway {
         &self.registry
     }
 
-    /// Adds a request to the chunk being built. A session's request numbers must not exceed [`MAX_REQUEST`].
+    /// Adds a request to the chunk being built. A session's request numbers must not exceed [`RequestNo::LARGEST`].
     ///
     /// # Errors
     /// The arguments were refused; nothing was submitted and no answer will come.
@@ -1048,7 +1045,7 @@ fn next_attempt(RequestNo(number): RequestNo) -> RequestNo {
 #[inline]
 fn check_number(call: &mut Call) -> Result<(), PlanError> {
     if let Some((_, request)) = &mut call.session {
-        if request.0 > MAX_REQUEST {
+        if request.0 > RequestNo::LARGEST {
             return Err(PlanError::fixed("ERR request number exceeds 2^56 - 1"));
         }
         request.0 <<= 8;

@@ -13,7 +13,7 @@ use ordain_model::{
     RequestNo, SessionId, Value, View, Writer, system,
 };
 
-use crate::{Departure, Gateway, MAX_CHUNK, MAX_REQUEST, MAX_RESTARTS, Path, Ticket};
+use crate::{Departure, Gateway, MAX_CHUNK, MAX_RESTARTS, Path, Ticket};
 
 /// Chunks that are to be sequenced, and nothing else.
 trait Orders {
@@ -260,7 +260,7 @@ fn a_refused_request_leaves_nothing_behind() {
     read(&mut gateway, 0);
     let call = Call::new(system::READ, Db(0));
     assert!(gateway.submit(Ticket(1), call, |args| _ = args.push(b"half a pair")).is_err());
-    let session = Some((SessionId(1), RequestNo(MAX_REQUEST + 1)));
+    let session = Some((SessionId(1), RequestNo(RequestNo::LARGEST + 1)));
     assert!(gateway.submit(Ticket(2), Call { session, ..call }, |_| {}).is_err());
     assert!(gateway.submit(Ticket(3), Call::new(FOLLOW, Db(0)), |_| {}).is_err());
     read(&mut gateway, 4);

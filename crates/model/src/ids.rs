@@ -45,6 +45,13 @@ id! {
     /// The number a client gives a request of its session; a retry carries the same number.
     RequestNo(u64)
 }
+impl RequestNo {
+    /// The largest number that a client may give a request: the highest eight bits count restarts.
+    pub const LARGEST: u64 = u64::MAX >> RequestNo::RESTART_BITS;
+    /// How many bits of a number in the log count how often the request was started over.
+    pub const RESTART_BITS: u32 = 8;
+}
+
 id! {
     /// Names a procedure in the log. Never reused for another procedure.
     ProcedureId(u16)

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use ordain_checker::Promise;
 use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::shard::{self, Balance};
 use ordain_gateway::Owed;
@@ -23,7 +24,6 @@ use ordain_role::{
     ReplicaId, Role, StartOver, Topology,
 };
 use ordain_sequencer::{Decree, Sequencing};
-use ordain_sim::check::strict::Promise;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};

@@ -11,8 +11,8 @@ use ordain_gateway::{Departure, Finished, Gateway, Owed, Ticket};
 use ordain_model::{Epoch, Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
 use ordain_role::{Address, NodeId, PeerChange, PeerState};
 
-use crate::history::RequestId;
 use crate::system::{FrontDoor, Ways};
+use ordain_checker::RequestId;
 
 /// A gateway and who waits at it. It is part of its node's process: a crash takes it.
 #[derive(Debug)]

@@ -11,14 +11,12 @@
 //! [`run_seed`] does all of that and the same seed does the same, to the byte of its event trace.
 //!
 //! The way to read it: [`system`] is what is driven; [`simulator`] is the driver, [`faults`] what it does to
-//! the system; [`workload`] is what clients ask for; [`history`] is what they saw and [`mod@check`] what is
-//! demanded of it; [`mod@run`] puts it together.
+//! the system; [`workload`] is what clients ask for, and a [`History`](ordain_checker::History) what they saw;
+//! [`mod@run`] puts it together.
 
-pub mod check;
 mod client;
 mod clock;
 pub mod faults;
-pub mod history;
 mod network;
 mod node;
 pub mod random;
@@ -31,9 +29,7 @@ mod tests;
 pub mod trace;
 pub mod workload;
 
-pub use check::{NodeLog, Violation, ViolationKind};
 pub use faults::{Fault, Faults};
-pub use history::History;
 pub use random::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
+use ordain_checker::{Evidence, NodeLog, Promise, Violation, ViolationKind, check};
 use ordain_model::{Abort, Call, Db, Digest, Gsn, Isolation, Micros, OutcomeStatus, system};
 use ordain_role::NodeId;
 
-use crate::check::strict::Promise;
-use crate::check::{Evidence, NodeLog, Violation, ViolationKind, check};
 use crate::faults::Faults;
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
 use crate::trace::Sink;
 use crate::workload::Workload;
+use crate::workload::procedures::FATAL;
 
 /// What a run is a function of, besides the system and the workload.
 #[derive(Clone, Debug)]
@@ -161,6 +161,7 @@ pub fn run_seed<'a, S: System>(
                 registry: &registry,
                 layout: layout.as_ref(),
                 aborted: &aborted,
+                fatal: &[FATAL],
                 logs: &logs,
                 history: &simulator.history,
                 digests: &digests,

@@ -5,11 +5,11 @@ use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
 use ordain_role::{NodeId, PeerChange, ReplicaId};
 
-use crate::check::{Violation, ViolationKind};
 use crate::client::{Answered, Client, Waiter};
-use crate::history::RequestId;
 use crate::simulator::{Happening, Simulator};
 use crate::system::System;
+use ordain_checker::RequestId;
+use ordain_checker::{Violation, ViolationKind};
 
 impl<S: System> Simulator<'_, S> {
     pub(crate) fn add_clients(&mut self) {

@@ -18,11 +18,9 @@ use ordain_model::{Front, Gsn, Micros, PauseNo, Registry};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId, WorkDone};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::check::{Violation, ViolationKind};
 use crate::client::{Client, Door, Waiter};
 use crate::clock::Clock;
 use crate::faults::Intensity;
-use crate::history::{History, RequestId};
 use crate::network::{Cuts, DRIVER, Packet};
 use crate::node::{FailingDirectory, Node, Slot};
 use crate::random::Random;
@@ -30,6 +28,8 @@ use crate::run::Config;
 use crate::system::System;
 use crate::trace::{Sink, Trace};
 use crate::workload::Workload;
+use ordain_checker::{History, RequestId};
+use ordain_checker::{Violation, ViolationKind};
 
 /// The longest time that work takes which a role gives away, microseconds: longer than most of what happens meanwhile.
 const WORK_US_MAX: u64 = 20_000;

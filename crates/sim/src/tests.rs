@@ -6,11 +6,12 @@ mod toy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ordain_checker::ViolationKind;
 use ordain_model::{Known, ReferenceExecutor};
 use ordain_role::NodeId;
 
 use crate::workload::procedures;
-use crate::{Config, Counts, Fault, Faults, Mix, Report, Simulator, System, ViolationKind, run_seed};
+use crate::{Config, Counts, Fault, Faults, Mix, Report, Simulator, System, run_seed};
 use toy::{Mistake, Toy};
 
 fn small(seed: u64, faults: Faults) -> Config {
@@ -230,7 +231,7 @@ fn a_log_damaged_at_rest_is_a_violation_of_recovery() {
 #[test]
 fn the_standard_mix_reaches_every_procedure_and_plans_without_refusal() {
     use crate::Workload;
-    let registry = crate::check::fixture::registry();
+    let registry = toy::registry();
     let mut mix = Mix::standard(6);
     let mut random = crate::Random::new(1);
     let mut called = BTreeSet::new();

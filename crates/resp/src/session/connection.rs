@@ -284,7 +284,7 @@ impl Session {
             },
             (b"request", [request]) => match (number(request), &mut self.retry) {
                 (_, None) => w.error("ERR CLIENT REQUEST without CLIENT SESSION"),
-                (Some(request @ 1..=ordain_gateway::MAX_REQUEST), Some((_, next))) => {
+                (Some(request @ 1..=RequestNo::LARGEST), Some((_, next))) => {
                     *next = Some(RequestNo(request));
                     w.ok();
                 }

@@ -7,21 +7,21 @@ mod follow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use ordain_checker::ViolationKind;
 use ordain_gateway::{Gateway, Owed};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
     OutcomeBatch, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
-    reference, wire,
+    reference, system, wire,
 };
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role,
     TimerId, Wire, shared,
 };
 
-use crate::ViolationKind;
-use crate::check::fixture;
 use crate::system::{FrontDoor, Roles, System, Ways};
+use crate::workload::procedures;
 use follow::{FOLLOW, Follow};
 
 const ORDER: u16 = 0;
@@ -208,9 +208,17 @@ pub struct Toy {
     digests: Digests,
 }
 
+/// The procedures of the simulator.
+pub fn registry() -> Arc<Registry> {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    procedures::register(&mut registry);
+    Arc::new(registry)
+}
+
 impl Toy {
     pub fn new(mistake: Option<Mistake>) -> Toy {
-        Toy { registry: fixture::registry(), mistake, digests: Arc::default() }
+        Toy { registry: registry(), mistake, digests: Arc::default() }
     }
 
     fn open(&self, disk: &mut dyn Directory) -> Result<(LogWriter, Vec<Batch>), String> {

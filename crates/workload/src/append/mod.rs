@@ -3,16 +3,11 @@
 //! were.
 //!
 //! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction says what it
-//! did and saw ([`history`]); [`isolation`] judges what all of them say together, by way of the [`graph`] of
-//! their dependencies.
+//! did and saw ([`history`]); [`dependencies`] judges what all of them say together.
 //!
 //! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads
 //! stay short. And only the first transactions of each population are kept to be judged; later ones go to
 //! lists of their own, of which only the appends are counted.
-
-pub mod graph;
-pub mod history;
-pub mod isolation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +19,13 @@ use ordain_model::{
     Procedure, ProcedureId, Registry, ReplyContext, SlotNo, Writer, system,
 };
 
-use self::history::{History, MAX_OPS, Op, Telling, Txn};
-use self::isolation::Class;
 use crate::audit::{self, Found};
 use crate::choice::{Choice, ChoiceError, Distribution};
 use crate::packed::{self, KEY_BYTES, split, tail_number};
 use crate::random::Random;
 use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
+use ordain_checker::dependencies::history::{self, History, MAX_OPS, Op, Telling, Txn};
+use ordain_checker::dependencies::{self, Class};
 
 /// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says
 /// whether it appends, 1 byte that says whether the last operation fails, and the transaction's base, 8
@@ -385,7 +380,7 @@ impl Workload for Append {
                 format!("{appended} values were appended beyond the history, and {loose} are there")
             }),
         ];
-        let anomalies = isolation::check(&history, &lists);
+        let anomalies = dependencies::check(&history, &lists);
         findings.extend(Class::ALL.map(|class| {
             let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
             Finding { name: class.finding(), wrong }

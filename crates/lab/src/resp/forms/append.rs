@@ -4,8 +4,8 @@
 //! it; a script puts the answer together itself.
 
 use anyhow::{Context, bail};
+use ordain_checker::dependencies::history::{Txn, values_of};
 use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
-use ordain_workload::append::history::{Txn, values_of};
 use ordain_workload::append::{LOOSE, Lists, RUN};
 use ordain_workload::{Param, Workload};
 
@@ -148,7 +148,7 @@ fn told(items: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use ordain_workload::append::history::Op;
+    use ordain_checker::dependencies::history::Op;
     use ordain_workload::append::key;
 
     use super::super::tests::{transcript, with_args};

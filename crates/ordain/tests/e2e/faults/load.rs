@@ -12,8 +12,8 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ordain_workload::append::history::{History, Op, Txn, values_of};
-use ordain_workload::append::isolation::{self, Class};
+use ordain_checker::dependencies::history::{History, Op, Txn, values_of};
+use ordain_checker::dependencies::{self, Class};
 
 use crate::support::{Client, DEADLINE, Numbers, Reply, command};
 
@@ -295,7 +295,7 @@ fn judge(client: &mut Client, sessions: &[Session], plain: &[Plain]) {
         .map(|list| (list, values_of(client.run(&format!("GET list:{list}")).bytes()).expect("whole values")))
         .collect();
     let committed = sessions.iter().flat_map(|session| session.committed.iter().cloned()).collect();
-    let anomalies = isolation::check(&History { committed, ..History::default() }, &lists);
+    let anomalies = dependencies::check(&History { committed, ..History::default() }, &lists);
     for class in Class::ALL {
         assert_eq!(anomalies.of(class), None, "{}", class.finding());
     }

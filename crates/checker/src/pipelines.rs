@@ -67,8 +67,8 @@ fn follows(earlier: Gsn, gsn: Gsn, promise: Promise) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, PartitionId};
+    use ordain_sim::workload::procedures as p;
 
     /// A history of requests by client, connection and place, all sent before any is answered; the last is answered first.
     fn sent(asks: &[(usize, u32, Gsn)]) -> History {

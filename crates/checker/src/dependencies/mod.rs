@@ -5,11 +5,14 @@
 //! transactions follow (Adya, 1999), and a history is serializable if and only if every read is of committed,
 //! final and whole writes and the dependencies have no cycle.
 
+pub mod graph;
+pub mod history;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::graph::{Allowed, Edge, Graph, Kind};
-use super::history::{History, Op, Txn, base_of};
+use graph::{Allowed, Edge, Graph, Kind};
+use history::{History, Op, Txn, base_of};
 
 /// What can be wrong, in the order in which it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -331,7 +334,7 @@ fn tell(cycle: &[Edge], history: &History) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ordain_sim::Random;
 
     /// The base of transaction n, and of its operation i.
     const fn base(n: u64) -> u64 {

@@ -166,7 +166,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ordain_sim::Random;
 
     fn graph(txns: usize, edges: &[(usize, usize, Kind)]) -> Graph {
         let mut graph = Graph::new(txns);

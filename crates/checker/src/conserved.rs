@@ -27,8 +27,8 @@ pub fn check(history: &History, conserved: &[(ProcedureId, Vec<u8>)]) -> Result<
 mod tests {
     use super::super::fixture::reply_int;
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_model::{Call, Gsn, Micros};
+    use ordain_sim::workload::procedures as p;
 
     #[test]
     fn money_that_appears_is_caught() {

@@ -110,8 +110,8 @@ fn too_late(before: Known, gsn: Gsn, promise: Promise) -> Latest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, PartitionId};
+    use ordain_sim::workload::procedures as p;
 
     fn gsn(epoch: u64) -> Gsn {
         Gsn::new(Epoch(epoch), PartitionId(0), 0)

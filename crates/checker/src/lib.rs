@@ -1,18 +1,24 @@
-//! The checkers: is what the clients saw what a serial execution of the durable log would have shown them?
+//! The checkers: they judge what clients saw, and know no driver and no engine.
 //!
-//! Each looks at the [`History`] and at the log and nothing else. [`check`] runs them all and reports the first
-//! violation; what one checker may take for granted is what the ones before it have established.
+//! One kind compares with a serial execution. It looks at the [`History`] and at the durable log and nothing else:
+//! [`check`] runs all of these and reports the first violation; what one may take for granted is what the ones before it
+//! have established.
 //!
 //! | checker | holds the system to |
 //! |---|---|
-//! | [`order`] | the logs of all partitions are one sequence: ascending, those of twins alike |
+//! | [`order`] | the logs of all partitions are one sequence: ascending, those of replicas alike |
 //! | [`sessions`] | each request of a session has at most one effect, and its retries get one answer |
 //! | [`serial`] | every acknowledged transaction is in the log and answered as the reference executor does at the isolation level |
 //! | [`strict`] | what was answered before another was asked stands before it in the serial order; of reads on snapshots, as far as their mode promises |
 //! | [`pipelines`] | what one connection has sent stands in the order in which it was sent |
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
+//!
+//! The other needs no log: [`dependencies`] derives from appends and reads alone which transactions depend on which, and
+//! names the anomalies, of which each isolation level forbids some.
 
 pub mod conserved;
+pub mod dependencies;
+pub mod history;
 pub mod order;
 pub mod pipelines;
 pub mod serial;
@@ -26,8 +32,8 @@ use std::sync::Arc;
 use ordain_model::{Batch, Digest, Gsn, Isolation, Layout, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
-use crate::history::{History, RequestId};
-use strict::Promise;
+pub use history::{History, RequestId};
+pub use strict::Promise;
 
 /// What kind of promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,6 +168,8 @@ pub struct Evidence<'a> {
     pub layout: Option<&'a Layout>,
     /// What an operator has aborted by its place.
     pub aborted: &'a BTreeSet<Gsn>,
+    /// Procedures that end the process that executes them: an operator aborts no other.
+    pub fatal: &'a [ProcedureId],
     /// The durable log of each node.
     pub logs: &'a [NodeLog],
     /// What the clients saw.
@@ -195,11 +203,11 @@ pub(crate) mod fixture {
     //! Hand-made logs and histories.
 
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_model::{
         Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, OutcomeStatus, PartitionId, Placed,
         ReferenceExecutor, RequestNo, SessionId, system,
     };
+    use ordain_sim::workload::procedures as p;
 
     pub(crate) fn registry() -> Arc<Registry> {
         let mut registry = Registry::default();
@@ -228,7 +236,7 @@ pub(crate) mod fixture {
 
     fn batch_of(registry: &Registry, epoch: u64, asks: &[Ask<'_>], mut chunk: Chunk) -> Batch {
         for ask in asks {
-            let call = call_of(ask, sessions::ATTEMPT_BITS);
+            let call = call_of(ask, RequestNo::RESTART_BITS);
             let push = |out: &mut ordain_model::ArgsBuilder<'_>| {
                 ask.2.iter().for_each(|arg| _ = out.push(arg.as_bytes()));
             };
@@ -256,7 +264,7 @@ pub(crate) mod fixture {
                 let result = reference.run_txn(gsn, batch.now, chunk, txn);
                 let mut call = txn.call;
                 if let Some((_, request)) = &mut call.session {
-                    request.0 >>= sessions::ATTEMPT_BITS;
+                    request.0 >>= RequestNo::RESTART_BITS;
                 }
                 let id = history.sent(Micros(gsn.0), call, chunk.args(txn).encoded().to_vec());
                 history.answered(id, result.status, gsn, &result.reply);
@@ -317,6 +325,7 @@ pub(crate) mod fixture {
             registry,
             layout: None,
             aborted: &BTreeSet::new(),
+            fatal: &[],
             logs: &logs,
             history,
             digests: &[],

@@ -3,19 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use ordain_gateway::MAX_REQUEST;
 use ordain_model::{Abort, Batch, Gsn, OutcomeStatus, RequestNo, SessionId};
 
 use super::{Violation, ViolationKind};
 use crate::history::History;
 
-/// How many low bits of a logged request number count the restarts of a reconnaissance: the gateway keeps
-/// them for itself.
-pub const ATTEMPT_BITS: u32 = MAX_REQUEST.leading_zeros();
-
 /// A client's own number of a logged request.
 pub fn clients_number(logged: RequestNo) -> RequestNo {
-    RequestNo(logged.0 >> ATTEMPT_BITS)
+    RequestNo(logged.0 >> RequestNo::RESTART_BITS)
 }
 
 /// Checks that no attempt of a request is logged twice, and that all answers to a request of a session that
@@ -61,7 +56,7 @@ pub fn check(log: &[Batch], history: &History) -> Result<(), Violation> {
 mod tests {
     use super::super::fixture::{Answer, Moment, batch, good, registry, run, tampered};
     use super::*;
-    use crate::workload::procedures as p;
+    use ordain_sim::workload::procedures as p;
 
     #[test]
     fn a_request_that_was_sequenced_twice_is_caught() {
@@ -90,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_gateway_keeps_eight_bits() {
-        assert_eq!(ATTEMPT_BITS, 8);
+        assert_eq!(RequestNo::RESTART_BITS, 8);
         assert_eq!(clients_number(RequestNo(5 << 8 | 3)), RequestNo(5));
     }
 }

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use super::sessions::clients_number;
 use super::{Evidence, Violation, ViolationKind};
 use crate::history::{Answer, History, Request, RequestId};
-use crate::workload::procedures::FATAL;
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
@@ -65,7 +64,7 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
             }
             let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
             if evidence.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
-                if txn.call.procedure != FATAL {
+                if !evidence.fatal.contains(&txn.call.procedure) {
                     let text = "an operator was told to abort what ends no process";
                     return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
                 }
@@ -256,9 +255,9 @@ mod tests {
     use super::super::fixture::{Ask, batch, batch_of_two, good, registry, reply_int, run, tampered};
     use super::super::{NodeLog, check as check_all};
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_model::Micros;
     use ordain_role::NodeId;
+    use ordain_sim::workload::procedures as p;
 
     const ADD: Ask<'static> = (p::INCREMENT, p::COUNTERS, &["n"], None);
     const SEE: Ask<'static> = (p::GET, p::COUNTERS, &["n"], None);
@@ -383,13 +382,14 @@ mod tests {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
             let evidence = Evidence {
                 registry: &registry,
+                fatal: &[],
                 aborted: &std::collections::BTreeSet::new(),
                 layout: None,
                 logs: &logs,
                 history: &history,
                 digests: &digests,
                 conserved: &[],
-                promise: super::super::strict::Promise::Strict,
+                promise: super::super::Promise::Strict,
                 isolation: ordain_model::Isolation::Serializable,
             };
             check_all(&evidence).map_err(|violation| violation.kind)

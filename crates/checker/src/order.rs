@@ -79,8 +79,8 @@ fn wrong(batch: &Batch, text: String) -> Violation {
 mod tests {
     use super::super::fixture::{batch, registry};
     use super::*;
-    use crate::workload::procedures as p;
     use ordain_role::NodeId;
+    use ordain_sim::workload::procedures as p;
 
     fn log(node: u16, partition: u16, batches: &[Batch]) -> NodeLog {
         NodeLog { node: NodeId(node), partition: PartitionId(partition), batches: batches.to_vec() }
