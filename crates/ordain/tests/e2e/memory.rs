@@ -176,6 +176,8 @@ fn a_pattern_of_many_stars_and_a_command_that_asks_for_one_value_often() {
         assert!(text.starts_with("ERR the reply exceeds"), "{text}");
     }
     let grown = server.resident().saturating_sub(before);
-    assert!(grown < 800 * MIB, "{} MiB", grown / MIB);
+    // A reply is cut at 256 MiB, and a buffer that grows to that exists twice for a moment. The allocator gives what the first
+    // request had back when it comes to it. Unbounded, these two were 12 GB.
+    assert!(grown < 1024 * MIB, "{} MiB", grown / MIB);
     server.stop();
 }
