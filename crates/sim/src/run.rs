@@ -65,7 +65,7 @@ impl Config {
             session_lanes: 1,
             session_chance: 500_000,
             think_us_max: 4_000,
-            faults_last: Micros::from_millis(60_000),
+            faults_last: Micros::from_millis(180_000),
             liveness_bound: Micros::from_millis(60_000),
             events_max: 50_000_000,
             power_cycle: true,
