@@ -16,9 +16,9 @@ use crate::history::{History, Moment, RequestId};
 /// The latest places of a connection.
 #[derive(Default)]
 struct Latest {
-    /// Of all that was sent.
+    /// The latest place of all answers.
     all: Option<(Gsn, RequestId)>,
-    /// Of what was under way when the last request was sent: place, request and when it was answered.
+    /// Answers that came after the last request was sent: place, request and moment.
     under_way: Vec<(Gsn, RequestId, Moment)>,
 }
 
@@ -34,7 +34,7 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
         latest.under_way.retain(|(.., answered)| *answered > request.moment);
         for answer in request.answers.iter().filter(|answer| answer.gsn != Gsn::NONE) {
             let answered = latest.all.filter(|(earlier, _)| !follows(*earlier, answer.gsn, promise));
-            // What is sent behind a transaction that is being sequenced is sequenced too, whatever is promised of snapshots.
+            // A request that is sent behind a transaction under way is sequenced behind it, whatever is promised of snapshots.
             let sequenced = latest.under_way.iter().filter(|(earlier, ..)| !earlier.is_of_read());
             let mut pipelined = sequenced
                 .map(|(earlier, by, _)| (*earlier, *by))

@@ -105,7 +105,7 @@ pub enum SessionCommand {
     Memory,
 }
 
-/// Who answers a command with these words: some subcommands of a container of transactions are the node's to answer.
+/// The command or subcommand that answers these words: a container of transactions has subcommands that the node answers.
 pub fn answered_by(command: &'static Command, words: &[&[u8]]) -> &'static Command {
     let is_of_node =
         |word: &&[u8]| ["stats", "malloc-stats"].iter().any(|sub| word.eq_ignore_ascii_case(sub.as_bytes()));

@@ -92,11 +92,11 @@ pub struct Journal {
     strings: Vec<u8>,
     /// Bytes that the inverses stand for, whichever way they are kept.
     bytes: usize,
-    /// What is noted of each cell, by its tag; none if each change is noted whatever was noted before.
+    /// Notes of each cell, by its tag; none in a journal that notes every change whatever it has noted before.
     cells: Option<Vec<Noted>>,
 }
 
-/// What a journal that is rolled back as a whole has noted of a cell.
+/// Notes of one cell in a journal that is rolled back as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
     /// Bytes that the cell's inverses stand for.

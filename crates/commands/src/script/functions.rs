@@ -415,12 +415,12 @@ impl Procedure for Dump {
     }
 }
 
-/// What becomes of the libraries that are there.
+/// The policy of FUNCTION RESTORE towards libraries that exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
     /// They stay, and none of theirs may be restored.
     Append,
-    /// Those that are restored give way.
+    /// A library of the payload replaces the one of its name.
     Replace,
     /// All of them go.
     Flush,

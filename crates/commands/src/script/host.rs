@@ -408,8 +408,8 @@ impl Hands<'_> {
         *calls += 1;
         let seed = seed_of(Gsn(reach.surroundings.seed.wrapping_add(*calls)));
         let Reach { members, locals, db, surroundings, .. } = reach;
-        // What undoes the script's writes is its own memory, and so is the answer, which stands there twice: as the command
-        // gives it and as the reply that is made of it.
+        // Inverses of the script's writes count as its memory. So does the answer, twice: as the command gives it, and as the
+        // Lua value that is made of it.
         let undone_by = members.undo_bytes();
         let room = m.heap.budget.room().saturating_sub(undone_by) / 2;
         let surroundings = Surroundings { seed, room, ..*surroundings };

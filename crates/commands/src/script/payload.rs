@@ -1,7 +1,7 @@
 //! The payload of FUNCTION DUMP and FUNCTION RESTORE, as Redis 7.0 has it: the source of each library behind an opcode, as a
 //! string of its snapshot format, then that format's version and a checksum.
 //!
-//! What is written is not compressed; what is read may be.
+//! FUNCTION DUMP writes strings uncompressed; FUNCTION RESTORE reads compressed ones too.
 
 use std::borrow::Cow;
 

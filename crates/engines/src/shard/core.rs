@@ -159,7 +159,7 @@ pub(crate) struct Counts {
     rested: u64,
 }
 
-/// How far a transaction has come.
+/// Result of advancing a transaction as far as it can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Everything of it that belongs here is done.

@@ -647,8 +647,8 @@ fn all_nodes_are_killed_in_the_middle_of_everything() {
     }
 }
 
-/// What was only read, as of the epoch before, was read too late in a replay: its batch counted as applied although it had
-/// still to be read, and the state that it was to see was not kept.
+/// A replay ran reads of the epoch before too late: their batch counted as applied while they had still to run, and the state
+/// that they were to see was not kept.
 #[test]
 fn a_read_of_the_epoch_before_that_waits_in_a_replay_sees_what_it_saw_the_first_time() {
     let shape = Shape {

@@ -31,7 +31,7 @@ pub(crate) struct Away {
     leaving: Vec<Work>,
     /// Where an operator finds what is away, once it runs.
     computations: Computations,
-    /// What times it, if anything does.
+    /// The clock that times scripts on the computing threads, if the driver has one.
     stopwatch: Option<Arc<dyn Stopwatch>>,
 }
 
