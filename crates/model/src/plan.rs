@@ -246,9 +246,17 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// Too many fragments.
     pub fn compute(&mut self, code: u16, near: KeyHash) -> Result<SlotNo, PlanError> {
-        let slot = self.push(code, Access::Compute, self.db, near, 0)?;
+        let slot = self.compute_alone(code, near)?;
         self.carries();
         Ok(slot)
+    }
+
+    /// Adds a compute fragment that runs on the shard of `near` and is lent no record.
+    ///
+    /// # Errors
+    /// Too many fragments.
+    pub fn compute_alone(&mut self, code: u16, near: KeyHash) -> Result<SlotNo, PlanError> {
+        self.push(code, Access::Compute, self.db, near, 0)
     }
 
     /// Adds a fragment over the whole table. `access` is [`Access::TableRead`] or [`Access::TableWrite`].

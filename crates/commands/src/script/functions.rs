@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
+use ordain_model::key::KeyHash;
 use ordain_model::plan::{Planner, Plans};
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
 use ordain_model::value::HashValue;
 use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer};
 
-use super::vm::{self, Engine, Entry, Registered};
+use super::vm::{self, Engine, Entry, Left, Programs, Refusal, Registered};
 use super::{
     Encode, WRITES, check_key_count, execute, host, is_flush_mode, key_count, payload, plan_compute,
     push_all, sha1_hex, take_rights,
@@ -37,21 +38,23 @@ const FUNCTION: u8 = b'f';
 /// The digits in front of a library's code.
 const SHA_BYTES: usize = 40;
 
-pub(super) fn register(registry: &mut Registry) {
-    let fcall = |read_only, limited, frugal| Arc::new(Fcall { read_only, limited, frugal });
+pub(super) fn register(registry: &mut Registry, programs: &Arc<Programs>) {
+    let fcall = |read_only, limited, frugal| {
+        Arc::new(Fcall { read_only, limited, frugal, programs: programs.clone() })
+    };
     registry.register(ids::FCALL, "fcall", fcall(false, false, false));
     registry.register(ids::FCALL_RO, "fcall_ro", fcall(true, false, false));
     registry.register(ids::FCALL_LIMITED, "fcall.limited", fcall(false, true, false));
     registry.register(ids::FCALL_RO_LIMITED, "fcall_ro.limited", fcall(true, true, false));
     registry.register(ids::FCALL_FRUGAL, "fcall.frugal", fcall(false, false, true));
     registry.register(ids::FCALL_LIMITED_FRUGAL, "fcall.limited.frugal", fcall(false, true, true));
-    registry.register(ids::FUNCTION_LOAD, "function.load", Arc::new(Load));
+    registry.register(ids::FUNCTION_LOAD, "function.load", Arc::new(Load(programs.clone())));
     registry.register(ids::FUNCTION_DELETE, "function.delete", Arc::new(Delete));
     registry.register(ids::FUNCTION_FLUSH, "function.flush", Arc::new(Flush));
     registry.register(ids::FUNCTION_LIST, "function.list", Arc::new(List));
     registry.register(ids::FUNCTION_STATS, "function.stats", Arc::new(Stats));
     registry.register(ids::FUNCTION_DUMP, "function.dump", Arc::new(Dump));
-    registry.register(ids::FUNCTION_RESTORE, "function.restore", Arc::new(Restore));
+    registry.register(ids::FUNCTION_RESTORE, "function.restore", Arc::new(Restore(programs.clone())));
 }
 
 /// Writes the arguments of FCALL, FCALL_RO and the procedures of FUNCTION: the record's key before them.
@@ -165,6 +168,7 @@ struct Fcall {
     limited: bool,
     /// What needs memory is refused.
     frugal: bool,
+    programs: Arc<Programs>,
 }
 
 impl Fcall {
@@ -230,7 +234,7 @@ impl Procedure for Fcall {
             }
             Some((no_writes, sha, code, name)) => {
                 let how = (self.read_only || no_writes, self.frugal);
-                execute(cx, sha, code, Entry::Function(name), words, how, rights);
+                execute(cx, &self.programs, (sha, code, Entry::Function(name)), words, how, rights);
             }
         }
         Ok(())
@@ -251,8 +255,56 @@ fn plan_record(args: Args<'_>, access: Access, planner: &mut Planner<'_>) -> Res
     planner.key_in(Db::FUNCTIONS, 0, access, record).map(drop)
 }
 
+/// Fragments of FUNCTION LOAD and FUNCTION RESTORE. Libraries are compiled and run by a fragment that may be given away; what
+/// comes of that is put into the record by another, which may not.
+const PUT: u16 = 0;
+const LOAD: u16 = 1;
+
+/// Plans the two fragments that load libraries.
+fn plan_load(args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+    let record = args.iter().next().ok_or(PlanError::SYNTAX)?;
+    let loaded = planner.compute_alone(LOAD, KeyHash::of(record.bytes))?;
+    planner.silent();
+    planner.key_in(Db::FUNCTIONS, PUT, Access::Write, record)?;
+    planner.input(loaded);
+    Ok(())
+}
+
+/// Writes what came of loading libraries, for the fragment that puts them into the record.
+fn tell_loaded(cx: &mut FragmentContext<'_>, loaded: Result<Vec<Library>, Refusal>) {
+    match loaded {
+        Ok(libraries) => {
+            let mut out = Vec::new();
+            Writer(&mut out).ok();
+            libraries.iter().for_each(|library| Writer(&mut out).bulk(&library.encode()));
+            cx.writer().raw(&out);
+        }
+        Err(Refusal::Error(text)) => cx.writer().error(text),
+        Err(Refusal::Patience) => cx.locals.give_up(),
+    }
+}
+
+/// The libraries that were loaded before, in their order.
+///
+/// # Errors
+/// The error to show.
+fn take_loaded(cx: &FragmentContext<'_>) -> Result<Vec<Library>, Vec<u8>> {
+    const DAMAGED: &[u8] = b"ERR what a library registers was not understood; this is a bug";
+    let mut libraries = Vec::new();
+    let mut rest = match Datum::split(cx.inputs.raw(0)) {
+        Some((Datum::Status(_), rest)) => rest,
+        Some((Datum::Error(text), _)) => return Err(text.to_vec()),
+        _ => return Err(DAMAGED.to_vec()),
+    };
+    while let Some((Datum::Bulk(library), tail)) = Datum::split(rest) {
+        libraries.push(Library::decode(library).ok_or(DAMAGED)?);
+        rest = tail;
+    }
+    Ok(libraries)
+}
+
 /// FUNCTION LOAD. Arguments: the record's key, REPLACE or nothing, the code.
-struct Load;
+struct Load(Arc<Programs>);
 
 /// Whether a library is to be replaced, its code and its name.
 fn load_request(args: Args<'_>) -> Result<(bool, &[u8], String), PlanError> {
@@ -310,56 +362,106 @@ fn library_name(code: &[u8]) -> Result<String, PlanError> {
 impl Procedure for Load {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         load_request(args)?;
-        plan_record(args, Access::Write, planner)
+        plan_load(args, planner)
     }
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        match load(cx) {
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == LOAD {
+            let loaded = load(cx, &self.0);
+            tell_loaded(cx, loaded.map(|library| vec![library]));
+            return Ok(());
+        }
+        match put_loaded(cx) {
             Ok(name) => cx.writer().bulk(name.as_bytes()),
             Err(text) => cx.writer().error(text),
         }
         Ok(())
     }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
+    }
 }
 
-fn load(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
-    let (replace, code, name) = load_request(cx.args).map_err(|refusal| refusal.0.into_owned())?;
+fn refused(refusal: PlanError) -> Vec<u8> {
+    refusal.0.into_owned()
+}
+
+fn load(cx: &mut FragmentContext<'_>, programs: &Programs) -> Result<Library, Refusal> {
+    let (_, code, name) = load_request(cx.args).map_err(|refusal| Refusal::Error(refused(refusal)))?;
+    let mut left = Left::new(vm::LOAD_BUDGET, cx.locals);
+    Library::of(cx, programs, &name, code, &mut left)
+}
+
+fn put_loaded(cx: &mut FragmentContext<'_>) -> Result<String, Vec<u8>> {
+    let (replace, code, name) = load_request(cx.args).map_err(refused)?;
     let library = field(LIBRARY, name.as_bytes());
     let old = cx.cell().hash().is_some_and(|hash| hash.get(&library).is_some());
     if old && !replace {
         return Err(format!("ERR Library '{name}' already exists").into());
     }
-    let loaded = Library::of(cx, &name, code.into(), &mut { vm::LOAD_BUDGET })?;
-    loaded.check_functions(cx, |other| other == name.as_bytes())?;
+    let loaded = take_loaded(cx)?;
+    for library in &loaded {
+        library.check_functions(cx, |other| other == name.as_bytes())?;
+    }
     if old {
         remove(cx, &name);
     }
-    loaded.put(cx);
+    loaded.iter().for_each(|library| library.put(cx, code));
     Ok(name)
 }
 
 /// A library that was loaded, and stands in no record yet.
-struct Library<'a> {
+struct Library {
     name: String,
-    code: Cow<'a, [u8]>,
-    sha: [u8; 40],
-    functions: Vec<Registered>,
+    sha: [u8; SHA_BYTES],
+    functions: Vec<Function>,
 }
 
-impl<'a> Library<'a> {
-    /// Loads a library within so many units of work, which are counted down.
+/// A function of a library, and what its field is to hold.
+struct Function {
+    name: String,
+    about: Vec<u8>,
+}
+
+impl Library {
+    /// Loads a library within some units of work, which are counted down.
     fn of(
         cx: &mut FragmentContext<'_>,
+        programs: &Programs,
         name: &str,
-        code: Cow<'a, [u8]>,
-        left: &mut i64,
-    ) -> Result<Library<'a>, Vec<u8>> {
-        let sha = sha1_hex(&code);
-        let functions = cx.locals.get(Engine::default).load(&sha, &code, cx.seed, left)?;
+        code: &[u8],
+        left: &mut Left,
+    ) -> Result<Library, Refusal> {
+        let sha = sha1_hex(code);
+        let functions = cx.locals.get(Engine::default).load(programs, &sha, code, cx.seed, left)?;
         if functions.is_empty() {
-            return Err(b"ERR No functions registered".to_vec());
+            return Err(Refusal::Error(b"ERR No functions registered".to_vec()));
         }
-        Ok(Library { name: name.to_string(), code, sha, functions })
+        let functions = functions.into_iter().map(|Registered { name: function, description, flags }| {
+            let mut about: Vec<&[u8]> = vec![name.as_bytes(), description.as_deref().unwrap_or_default()];
+            about.extend(flags.iter().map(String::as_bytes));
+            Function { about: args::encode(&about), name: function }
+        });
+        Ok(Library { name: name.to_string(), sha, functions: functions.collect() })
+    }
+
+    /// All of it as arguments: name, SHA-1 of the code, then of each function its name and what its field is to hold.
+    fn encode(&self) -> Vec<u8> {
+        let functions = self.functions.iter().flat_map(|f| [f.name.as_bytes(), &f.about]);
+        let items: Vec<&[u8]> = [self.name.as_bytes(), &self.sha].into_iter().chain(functions).collect();
+        args::encode(&items)
+    }
+
+    fn decode(encoded: &[u8]) -> Option<Library> {
+        let mut items = Args::parse(encoded)?.iter();
+        let text = |arg: Arg<'_>| String::from_utf8(arg.bytes.to_vec()).ok();
+        let (name, sha) = (text(items.next()?)?, items.bytes().try_into().ok()?);
+        let mut functions = Vec::new();
+        while let Some(name) = items.next() {
+            functions.push(Function { name: text(name)?, about: items.bytes().to_vec() });
+        }
+        Some(Library { name, sha, functions })
     }
 
     /// Refuses functions of which the name is taken, but by libraries that give way.
@@ -368,7 +470,7 @@ impl<'a> Library<'a> {
         cx: &FragmentContext<'_>,
         gives_way: impl Fn(&[u8]) -> bool,
     ) -> Result<(), Vec<u8>> {
-        for Registered { name: function, .. } in &self.functions {
+        for Function { name: function, .. } in &self.functions {
             let other = cx.cell().hash().and_then(|hash| function_of(hash, function.as_bytes()));
             let taken = other.is_some_and(|found| !gives_way(found.library));
             if taken || cx.registry.find_native(function.as_bytes()).is_some() {
@@ -378,14 +480,11 @@ impl<'a> Library<'a> {
         Ok(())
     }
 
-    fn put(&self, cx: &mut FragmentContext<'_>) {
+    fn put(&self, cx: &mut FragmentContext<'_>, code: &[u8]) {
         let library = field(LIBRARY, self.name.as_bytes());
-        cx.cell_mut().set_field(&library, &[&self.sha, &*self.code].concat());
-        for Registered { name: function, description, flags } in &self.functions {
-            let mut about: Vec<&[u8]> =
-                vec![self.name.as_bytes(), description.as_deref().unwrap_or_default()];
-            about.extend(flags.iter().map(String::as_bytes));
-            cx.cell_mut().set_field(&field(FUNCTION, function.as_bytes()), &args::encode(&about));
+        cx.cell_mut().set_field(&library, &[&self.sha, code].concat());
+        for Function { name: function, about } in &self.functions {
+            cx.cell_mut().set_field(&field(FUNCTION, function.as_bytes()), about);
         }
     }
 }
@@ -427,7 +526,7 @@ enum Policy {
 }
 
 /// FUNCTION RESTORE. Arguments: the record's key, the payload, a policy or nothing.
-struct Restore;
+struct Restore(Arc<Programs>);
 
 impl Restore {
     fn request(args: Args<'_>) -> Result<(&[u8], Policy), PlanError> {
@@ -444,29 +543,41 @@ impl Restore {
         Ok((args.get(1).ok_or(PlanError::SYNTAX)?, policy))
     }
 
-    /// All of it or nothing: what is wrong is found before anything is changed.
-    fn restore(cx: &mut FragmentContext<'_>) -> Result<(), Vec<u8>> {
-        let refused = |refusal: PlanError| refusal.0.into_owned();
-        let (payload, policy) = Restore::request(cx.args).map_err(refused)?;
-        let mut left = vm::RESTORE_BUDGET;
-        let mut libraries: BTreeMap<String, Library<'_>> = BTreeMap::new();
-        let mut functions: BTreeSet<String> = BTreeSet::new();
+    /// Loads the libraries of the payload, in its order.
+    fn load(cx: &mut FragmentContext<'_>, programs: &Programs) -> Result<Vec<Library>, Refusal> {
+        let refused = |refusal: PlanError| Refusal::Error(refused(refusal));
+        let (payload, _) = Restore::request(cx.args).map_err(refused)?;
+        let mut left = Left::new(vm::RESTORE_BUDGET, cx.locals);
+        let mut libraries: Vec<Library> = Vec::new();
+        let (mut names, mut functions) = (BTreeSet::new(), BTreeSet::new());
         for source in payload::read(payload) {
             let source = source.map_err(refused)?;
             let name = library_name(&source).map_err(refused)?;
-            if libraries.contains_key(&name) {
-                return Err(format!("ERR Library '{name}' already exists").into());
+            if !names.insert(name.clone()) {
+                return Err(Refusal::Error(format!("ERR Library '{name}' already exists").into()));
             }
-            let library = Library::of(cx, &name, source, &mut left)?;
-            let lower = |function: &Registered| function.name.to_ascii_lowercase();
+            let library = Library::of(cx, programs, &name, &source, &mut left)?;
+            let lower = |function: &Function| function.name.to_ascii_lowercase();
             if let Some(taken) =
                 library.functions.iter().find(|function| functions.contains(&lower(function)))
             {
-                return Err(taken_function(&taken.name));
+                return Err(Refusal::Error(taken_function(&taken.name)));
             }
             functions.extend(library.functions.iter().map(lower));
-            libraries.insert(name, library);
+            libraries.push(library);
         }
+        Ok(libraries)
+    }
+
+    /// All of it or nothing: what is wrong is found before anything is changed.
+    fn put(cx: &mut FragmentContext<'_>) -> Result<(), Vec<u8>> {
+        let (payload, policy) = Restore::request(cx.args).map_err(refused)?;
+        let loaded = take_loaded(cx)?;
+        let sources: Vec<Cow<'_, [u8]>> =
+            payload::read(payload).collect::<Result<_, _>>().map_err(refused)?;
+        let libraries: BTreeMap<&str, (&Library, &[u8])> = (loaded.iter().zip(&sources))
+            .map(|(library, source)| (&*library.name, (library, &**source)))
+            .collect();
         let is_there = |cx: &FragmentContext<'_>, name: &str| {
             cx.cell().hash().is_some_and(|hash| hash.get(&field(LIBRARY, name.as_bytes())).is_some())
         };
@@ -475,7 +586,7 @@ impl Restore {
         {
             return Err(format!("ERR Library {name} already exists").into());
         }
-        for library in libraries.values() {
+        for (library, _) in libraries.values() {
             library.check_functions(cx, |other| {
                 policy == Policy::Flush
                     || std::str::from_utf8(other).is_ok_and(|other| libraries.contains_key(other))
@@ -484,9 +595,9 @@ impl Restore {
         if policy == Policy::Flush && cx.cell().value.is_some() {
             cx.cell_mut().delete();
         }
-        for (name, library) in &libraries {
+        for (name, (library, source)) in &libraries {
             remove(cx, name);
-            library.put(cx);
+            library.put(cx, source);
         }
         Ok(())
     }
@@ -496,15 +607,24 @@ impl Procedure for Restore {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let (payload, _) = Restore::request(args)?;
         payload::check(payload)?;
-        plan_record(args, Access::Write, planner)
+        plan_load(args, planner)
     }
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        match Restore::restore(cx) {
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == LOAD {
+            let loaded = Restore::load(cx, &self.0);
+            tell_loaded(cx, loaded);
+            return Ok(());
+        }
+        match Restore::put(cx) {
             Ok(()) => cx.writer().ok(),
             Err(text) => cx.writer().error(text),
         }
         Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
     }
 }
 

@@ -22,6 +22,7 @@ mod vm;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ordain_model::args::Arg;
 use ordain_model::key::KeyHash;
 use ordain_model::plan::Planner;
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target};
@@ -33,15 +34,19 @@ use sha1::{Digest, Sha1};
 use crate::ids;
 use crate::rights::Rights;
 use crate::table::unknown_subcommand;
-use vm::{Engine, Entry, Run};
+use vm::{Engine, Entry, Programs, Refusal, Run, SMALL_SOURCE_MAX};
 
 /// Writes a procedure's arguments from the words that follow a command's name.
 pub type Encode = fn(&[&[u8]], &mut ArgsBuilder<'_>);
 
 /// Adds the procedures behind EVAL, FCALL, SCRIPT and FUNCTION.
 pub fn register(registry: &mut Registry) {
-    let eval = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: false, frugal: false });
-    let frugal = |by_sha, limited| Arc::new(Eval { by_sha, read_only: false, limited, frugal: true });
+    let programs = Arc::new(Programs::default());
+    let any = |by_sha, read_only, limited, frugal| {
+        Arc::new(Eval { by_sha, read_only, limited, frugal, programs: programs.clone() })
+    };
+    let eval = |by_sha, read_only| any(by_sha, read_only, false, false);
+    let frugal = |by_sha, limited| any(by_sha, false, limited, true);
     registry.register(ids::EVAL_FRUGAL, "eval.frugal", frugal(false, false));
     registry.register(ids::EVALSHA_FRUGAL, "evalsha.frugal", frugal(true, false));
     registry.register(ids::EVAL_LIMITED_FRUGAL, "eval.limited.frugal", frugal(false, true));
@@ -50,15 +55,15 @@ pub fn register(registry: &mut Registry) {
     registry.register(ids::EVALSHA, "evalsha", eval(true, false));
     registry.register(ids::EVAL_RO, "eval_ro", eval(false, true));
     registry.register(ids::EVALSHA_RO, "evalsha_ro", eval(true, true));
-    let limited = |by_sha, read_only| Arc::new(Eval { by_sha, read_only, limited: true, frugal: false });
+    let limited = |by_sha, read_only| any(by_sha, read_only, true, false);
     registry.register(ids::EVAL_LIMITED, "eval.limited", limited(false, false));
     registry.register(ids::EVALSHA_LIMITED, "evalsha.limited", limited(true, false));
     registry.register(ids::EVAL_RO_LIMITED, "eval_ro.limited", limited(false, true));
     registry.register(ids::EVALSHA_RO_LIMITED, "evalsha_ro.limited", limited(true, true));
-    registry.register(ids::SCRIPT_LOAD, "script.load", Arc::new(ScriptLoad));
+    registry.register(ids::SCRIPT_LOAD, "script.load", Arc::new(ScriptLoad { programs: programs.clone() }));
     registry.register(ids::SCRIPT_EXISTS, "script.exists", Arc::new(ScriptExists));
     registry.register(ids::SCRIPT_FLUSH, "script.flush", Arc::new(ScriptFlush));
-    functions::register(registry);
+    functions::register(registry, &programs);
 }
 
 /// The procedure that runs a script with the rights of a user before its arguments ([`Rights::carried`]), by the one that
@@ -229,9 +234,8 @@ fn plan_compute(
 /// Runs what a compute fragment is to run, with the shard's interpreter.
 fn execute(
     cx: &mut FragmentContext<'_>,
-    sha: &[u8],
-    code: &[u8],
-    entry: Entry<'_>,
+    programs: &Programs,
+    (sha, code, entry): (&[u8], &[u8], Entry<'_>),
     words: ArgIter<'_>,
     (read_only, frugal): (bool, bool),
     rights: Option<&[u8]>,
@@ -257,6 +261,7 @@ fn execute(
         rights: rights.as_ref(),
         frugal,
         registry: cx.registry,
+        programs,
     };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
     let stopwatch = cx.locals.stopwatch();
@@ -282,12 +287,14 @@ struct Eval {
     limited: bool,
     /// What needs memory is refused.
     frugal: bool,
+    programs: Arc<Programs>,
 }
 
 impl Eval {
     const NOTE: u16 = 0;
     const FETCH: u16 = 1;
     const COMPUTE: u16 = 2;
+    const CHECK: u16 = 3;
 }
 
 impl Procedure for Eval {
@@ -306,7 +313,7 @@ impl Procedure for Eval {
             Some(body) => {
                 script_flags(body)?.check(self.read_only)?;
                 if !self.read_only && !self.frugal {
-                    planner.key_in(Db::SCRIPTS, Eval::NOTE, Access::Write, sha)?;
+                    plan_note(planner, (Eval::CHECK, Eval::NOTE), sha, body)?;
                     planner.silent();
                 }
                 None
@@ -321,7 +328,9 @@ impl Procedure for Eval {
         let rights = take_rights(&mut words, self.limited);
         let sha = words.bytes();
         match code {
-            Eval::NOTE => note(cx, sha, words.bytes()).unwrap_or(()),
+            // What does not compile is answered by the run.
+            Eval::NOTE => note(cx, &self.programs, sha, words.bytes()).unwrap_or(()),
+            Eval::CHECK => check(cx, &self.programs, sha, words.bytes()),
             Eval::FETCH => match cx.cell().string().map(<[u8]>::to_vec) {
                 Some(body) => cx.writer().bulk(&body),
                 None => cx.writer().nil(),
@@ -342,7 +351,7 @@ impl Procedure for Eval {
                 match manner {
                     Ok(manner) => {
                         let how = (self.read_only || manner == Manner::ReadsOnly, self.frugal);
-                        execute(cx, sha, body, Entry::Script, words, how, rights);
+                        execute(cx, &self.programs, (sha, body, Entry::Script), words, how, rights);
                     }
                     Err(refusal) => cx.writer().error(&refusal.0),
                 }
@@ -356,34 +365,91 @@ impl Procedure for Eval {
     }
 }
 
+/// Plans the fragment that keeps a script's body ([`note`]). A large one is compiled first, by a fragment that may be given
+/// away ([`check`]): a fragment on a record may not.
+fn plan_note(
+    planner: &mut Planner<'_>,
+    (check, note): (u16, u16),
+    sha: Arg<'_>,
+    body: &[u8],
+) -> Result<(), PlanError> {
+    if body.len() <= SMALL_SOURCE_MAX {
+        return planner.key_in(Db::SCRIPTS, note, Access::Write, sha).map(drop);
+    }
+    let checked = planner.compute_alone(check, KeyHash::of(sha.bytes))?;
+    planner.silent();
+    planner.key_in(Db::SCRIPTS, note, Access::Write, sha)?;
+    planner.input(checked);
+    Ok(())
+}
+
+/// Answers OK if a script compiles, else the error to show.
+fn check(cx: &mut FragmentContext<'_>, programs: &Programs, sha: &[u8], body: &[u8]) {
+    let is_bounded = cx.locals.patience().is_some();
+    match cx.locals.get(Engine::default).check(programs, sha, body, is_bounded) {
+        Ok(()) => cx.writer().ok(),
+        Err(Refusal::Error(text)) => cx.writer().error(text),
+        Err(Refusal::Patience) => cx.locals.give_up(),
+    }
+}
+
 /// Keeps a script's body in its record, if it compiles and is not there yet.
-fn note(cx: &mut FragmentContext<'_>, sha: &[u8], body: &[u8]) -> Result<(), Vec<u8>> {
-    if cx.cell().string().is_none() {
-        cx.locals.get(Engine::default).check(sha, body)?;
-        cx.cell_mut().put(Value::String(body.to_vec()));
+fn note(cx: &mut FragmentContext<'_>, programs: &Programs, sha: &[u8], body: &[u8]) -> Result<(), Vec<u8>> {
+    if cx.cell().string().is_some() {
+        return Ok(());
+    }
+    let checked = match cx.inputs.is_empty() {
+        true => cx.locals.get(Engine::default).check(programs, sha, body, false),
+        false => match cx.inputs.get(0) {
+            Datum::Error(text) => Err(Refusal::Error(text.to_vec())),
+            _ => Ok(()),
+        },
+    };
+    match checked {
+        Ok(()) => cx.cell_mut().put(Value::String(body.to_vec())),
+        Err(Refusal::Error(text)) => return Err(text),
+        Err(Refusal::Patience) => {
+            return Err(b"ERR a script was to be compiled elsewhere; this is a bug".to_vec());
+        }
     }
     Ok(())
 }
 
 /// SCRIPT LOAD. Arguments: the SHA-1, the body.
-struct ScriptLoad;
+struct ScriptLoad {
+    programs: Arc<Programs>,
+}
+
+impl ScriptLoad {
+    const NOTE: u16 = 0;
+    const CHECK: u16 = 1;
+}
 
 impl Procedure for ScriptLoad {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut words = args.iter();
         let sha = words.next().ok_or(PlanError::SYNTAX)?;
-        script_flags(words.bytes())?;
-        planner.key_in(Db::SCRIPTS, 0, Access::Write, sha).map(drop)
+        let body = words.bytes();
+        script_flags(body)?;
+        plan_note(planner, (ScriptLoad::CHECK, ScriptLoad::NOTE), sha, body)
     }
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let mut words = cx.args.iter();
         let (sha, body) = (words.bytes(), words.bytes());
-        match note(cx, sha, body) {
+        if code == ScriptLoad::CHECK {
+            check(cx, &self.programs, sha, body);
+            return Ok(());
+        }
+        match note(cx, &self.programs, sha, body) {
             Ok(()) => cx.writer().bulk(sha),
             Err(text) => cx.writer().error(text),
         }
         Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(cx.slot(cx.count - 1));
     }
 }
 

@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ordain_lua::{Budget, CompileError, Death, Fault, Machine, Program, TableRef, Value, compile};
 use ordain_model::procedure::{Locals, Members, Registry};
@@ -29,13 +30,16 @@ use crate::rights::Rights;
 
 /// Units of work that a script may do: an instruction is one, and [`ordain_lua::cost`] says what else is charged.
 pub const WORK_BUDGET: i64 = if cfg!(test) { 4_000_000 } else { 100_000_000 };
-/// The units of work that a library may do as FUNCTION LOAD runs it, on an event loop: some ten milliseconds. It registers
-/// functions, and need not do more.
+/// The units of work that a library may do as FUNCTION LOAD runs it: some ten milliseconds. It registers functions, and need
+/// not do more.
 pub const LOAD_BUDGET: i64 = 2_000_000;
-/// The units of work that FUNCTION RESTORE may cost, on an event loop: what compiling its libraries costs and what they do.
+/// The units of work that FUNCTION RESTORE may cost: what compiling its libraries costs and what they do.
 pub const RESTORE_BUDGET: i64 = 10 * LOAD_BUDGET;
 /// Bytes that a script may ask for in all.
 pub const MEMORY_LIMIT: usize = 128 << 20;
+/// The most source that an event loop compiles, bytes: about a millisecond. Compiling more is a [long
+/// computation](Locals::give_up) of the thread beside the loops.
+pub(super) const SMALL_SOURCE_MAX: usize = 16 << 10;
 /// The most compiled scripts kept, and as many libraries.
 const CACHE_MAX: usize = 256;
 /// The most source whose compiled form is kept, bytes in all.
@@ -83,6 +87,31 @@ pub(super) struct Run<'a> {
     pub frugal: bool,
     /// The procedures there are.
     pub registry: &'a Registry,
+    /// The compiled forms of large sources.
+    pub programs: &'a Programs,
+}
+
+/// The reason for which a source was not accepted.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The error to show.
+    Error(Vec<u8>),
+    /// The bound on the work that may be done here.
+    Patience,
+}
+
+/// The compiled forms of large sources: one collection a node, for its shards and for the thread that computes beside them.
+///
+/// A run is charged for compiling whether it finds a form here or not, so what is kept shows in no result.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    scripts: Mutex<Cache>,
+    libraries: Mutex<Cache>,
+}
+
+fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    // Nothing panics while it is held.
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A function that a library registered.
@@ -112,7 +141,9 @@ impl Engine {
             Some(stop) => budget.stopped_by(stop),
             None => budget,
         };
-        let ran = catch_unwind(AssertUnwindSafe(|| vm.run(&run, budget, &mut *members, locals, out)));
+        let is_bounded = work.is_some();
+        let ran =
+            catch_unwind(AssertUnwindSafe(|| vm.run(&run, (budget, is_bounded), &mut *members, locals, out)));
         let failure = match ran {
             Ok(result) => {
                 self.vm = Some(vm);
@@ -125,44 +156,76 @@ impl Engine {
             members.roll_back();
             out.truncate(start);
             match failure {
-                Failure::Death(Death::Work) if work.is_some() => locals.give_up(),
+                Failure::Patience => locals.give_up(),
+                Failure::Death(Death::Work) if is_bounded => locals.give_up(),
                 Failure::Abort(abort) => Writer(out).abort(abort),
                 failure => Writer(out).error(failure.text()),
             }
         }
     }
 
-    /// Checks that a script compiles.
+    /// Checks that a script compiles; `is_bounded` says that a large one is to be compiled elsewhere.
     ///
     /// # Errors
-    /// The error to show.
-    pub(super) fn check(&mut self, sha: &[u8], code: &[u8]) -> Result<(), Vec<u8>> {
-        self.guarded(|vm| vm.script(sha, code).map(drop))
+    /// [`Refusal`].
+    pub(super) fn check(
+        &mut self,
+        programs: &Programs,
+        sha: &[u8],
+        code: &[u8],
+        is_bounded: bool,
+    ) -> Result<(), Refusal> {
+        self.guarded(|vm| vm.script(programs, sha, code, is_bounded).map(drop))
     }
 
-    /// Runs a library and lists what it registers.
+    /// Runs a library and lists what it registers, within its budget and within what may be done here; both are counted
+    /// down.
     ///
     /// # Errors
-    /// The error to show.
+    /// [`Refusal`].
     pub(super) fn load(
         &mut self,
+        programs: &Programs,
         sha: &[u8],
         code: &[u8],
         seed: u64,
-        left: &mut i64,
-    ) -> Result<Vec<Registered>, Vec<u8>> {
-        self.guarded(|vm| vm.list(sha, code, seed, left))
+        left: &mut Left,
+    ) -> Result<Vec<Registered>, Refusal> {
+        self.guarded(|vm| vm.list(programs, sha, code, seed, left))
     }
 
-    fn guarded<T>(&mut self, f: impl FnOnce(&mut Vm) -> Result<T, Failure>) -> Result<T, Vec<u8>> {
+    fn guarded<T>(&mut self, f: impl FnOnce(&mut Vm) -> Result<T, Failure>) -> Result<T, Refusal> {
         let mut vm = self.vm.take().unwrap_or_else(|| Box::new(Vm::new()));
-        match catch_unwind(AssertUnwindSafe(|| f(&mut vm))) {
+        let failure = match catch_unwind(AssertUnwindSafe(|| f(&mut vm))) {
             Ok(result) => {
                 self.vm = Some(vm);
-                result.map_err(Failure::text)
+                match result {
+                    Ok(done) => return Ok(done),
+                    Err(failure) => failure,
+                }
             }
-            Err(_) => Err(Failure::Death(Death::Internal).text()),
-        }
+            Err(_) => Failure::Death(Death::Internal),
+        };
+        Err(match failure {
+            Failure::Patience => Refusal::Patience,
+            failure => Refusal::Error(failure.text()),
+        })
+    }
+}
+
+/// The units of work that are left for loading libraries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// Of the budget, which ends the loading.
+    pub budget: i64,
+    /// Of what may be done here, if there is a bound: beyond it the loading is to be done elsewhere, from its beginning.
+    pub patience: Option<i64>,
+}
+
+impl Left {
+    /// A budget, with the bound that the run of a fragment has.
+    pub(super) fn new(budget: i64, locals: &Locals) -> Left {
+        Left { budget, patience: locals.patience().and_then(|units| i64::try_from(units).ok()) }
     }
 }
 
@@ -178,6 +241,8 @@ enum Failure {
     Abort(Abort),
     /// An end against its will.
     Death(Death),
+    /// The bound on what may be done here: it is to be run elsewhere.
+    Patience,
 }
 
 impl Failure {
@@ -188,7 +253,9 @@ impl Failure {
             Failure::Death(Death::Memory) => {
                 format!("ERR script stopped: it allocated more than {} MiB", MEMORY_LIMIT >> 20).into()
             }
-            Failure::Abort(_) | Failure::Death(_) => b"ERR script stopped: the interpreter failed".to_vec(),
+            Failure::Abort(_) | Failure::Death(_) | Failure::Patience => {
+                b"ERR script stopped: the interpreter failed".to_vec()
+            }
         }
     }
 }
@@ -207,7 +274,7 @@ struct Vm {
     buffers: Buffers,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Cache {
     /// By SHA-1.
     programs: BTreeMap<Box<[u8]>, Program>,
@@ -303,14 +370,14 @@ impl Vm {
     fn run(
         &mut self,
         run: &Run<'_>,
-        budget: Budget,
+        (budget, is_bounded): (Budget, bool),
         members: &mut dyn Members,
         locals: &mut Locals,
         out: &mut Vec<u8>,
     ) -> Result<(), Failure> {
         let program = match run.entry {
-            Entry::Script => self.script(run.sha, run.code)?,
-            Entry::Function(_) => self.library(run.sha, run.code, WORK_BUDGET)?,
+            Entry::Script => self.script(run.programs, run.sha, run.code, is_bounded)?,
+            Entry::Function(_) => self.library(run.programs, run.sha, run.code, (WORK_BUDGET, is_bounded))?,
         };
         self.machine.begin(budget, run.seed);
         let surroundings = Surroundings {
@@ -428,17 +495,22 @@ impl Vm {
 
     fn list(
         &mut self,
+        programs: &Programs,
         sha: &[u8],
         code: &[u8],
         seed: u64,
-        left: &mut i64,
+        left: &mut Left,
     ) -> Result<Vec<Registered>, Failure> {
         const FAILED: &[u8] = b"ERR Error registering functions: ";
-        let budget = LOAD_BUDGET.min(*left);
-        let told = if budget < LOAD_BUDGET { RESTORE_BUDGET } else { LOAD_BUDGET };
+        let whole = LOAD_BUDGET.min(left.budget);
+        let budget = left.patience.map_or(whole, |patience| patience.min(whole));
+        let is_bounded = budget < whole;
+        let told = if whole < LOAD_BUDGET { RESTORE_BUDGET } else { LOAD_BUDGET };
+        let beyond = || if is_bounded { Failure::Patience } else { Failure::Text(past(told)) };
         // The compiler's work is the first of the run's: a source that would use all of it is not compiled to its end.
-        let program = self.library(sha, code, budget).map_err(|failure| match failure {
-            Failure::Death(Death::Work) => Failure::Text(past(told)),
+        let work = (budget, left.patience.is_some());
+        let program = self.library(programs, sha, code, work).map_err(|failure| match failure {
+            Failure::Death(Death::Work) => beyond(),
             other => other,
         })?;
         self.machine.begin(Budget::new(budget, MEMORY_LIMIT), seed);
@@ -448,40 +520,64 @@ impl Vm {
         let mut hands = Hands { reach: None, buffers, resp3: false, abort: None, registered, calls: 0 };
         let ran = machine.load(&program).and_then(|main| machine.run(&mut hands, main, &[]));
         let registered = hands.registered.take().unwrap_or_default();
-        *left -= budget.saturating_sub_unsigned(machine.heap.budget.left());
+        let used = budget.saturating_sub_unsigned(machine.heap.budget.left());
+        left.budget -= used;
+        left.patience = left.patience.map(|patience| patience - used);
         match ran {
             Ok(_) => Ok(registered.into_iter().map(|(function, _)| function).collect()),
             Err(fault) => Err(match self.error_text(fault) {
                 Some(text) => Failure::Text([FAILED, &*text].concat()),
                 None => match self.death() {
-                    Failure::Death(Death::Work) => Failure::Text(past(told)),
+                    Failure::Death(Death::Work) => beyond(),
                     other => other,
                 },
             }),
         }
     }
 
-    fn script(&mut self, sha: &[u8], code: &[u8]) -> Result<Program, Failure> {
-        let failed = "ERR Error compiling script (new function): ";
-        self.scripts.program((failed, "user_script"), sha, code, WORK_BUDGET)
+    fn script(
+        &mut self,
+        programs: &Programs,
+        sha: &[u8],
+        code: &[u8],
+        is_bounded: bool,
+    ) -> Result<Program, Failure> {
+        let names = ("ERR Error compiling script (new function): ", "user_script");
+        self.scripts.program(&programs.scripts, names, sha, code, (WORK_BUDGET, is_bounded))
     }
 
-    fn library(&mut self, sha: &[u8], code: &[u8], work: i64) -> Result<Program, Failure> {
-        self.libraries.program(("ERR Error compiling function: ", "user_function"), sha, code, work)
+    fn library(
+        &mut self,
+        programs: &Programs,
+        sha: &[u8],
+        code: &[u8],
+        work: (i64, bool),
+    ) -> Result<Program, Failure> {
+        let names = ("ERR Error compiling function: ", "user_function");
+        self.libraries.program(&programs.libraries, names, sha, code, work)
     }
 }
 
 impl Cache {
-    /// The compiled form of a source. A run is charged for it whether it was here or not.
+    /// The compiled form of a source, which is here if it is small and among the others if it is large. A run is charged for
+    /// it whether it was there or not. A large one that is not there is not compiled where work is bounded.
     fn program(
         &mut self,
+        large: &Mutex<Cache>,
         (failed, name): (&str, &str),
         sha: &[u8],
         code: &[u8],
-        work: i64,
+        (work, is_bounded): (i64, bool),
     ) -> Result<Program, Failure> {
-        if let Some(program) = self.programs.get(sha) {
-            return Ok(program.clone());
+        let is_large = code.len() > SMALL_SOURCE_MAX;
+        let known = match is_large {
+            true => lock(large).programs.get(sha).cloned(),
+            false => self.programs.get(sha).cloned(),
+        };
+        match known {
+            Some(program) => return Ok(program),
+            None if is_large && is_bounded => return Err(Failure::Patience),
+            None => {}
         }
         // The first line may say how to run the script; it keeps its place so that the lines are numbered right.
         let body = match code {
@@ -495,14 +591,26 @@ impl Cache {
             }
             Err(CompileError::Dead(death)) => return Err(Failure::Death(death)),
         };
-        if self.programs.len() >= CACHE_MAX || self.bytes + code.len() > CACHE_BYTES {
-            *self = Cache::default();
-        }
-        if code.len() <= CACHE_BYTES {
-            self.bytes += code.len();
-            self.programs.insert(sha.into(), program.clone());
-        }
+        // What gives way is dropped when nobody waits for the lock any more.
+        let old = match is_large {
+            true => lock(large).keep(sha, code.len(), &program),
+            false => self.keep(sha, code.len(), &program),
+        };
+        drop(old);
         Ok(program)
+    }
+
+    /// Keeps a compiled form unless it is too large. Returns what gives way to it.
+    fn keep(&mut self, sha: &[u8], bytes: usize, program: &Program) -> Option<Cache> {
+        if bytes > CACHE_BYTES {
+            return None;
+        }
+        let is_full = self.programs.len() >= CACHE_MAX || self.bytes + bytes > CACHE_BYTES;
+        let old = is_full.then(|| std::mem::take(self));
+        if self.programs.insert(sha.into(), program.clone()).is_none() {
+            self.bytes += bytes;
+        }
+        old
     }
 }
 

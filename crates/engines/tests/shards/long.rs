@@ -1,6 +1,8 @@
 //! Compute fragments that take too long for an event loop: the shard goes on meanwhile, those that want their records wait,
 //! and a crash in between loses nothing.
 
+use ordain_commands::script::functions::{function_call, function_subcommand};
+use ordain_commands::script::script_subcommand;
 use ordain_engines::shard::Order;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
@@ -37,6 +39,25 @@ impl Node {
     fn redis(&mut self, words: &[&[u8]]) -> Ticket {
         let (procedure, db, args) = command(words, Db(0));
         self.submit(Call::new(procedure, db), &args)
+    }
+
+    /// Submits SCRIPT, FUNCTION, FCALL_RO or another command, as a session does.
+    fn script(&mut self, words: &[&[u8]]) -> Ticket {
+        let (procedure, encode, given) = match words[0] {
+            b"script" => {
+                let (procedure, encode) = script_subcommand(&words[1..]).unwrap();
+                (procedure, encode, &words[2..])
+            }
+            b"function" => {
+                let (procedure, encode) = function_subcommand(&words[1..]).unwrap();
+                (procedure, encode, &words[2..])
+            }
+            b"fcall_ro" => function_call(&self.bench.registry, true, &words[1..]).unwrap(),
+            _ => return self.redis(words),
+        };
+        let mut args = Vec::new();
+        encode(given, &mut ArgsBuilder::new(&mut args));
+        self.submit(Call::new(procedure, Db(0)), &args)
     }
 
     fn submit(&mut self, call: Call, args: &[u8]) -> Ticket {
@@ -282,4 +303,101 @@ fn scripts_of_one_text_do_not_wait_for_each_other() {
         }
         bench.verify();
     }
+}
+
+/// A comment of so many bytes, which takes the compiler's time, and text of its own.
+fn padding(bytes: usize, order: Order, shards: usize) -> String {
+    format!("-- {order:?} {shards} {}\n", "x".repeat(bytes))
+}
+
+/// What is large is compiled where long computations run, whichever command brings it; others of the loop go on, and what the
+/// connection has sent after it takes effect after it.
+#[test]
+fn large_sources_are_compiled_beside_the_loop() {
+    for order in Order::ALL {
+        for shards in [1, 2, 3] {
+            let mut node = Node::new(order, Reads::Ordered, shards);
+            let last = node.keys.len() - 1;
+            let (key, pad) = (node.keys[0].clone(), padding(20_000, order, shards));
+            let script = |does: &str| [pad.as_bytes(), does.as_bytes()].concat();
+            let library = |name: &str, with: &str| {
+                format!(
+                    "#!lua name={name}\n{pad}{with} redis.register_function('{name}', function() return 5 end)"
+                )
+            };
+            let away = |node: &mut Node, words: &[&[u8]]| {
+                let asked = node.script(words);
+                assert!(!node.bench.work.is_empty(), "{order:?} {shards}");
+                assert_eq!(node.answer(asked), None, "{order:?} {shards}");
+                let other = node.set(last, b"1");
+                assert_eq!(node.answer(other), Some("OK".into()), "another does not wait for it");
+                asked
+            };
+            // A script's record may be of another shard than its keys: both have it compiled, and the second finds it so.
+            let back = |node: &mut Node, asked: Ticket| {
+                while node.bench.work_step() {
+                    node.bench.settle();
+                }
+                node.answer(asked).unwrap()
+            };
+            let loading = script("return 1");
+            let loaded = away(&mut node, &[b"script", b"load", &loading]);
+            let sha = back(&mut node, loaded);
+            let sha = sha.trim_matches('"').as_bytes();
+            let again = node.script(&[b"script", b"load", &loading]);
+            assert!(node.answer(again).is_some(), "what is compiled already is not given away");
+            let called = node.redis(&[b"evalsha", sha, b"0"]);
+            assert_eq!(node.answer(called), Some("1".into()));
+
+            let setting = script("return redis.call('SET', KEYS[1], 'new')");
+            let set = away(&mut node, &[b"eval", &setting, b"1", &key]);
+            let seen = node.get(0);
+            assert_eq!(node.answer(seen), None, "it comes after the script");
+            assert_eq!(back(&mut node, set), "OK");
+            assert_eq!(node.answer(seen), Some("\"new\"".into()));
+
+            // The script is found wrong once for its record and once for its answer.
+            let wrong = script("return (");
+            let refused = away(&mut node, &[b"eval", &wrong, b"1", &key]);
+            let text = back(&mut node, refused);
+            assert!(text.contains("Error compiling script") && text.contains("user_script:2"), "{text}");
+            let kept = away(&mut node, &[b"script", b"load", &wrong]);
+            assert!(back(&mut node, kept).contains("Error compiling script"));
+
+            let code = library("one", "");
+            let loaded = away(&mut node, &[b"function", b"load", code.as_bytes()]);
+            let early = node.script(&[b"fcall_ro", b"one", b"0"]);
+            assert_eq!(node.answer(early), None, "the function is there after it was loaded");
+            assert_eq!(back(&mut node, loaded), "\"one\"");
+            assert!(node.answer(early).is_some());
+            let code = library("two", "for i = 1, 1e9 do end");
+            let loaded = away(&mut node, &[b"function", b"load", code.as_bytes()]);
+            assert!(back(&mut node, loaded).contains("ran past its budget"));
+            // A small source may do much.
+            let small =
+                b"#!lua name=three\nfor i = 1, 3e5 do end redis.register_function('three', function() end)";
+            let loaded = away(&mut node, &[b"function", b"load", small]);
+            assert_eq!(back(&mut node, loaded), "\"three\"");
+            node.bench.verify();
+        }
+    }
+}
+
+/// What a crash interrupts is compiled again, and a source too large for a loop's patience runs where it was compiled.
+#[test]
+fn a_crash_while_a_source_is_compiled_does_it_again() {
+    by_every_engine(|node| {
+        let key = node.keys[0].clone();
+        let script = [&b"--"[..], &vec![b'y'; 200_000], b"\nreturn redis.call('INCR', KEYS[1])"].concat();
+        let asked = node.redis(&[b"eval", &script, b"1", &key]);
+        assert!(!node.bench.work.is_empty());
+        assert_eq!(node.answer(asked), None);
+        node.bench.crash();
+        assert_eq!(node.bench.work.len(), 0, "replay gives nothing away");
+        let again = node.redis(&[b"eval", &script, b"1", &key]);
+        assert_eq!((node.bench.work.len(), node.answer(again)), (1, None), "it runs beside the loop");
+        assert!(node.bench.work_step());
+        node.bench.settle();
+        assert_eq!(node.answer(again), Some("2".into()));
+    });
 }

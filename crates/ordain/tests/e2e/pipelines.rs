@@ -77,6 +77,12 @@ fn demand_order(client: &mut Client, what: &str, rounds: u32, session: &mut u64)
             &["SET a# 1", "MULTI", "INCR a#", "INCR b#", "EXEC", "MGET a# b#", "DEL a# b#", "GET b#"],
             &["+OK", "+OK", "+QUEUED", "+QUEUED", "[:2, :1]", "[\"2\", \"1\"]", ":2", "nil"],
         )?;
+        // A large source is compiled beside the loop.
+        let large = format!("EVAL --{}@-#\nreturn_redis.call('INCR',KEYS[1]) 1 k#", "x".repeat(17_000));
+        demand(
+            &["SET k# 1", &large, "GET k#", "MULTI", &large, "GET k#", "EXEC", &large, "DEL k#"],
+            &["+OK", ":2", "\"2\"", "+OK", "+QUEUED", "+QUEUED", "[:3, \"3\"]", ":4", ":1"],
+        )?;
         // An interactive transaction sees what was sent before it, and what is sent after it sees what it has done.
         demand(
             &["SET a# 5", "TXN.BEGIN", "INCR a#", "SET b# x", "TXN.COMMIT", "MGET a# b#"],
