@@ -64,7 +64,11 @@ impl Samples {
         });
         samples.digests = digests.unwrap_or_default();
         let (open, made, refused) = observed.lobby.connections();
+        let (admin_open, admin_refused, admin_late) = observed.traffic.counts();
         for (name, value) in [
+            ("ordain_admin_connections", admin_open as f64),
+            ("ordain_admin_refused_total", admin_refused as f64),
+            ("ordain_admin_late_total", admin_late as f64),
             ("ordain_connections", open as f64),
             ("ordain_connections_total", made as f64),
             ("ordain_connections_refused_total", refused as f64),

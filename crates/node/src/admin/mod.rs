@@ -39,7 +39,7 @@ use crate::certificates::Renewals;
 use crate::cluster::Membership;
 use crate::engine::Engine;
 use crate::front::Lobby;
-use listener::Port;
+use listener::{Port, Traffic};
 use metrics::{Samples, resident_bytes};
 use series::History;
 
@@ -95,6 +95,7 @@ struct Observed {
     /// Commands counted at the last refresh.
     commands: Mutex<u64>,
     opened: Mutex<Opened>,
+    traffic: Arc<Traffic>,
     history: Mutex<History>,
     /// What the other nodes of the cluster have said of themselves last.
     others: Mutex<Vec<Value>>,
@@ -128,6 +129,7 @@ impl Admin {
             lobby,
             commands: Mutex::new(0),
             opened: Mutex::default(),
+            traffic: Arc::default(),
             history: Mutex::default(),
             others: Mutex::default(),
         });
@@ -144,7 +146,6 @@ impl Admin {
                 .route("/series", get(show_series))
                 .with_state(observed.clone());
             let router = guarded(router, observed.about.access.clone());
-            let router = router.into_make_service_with_connect_info::<Peer>();
             let refresh = async {
                 let mut tick = tokio::time::interval(REFRESH);
                 loop {
@@ -161,7 +162,7 @@ impl Admin {
                 }
             };
             tokio::select! {
-                ended = axum::serve(port, router) => ended,
+                () = listener::serve(port, router, observed.traffic.clone()) => io::Result::Ok(()),
                 () = refresh => Ok(()),
                 () = look_around => Ok(()),
                 _ = stopped.wait_for(|stop| *stop) => Ok(()),
