@@ -7,8 +7,11 @@ use ordain_model::{Digest, Epoch, Layout, Millis, PartitionId};
 
 use crate::write::Totals;
 
-/// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 2;
+/// Version of the format that this crate writes.
+pub const VERSION: u32 = 3;
+
+/// The oldest version that this crate reads.
+pub const OLDEST_VERSION: u32 = 2;
 
 /// Length of the header block: one sector, so that it is written whole or not at all.
 pub(crate) const HEADER: u64 = 512;
@@ -114,7 +117,7 @@ impl Header {
         rest.0 = body.strip_prefix(&MAGIC).ok_or(HeaderError::Damaged("the header has no magic number"))?;
         // Another version may have its checksum elsewhere.
         match rest.u32() {
-            Some(VERSION) => {}
+            Some(OLDEST_VERSION..=VERSION) => {}
             found => return Err(HeaderError::Version(found.unwrap_or_default())),
         }
         let chain = crc32c::crc32c(body);
@@ -257,6 +260,25 @@ mod tests {
         assert_eq!(block.len() as u64, HEADER);
         assert_eq!(Header::decode(&block).map(|(read, _)| read), Ok(header));
         assert_eq!(Header::decode(&block[..511]), Err(HeaderError::Short));
+    }
+
+    #[test]
+    fn older_versions_are_read_and_others_named() {
+        let layout = Layout::ranges(1, vec![0], 2).expect("a layout");
+        let header = Header::new(b"cluster", &layout, PartitionId(0), Epoch(7));
+        for version in 0..9 {
+            let mut block = header.encode();
+            block[8] = version;
+            let body = HEADER as usize - 4;
+            let crc = crc32c::crc32c(&block[..body]);
+            block[body..].copy_from_slice(&crc.to_le_bytes());
+            let read = Header::decode(&block).map(|(read, _)| read);
+            let is_read = (2..=3).contains(&version);
+            assert_eq!(
+                read,
+                if is_read { Ok(header.clone()) } else { Err(HeaderError::Version(version.into())) }
+            );
+        }
     }
 
     #[test]

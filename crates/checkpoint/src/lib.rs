@@ -20,7 +20,7 @@ mod read;
 mod write;
 
 pub use directory::{Found, list};
-pub use format::{Header, Seal, VERSION, file_name, seal_name};
+pub use format::{Header, OLDEST_VERSION, Seal, VERSION, file_name, seal_name};
 pub use piece::{Item, Kind, Outcome, Piece};
 pub use read::{CheckpointError, read, read_header, verify};
 pub use write::{Encoder, Totals};

@@ -4,7 +4,9 @@ use ordain_model::value::record_hash;
 use ordain_model::{Digest, Epoch, Map};
 use ordain_role::{Directory, DiskError};
 
-use crate::format::{END, HEAD, HEADER, Head, Header, HeaderError, KIND_END, VERSION, file_name};
+use crate::format::{
+    END, HEAD, HEADER, Head, Header, HeaderError, KIND_END, OLDEST_VERSION, VERSION, file_name,
+};
 use crate::piece::{Item, Kind, items};
 use crate::write::Totals;
 
@@ -16,7 +18,7 @@ pub enum CheckpointError {
     Disk(#[from] DiskError),
     /// Written by another version.
     #[error(
-        "{file} has checkpoint format version {found} and this program reads version {VERSION}: use the program that wrote it"
+        "{file} has checkpoint format version {found} and this program reads versions {OLDEST_VERSION} to {VERSION}: use the program that wrote it"
     )]
     Version {
         /// The file.

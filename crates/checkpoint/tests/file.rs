@@ -8,8 +8,8 @@ use ordain_checkpoint::{
 use ordain_log::MemoryDirectory;
 use ordain_model::value::record_hash;
 use ordain_model::{
-    Abort, Cell, Db, Digest, Epoch, Gsn, HashValue, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
-    RequestNo, SessionId, Value,
+    Abort, Cell, Db, Digest, Epoch, Expiry, Gsn, HashValue, KeyHash, Layout, Map, Millis, OutcomeStatus,
+    PartitionId, RequestNo, SessionId, Value,
 };
 use ordain_role::{Bytes, Directory, DiskOp};
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn disk(bytes: &[u8]) -> MemoryDirectory {
 }
 
 fn small() -> Vec<Vec<Thing>> {
-    let cell = |value, expires_at| Cell { value: Some(value), expires_at: Millis(expires_at) };
+    let cell = |value, expires_at| Cell { value: Some(value), expires_at: Millis(expires_at).into() };
     let mut hash = HashValue::default();
     hash.set(b"field", b"value");
     vec![
@@ -124,8 +124,10 @@ fn every_flipped_bit_of_a_file_is_seen_where_it_is() {
         match read(&disk(&flipped), &header(), |_| Ok(())) {
             // The version is looked at first: another one may be laid out in another way.
             Err(CheckpointError::Version { .. }) => assert!((8..12).contains(&(bit / 8)), "bit {bit}"),
+            // 3 becomes 2 with a bit, which is read too: then the checksum is wrong.
             Err(CheckpointError::Damaged { offset, .. }) => {
-                assert!(offset <= bit as u64 / 8 && !(8..12).contains(&(bit / 8)), "bit {bit}: {offset}");
+                let is_other_version = (8..12).contains(&(bit / 8)) && bit != 64;
+                assert!(offset <= bit as u64 / 8 && !is_other_version, "bit {bit}: {offset}");
             }
             other => panic!("bit {bit}: {other:?}"),
         }
@@ -183,7 +185,7 @@ fn a_record_of_slots_that_are_not_the_partitions_is_refused() {
     let layout = Layout::even(2, 1).unwrap();
     let mine = PartitionId(u16::from(KeyHash::of(b"a").slot() < 512));
     let header = Header::new(b"cluster", &layout, mine, EPOCH);
-    let cell = Cell { value: Some(Value::String(Vec::new())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(Vec::new())), expires_at: Millis(0).into() };
     let pieces = [vec![Thing::Record(Db(0), b"a".to_vec(), cell, Gsn(1))]];
     let refused = read(&disk(&file(&header, &pieces)), &header, |_| Ok(()));
     assert!(matches!(refused, Err(CheckpointError::Damaged { offset: 512, .. })), "{refused:?}");
@@ -221,8 +223,13 @@ fn only_what_is_sealed_is_complete() {
 
 fn value() -> impl Strategy<Value = Value> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
-    let hash = prop::collection::vec((bytes(), bytes()), 1..200).prop_map(|fields| {
+    let fields = prop::collection::vec((bytes(), bytes()), 1..200);
+    let hash = (fields, any::<bool>()).prop_map(|(fields, had_long)| {
         let mut hash = HashValue::default();
+        if had_long {
+            hash.set(&[7; 99], b"");
+            hash.remove(&[7; 99]);
+        }
         fields.iter().for_each(|(field, value)| {
             hash.set(field, value);
         });
@@ -235,7 +242,12 @@ fn things() -> impl Strategy<Value = Vec<Thing>> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..40);
     let record =
         (any::<u8>(), bytes(), value(), any::<u64>(), any::<u64>()).prop_map(|(db, key, value, at, by)| {
-            Thing::Record(Db(db), key, Cell { value: Some(value), expires_at: Millis(at) }, Gsn(by))
+            Thing::Record(
+                Db(db),
+                key,
+                Cell { value: Some(value), expires_at: Expiry::from_bits(at) },
+                Gsn(by),
+            )
         });
     let status = prop_oneof![
         Just(OutcomeStatus::Committed),
@@ -285,7 +297,7 @@ fn a_partition_has_the_slots_that_its_map_says() {
     let layout = Layout::even(2, 1).unwrap();
     let header = Header::new(b"cluster", &layout, PartitionId(1), EPOCH);
     let key = (0..).map(|i: u32| i.to_le_bytes()).find(|key| KeyHash::of(key).slot() == 100).unwrap();
-    let cell = Cell { value: Some(Value::String(b"value".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"value".to_vec())), expires_at: Millis(0).into() };
     let record = vec![Thing::Record(Db(0), key.to_vec(), cell, Gsn(3))];
     let moved = layout.moved(&(100..101), PartitionId(1)).unwrap();
     let map = vec![Thing::Map(moved.map().clone())];

@@ -99,7 +99,10 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
     ordain_commands::register(&mut registry);
     let (id, requests) = requests(script, keys);
     let mut table: Vec<Cell> = Vec::new();
-    table.resize(RECORDS as usize, Cell { value: Some(Value::String(b"1".to_vec())), expires_at: Millis(0) });
+    table.resize(
+        RECORDS as usize,
+        Cell { value: Some(Value::String(b"1".to_vec())), expires_at: Millis(0).into() },
+    );
     let (mut locals, mut out, mut plans) = (Locals::default(), Vec::new(), Plans::default());
     let mut next = 0;
     let mut group = criterion.benchmark_group("eval");

@@ -5,7 +5,7 @@ mod multi;
 use std::sync::Arc;
 
 use ordain_model::key::MAX_VALUE_LEN;
-use ordain_model::{ArgIter, Args, Cell, CellMut, Millis, PlanError, Registry, Value, Writer};
+use ordain_model::{ArgIter, Args, Cell, CellMut, Millis, PlanError, Registry, StringForm, Value, Writer};
 
 use crate::expiry::{StringOptions, TimeUnit, expire_at};
 use crate::extended::Extended;
@@ -86,7 +86,7 @@ fn put(cell: &mut CellMut<'_>, value: &[u8]) {
             if old.capacity() >= value.len() && old.capacity() <= 2 * value.len() + 32 =>
         {
             overwrite(cell, value);
-            if cell.expires_at.0 != 0 {
+            if !cell.expires_at.is_never() {
                 cell.set_expiry(Millis(0));
             }
         }
@@ -94,7 +94,7 @@ fn put(cell: &mut CellMut<'_>, value: &[u8]) {
     }
 }
 
-/// Puts a string into a record that holds one or nothing, and keeps its expiry.
+/// Puts a string into a record that holds one or nothing, as a whole, and keeps its expiry.
 #[inline]
 fn overwrite(cell: &mut CellMut<'_>, value: &[u8]) {
     cell.change_string(|bytes| {
@@ -206,7 +206,7 @@ fn getex(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<
     if let Some((unit, text)) = options.expiry {
         let at = unit.positive(text, input.now, BAD_GETEX_EXPIRY)?;
         expire_at(&mut cell, at, input.now);
-    } else if options.persist && cell.expires_at.0 != 0 {
+    } else if options.persist && !cell.expires_at.is_never() {
         cell.set_expiry(Millis(0));
     }
     Ok(())
@@ -236,11 +236,16 @@ fn mset(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Resu
 
 fn append(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let tail = input.rest.bytes();
-    let len = string(&cell)?.map_or(0, <[u8]>::len) + tail.len();
+    let old_len = string(&cell)?.map(<[u8]>::len);
+    let len = old_len.unwrap_or(0) + tail.len();
     if len > MAX_VALUE_LEN {
         return Err(TOO_LONG);
     }
-    cell.write_at(len - tail.len(), tail);
+    match old_len {
+        Some(old_len) => cell.write_at(old_len, tail),
+        // To append to nothing is SET.
+        None => cell.put(Value::String(tail.to_vec())),
+    }
     w.int(len as i64);
     Ok(())
 }
@@ -339,6 +344,7 @@ fn incrbyfloat(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) 
     }
     let text = new.text();
     overwrite(&mut cell, &text);
+    cell.set_form(StringForm::Text);
     w.bulk(&text);
     Ok(())
 }

@@ -39,4 +39,4 @@ macro_rules! sessions {
     };
 }
 
-sessions! { judged set strings counters keys expiry relocate databases hashes hash_counters scans introspection arity }
+sessions! { encodings judged set strings counters keys expiry relocate databases hashes hash_counters scans introspection arity }

@@ -264,7 +264,7 @@ fn state(client: &Client) -> BTreeMap<String, String> {
             }
             _ => unreachable!("live records hold something"),
         };
-        (text(key), format!("{held} until {}", cell.expires_at))
+        (text(key), format!("{held} until {}", cell.expires_at.time()))
     })
     .collect()
 }

@@ -112,7 +112,7 @@ proptest! {
                 let position = Position::of_slot(place as usize * (SLOTS / 40)).0 + place % 3;
                 let cell = Cell {
                     value: Some(Value::String(b"v".to_vec())),
-                    expires_at: if age == 0 { Millis(1) } else { Millis(0) },
+                    expires_at: if age == 0 { Millis(1) } else { Millis(0) }.into(),
                 };
                 (Position(position), format!("k{name:04}").into_bytes(), cell)
             })
@@ -211,7 +211,7 @@ proptest! {
 
 /// Records with names of 60,000 bytes each.
 fn long_names(count: usize) -> Vec<(Position, Vec<u8>, Cell)> {
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let record = |n: usize| {
         let name = format!("{n:03}{}", "a".repeat(59_997));
         (Position::of_slot(n * (SLOTS / count)), name.into_bytes(), cell.clone())

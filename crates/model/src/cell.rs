@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::expiry::{Expiry, StringForm};
 use crate::ids::Millis;
 use crate::value::{HashValue, Value};
 
@@ -16,13 +17,13 @@ use crate::value::{HashValue, Value};
 pub struct Cell {
     /// What the record holds.
     pub value: Option<Value>,
-    /// When it ceases to exist, by transaction time; 0 for never.
-    pub expires_at: Millis,
+    /// When it ceases to exist, and how a string was written.
+    pub expires_at: Expiry,
 }
 
 impl Cell {
     /// The absent record.
-    pub const ABSENT: Cell = Cell { value: None, expires_at: Millis(0) };
+    pub const ABSENT: Cell = Cell { value: None, expires_at: Expiry::NEVER };
 
     /// Whether the record exists at `now`.
     #[inline]
@@ -33,7 +34,7 @@ impl Cell {
     /// Whether the record's time has come.
     #[inline]
     pub fn is_expired(&self, now: Millis) -> bool {
-        self.expires_at.0 != 0 && self.expires_at <= now
+        !self.expires_at.is_never() && self.expires_at.time() <= now
     }
 
     /// This cell as a transaction at `now` sees it: an expired one is absent.
@@ -63,9 +64,9 @@ impl Cell {
         self.value.as_ref().map_or(0, Value::weight)
     }
 
-    /// Appends an encoding: expiry, then the value if there is one.
+    /// Appends an encoding: expiry (with the form of a string), then the value if there is one.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.expires_at.0.to_le_bytes());
+        out.extend_from_slice(&self.expires_at.to_bits().to_le_bytes());
         match &self.value {
             Some(value) => value.encode(out),
             None => out.push(0),
@@ -75,7 +76,7 @@ impl Cell {
     /// Decodes a cell from the start of `bytes`; `None` for damaged bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Cell, &[u8])> {
         let (expiry, rest) = bytes.split_first_chunk::<8>()?;
-        let expires_at = Millis(u64::from_le_bytes(*expiry));
+        let expires_at = Expiry::from_bits(u64::from_le_bytes(*expiry));
         if rest.first()? == &0 {
             return Some((Cell::ABSENT, &rest[1..]));
         }
@@ -119,7 +120,7 @@ enum Inverse {
     String {
         at: usize,
         len: usize,
-        expires_at: Millis,
+        expires_at: Expiry,
     },
     /// A string was written over from an offset on, and was so long before. What was there is among the journal's strings.
     Range {
@@ -127,8 +128,9 @@ enum Inverse {
         len: usize,
         offset: usize,
         string_len: usize,
+        expires_at: Expiry,
     },
-    Expiry(Millis),
+    Expiry(Expiry),
     /// A field was set, and held this before.
     Field(Box<[u8]>, Option<Box<[u8]>>),
     /// A field was removed that held this, in this place.
@@ -290,8 +292,9 @@ impl Journal {
             Inverse::String { at, len, expires_at } => {
                 put_old(cell, &self.strings[*at..at + len], *expires_at);
             }
-            Inverse::Range { at, len, offset, string_len } => {
+            Inverse::Range { at, len, offset, string_len, expires_at } => {
                 put_range(cell, &self.strings[*at..at + len], *offset, *string_len);
+                cell.expires_at = *expires_at;
             }
             Inverse::Expiry(old) => cell.expires_at = *old,
             Inverse::Field(field, old) => put_field(cell, field, old.as_deref()),
@@ -311,8 +314,9 @@ impl Journal {
                 Some(Inverse::String { at, len, expires_at }) => {
                     put_old(cell, &strings[at..at + len], expires_at);
                 }
-                Some(Inverse::Range { at, len, offset, string_len }) => {
+                Some(Inverse::Range { at, len, offset, string_len, expires_at }) => {
                     put_range(cell, &strings[at..at + len], offset, string_len);
+                    cell.expires_at = expires_at;
                 }
                 Some(Inverse::Expiry(old)) => cell.expires_at = old,
                 Some(Inverse::Field(field, old)) => put_field(cell, &field, old.as_deref()),
@@ -328,7 +332,7 @@ impl Journal {
 }
 
 /// A string as it was.
-fn put_old(cell: &mut Cell, old: &[u8], expires_at: Millis) {
+fn put_old(cell: &mut Cell, old: &[u8], expires_at: Expiry) {
     match &mut cell.value {
         Some(Value::String(bytes)) => {
             bytes.clear();
@@ -406,7 +410,7 @@ impl<'a> CellMut<'a> {
     /// Sets the value and clears the expiry, as SET does.
     #[inline]
     pub fn put(&mut self, value: Value) {
-        self.replace(Cell { value: Some(value), expires_at: Millis(0) });
+        self.replace(Cell { value: Some(value), expires_at: Expiry::NEVER });
     }
 
     /// Sets the value to a string and clears the expiry. It is written where the old one lies, if it fits well: at a
@@ -418,7 +422,7 @@ impl<'a> CellMut<'a> {
             Some(old) => {
                 old.clear();
                 old.extend_from_slice(new);
-                self.cell.expires_at = Millis(0);
+                self.cell.expires_at = Expiry::NEVER;
             }
             None => self.put(Value::String(new.to_vec())),
         }
@@ -442,9 +446,9 @@ impl<'a> CellMut<'a> {
         Some(old)
     }
 
-    /// Sets the value and keeps the expiry.
+    /// Sets the value, as a whole, and keeps the time of expiry.
     pub fn put_keep_expiry(&mut self, value: Value) {
-        let expires_at = self.cell.expires_at;
+        let expires_at = self.cell.expires_at.with_form(StringForm::Whole);
         self.replace(Cell { value: Some(value), expires_at });
     }
 
@@ -453,9 +457,22 @@ impl<'a> CellMut<'a> {
         self.replace(Cell::ABSENT);
     }
 
-    /// Sets or clears (0) the expiry.
+    /// Sets or clears (0) the time of expiry.
     pub fn set_expiry(&mut self, at: Millis) {
-        let old = std::mem::replace(&mut self.cell.expires_at, at);
+        self.put_expiry(self.cell.expires_at.with_time(at));
+    }
+
+    /// Says how the string was written, where that was not as a whole.
+    pub fn set_form(&mut self, form: StringForm) {
+        let expires_at = self.cell.expires_at.with_form(form);
+        if expires_at != self.cell.expires_at {
+            self.put_expiry(expires_at);
+        }
+    }
+
+    /// Sets time and form.
+    fn put_expiry(&mut self, new: Expiry) {
+        let old = std::mem::replace(&mut self.cell.expires_at, new);
         *self.changed = true;
         if let Some((journal, tag)) = &mut self.journal
             && !matches!(journal.noted(*tag), Noted { has_image: true, .. } | Noted { has_expiry: true, .. })
@@ -464,8 +481,8 @@ impl<'a> CellMut<'a> {
         }
     }
 
-    /// Writes bytes into a string where it lies, from an offset on, after zeros if it ends before that. The expiry stays. The
-    /// string is created if the record is absent; the record must not hold another type.
+    /// Writes bytes into a string where it lies, from an offset on, after zeros if it ends before that. The time of expiry stays,
+    /// the form is [`StringForm::Buffer`]. The string is created if the record is absent; the record must not hold another type.
     pub fn write_at(&mut self, offset: usize, new: &[u8]) {
         self.bound_inverses();
         let CellMut { cell, changed, journal } = self;
@@ -473,8 +490,10 @@ impl<'a> CellMut<'a> {
             let mut bytes = Vec::with_capacity(offset + new.len());
             bytes.resize(offset, 0);
             bytes.extend_from_slice(new);
-            return self.put_keep_expiry(Value::String(bytes));
+            let expires_at = cell.expires_at.with_form(StringForm::Buffer);
+            return self.replace(Cell { value: Some(Value::String(bytes)), expires_at });
         };
+        let expires_at = cell.expires_at;
         if let Some((journal, tag)) = journal.as_mut().filter(|(journal, tag)| !journal.has_image(*tag)) {
             // What lies behind is cut off as an earlier write is undone.
             let first = journal.noted(*tag).kept;
@@ -484,7 +503,7 @@ impl<'a> CellMut<'a> {
                 let (at, len) = (journal.strings.len(), to - from);
                 journal.strings.extend_from_slice(&bytes[from..to]);
                 let string_len = bytes.len();
-                journal.note(*tag, Inverse::Range { at, len, offset: from, string_len });
+                journal.note(*tag, Inverse::Range { at, len, offset: from, string_len, expires_at });
             }
         }
         **changed = true;
@@ -496,12 +515,16 @@ impl<'a> CellMut<'a> {
         let (over, behind) = new.split_at(new.len().min(bytes.len() - offset));
         bytes[offset..offset + over.len()].copy_from_slice(over);
         bytes.extend_from_slice(behind);
+        cell.expires_at = expires_at.with_form(StringForm::Buffer);
     }
 
-    /// Changes a string in place, creating it if the record is absent. The record must not hold another type.
+    /// Changes a string in place, creating it if the record is absent, and leaves it as if written as a whole. The record must
+    /// not hold another type.
     pub fn change_string(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(bytes) = self.string_in_place(|_| true) {
-            return change(bytes);
+            change(bytes);
+            self.cell.expires_at = self.cell.expires_at.with_form(StringForm::Whole);
+            return;
         }
         let mut bytes = self.cell.string().unwrap_or_default().to_vec();
         change(&mut bytes);
@@ -515,13 +538,14 @@ impl<'a> CellMut<'a> {
             self.put_keep_expiry(Value::Hash(Arc::default()));
         }
         self.bound_inverses();
-        let grows = self.is_noting() && self.cell.hash().is_some_and(|hash| hash.grows_with(field));
-        if grows {
+        let converts =
+            self.is_noting() && self.cell.hash().is_some_and(|hash| hash.converts_with(field, value));
+        if converts {
             let image = self.cell.clone();
             self.note(|| Inverse::Cell(image));
         }
         let old = hash_mut(self.cell).set(field, value);
-        if !grows && self.is_noting() {
+        if !converts && self.is_noting() {
             let (field, noted) = (field.into(), old.clone());
             self.note(|| Inverse::Field(field, noted));
         }
@@ -616,7 +640,7 @@ mod tests {
     #[test]
     fn what_is_set_aside_and_added_again_is_the_newest() {
         let cells = [&b"first"[..], b"second"]
-            .map(|text| Cell { value: Some(Value::String(text.to_vec())), expires_at: Millis(0) });
+            .map(|text| Cell { value: Some(Value::String(text.to_vec())), expires_at: Millis(0).into() });
         let (mut now, mut journal) = (cells.clone(), Journal::default());
         let change = |journal: &mut Journal, now: &mut [Cell; 2], at: usize, text: &[u8]| {
             let mut changed = false;
@@ -642,7 +666,7 @@ mod tests {
 
     #[test]
     fn a_whole_journal_keeps_one_image_of_a_cell() {
-        let start = Cell { value: Some(Value::String(vec![1; 10_000])), expires_at: Millis(9) };
+        let start = Cell { value: Some(Value::String(vec![1; 10_000])), expires_at: Millis(9).into() };
         let (mut cell, mut changed, mut journal) = (start.clone(), false, Journal::whole());
         let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 70)));
         m.change_string(|bytes| bytes[3] = 2);
@@ -666,18 +690,18 @@ mod tests {
 
     #[test]
     fn a_string_is_put_in_place_where_it_fits_and_can_be_undone() {
-        let start = || Cell { value: Some(Value::String(vec![1; 100])), expires_at: Millis(9) };
+        let start = || Cell { value: Some(Value::String(vec![1; 100])), expires_at: Millis(9).into() };
         for (len, in_place) in [(100, true), (90, true), (101, false), (10, false)] {
             let (mut cell, mut changed) = (start(), false);
             let place = cell.string().map(<[u8]>::as_ptr);
             CellMut::new(&mut cell, &mut changed, None).put_string(&vec![2; len]);
-            assert_eq!(cell, Cell { value: Some(Value::String(vec![2; len])), expires_at: Millis(0) });
+            assert_eq!(cell, Cell { value: Some(Value::String(vec![2; len])), expires_at: Millis(0).into() });
             assert_eq!(cell.string().map(<[u8]>::as_ptr) == place, in_place);
             assert!(changed);
         }
         let place = |cell: &Cell| cell.string().map(<[u8]>::as_ptr);
         for (len, in_place) in [(100, true), (COPIED_MAX, true), (COPIED_MAX + 1, false)] {
-            let start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(9) };
+            let start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(9).into() };
             let (mut cell, mut changed, mut journal) = (start.clone(), false, Journal::default());
             let lies = place(&cell);
             let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0)));
@@ -695,7 +719,7 @@ mod tests {
 
     #[test]
     fn what_is_appended_to_a_journal_is_undone_first() {
-        let start = Cell { value: Some(Value::String(vec![0; 8])), expires_at: Millis(0) };
+        let start = Cell { value: Some(Value::String(vec![0; 8])), expires_at: Millis(0).into() };
         let (mut cell, mut changed) = (start.clone(), false);
         let (mut one, mut other) = (Journal::default(), Journal::default());
         let mut put = |journal: &mut Journal, byte: u8| {
@@ -720,6 +744,8 @@ mod tests {
         Remove(u8),
         Put(usize),
         Write(usize, usize),
+        Resize(usize),
+        Form(StringForm),
         Expire(u64),
         Delete,
     }
@@ -730,11 +756,13 @@ mod tests {
             let is_string = cell.string().is_some();
             match *self {
                 Change::Set(field, len) if !is_string => {
-                    drop(cell.set_field(&[field], &vec![field; len]));
+                    drop(cell.set_field(&[field, (len % 5) as u8], &vec![field; len]));
                 }
-                Change::Remove(field) => drop(cell.remove_field(&[field])),
+                Change::Remove(field) => drop(cell.remove_field(&[field, field % 5])),
                 Change::Put(len) => cell.put_string(&vec![7; len]),
                 Change::Write(offset, len) if cell.hash().is_none() => cell.write_at(offset, &vec![9; len]),
+                Change::Resize(len) if cell.hash().is_none() => cell.change_string(|s| s.resize(len, 8)),
+                Change::Form(form) if is_string => cell.set_form(form),
                 Change::Expire(at) if cell.value.is_some() => cell.set_expiry(Millis(at)),
                 Change::Delete => cell.delete(),
                 _ => {}
@@ -744,11 +772,14 @@ mod tests {
 
     fn changes() -> impl Strategy<Value = Vec<Change>> {
         let change = prop_oneof![
-            8 => (any::<u8>(), 0..30_usize).prop_map(|(field, len)| Change::Set(field, len)),
+            8 => (any::<u8>(), prop_oneof![30 => 0..30_usize, 1 => 60..70_usize]).prop_map(|(field, len)| Change::Set(field, len)),
             4 => any::<u8>().prop_map(Change::Remove),
             1 => (0..2000_usize).prop_map(Change::Put),
             4 => (0..3000_usize, 0..600_usize).prop_map(|(offset, len)| Change::Write(offset, len)),
-            1 => (0..9_u64).prop_map(Change::Expire),
+            1 => (0..2000_usize).prop_map(Change::Resize),
+            1 => prop_oneof![Just(StringForm::Whole), Just(StringForm::Text), Just(StringForm::Buffer)]
+                .prop_map(Change::Form),
+            1 => prop_oneof![0..9_u64, (1_u64 << 62) - 1..=1 << 62].prop_map(Change::Expire),
             1 => Just(Change::Delete),
         ];
         prop::collection::vec(change, 0..60)
@@ -759,15 +790,15 @@ mod tests {
         /// that is bounded by the largest that it was.
         #[test]
         fn what_is_undone_is_as_it_was(
-            fields in 0..160_u8, string in prop::option::of(0..2000_usize), first in changes(), second in changes(),
+            fields in 0..600_u32, string in prop::option::of(0..2000_usize), first in changes(), second in changes(),
         ) {
             let mut start = Cell::ABSENT;
             let mut changed = false;
             for field in 0..fields {
-                CellMut::new(&mut start, &mut changed, None).set_field(&[field, 1], b"value");
+                CellMut::new(&mut start, &mut changed, None).set_field(&[field as u8, (field >> 8) as u8, 1], b"value");
             }
             if let Some(len) = string {
-                start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(3) };
+                start = Cell { value: Some(Value::String(vec![1; len])), expires_at: Millis(3).into() };
             }
             let (mut each, mut whole) = (start.clone(), start.clone());
             let (mut noting, mut bounded) = (Journal::default(), Journal::whole());
@@ -805,7 +836,7 @@ mod tests {
 
     #[test]
     fn what_is_written_into_a_long_string_is_no_copy_of_it() {
-        let start = Cell { value: Some(Value::String(vec![1; 1 << 20])), expires_at: Millis(9) };
+        let start = Cell { value: Some(Value::String(vec![1; 1 << 20])), expires_at: Millis(9).into() };
         for mut journal in [Journal::whole(), Journal::default()] {
             let (mut cell, mut changed) = (start.clone(), false);
             let mut m = CellMut::new(&mut cell, &mut changed, Some((&mut journal, 0)));
@@ -825,7 +856,7 @@ mod tests {
         let (mut cell, mut changed) = (Cell::ABSENT, false);
         CellMut::new(&mut cell, &mut changed, None).write_at(1 << 20, b"x");
         assert_eq!(cell.value.as_ref().map(Value::heap_bytes), Some((1 << 20) + 1));
-        cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(0) };
+        cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(0).into() };
         CellMut::new(&mut cell, &mut changed, None).write_at(1 << 20, b"x");
         assert_eq!(cell.value.as_ref().map(Value::heap_bytes), Some((1 << 20) + 1));
     }
@@ -852,14 +883,44 @@ mod tests {
 
     #[test]
     fn an_expired_cell_is_absent() {
-        let cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(10) };
+        let cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(10).into() };
         assert!(cell.is_live(Millis(9)));
         assert_eq!(cell.at(Millis(10)), &Cell::ABSENT);
     }
 
     #[test]
+    fn what_a_string_was_written_by_is_kept() {
+        let (mut cell, mut changed) = (Cell::ABSENT, false);
+        let mut m = CellMut::new(&mut cell, &mut changed, None);
+        m.put_string(b"12");
+        m.set_expiry(Millis(70));
+        let form = |m: &CellMut<'_>| (m.expires_at.form(), m.expires_at.time());
+        assert_eq!(form(&m), (StringForm::Whole, Millis(70)));
+        m.write_at(2, b"3");
+        assert_eq!(form(&m), (StringForm::Buffer, Millis(70)));
+        m.set_expiry(Millis(80));
+        assert_eq!(form(&m), (StringForm::Buffer, Millis(80)));
+        m.change_string(|bytes| bytes.push(b'4'));
+        assert_eq!(form(&m), (StringForm::Whole, Millis(80)));
+        m.set_form(StringForm::Text);
+        m.put_keep_expiry(Value::String(b"5".to_vec()));
+        assert_eq!(form(&m), (StringForm::Whole, Millis(80)));
+        m.set_form(StringForm::Text);
+        m.put_string(b"6");
+        assert_eq!(form(&m), (StringForm::Whole, Millis(0)));
+        m.set_form(StringForm::Text);
+        m.delete();
+        assert_eq!(*m, Cell::ABSENT);
+        m.write_at(0, b"7");
+        assert_eq!(form(&m), (StringForm::Buffer, Millis(0)));
+    }
+
+    #[test]
     fn cells_survive_encoding() {
-        for cell in [Cell::ABSENT, Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(3) }]
+        let cell = |expires_at| Cell { value: Some(Value::String(b"v".to_vec())), expires_at };
+        let time = Expiry::from(Millis(3));
+        let forms = [StringForm::Whole, StringForm::Text, StringForm::Buffer];
+        for cell in forms.map(|form| cell(time.with_form(form))).into_iter().chain([Cell::ABSENT, cell(time)])
         {
             let mut bytes = Vec::new();
             cell.encode(&mut bytes);

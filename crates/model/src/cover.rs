@@ -23,7 +23,6 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::cell::{Cell, CellMut};
-use crate::ids::Millis;
 use crate::key::MAX_KEY_LEN;
 
 /// What lies below the record of a covering fragment.
@@ -86,7 +85,7 @@ pub fn split_covered(key: &[u8]) -> Option<(&[u8], &[u8])> {
 #[inline]
 pub fn change_covered(mut cell: CellMut<'_>, change: &mut dyn FnMut(&mut CellMut<'_>)) {
     change(&mut cell);
-    assert!(cell.expires_at == Millis(0), "a covered record was given an expiry");
+    assert!(cell.expires_at.is_never(), "a covered record was given an expiry");
 }
 
 #[cfg(test)]

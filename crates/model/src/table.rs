@@ -17,17 +17,17 @@ pub struct Expiring {
 impl Expiring {
     /// Counts a record's expiry, if it has content and one.
     pub fn add(&mut self, cell: &Cell) {
-        if cell.value.is_some() && cell.expires_at != Millis(0) {
+        if cell.value.is_some() && !cell.expires_at.is_never() {
             self.records += 1;
-            self.at_sum_ms += u128::from(cell.expires_at.0);
+            self.at_sum_ms += u128::from(cell.expires_at.time().0);
         }
     }
 
     /// Takes out again what [`Expiring::add`] has counted.
     pub fn remove(&mut self, cell: &Cell) {
-        if cell.value.is_some() && cell.expires_at != Millis(0) {
+        if cell.value.is_some() && !cell.expires_at.is_never() {
             self.records -= 1;
-            self.at_sum_ms -= u128::from(cell.expires_at.0);
+            self.at_sum_ms -= u128::from(cell.expires_at.time().0);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A hash keeps the digest of its content as it changes, so that writing one field of a million costs one
 //! field. It iterates in an order that is a function of the operations applied: insertion order while small,
-//! hash order once large (and it stays large, so that the order never depends on a detour).
+//! hash order once large (and it stays large, so that the order never depends on a detour). It keeps too which
+//! encoding of Redis it would have, which goes one way as well; the digest does not see either.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ impl Value {
                 text(out, bytes);
             }
             Value::Hash(hash) => {
-                out.push(if matches!(hash.fields, Fields::Small(_)) { 2 } else { 3 });
+                let [compact, table] = if hash.is_small() { [2, 4] } else { [3, 5] };
+                out.push(if hash.is_table { table } else { compact });
                 out.extend_from_slice(&(hash.len() as u32).to_le_bytes());
                 for (field, value) in hash.iter() {
                     text(out, field);
@@ -73,10 +75,10 @@ impl Value {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
             1 => text(rest).map(|(t, tail)| (Value::String(t.to_vec()), tail)),
-            2 | 3 => {
+            2..=5 => {
                 let (n, mut rest) = word(rest)?;
-                let mut hash = HashValue::default();
-                if tag == 3 {
+                let mut hash = HashValue { is_table: tag > 3, ..HashValue::default() };
+                if tag % 2 == 1 {
                     hash.grow();
                 }
                 for _ in 0..n {
@@ -127,17 +129,24 @@ pub struct HashValue {
     bytes: usize,
     /// Wrapping sum over the fields of a hash of (field, value).
     content: u128,
+    /// It had more fields than [`HashValue::COMPACT_MAX`], or one longer than [`HashValue::COMPACT_BYTES_MAX`], since it was
+    /// made.
+    is_table: bool,
 }
 
 impl Default for HashValue {
     fn default() -> Self {
-        HashValue { fields: Fields::Small(Vec::new()), len: 0, bytes: 0, content: 0 }
+        HashValue { fields: Fields::Small(Vec::new()), len: 0, bytes: 0, content: 0, is_table: false }
     }
 }
 
 impl HashValue {
     /// The most fields that are kept in insertion order and answered by one HSCAN.
     pub const SMALL_MAX: usize = 128;
+    /// The most fields that Redis keeps in a list (`hash-max-listpack-entries`).
+    pub const COMPACT_MAX: usize = 512;
+    /// The most bytes of a field, and of a value, that Redis keeps in a list (`hash-max-listpack-value`).
+    pub const COMPACT_BYTES_MAX: usize = 64;
 
     /// How many fields there are.
     pub fn len(&self) -> usize {
@@ -152,6 +161,11 @@ impl HashValue {
     /// Whether the fields are still in insertion order.
     pub fn is_small(&self) -> bool {
         matches!(self.fields, Fields::Small(_))
+    }
+
+    /// Whether Redis would keep it in a table rather than in a list. Once it would, it does for as long as the hash exists.
+    pub fn is_table(&self) -> bool {
+        self.is_table
     }
 
     /// The value of a field.
@@ -169,6 +183,7 @@ impl HashValue {
         if self.grows_with(field) {
             self.grow();
         }
+        self.is_table |= self.becomes_table_with(field, value);
         let old = match &mut self.fields {
             Fields::Small(entries) => put(entries, field, value),
             Fields::Large(map) => {
@@ -196,8 +211,19 @@ impl HashValue {
         old
     }
 
+    /// Says whether to set this field changes more than the field, so that removing it does not undo that.
+    pub(crate) fn converts_with(&self, field: &[u8], value: &[u8]) -> bool {
+        self.grows_with(field) || self.becomes_table_with(field, value)
+    }
+
+    /// Says whether [`is_table`](Self::is_table) begins to hold as this field is set.
+    fn becomes_table_with(&self, field: &[u8], value: &[u8]) -> bool {
+        let is_long = field.len().max(value.len()) > Self::COMPACT_BYTES_MAX;
+        !self.is_table && (is_long || self.len >= Self::COMPACT_MAX && self.get(field).is_none())
+    }
+
     /// Says whether to set this field changes how all of them are kept, and with it their order.
-    pub(crate) fn grows_with(&self, field: &[u8]) -> bool {
+    fn grows_with(&self, field: &[u8]) -> bool {
         self.is_small() && self.len >= Self::SMALL_MAX && self.get(field).is_none()
     }
 
@@ -311,7 +337,7 @@ fn entry_hash(field: &[u8], value: &[u8]) -> u128 {
 /// Twins hash what they write, before and after: that is most of what replication costs a short transaction. So what is
 /// long, the content, is hashed to all 128 bits, its name to 64, and the two are mixed by hand.
 #[inline]
-pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::Millis) -> u128 {
+pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::Expiry) -> u128 {
     named_hash(name_hash(db, key), value, expires_at)
 }
 
@@ -321,10 +347,11 @@ pub fn name_hash(db: crate::Db, key: &[u8]) -> u64 {
     xxh3_64(key).wrapping_add(u64::from(db.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f))
 }
 
-/// The [hash of a record](record_hash) whose [name's hash](name_hash) is known.
+/// The [hash of a record](record_hash) whose [name's hash](name_hash) is known. How the content was written is not in it: like the
+/// order of a hash's fields, it is no content (decision 41).
 #[inline]
-pub fn named_hash(name: u64, value: &Value, expires_at: crate::Millis) -> u128 {
-    mix(name.wrapping_add(expires_at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)), value.content_hash())
+pub fn named_hash(name: u64, value: &Value, expires_at: crate::Expiry) -> u128 {
+    mix(name.wrapping_add(expires_at.time().0.wrapping_mul(0x9e37_79b9_7f4a_7c15)), value.content_hash())
 }
 
 /// Contributions are added up, so what goes in here must not be a sum of what belongs to the name and what belongs to the
@@ -370,7 +397,7 @@ mod tests {
     fn the_digest_tells_what_belongs_to_what() {
         let hash = |db, key: &str, value: &str, expires_at| {
             let value = Value::String(value.as_bytes().to_vec());
-            record_hash(crate::Db(db), key.as_bytes(), &value, crate::Millis(expires_at))
+            record_hash(crate::Db(db), key.as_bytes(), &value, crate::Millis(expires_at).into())
         };
         // Two records exchange contents, databases or expiries; keys and values exchange their bytes.
         let sum = |records: [(u8, &str, &str, u64); 2]| {
@@ -434,6 +461,44 @@ mod tests {
             assert!(rest.is_empty());
             assert_eq!(back, value);
             assert!(Value::decode(&bytes[..bytes.len() - 1]).is_none());
+        }
+    }
+
+    #[test]
+    fn a_hash_that_became_a_table_stays_one() {
+        let long = [7; HashValue::COMPACT_BYTES_MAX + 1];
+        let most = HashValue::COMPACT_MAX as u32;
+        let (mut by_field, mut by_value, mut by_number) = (filled(3), filled(3), filled(most));
+        let before = by_number.content;
+        for hash in [&by_field, &by_value, &by_number] {
+            assert!(!hash.is_table());
+        }
+        by_field.set(&long[1..], &long[1..]);
+        by_value.set(b"f0", &long[1..]);
+        by_number.set(b"f0", b"v");
+        for hash in [&by_field, &by_value, &by_number] {
+            assert!(!hash.is_table());
+        }
+        by_field.set(&long, b"");
+        by_value.set(b"f0", &long);
+        by_number.set(b"one more", b"");
+        by_field.remove(&long);
+        by_value.set(b"f0", b"v");
+        by_number.remove(b"one more");
+        // It is no content.
+        assert_eq!(by_number.content, before);
+        for hash in [by_field, by_value, by_number] {
+            assert!(hash.is_table());
+            let mut bytes = Vec::new();
+            Value::Hash(Arc::new(hash.clone())).encode(&mut bytes);
+            assert_eq!(Value::decode(&bytes), Some((Value::Hash(Arc::new(hash)), &[][..])));
+        }
+        // As it was encoded before this was kept: what it is tells.
+        for (value, is_table) in [(&long[..], true), (&long[1..], false)] {
+            let mut old = vec![2, 1, 0, 0, 0, 1, 0, 0, 0, b'f', value.len() as u8, 0, 0, 0];
+            old.extend_from_slice(value);
+            let Some((Value::Hash(hash), [])) = Value::decode(&old) else { panic!("it is whole") };
+            assert_eq!(hash.is_table(), is_table);
         }
     }
 

@@ -23,8 +23,11 @@ use crate::cluster::{Membership, Replication};
 use crate::engine::Engine;
 use crate::sealed;
 
-/// The version of everything in a data directory but the log, which has its own.
-const FORMAT: u32 = 2;
+/// The version of everything in a data directory but the log, which has its own. Format 3 keeps beside an expiry how a string was
+/// written: an older program would take that for a time (decision 41).
+const FORMAT: u32 = 3;
+/// The oldest version that is read. The first start makes it [`FORMAT`].
+const OLDEST_FORMAT: u32 = 2;
 /// The file that says all this.
 pub const FILE: &str = "ordain.json";
 /// The file that is held while a process uses the directory.
@@ -115,7 +118,7 @@ pub enum IdentityError {
         reason: String,
     },
     /// Another format.
-    #[error("{}: the data directory has format {found} and this program reads format {FORMAT}: use the program that wrote it", path.display())]
+    #[error("{}: the data directory has format {found} and this program reads formats {OLDEST_FORMAT} to {FORMAT}: use the program that wrote it", path.display())]
     Format {
         /// The file.
         path: PathBuf,
@@ -244,8 +247,12 @@ impl Identity {
             return Ok(asked);
         };
         found.check(&asked, path.clone())?;
-        if (found.threads, &found.isolation) != (asked.threads, &asked.isolation) {
-            (found.threads, found.isolation) = (asked.threads, asked.isolation);
+        let may_change = |identity: &Identity| {
+            let Identity { format, threads, isolation, .. } = identity;
+            (*format, *threads, isolation.clone())
+        };
+        if may_change(&found) != may_change(&asked) {
+            (found.format, found.threads, found.isolation) = may_change(&asked);
             found.is_changed = true;
         }
         Ok(found)
@@ -269,7 +276,7 @@ impl Identity {
         if has_checksum {
             sealed::unseal::<serde_json::Value>(&bytes).map_err(damaged)?;
         }
-        if format != FORMAT {
+        if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
             return Err(IdentityError::Format { path, found: format });
         }
         // Of before there were checksums.
@@ -519,15 +526,30 @@ mod tests {
             fs::write(&path, text).unwrap();
             open(dir.path(), None)
         };
-        let other = text.replace("\"format\": 2", "\"format\": 9");
+        let other = text.replace("\"format\": 3", "\"format\": 9");
         assert!(matches!(after(&other), Err(IdentityError::Format { found: 9, .. })));
-        // The format before this one, which has less to say.
+        // A format that is not read any more, which has less to say.
         let before =
             "{\"format\": 1, \"engine\": \"calvin\", \"cluster\": \"a\", \"node\": 0, \"has_log\": true}";
         assert!(matches!(after(before), Err(IdentityError::Format { found: 1, .. })));
         let other = text.replace("calvin", "other");
         assert!(matches!(after(&other), Err(IdentityError::Engine { .. })));
         assert!(matches!(after(&text[..10]), Err(IdentityError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_directory_of_an_older_format_is_made_of_this_one_once_it_is_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = open(dir.path(), None).unwrap();
+        first.note_log(dir.path()).unwrap();
+        let path = dir.path().join(FILE);
+        let old = plain(&path).replace("\"format\": 3", "\"format\": 2");
+        fs::write(&path, &old).unwrap();
+        let mut raised = open(dir.path(), None).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), old, "to look at it changes nothing");
+        raised.note_log(dir.path()).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("\"format\": 3"));
+        assert_eq!(open(dir.path(), None).unwrap(), first);
     }
 
     #[test]

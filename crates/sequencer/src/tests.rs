@@ -40,7 +40,7 @@ pub(crate) const fn by_own(epoch: Epoch) -> Covered {
 /// A batch with a write of so many bytes, if any are to be kept, and a read, which is not. Its time is its number.
 pub(crate) fn batch_of_size(registry: &Registry, (epoch, number): (u64, u64), size: u64) -> Arc<Batch> {
     let mut chunk = Chunk::new(GatewayId(0), ChunkNo(number));
-    let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0).into() };
     if size > 0 {
         let write = chunk.push(registry, Call::new(system::COMMIT, Db(0)), |args| {
             system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
@@ -76,7 +76,7 @@ enum Ask {
 fn chunk(number: u64, asks: &[Ask]) -> Arc<Chunk> {
     let registry = registry();
     let mut chunk = Chunk::new(GatewayId(0), ChunkNo(number));
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     for ask in asks {
         let pushed = match ask {
             Ask::Read => chunk.push(&registry, Call::new(system::READ, Db(0)), |args| {

@@ -7,7 +7,7 @@
 
 use ordain_model::table::Expiring;
 use ordain_model::value::{name_hash, named_hash};
-use ordain_model::{Db, Digest, Millis};
+use ordain_model::{Db, Digest, Expiry};
 
 use crate::RecordId;
 use crate::fetch::fetch;
@@ -28,7 +28,7 @@ pub(crate) struct Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     heap_bytes: u64,
-    expires_at: Millis,
+    expires_at: Expiry,
 }
 
 impl Size {
@@ -222,7 +222,7 @@ impl Totals {
                 self.noted.push(id);
             }
         }
-        let time = |size: Option<Size>| size.map_or(0, |size| size.expires_at.0);
+        let time = |size: Option<Size>| size.map_or(0, |size| size.expires_at.time().0);
         let (from, to) = (time(before.size), time(after));
         if from != to {
             let sum = &mut self.databases[record.db().0 as usize].expiring;
@@ -259,7 +259,7 @@ impl Totals {
     /// A record loses its content because its database is cleared; [`Totals::cleared`] does the rest.
     pub(crate) fn clear_one(&mut self, slot: usize, size: Size) {
         self.value_bytes -= size.heap_bytes;
-        self.expiring[slot] -= u32::from(size.expires_at.0 != 0);
+        self.expiring[slot] -= u32::from(!size.expires_at.is_never());
     }
 
     /// Every record of a database has lost its content.

@@ -429,7 +429,7 @@ mod tests {
                             record.version = Gsn::new(epoch, PartitionId(0), n as u32);
                             let hash = Value::Hash(Arc::default());
                             let value = if size == 0 { hash } else { Value::String(vec![n as u8; size]) };
-                            record.cell = Cell { value: Some(value), expires_at: Millis(n as u64) };
+                            record.cell = Cell { value: Some(value), expires_at: Millis(n as u64).into() };
                         }
                     }
                     Step::Nothing { record } => {

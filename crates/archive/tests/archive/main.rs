@@ -40,7 +40,7 @@ fn save(dir: &Path, epoch: u64) {
     let (mut encoder, head) = Encoder::begin(&header(epoch));
     let mut piece = Piece::new(Kind::Records);
     for key in 0..RECORDS {
-        let cell = Cell { value: Some(Value::String(vec![epoch as u8; 50])), expires_at: Millis(0) };
+        let cell = Cell { value: Some(Value::String(vec![epoch as u8; 50])), expires_at: Millis(0).into() };
         piece.push_record(Db(0), format!("key:{key}").as_bytes(), &cell, Gsn(1));
     }
     let mut bytes = head.as_ref().to_vec();

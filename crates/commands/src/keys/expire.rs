@@ -57,7 +57,7 @@ fn expire(
     let at = unit.instant(integer(&mut input.rest)?, input.now).ok_or(invalid)?;
     // The conditions were checked when this was planned.
     let conditions = Conditions::parse(input.rest).unwrap_or_default();
-    let applies = cell.value.is_some() && conditions.allow(cell.expires_at, at);
+    let applies = cell.value.is_some() && conditions.allow(cell.expires_at.time(), at);
     if applies {
         expire_at(&mut cell, at, input.now);
     }
@@ -70,16 +70,16 @@ fn time_to_live(cell: &Cell, now: Millis, unit: TimeUnit) -> i64 {
     if cell.value.is_none() {
         return -2;
     }
-    if cell.expires_at.0 == 0 {
+    if cell.expires_at.is_never() {
         return -1;
     }
     let from = if unit.absolute { 0 } else { now.0 };
-    let time = cell.expires_at.0.saturating_sub(from) as i64;
+    let time = cell.expires_at.time().0.saturating_sub(from) as i64;
     if unit.seconds { time.saturating_add(500) / 1000 } else { time }
 }
 
 fn persist(_input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
-    let expires = cell.expires_at.0 != 0;
+    let expires = !cell.expires_at.is_never();
     if expires {
         cell.set_expiry(Millis(0));
     }

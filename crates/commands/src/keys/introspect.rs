@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::{
     Abort, Access, ArgIter, Args, Cell, FragmentContext, KeyHash, PlanError, Planner, Procedure, Registry,
-    Target, Value, Writer,
+    StringForm, Target, Value, Writer,
 };
 
 use crate::ids;
@@ -97,21 +97,17 @@ fn nothing_more(_rest: ArgIter<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The names Redis would give, for clients that look at them.
+/// The encoding that Redis 7.0 would have: by how a string was written last and what it is, and by what a hash once was.
 fn encoding(cell: &Cell, _key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
     /// The longest string that Redis keeps beside its header.
     const EMBEDDED_MAX: usize = 44;
-    /// The longest field or value of a compact hash.
-    const LISTPACK_MAX: usize = 64;
+    let form = cell.expires_at.form();
     w.bulk(match &cell.value {
-        Some(Value::String(bytes)) if parse_i64(bytes).is_some() => b"int",
+        Some(Value::String(_)) if form == StringForm::Buffer => b"raw",
+        Some(Value::String(bytes)) if form == StringForm::Whole && parse_i64(bytes).is_some() => b"int",
         Some(Value::String(bytes)) if bytes.len() <= EMBEDDED_MAX => b"embstr",
-        Some(Value::Hash(hash))
-            if hash.is_small() && hash.iter().all(|(f, v)| f.len().max(v.len()) <= LISTPACK_MAX) =>
-        {
-            b"listpack"
-        }
-        Some(Value::Hash(_)) => b"hashtable",
+        Some(Value::Hash(hash)) if hash.is_table() => b"hashtable",
+        Some(Value::Hash(_)) => b"listpack",
         _ => b"raw",
     });
     Ok(())

@@ -361,7 +361,7 @@ mod tests {
     use std::sync::Arc;
 
     use ordain_model::value::HashValue;
-    use ordain_model::{Epoch, Millis, PartitionId, Value};
+    use ordain_model::{Epoch, Expiry, PartitionId, Value};
     use proptest::prelude::*;
 
     use super::*;
@@ -369,15 +369,21 @@ mod tests {
 
     fn cells() -> impl Strategy<Value = Cell> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..12);
-        let hash = prop::collection::vec((bytes(), bytes()), 1..200).prop_map(|fields| {
+        let fields = prop::collection::vec((bytes(), bytes()), 1..200);
+        let hash = (fields, any::<bool>()).prop_map(|(fields, had_long)| {
             let mut hash = HashValue::default();
+            if had_long {
+                hash.set(&[7; 99], b"");
+                hash.remove(&[7; 99]);
+            }
             fields.iter().for_each(|(field, value)| _ = hash.set(field, value));
             Value::Hash(Arc::new(hash))
         });
         let value = prop_oneof![bytes().prop_map(Value::String), hash];
         prop_oneof![
             Just(Cell::ABSENT),
-            (value, any::<u64>()).prop_map(|(value, at)| Cell { value: Some(value), expires_at: Millis(at) }),
+            (value, any::<u64>())
+                .prop_map(|(value, at)| Cell { value: Some(value), expires_at: Expiry::from_bits(at) }),
         ]
     }
 

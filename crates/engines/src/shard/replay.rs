@@ -144,7 +144,8 @@ mod tests {
             chunk
                 .push(registry, Call::new(system::READ, Db(0)), |args| system::read_args(reads, args))
                 .unwrap();
-            let cell = Cell { value: Some(Value::String(i.to_be_bytes().to_vec())), expires_at: Millis(0) };
+            let cell =
+                Cell { value: Some(Value::String(i.to_be_bytes().to_vec())), expires_at: Millis(0).into() };
             let writes = keys.iter().map(|key| (Db(0), &key[..], &cell));
             let call = Call::new(system::COMMIT, Db(0));
             chunk.push(registry, call, |args| system::commit_args([].into_iter(), writes, args)).unwrap();

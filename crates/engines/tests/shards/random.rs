@@ -36,11 +36,12 @@ pub(crate) fn command(words: &[&[u8]], db: Db) -> Request {
     (id, db, args)
 }
 
-const SCRIPTS: [&[u8]; 4] = [
+const SCRIPTS: [&[u8]; 5] = [
     b"local n = 0 for i = 1, #KEYS do n = n + redis.call('append', KEYS[i], ARGV[1]) end return n",
     b"redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[#KEYS])",
     b"redis.call('del', KEYS[1]) redis.call('set', KEYS[#KEYS], 'x') error('never mind')",
     b"return {redis.call('exists', KEYS[1]), redis.call('pttl', KEYS[#KEYS])}",
+    b"redis.call('incrbyfloat', KEYS[1], 1) redis.call('setrange', KEYS[#KEYS], 1, 'y') error('never mind')",
 ];
 
 impl Requests {
@@ -64,7 +65,7 @@ impl Requests {
         let (b, c) = (self.key(prefix, random), self.key(prefix, random));
         let n = random.below(40).to_string().into_bytes();
         let script = SCRIPTS[random.index(SCRIPTS.len())];
-        let words: Vec<&[u8]> = match random.below(24) {
+        let words: Vec<&[u8]> = match random.below(30) {
             0 => vec![b"set", &a, &n, b"px", &n],
             1 => vec![b"set", &a, &n],
             2 => vec![b"mset", &a, &n, &b, &n, &c, b"7"],
@@ -88,6 +89,11 @@ impl Requests {
             20 => vec![b"eval_ro", b"return redis.call('get', KEYS[1])", b"1", &a],
             21 => vec![b"eval", script, b"1", &a, &n],
             22 => vec![b"eval", script, b"2", &a, &b, &n],
+            23 => vec![b"append", &a, &n],
+            24 => vec![b"setrange", &a, b"0", &n],
+            25 => vec![b"incrbyfloat", &a, &n],
+            26 | 27 => vec![b"object", b"encoding", &a],
+            28 => vec![b"hset", b"h1", &a, &[b'7'; 65]],
             _ => vec![b"eval", script, b"3", &a, &b, &c, &n],
         };
         command(&words, if words[1 % words.len()] == b"h1" { Db(0) } else { db })

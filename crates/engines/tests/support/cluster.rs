@@ -22,7 +22,7 @@ use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
 use super::saved::Saved;
-use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry, turns_left};
+use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry, turns_left, verify_records};
 
 const COURIER: u16 = 2;
 const CHECKPOINTER: u16 = 6;
@@ -802,6 +802,7 @@ impl Cluster {
         }
         assert_eq!(told, self.answers.values().map(Vec::len).sum::<usize>(), "answers to nobody");
         assert_eq!(self.digest(), reference.digest(), "the state is not the reference executor's");
+        verify_records(&self.shards, &reference);
         for (number, shard) in self.shards.iter().enumerate() {
             assert_eq!(shard.digest(), shard.store().recompute_digest());
             let mut input = self.nodes[self.node_of(number)].input.iter();

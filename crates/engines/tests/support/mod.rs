@@ -25,14 +25,14 @@ use ordain_model::args::Args;
 use ordain_model::key::shard_of_slot;
 use ordain_model::reference::Result as TxnResult;
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Datum, Digest, Epoch, Front, GatewayId, Gsn, Isolation, KeyHash, Layout,
-    Limits, Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Reads, ReferenceExecutor, Registry,
-    RequestNo, SessionId, View, system,
+    Batch, Call, Cell, Chunk, ChunkNo, Datum, Db, Digest, Epoch, Front, GatewayId, Gsn, Isolation, KeyHash,
+    Layout, Limits, Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Position, Reads,
+    ReferenceExecutor, Registry, RequestNo, SessionId, View, system,
 };
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId, Work};
 use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
 use ordain_sim::Random;
-use ordain_store::MemoryStore;
+use ordain_store::{MemoryStore, RecordStore};
 
 /// The sequencer's role number.
 pub const SEQUENCER: u16 = 0;
@@ -44,6 +44,26 @@ pub const SCHEDULER: u16 = 7;
 pub const SHARD: u16 = 16;
 /// The first gateway's.
 pub const GATEWAY: u16 = 128;
+
+/// Holds every record of the shards to the reference executor's: what the digest does not see too, the order of a hash's fields
+/// and how its string was written.
+///
+/// # Panics
+/// If one differs.
+pub fn verify_records(shards: &[Shard<MemoryStore>], reference: &ReferenceExecutor) {
+    let mut held: BTreeMap<(Db, &[u8]), &Cell> = BTreeMap::new();
+    for shard in shards {
+        shard.store().visit(Position::default(), |entry| {
+            held.insert((entry.db, entry.key), entry.cell);
+            true
+        });
+    }
+    for (db, key, cell) in reference.records().filter(|(_, _, cell)| cell.value.is_some()) {
+        let found = held.remove(&(db, key));
+        assert_eq!(found, Some(cell), "{} of {db:?} is not the reference executor's", key.escape_ascii());
+    }
+    assert_eq!(held.len(), 0, "the reference executor has not {:?}", held.first_key_value());
+}
 
 /// How a bench is set up.
 #[derive(Clone, Debug)]
@@ -583,14 +603,14 @@ impl Bench {
         text
     }
 
-    /// What was done, as the reference executor does it.
-    fn reference(&self) -> (BTreeMap<Gsn, TxnResult>, Digest) {
+    /// What was done, as the reference executor does it, and what it leaves.
+    fn reference(&self) -> (BTreeMap<Gsn, TxnResult>, ReferenceExecutor) {
         let mut reference = ReferenceExecutor::new(self.registry.clone()).isolated(self.options.isolation);
         let mut results = BTreeMap::new();
         for batch in self.recovered.iter().chain(&self.sealed) {
             results.extend(reference.run(batch).into_iter().map(|result| (result.gsn, result)));
         }
-        (results, reference.digest())
+        (results, reference)
     }
 
     fn verify_answers(&mut self, all: bool) {
@@ -676,8 +696,9 @@ impl Bench {
     }
 
     fn verify_state(&self) {
-        let (results, digest) = self.reference();
-        assert_eq!(self.digest(), digest, "the state is not the reference executor's");
+        let (results, reference) = self.reference();
+        assert_eq!(self.digest(), reference.digest(), "the state is not the reference executor's");
+        verify_records(&self.shards, &reference);
         for (gsn, answer) in &self.acknowledged {
             let result = &results[gsn];
             assert_eq!(

@@ -35,7 +35,7 @@ fn read(gateway: &mut Gateway, ticket: u64, keys: &[&Vec<u8>]) {
 fn write(gateway: &mut Gateway, ticket: u64, session: Option<u64>, key: &[u8]) {
     let session = session.map(|session| (SessionId(session), RequestNo(1)));
     let call = Call { procedure: system::COMMIT, db: Db(0), session };
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let writes = [(Db(0), key, &cell)];
     let args = |args: &mut ArgsBuilder<'_>| system::commit_args([].into_iter(), writes, args);
     gateway.submit(Ticket(ticket), call, args).unwrap();

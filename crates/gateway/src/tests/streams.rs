@@ -26,7 +26,7 @@ fn read(gateway: &mut Gateway, stream: u32, ticket: u64, key: &[u8]) {
 fn write(gateway: &mut Gateway, stream: u32, ticket: u64, key: &[u8], session: Option<(u64, u64)>) {
     let session = session.map(|(session, request)| (SessionId(session), RequestNo(request)));
     let call = Call { session, ..Call::new(system::COMMIT, Db(0)) };
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let args = |args: &mut ArgsBuilder<'_>| system::commit_args([].into_iter(), [(Db(0), key, &cell)], args);
     gateway.submit_in_order(Stream(stream), Ticket(ticket), call, VIEW, args).unwrap();
 }

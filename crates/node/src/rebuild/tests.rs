@@ -112,7 +112,8 @@ fn save(directory: &mut MemoryDirectory, layout: &Layout, partition: PartitionId
     let header = Header::new(&identity(partition), layout, partition, Epoch(epoch));
     let mut writer = Writer::begin(directory, &header).unwrap();
     for key in keys_of(layout, partition) {
-        let cell = Cell { value: Some(Value::String(epoch.to_string().into_bytes())), expires_at: Millis(0) };
+        let cell =
+            Cell { value: Some(Value::String(epoch.to_string().into_bytes())), expires_at: Millis(0).into() };
         let version = Gsn::new(Epoch(epoch), partition, 0);
         writer.put(&Item::Record { db: Db(0), key: &key, cell, version }).unwrap();
     }

@@ -453,7 +453,8 @@ mod tests {
     use ordain_model::Value;
 
     fn evidence(key: &str, value: &str) -> Evidence {
-        let cell = Cell { value: Some(Value::String(value.as_bytes().to_vec())), expires_at: Millis(0) };
+        let cell =
+            Cell { value: Some(Value::String(value.as_bytes().to_vec())), expires_at: Millis(0).into() };
         Evidence { db: Db(0), key: key.as_bytes().to_vec(), version: Gsn(7), cell }
     }
 

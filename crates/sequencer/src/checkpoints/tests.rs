@@ -182,7 +182,7 @@ impl World {
         let is_there =
             |key: &[u8; 8]| self.topology.layout.partition_of(KeyHash::of(key).slot()) == partition;
         for key in (0..40u64).map(|n| (epoch.0 << 32 | part << 16 | n).to_le_bytes()).filter(is_there) {
-            let cell = Cell { value: Some(Value::String(key.to_vec())), expires_at: Millis(0) };
+            let cell = Cell { value: Some(Value::String(key.to_vec())), expires_at: Millis(0).into() };
             piece.push_record(Db(0), &key, &cell, Gsn(epoch.0));
         }
         piece

@@ -35,7 +35,7 @@ fn key_of(partition: u16) -> Vec<u8> {
 
 /// A batch of partition 0 in two chunks, each transaction of which writes in some partitions.
 fn batch(epoch: u64, txns: &[&[u16]]) -> Batch {
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let mut batch = Batch { epoch: Epoch(epoch), layout: 1, now: Millis(7), ..Batch::default() };
     for (number, txns) in txns.chunks(2).enumerate() {
         let mut chunk = Chunk::new(GatewayId(number as u32), ChunkNo(epoch));

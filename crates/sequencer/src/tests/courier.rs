@@ -201,7 +201,7 @@ fn key_of(partition: u16) -> Vec<u8> {
 /// A batch of a partition with a write of each of these partitions, one transaction.
 fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
     let mut chunk = Chunk::new(GatewayId(0), ChunkNo(epoch));
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0) };
+    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let keys: Vec<Vec<u8>> = partitions.iter().map(|p| key_of(*p)).collect();
     let writes = keys.iter().map(|key| (Db(0), &key[..], &cell));
     let call = Call::new(system::COMMIT, Db(0));

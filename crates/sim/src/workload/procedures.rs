@@ -519,7 +519,7 @@ impl Procedure for Put {
         let value = cx.rest().bytes().to_vec();
         // An expiry far ahead, so that it is part of what is compared and never of what happens.
         let expires_at = Millis(if value.len().is_multiple_of(2) { 0 } else { 1 << 50 });
-        cx.cell_mut().replace(Cell { value: Some(Value::String(value)), expires_at });
+        cx.cell_mut().replace(Cell { value: Some(Value::String(value)), expires_at: expires_at.into() });
         Ok(())
     }
 }
