@@ -327,11 +327,41 @@ pub fn all() -> &'static [Command] {
 /// The error Redis gives.
 #[inline]
 pub fn check_arity(command: &Command, argc: usize) -> Result<(), PlanError> {
-    let wanted = usize::from(command.arity.unsigned_abs());
-    if argc == wanted || (command.arity < 0 && argc > wanted) {
-        return Ok(());
+    if takes(command.arity, argc) { Ok(()) } else { Err(PlanError::arity(command.name)) }
+}
+
+/// Whether a command of this [arity](Command::arity) takes so many words, its name included.
+#[inline]
+pub(crate) fn takes(arity: i16, argc: usize) -> bool {
+    let wanted = usize::from(arity.unsigned_abs());
+    argc == wanted || (arity < 0 && argc > wanted)
+}
+
+/// The arity of a command of Redis 7.0 that is not here and that Redis keeps from scripts, by the words that call it.
+pub(crate) fn absent_from_scripts(words: &[&[u8]]) -> Option<i16> {
+    const ABSENT: [(&str, i16); 15] = [
+        ("bgrewriteaof", 1),
+        ("blmove", 6),
+        ("blpop", -3),
+        ("brpop", -3),
+        ("brpoplpush", 4),
+        ("bzpopmax", -3),
+        ("bzpopmin", -3),
+        ("failover", -1),
+        ("monitor", 1),
+        ("psync", -3),
+        ("replconf", -1),
+        ("replicaof", 3),
+        ("shutdown", -1),
+        ("slaveof", 3),
+        ("sync", 1),
+    ];
+    let is =
+        |at: usize, name: &str| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    if is(0, "cluster") && is(1, "reset") {
+        return Some(-2);
     }
-    Err(PlanError::arity(command.name))
+    ABSENT.iter().find(|(name, _)| is(0, name)).map(|(_, arity)| *arity)
 }
 
 /// The usual way of writing arguments: as they are.

@@ -198,6 +198,18 @@ impl Writer<'_> {
         self.text(BULK, bytes);
     }
 
+    /// [`Datum::Bulk`] of the bytes that `fill` appends.
+    pub fn bulk_of(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.0.len();
+        self.word(BULK, 0);
+        let start = self.0.len();
+        fill(self.0);
+        let len = u32::try_from(self.0.len().saturating_sub(start)).unwrap_or(u32::MAX);
+        if let Some(place) = self.0.get_mut(at + 1..start) {
+            place.copy_from_slice(&len.to_le_bytes());
+        }
+    }
+
     /// [`Datum::Status`].
     #[inline]
     pub fn status<T: AsRef<[u8]> + ?Sized>(&mut self, text: &T) {
@@ -351,9 +363,12 @@ mod tests {
         let mut w = Writer(&mut buffer);
         w.verbatim(*b"txt", b"a\r\nb");
         w.big_number(b"-12345678901234567890");
+        w.bulk_of(|out| out.extend_from_slice(b"some"));
         let (first, rest) = Datum::split(&buffer).unwrap();
         assert_eq!(first, Datum::Verbatim(*b"txt", b"a\r\nb"));
-        assert_eq!(Datum::split(rest), Some((Datum::BigNumber(b"-12345678901234567890"), &[][..])));
+        let (second, rest) = Datum::split(rest).unwrap();
+        assert_eq!(second, Datum::BigNumber(b"-12345678901234567890"));
+        assert_eq!(Datum::split(rest), Some((Datum::Bulk(b"some"), &[][..])));
         assert!(Datum::split(&[VERBATIM, 2, 0, 0, 0, b't', b'x']).is_none());
     }
 

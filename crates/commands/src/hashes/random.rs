@@ -1,14 +1,21 @@
 //! HRANDFIELD.
+//!
+//! Which fields are chosen is a function of seed, count and order, and must stay one: scripts in old logs have chosen so.
+
+use std::collections::BTreeMap;
 
 use ordain_model::{ArgIter, Cell, HashValue, PlanError, Writer};
 
 use crate::number::parse_i64;
 use crate::random::Random;
-use crate::shape::{Input, NOT_INTEGER, Refusal, SYNTAX, hash, write_each};
+use crate::shape::{Input, LONG_REPLY, NOT_INTEGER, Refusal, SYNTAX, hash, write_each};
 
 /// The most fields that a negative count may ask for: it can ask for more than the hash has, and the answer
 /// has to be held in memory.
 const MAX_REPEATED: i64 = 1 << 20;
+/// Bytes of memory that a chosen field takes beside the reply: its place, the order in which it is met, itself, and what a
+/// shuffle holds for it.
+const CHOSEN_BYTES: usize = 72;
 const OUT_OF_RANGE: Refusal = Refusal("ERR value is out of range");
 const NOT_IN_RANGE: Refusal =
     Refusal("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
@@ -46,7 +53,6 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
         }
         return Ok(());
     };
-    let mut fields: Vec<(&[u8], &[u8])> = hash.into_iter().flat_map(HashValue::iter).collect();
     let begin =
         |w: &mut Writer<'_>, chosen| if values && chosen > 0 { w.pairs(chosen) } else { w.array(chosen) };
     let write = |w: &mut Writer<'_>, (field, value): (&[u8], &[u8])| {
@@ -55,21 +61,61 @@ pub(super) fn hrandfield(input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> R
             w.bulk(value);
         }
     };
+    let Some(hash) = hash else {
+        begin(w, 0);
+        return Ok(());
+    };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    if count < 0 && !fields.is_empty() {
-        begin(w, wanted);
-        return write_each(w, input.most, (0..wanted).map(|_| fields[random.below(fields.len())]), write);
+    if count > 0 && wanted >= hash.len() {
+        begin(w, hash.len());
+        return write_each(w, input.most, hash.iter(), write);
     }
-    if wanted < fields.len() {
-        // The beginning of a shuffle.
-        for i in 0..wanted {
-            let from = i + random.below(fields.len() - i);
-            fields.swap(i, from);
+    if wanted.saturating_mul(CHOSEN_BYTES) > input.most {
+        return Err(LONG_REPLY);
+    }
+    let places = if count < 0 {
+        (0..wanted).map(|_| random.below(hash.len()) as u32).collect()
+    } else {
+        distinct(hash.len() as u32, wanted as u32, &mut random)
+    };
+    begin(w, wanted);
+    write_each(w, input.most, fields_at(hash, &places), write)
+}
+
+/// The first `wanted` of the numbers below `len` after a shuffle.
+fn distinct(len: u32, wanted: u32, random: &mut Random) -> Vec<u32> {
+    let mut from = |i: u32| i + random.below((len - i) as usize) as u32;
+    if wanted >= len / 8 {
+        let mut places: Vec<u32> = (0..len).collect();
+        (0..wanted).for_each(|i| places.swap(i as usize, from(i) as usize));
+        places.truncate(wanted as usize);
+        return places;
+    }
+    // Of all the others it holds only those that have changed their place.
+    let mut moved = BTreeMap::new();
+    (0..wanted)
+        .map(|i| {
+            let (here, from) = (moved.remove(&i).unwrap_or(i), from(i));
+            if from == i { here } else { moved.insert(from, here).unwrap_or(from) }
+        })
+        .collect()
+}
+
+/// The fields at these places of the hash's order.
+fn fields_at<'a>(hash: &'a HashValue, places: &[u32]) -> Vec<(&'a [u8], &'a [u8])> {
+    let mut order: Vec<u32> = (0..places.len() as u32).collect();
+    order.sort_unstable_by_key(|at| places[*at as usize]);
+    let mut fields = vec![(&[][..], &[][..]); places.len()];
+    let mut next = order.into_iter().peekable();
+    for (place, field) in hash.iter().enumerate() {
+        while let Some(at) = next.next_if(|at| places[*at as usize] as usize == place) {
+            fields[at as usize] = field;
         }
-        fields.truncate(wanted);
+        if next.peek().is_none() {
+            break;
+        }
     }
-    begin(w, fields.len());
-    write_each(w, input.most, fields, write)
+    fields
 }
 
 /// One field: of a small hash the n-th, of a large one the first at or after a random place of its order.
@@ -89,5 +135,35 @@ fn one(hash: &HashValue, random: &mut Random, w: &mut Writer<'_>) {
                 chosen = true;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Scripts in old logs have chosen from a list of all fields.
+        #[test]
+        fn what_is_chosen_is_what_a_list_of_all_fields_gives(len in 1..600_u32, wanted in 0..600_u32, seed: u64) {
+            let mut hash = HashValue::default();
+            (0..len).for_each(|n| drop(hash.set(&n.to_be_bytes(), b"v")));
+            let all: Vec<_> = hash.iter().collect();
+            let wanted = wanted % len;
+            let mut list = all.clone();
+            let mut random = Random(seed);
+            for i in 0..wanted as usize {
+                let from = i + random.below(list.len() - i);
+                list.swap(i, from);
+            }
+            list.truncate(wanted as usize);
+            prop_assert_eq!(fields_at(&hash, &distinct(len, wanted, &mut Random(seed))), list);
+            let mut random = Random(seed);
+            let places: Vec<u32> = (0..wanted).map(|_| random.below(len as usize) as u32).collect();
+            let expected: Vec<_> = places.iter().map(|place| all[*place as usize]).collect();
+            prop_assert_eq!(fields_at(&hash, &places), expected);
+        }
     }
 }

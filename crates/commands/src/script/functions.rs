@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ordain_model::args::{self, Arg};
 use ordain_model::key::KeyHash;
 use ordain_model::plan::{Planner, Plans};
-use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
+use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target};
 use ordain_model::value::HashValue;
 use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer};
 
@@ -502,14 +502,23 @@ impl Procedure for Dump {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut libraries: Vec<(&[u8], &[u8])> = (cx.cell().hash().into_iter().flat_map(HashValue::iter))
+        let Target::Read(cell) = &cx.target else { return Ok(()) };
+        let mut libraries: Vec<(&[u8], &[u8])> = (cell.hash().into_iter().flat_map(HashValue::iter))
             .filter(|(field, _)| field.first() == Some(&LIBRARY))
             .map(|(field, value)| (field, value.get(SHA_BYTES..).unwrap_or_default()))
             .collect();
         libraries.sort_unstable();
-        let mut out = Vec::new();
-        payload::write(libraries.into_iter().map(|(_, code)| code), &mut out);
-        cx.writer().bulk(&out);
+        let sources = libraries.iter().map(|(_, code)| *code);
+        let bytes = payload::bytes(sources.clone());
+        if bytes > cx.most {
+            Writer(cx.out).too_long();
+            return Ok(());
+        }
+        Writer(cx.out).bulk_of(|out| {
+            // At once: a payload that grows by halves is copied as often, and may take twice the memory.
+            out.reserve_exact(bytes);
+            payload::write(sources, out);
+        });
         Ok(())
     }
 }

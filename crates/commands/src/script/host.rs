@@ -9,7 +9,9 @@ use ordain_model::{Abort, ArgsBuilder, Datum, Db, Gsn, PlanError, Writer};
 use super::vm::Registered;
 use super::{convert, sha1_hex};
 use crate::rights::Rights;
-use crate::table::{Action, Command, Flags, check_arity, check_subcommand, lookup, subcommand};
+use crate::table::{
+    Action, Command, Flags, absent_from_scripts, check_arity, check_subcommand, lookup, subcommand, takes,
+};
 
 /// The functions of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +352,11 @@ impl Hands<'_> {
         }
         let Some(command) = lookup(list[0]) else {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err(UNKNOWN));
+            return Ok(Err(match absent_from_scripts(&list) {
+                Some(arity) if takes(arity, list.len()) => NOT_ALLOWED,
+                Some(_) => WRONG_ARITY,
+                None => UNKNOWN,
+            }));
         };
         let class = class_of(command);
         if check_arity(command, list.len()).is_err() {

@@ -73,6 +73,13 @@ pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
+/// How long the payload of libraries is at most, bytes.
+pub(super) fn bytes<'a>(sources: impl Iterator<Item = &'a [u8]>) -> usize {
+    /// Opcode and length.
+    const HEAD_BYTES: usize = 6;
+    sources.map(|source| HEAD_BYTES + source.len()).sum::<usize>() + FOOTER_BYTES
+}
+
 fn write_length(length: usize, out: &mut Vec<u8>) {
     match length {
         0..64 => out.push(length as u8),
@@ -223,6 +230,8 @@ mod tests {
     fn dump(sources: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         write(sources.iter().copied(), &mut out);
+        let most = bytes(sources.iter().copied());
+        assert!((out.len()..=out.len() + 5 * sources.len()).contains(&most));
         out
     }
 

@@ -295,6 +295,12 @@ fn errors_are_worded_as_in_redis() {
         ("setmetatable(_G,{})", "ERR Attempt to modify a readonly table", 1),
         ("return redis.sha1hex()", "ERR wrong number of arguments", 1),
         ("return redis.setresp(4)", "ERR RESP version must be 2 or 3.", 1),
+        ("return redis.call('monitor')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('SHUTDOWN','nosave')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('blpop','a','0')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('cluster','reset')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('cluster','info')", "ERR Unknown Redis command called from script", 1),
+        ("return redis.call('sync','a')", "ERR Wrong number of args calling Redis command from script", 1),
         ("return redis.call('multi')", "ERR This Redis command is not allowed from script", 1),
         ("return redis.call('eval','return 1','0')", "ERR This Redis command is not allowed from script", 1),
         (
