@@ -248,8 +248,17 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Fills what was not given from the file.
-    fn or(self, file: ServeArgs) -> ServeArgs {
+    /// Fills what was not given from the file. Of options that exclude each other, one that is given undoes the file's other.
+    fn or(self, mut file: ServeArgs) -> ServeArgs {
+        if self.password.is_some() || self.password_file.is_some() {
+            (file.password, file.password_file) = (None, None);
+        }
+        if self.durability.is_some() {
+            file.ephemeral = None;
+        }
+        if self.ephemeral == Some(true) {
+            file.durability = None;
+        }
         ServeArgs {
             listen: self.listen.or(file.listen),
             admin: self.admin.or(file.admin),
@@ -399,7 +408,10 @@ impl ServeArgs {
     fn password(&self) -> anyhow::Result<Option<String>> {
         match (&self.password, &self.password_file) {
             (Some(_), Some(_)) => {
-                anyhow::bail!("--password and --password-file both give the password: drop one")
+                anyhow::bail!(
+                    "--password (or ORDAIN_PASSWORD) and --password-file (or ORDAIN_PASSWORD_FILE) both give the password: \
+                     drop one"
+                )
             }
             (None, Some(path)) => Ok(Some(ordain_node::secrets::read_password(path)?)),
             (password, None) => Ok(password.clone()),
@@ -634,6 +646,36 @@ mod tests {
         let config = flags.or(file).to_config(None).unwrap();
         assert_eq!((config.threads, config.keep, config.listen.port()), (2, Keep::Os, 7000));
         assert_eq!(config.admin.port(), 9121);
+    }
+
+    #[test]
+    fn an_option_undoes_what_the_file_has_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let [mine, theirs] = ["mine", "theirs"].map(|name| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path
+        });
+        let direct = |word: &str| ServeArgs { password: Some(word.to_owned()), ..ServeArgs::default() };
+        let by_file =
+            |path: &Path| ServeArgs { password_file: Some(path.to_owned()), ..ServeArgs::default() };
+        let password = |args: ServeArgs| args.password().unwrap();
+        for is_direct in [true, false] {
+            let file = || if is_direct { direct("theirs") } else { by_file(&theirs) };
+            assert_eq!(password(direct("mine").or(file())).as_deref(), Some("mine"));
+            assert_eq!(password(by_file(&mine).or(file())).as_deref(), Some("mine"));
+            assert_eq!(password(ServeArgs::default().or(file())).as_deref(), Some("theirs"));
+        }
+        let both = ServeArgs { password: Some("mine".into()), ..by_file(&mine) };
+        assert!(both.or(ServeArgs::default()).password().unwrap_err().to_string().contains("drop one"));
+
+        let keep = |given: ServeArgs, file: &str| {
+            given.or(toml::from_str(file).unwrap()).to_config(None).map(|config| config.keep).unwrap()
+        };
+        let of = |ephemeral, durability| ServeArgs { ephemeral, durability, ..ServeArgs::default() };
+        assert_eq!(keep(of(None, Some(Durability::Os)), "ephemeral = true"), Keep::Os);
+        assert_eq!(keep(of(Some(true), None), "durability = \"os\""), Keep::Nothing);
+        assert_eq!(keep(of(Some(false), None), "durability = \"os\""), Keep::Os);
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
          durability = \"os\"\npassword = \"of the file\"\n",
         data.to_str().unwrap()
     );
-    fs::write(&file, text).unwrap();
+    fs::write(&file, &text).unwrap();
     let start = |flags: &[&str], environment: &[(&str, &str)]| {
         let mut command = ordain(["serve", "--config", file.to_str().unwrap()]);
         command.args(flags).envs(environment.iter().copied());
@@ -38,6 +38,16 @@ fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
     let server = start(&[], &environment);
     assert_eq!(shown(&server, "of the environment", "io-threads"), "2");
     assert_eq!(shown(&server, "of the environment", "appendfsync"), "everysec");
+    server.stop();
+
+    // The environment's password undoes the file's, however the file gives it.
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "of the secret file").unwrap();
+    let in_file = text.replace("password = \"of the file\"", &format!("password-file = {secret:?}"));
+    assert_ne!(in_file, text);
+    fs::write(&file, in_file).unwrap();
+    let server = start(&[], &environment);
+    assert_eq!(shown(&server, "of the environment", "io-threads"), "2");
     server.stop();
 
     let server = start(&["--threads", "1", "--durability", "fsync"], &environment);
