@@ -356,12 +356,13 @@ pub(crate) fn absent_from_scripts(words: &[&[u8]]) -> Option<i16> {
         ("slaveof", 3),
         ("sync", 1),
     ];
+    const ABSENT_PARTS: [(&str, &str, i16); 4] =
+        [("cluster", "reset", -2), ("module", "load", -3), ("module", "loadex", -3), ("module", "unload", 3)];
     let is =
         |at: usize, name: &str| words.get(at).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-    if is(0, "cluster") && is(1, "reset") {
-        return Some(-2);
-    }
-    ABSENT.iter().find(|(name, _)| is(0, name)).map(|(_, arity)| *arity)
+    let part = ABSENT_PARTS.iter().find(|(name, part, _)| is(0, name) && is(1, part));
+    let whole = ABSENT.iter().find(|(name, _)| is(0, name));
+    part.map(|(_, _, arity)| *arity).or(whole.map(|(_, arity)| *arity))
 }
 
 /// The usual way of writing arguments: as they are.

@@ -350,13 +350,14 @@ impl Hands<'_> {
             list.push(&words[from..end]);
             from = end;
         }
+        let absent = |list: &[&[u8]]| match absent_from_scripts(list) {
+            Some(arity) if takes(arity, list.len()) => NOT_ALLOWED,
+            Some(_) => WRONG_ARITY,
+            None => UNKNOWN,
+        };
         let Some(command) = lookup(list[0]) else {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err(match absent_from_scripts(&list) {
-                Some(arity) if takes(arity, list.len()) => NOT_ALLOWED,
-                Some(_) => WRONG_ARITY,
-                None => UNKNOWN,
-            }));
+            return Ok(Err(absent(&list)));
         };
         let class = class_of(command);
         if check_arity(command, list.len()).is_err() {
@@ -368,7 +369,8 @@ impl Hands<'_> {
             && check_subcommand(command, &list).is_err()
         {
             charge(m, Class::None, 0, 0)?;
-            return Ok(Err(if subcommand(command.name, word).is_some() { WRONG_ARITY } else { UNKNOWN }));
+            let is_there = subcommand(command.name, word).is_some();
+            return Ok(Err(if is_there { WRONG_ARITY } else { absent(&list) }));
         }
         if command.flags.has(Flags::NOSCRIPT) {
             charge(m, Class::None, 0, 0)?;

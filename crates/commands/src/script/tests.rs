@@ -299,6 +299,8 @@ fn errors_are_worded_as_in_redis() {
         ("return redis.call('SHUTDOWN','nosave')", "ERR This Redis command is not allowed from script", 1),
         ("return redis.call('blpop','a','0')", "ERR This Redis command is not allowed from script", 1),
         ("return redis.call('cluster','reset')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('module','load','a')", "ERR This Redis command is not allowed from script", 1),
+        ("return redis.call('module','nope')", "ERR Unknown Redis command called from script", 1),
         ("return redis.call('cluster','info')", "ERR Unknown Redis command called from script", 1),
         ("return redis.call('sync','a')", "ERR Wrong number of args calling Redis command from script", 1),
         ("return redis.call('multi')", "ERR This Redis command is not allowed from script", 1),

@@ -129,6 +129,53 @@ fn others_are_answered_while_a_library_function_works_on_much() {
     server.stop();
 }
 
+/// The encodings of what differs from what its bytes tell.
+fn encodings(client: &mut Client) -> Vec<String> {
+    let keys = ["whole", "text", "buffer", "copy", "long", "table"];
+    keys.iter().map(|key| client.run(&format!("OBJECT ENCODING {key}")).text().to_owned()).collect()
+}
+
+#[test]
+fn the_encoding_tells_how_a_value_was_written_after_a_kill_and_from_a_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let server = start();
+    let mut client = server.client();
+    for words in [
+        "SET whole 12",
+        "INCRBYFLOAT text 12",
+        "SET buffer 1",
+        "APPEND buffer 2",
+        "COPY buffer copy",
+        "SET long 12 EX 100000",
+        "SETRANGE long 0 3",
+        &format!("HSET table f {} g v", "v".repeat(65)),
+        "HDEL table f",
+    ] {
+        client.run(words);
+    }
+    // What fails in a script leaves it as it was.
+    let script = "redis.call('APPEND', KEYS[1], '3') redis.call('SET', KEYS[2], '4') error('undone')";
+    client.call(&["EVAL", script, "2", "whole", "buffer"]).error();
+    let kept = ["int", "embstr", "raw", "raw", "raw", "hashtable"];
+    assert_eq!(encodings(&mut client), kept);
+    server.kill();
+    let server = start();
+    assert_eq!(encodings(&mut server.client()), kept);
+    crate::checkpoint::save(&server);
+    server.kill();
+    let server = start();
+    assert!(server.process().stderr().contains("begins from a checkpoint"), "{}", server.process().stderr());
+    let mut client = server.client();
+    assert_eq!(encodings(&mut client), kept);
+    assert!((1..=100_000).contains(&client.run("TTL long").int()));
+    for key in ["text", "buffer", "copy", "long"] {
+        client.run(&format!("SET {key} 12"));
+    }
+    assert_eq!(encodings(&mut client), ["int", "int", "int", "int", "int", "hashtable"]);
+    server.stop();
+}
+
 fn field(client: &mut Client, section: &str, name: &str) -> String {
     let info = client.run(&format!("INFO {section}"));
     let line = info.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

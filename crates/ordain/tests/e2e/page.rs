@@ -1,11 +1,13 @@
 //! The page of the admin address: whole, without anything from elsewhere, and shown by a browser.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Server, command, serve, serve_dir, until};
+use crate::cluster::Cluster;
+use crate::support::{Server, command, http, serve, serve_dir, until};
 
 /// What the page must show.
 const PANELS: [&str; 13] = [
@@ -156,6 +158,66 @@ fn browser() -> Option<PathBuf> {
     all.find(|program| program.is_file())
 }
 
+/// The page as a browser shows it, as text.
+fn shown_by(browser: &Path, admin: SocketAddr) -> String {
+    let profile = tempfile::tempdir().unwrap();
+    let shown = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
+        .args(["--virtual-time-budget=6000", "--window-size=400,2000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{admin}/"))
+        .output()
+        .unwrap();
+    let page = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(page.contains("data-shown=\"yes\""), "{page}\n{}", String::from_utf8_lossy(&shown.stderr));
+    page
+}
+
+/// The row of a node in the page's table of nodes.
+fn row(page: &str, node: usize) -> &str {
+    let table = page.split("<table id=\"nodes\"").nth(1).unwrap().split("</table>").next().unwrap();
+    let rows = table.split("<tbody>").nth(1).unwrap();
+    rows.split("<tr>").nth(1 + node).unwrap()
+}
+
+/// The page has its own two sources of what nodes are like: what each says, and the links to them.
+#[test]
+fn a_node_that_was_killed_is_shown_as_one_that_is_not_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(
+        &dir.path().join("data"),
+        &["--partitions", "1", "--replicas", "3", "--threads", "1", "--durability", "os"],
+    );
+    let admin = cluster.address(0, "admin");
+    let read = |path: &str| -> Value { serde_json::from_str(&http(admin, path).2).unwrap() };
+    let of = |node: u64| {
+        let nodes = read("/series")["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.into_iter().find(|other| other["node"] == node).unwrap_or_default()
+    };
+    until("the others are well", || [1, 2].iter().all(|node| of(*node)["epoch"].is_u64()));
+    cluster.kill(2);
+    until("the one that was killed says nothing", || {
+        of(2)["unreachable"].as_str().is_some_and(|reason| !reason.is_empty())
+    });
+    assert!(of(1)["unreachable"].is_null() && of(1)["not_ready"].is_null(), "{}", of(1));
+    until("the link to it is down", || {
+        let status = read("/status");
+        let state = |node: u64| {
+            let peers = status["peers"].as_array().unwrap();
+            peers.iter().find(|peer| peer["node"] == node).unwrap()["state"].clone()
+        };
+        state(1) == "connected" && state(2) != "connected"
+    });
+    if let Some(browser) = browser() {
+        let page = shown_by(&browser, admin);
+        assert!(row(&page, 2).contains("unreachable: "), "{}", row(&page, 2));
+        assert!(row(&page, 1).contains(">ready<") && row(&page, 0).contains(">ready<"), "{}", row(&page, 1));
+    } else {
+        eprintln!("there is no chromium here: only what the page is made from was looked at");
+    }
+    cluster.stop();
+}
+
 #[test]
 fn a_browser_shows_the_page() {
     let Some(browser) = browser() else {
@@ -163,16 +225,7 @@ fn a_browser_shows_the_page() {
         return;
     };
     let server = busy();
-    let profile = tempfile::tempdir().unwrap();
-    let shown = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
-        .args(["--virtual-time-budget=6000", "--window-size=400,2000"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("http://{}/", server.admin))
-        .output()
-        .unwrap();
-    let page = String::from_utf8_lossy(&shown.stdout);
-    assert!(page.contains("data-shown=\"yes\""), "{page}\n{}", String::from_utf8_lossy(&shown.stderr));
+    let page = shown_by(&browser, server.admin);
     for words in [
         ">ready</p>",
         "aria-label=\"transactions committed, requests\"",
