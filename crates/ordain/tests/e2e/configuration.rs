@@ -125,7 +125,7 @@ fn a_data_directory_remembers_its_engine_and_its_format() {
 
     for (from, to, reason) in [
         ("calvin", "maat", "belongs to engine 'maat', not 'calvin'"),
-        ("\"format\": 2", "\"format\": 99", "format 99"),
+        ("\"format\": 3", "\"format\": 99", "format 99"),
         ("}", "", "damaged"),
         // Another cluster's identity does not fit the log.
         ("\"cluster\": \"", "\"cluster\": \"0", "log-"),

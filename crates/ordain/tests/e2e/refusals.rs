@@ -185,7 +185,7 @@ fn a_refused_start_changes_no_file() {
 
     let plain = String::from_utf8(text.clone()).unwrap();
     let (plain, _) = plain.rsplit_once(",\n  \"checksum\"").unwrap();
-    fs::write(&identity, format!("{plain}\n}}").replace("\"format\": 2", "\"format\": 7")).unwrap();
+    fs::write(&identity, format!("{plain}\n}}").replace("\"format\": 3", "\"format\": 7")).unwrap();
     refused(&[], &["has format 7"]);
     let mut flipped = text.clone();
     flipped[text.len() / 2] ^= 1;
