@@ -140,9 +140,38 @@ fn one(hash: &HashValue, random: &mut Random, w: &mut Writer<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ordain_model::{Args, Millis, Value, args};
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_is_chosen_is_within_the_reply() {
+        let mut hash = HashValue::default();
+        (0..1000_u32).for_each(|n| drop(hash.set(&n.to_be_bytes(), b"v")));
+        let cell = Cell { value: Some(Value::Hash(Arc::new(hash))), expires_at: Millis(0).into() };
+        let run = |count: &str, most: usize| {
+            let encoded = args::encode(&[count]);
+            let args = Args::parse(&encoded).expect("it was just encoded");
+            let mut out = Vec::new();
+            let input = Input { rest: args.iter(), now: Millis(1), seed: 7, most };
+            hrandfield(input, &cell, &mut Writer(&mut out)).map(|()| out.len())
+        };
+        // An array's head, and each field with its own.
+        let reply = |fields: usize| 5 + fields * (5 + 4);
+        for count in ["10", "-10"] {
+            assert_eq!(run(count, 10 * CHOSEN_BYTES), Ok(reply(10)), "{count}");
+            assert_eq!(run(count, 10 * CHOSEN_BYTES - 1), Err(LONG_REPLY), "{count}");
+        }
+        // All of them need no list.
+        for count in ["1000", "1001", "9223372036854775807"] {
+            assert_eq!(run(count, reply(1000)), Ok(reply(1000)), "{count}");
+        }
+        assert_eq!(run("999", reply(1000)), Err(LONG_REPLY));
+        assert_eq!(run("0", 0), Ok(5));
+    }
 
     proptest! {
         /// Scripts in old logs have chosen from a list of all fields.
