@@ -381,10 +381,12 @@ impl ServeArgs {
             (file.secret, file.secret_file) = (None, Some(path.clone()));
         }
         // Each of the two undoes the other.
-        if self.ephemeral.is_some() {
+        if self.ephemeral == Some(true) {
             (file.ephemeral, file.durability) = (self.ephemeral, None);
         } else if self.durability.is_some() {
             (file.ephemeral, file.durability) = (None, None);
+        } else {
+            file.ephemeral = self.ephemeral.or(file.ephemeral);
         }
         let cluster = ClusterConfig::new(&file).context(name)?;
         let place = Membership::new(cluster, node)?;
@@ -676,6 +678,20 @@ mod tests {
         assert_eq!(keep(of(None, Some(Durability::Os)), "ephemeral = true"), Keep::Os);
         assert_eq!(keep(of(Some(true), None), "durability = \"os\""), Keep::Nothing);
         assert_eq!(keep(of(Some(false), None), "durability = \"os\""), Keep::Os);
+        // A cluster's file is no different.
+        let path = dir.path().join("cluster.toml");
+        let keep = |given: ServeArgs, line: &str| {
+            let node = "[[node]]\nid = 0\ncluster = \"127.0.0.1:1\"\nresp = \"127.0.0.1:2\"\nadmin = \"127.0.0.1:3\"\n";
+            let text = format!("cluster = \"c\"\npartitions = 1\nreplicas = 1\nthreads = 1\n{line}\n{node}");
+            std::fs::write(&path, text).unwrap();
+            let (args, place) =
+                ServeArgs { config: Some(path.clone()), node: Some(0), ..given }.resolve().unwrap();
+            args.to_config(place).unwrap().keep
+        };
+        assert_eq!(keep(of(None, Some(Durability::Os)), "ephemeral = true"), Keep::Os);
+        assert_eq!(keep(of(Some(true), None), "durability = \"os\""), Keep::Nothing);
+        assert_eq!(keep(of(Some(false), None), "durability = \"os\""), Keep::Os);
+        assert_eq!(keep(of(Some(false), None), "ephemeral = true"), Keep::Fsync);
     }
 
     #[test]
