@@ -143,6 +143,8 @@ pub struct Finished<'a> {
     pub restarts: u8,
     /// The state that it has read, if that was asked to be kept.
     pub lease: Option<Lease>,
+    /// The outcome of its batch whose reply this is, if it is one as it came.
+    pub outcome: Option<&'a Outcome>,
 }
 
 /// Builds chunks and hands out answers.
@@ -904,7 +906,8 @@ impl Gateway {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let finished = Finished { ticket, status, gsn: outcome.gsn, path, reply, restarts: 0, lease };
+            let (gsn, outcome) = (outcome.gsn, Some(outcome));
+            let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease, outcome };
             match dependent {
                 None => {
                     self.outstanding -= 1;
@@ -966,7 +969,7 @@ impl Gateway {
                 reply.extend_from_slice(step.reply);
             }
             self.leave_seat(dependent.seat, false, step.gsn);
-            return done(self, Finished { reply: &reply, restarts, ..step });
+            return done(self, Finished { reply: &reply, restarts, outcome: None, ..step });
         }
         let seat = dependent.seat;
         if let Err((ticket, refusal)) = self.go_on(dependent) {
@@ -985,6 +988,7 @@ impl Gateway {
                     reply: &reply,
                     restarts,
                     lease: None,
+                    outcome: None,
                 },
             );
         }
@@ -1031,7 +1035,7 @@ impl Finished<'_> {
     /// Nobody can tell how it ended.
     const fn unknown(ticket: Ticket, path: Path) -> Finished<'static> {
         let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-        Finished { ticket, status, gsn, path, reply: &[], restarts: 0, lease: None }
+        Finished { ticket, status, gsn, path, reply: &[], restarts: 0, lease: None, outcome: None }
     }
 }
 

@@ -355,8 +355,16 @@ impl Gateway {
                     held.asker.seat.zip(last).is_some_and(|(seat, last)| is_before(seat.number, last));
                 let path = if held.asker.late > 0 { Path::Snapshot } else { Path::Order };
                 let (status, mut reply) = (OutcomeStatus::Aborted(Abort::Logic), Vec::new());
-                let finished =
-                    Finished { ticket, status, gsn: Gsn::NONE, path, reply: &[], restarts: 0, lease: None };
+                let finished = Finished {
+                    ticket,
+                    status,
+                    gsn: Gsn::NONE,
+                    path,
+                    reply: &[],
+                    restarts: 0,
+                    lease: None,
+                    outcome: None,
+                };
                 if is_overtaken {
                     self.outstanding -= 1;
                     // Somebody may have it still, if it writes.

@@ -69,7 +69,7 @@ pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use limits::Limits;
 pub use map::{Lane, Lanes, Map, Place};
-pub use outcome::{OutcomeBatch, OutcomeStatus};
+pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{
     FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,

@@ -1,5 +1,8 @@
 //! Outcomes: how the results of transactions travel back to the gateway that submitted them.
 
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
 use crate::error::Abort;
 use crate::ids::{ChunkNo, GatewayId, Gsn};
 use crate::wire::{self, Reader};
@@ -79,6 +82,29 @@ pub struct OutcomeBatch {
     /// In no particular order across chunks.
     pub outcomes: Vec<Outcome>,
     replies: Vec<u8>,
+}
+
+/// A reply that outlives the handling of its batch: it keeps the batch.
+#[derive(Clone, Debug)]
+pub struct KeptReply {
+    batch: Arc<OutcomeBatch>,
+    range: Range<usize>,
+}
+
+impl KeptReply {
+    /// Keeps the reply of an outcome of a batch.
+    pub fn new(batch: &Arc<OutcomeBatch>, outcome: &Outcome) -> KeptReply {
+        let at = outcome.at as usize;
+        KeptReply { batch: batch.clone(), range: at..at + outcome.len as usize }
+    }
+}
+
+impl Deref for KeptReply {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.batch.replies[self.range.clone()]
+    }
 }
 
 impl OutcomeBatch {

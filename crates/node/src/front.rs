@@ -14,11 +14,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::shard::Message;
 use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
-use ordain_model::{Front, Gsn, Histogram, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
+use ordain_model::{Front, Gsn, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::memory::Report;
 use ordain_resp::{
-    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, NodeInfo, Notice, Reason,
-    Session, Shared, UsersFileError,
+    ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, LARGE_REPLY, NodeInfo,
+    Notice, Reason, Session, Shared, UsersFileError,
 };
 use ordain_role::{
     Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
@@ -32,6 +32,8 @@ use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
 const READ: usize = 64 << 10;
+/// How much is sent to one connection before the next has its turn, bytes.
+const SENT_AT_ONCE: usize = 4 << 20;
 /// When idle connections are looked for, if a limit is set.
 const IDLE: TimerId = TimerId(1);
 const LOOK_FOR_IDLE: Micros = Micros::from_millis(1000);
@@ -559,19 +561,27 @@ impl Door {
         self.has_told = report != Report::UNLIMITED;
     }
 
-    fn take_outcomes(&mut self, batch: &OutcomeBatch) {
+    fn take_outcomes(&mut self, batch: OutcomeBatch) {
+        let batch = Arc::new(batch);
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;
-        gateway.take_outcomes_with(batch, |gateway, finished| {
+        gateway.take_outcomes_with(&batch, |gateway, finished| {
             let mut cx = Context { gateway, shared, control: asked, now: *now };
-            Door::tell(connections, touched, &finished, &mut cx);
+            let large = finished.outcome.filter(|_| finished.reply.len() >= LARGE_REPLY);
+            let kept = large.map(|outcome| KeptReply::new(&batch, outcome));
+            Door::tell(connections, touched, (&finished, kept), &mut cx);
         });
     }
 
     /// Tells a connection how its request ended.
-    fn tell(connections: &mut [Slot], touched: &mut Vec<u32>, finished: &Finished<'_>, cx: &mut Context<'_>) {
+    fn tell(
+        connections: &mut [Slot],
+        touched: &mut Vec<u32>,
+        (finished, kept): (&Finished<'_>, Option<KeptReply>),
+        cx: &mut Context<'_>,
+    ) {
         let slot = ConnectionId::of(finished.ticket).slot();
         if let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) {
-            connection.session.finished(finished, cx);
+            connection.session.finished_kept(finished, kept, cx);
             Door::touch(touched, slot as u32, connection);
         }
     }
@@ -610,7 +620,7 @@ impl Door {
     /// Gives a session what it has asked the node for.
     fn answer(&mut self, ticket: Ticket, reply: &[u8]) {
         let (gsn, path, status) = (Gsn::NONE, Path::Snapshot, OutcomeStatus::Committed);
-        let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease: None };
+        let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease: None, outcome: None };
         let slot = ConnectionId::of(ticket).slot();
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;
         let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else { return };
@@ -827,7 +837,7 @@ impl Door {
         let Door { gateway, connections, shared, asked, touched, now, .. } = self;
         gateway.give_up(owed, |gateway, finished| {
             let mut cx = Context { gateway, shared, control: asked, now: *now };
-            Door::tell(connections, touched, &finished, &mut cx);
+            Door::tell(connections, touched, (&finished, None), &mut cx);
         });
     }
 
@@ -847,13 +857,13 @@ impl Door {
             for txn in chunk.txns() {
                 busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});
             }
-            self.take_outcomes(&busy);
+            self.take_outcomes(busy);
         }
         if is_hopeless && self.gateway.outstanding() > 0 {
             let Door { gateway, connections, shared, asked, touched, now, .. } = self;
             gateway.abandon(|gateway, finished| {
                 let mut cx = Context { gateway, shared, control: asked, now: *now };
-                Door::tell(connections, touched, &finished, &mut cx);
+                Door::tell(connections, touched, (&finished, None), &mut cx);
             });
         }
     }
@@ -867,6 +877,11 @@ impl Door {
         connection.is_touched = false;
         let mut sent = 0;
         while !connection.session.output().is_empty() {
+            if sent >= SENT_AT_ONCE {
+                // Its socket takes more, so no event will say so.
+                Door::touch(&mut self.touched, slot, connection);
+                break;
+            }
             match connection.socket.write(connection.session.output()) {
                 Ok(n) => {
                     sent += n;
@@ -935,7 +950,7 @@ impl Role for Door {
                     self.look_in_box(out);
                 } else {
                     self.answered_since.get_or_insert(now.elapsed);
-                    self.take_outcomes(&batch);
+                    self.take_outcomes(batch);
                 }
                 self.pass_on(out);
             }
@@ -1081,9 +1096,9 @@ impl Edge for Door {
             self.awaits_room = true;
             out.set_timer(ROOM, LOOK_FOR_ROOM);
         }
-        if !self.again.is_empty() {
-            // Room was made for commands that have arrived already: no event will say so, so the door knocks
-            // at itself.
+        if !self.again.is_empty() || !self.touched.is_empty() {
+            // Room was made for commands that have arrived already, or a socket takes more: no event will say so, so the door
+            // knocks at itself.
             out.send(self.lobby.places[self.number], Front::Outcomes(OutcomeBatch::default()));
         }
     }

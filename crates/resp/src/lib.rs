@@ -15,7 +15,7 @@ pub use acl::{
     Access, Attempt, DEFAULT, FileError, ModifierError, ModifiersError, Reason, Refusal, User, Users,
     UsersFileError,
 };
-pub use session::{ClientId, ConnectionId, Fate, Received, Session};
+pub use session::{ClientId, ConnectionId, Fate, LARGE_REPLY, Received, Session};
 pub use shared::{
     ClientFilter, Context, Control, ControlRequest, Counters, Foreign, Limits, NodeInfo, Notice, Observed,
     SettingError, Settings, Shared,

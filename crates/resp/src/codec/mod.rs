@@ -3,5 +3,6 @@
 pub mod reply;
 pub mod request;
 
+pub(crate) use reply::Encoding;
 pub use reply::{Protocol, encode};
 pub use request::{ProtocolError, Refusal, RequestLimits, RequestParser, Step};

@@ -4,7 +4,7 @@
 //! in one pass without recursion.
 
 use ordain_commands::script::double_text;
-use ordain_model::Datum;
+use ordain_model::{Datum, KeptReply};
 
 /// The protocol version that a connection has asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,8 @@ impl Protocol {
     }
 }
 
+const DAMAGED: &[u8] = b"ERR the reply is damaged; this is a bug";
+
 /// Appends a reply. Bytes that are no encoding become an error: the client is owed one reply either way.
 #[inline]
 pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
@@ -34,7 +36,7 @@ pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
     while owed > 0 {
         let Some((datum, tail)) = Datum::split(rest) else {
             out.truncate(mark);
-            return line(b'-', b"ERR the reply is damaged; this is a bug", out);
+            return line(b'-', DAMAGED, out);
         };
         owed -= 1;
         rest = tail;
@@ -46,7 +48,7 @@ pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
                 }
                 let Some((datum, tail)) = Datum::split(rest) else {
                     out.truncate(mark);
-                    return line(b'-', b"ERR the reply is damaged; this is a bug", out);
+                    return line(b'-', DAMAGED, out);
                 };
                 one(protocol, datum, out);
                 rest = tail;
@@ -54,6 +56,80 @@ pub fn encode(protocol: Protocol, reply: &[u8], out: &mut Vec<u8>) {
         } else {
             owed += one(protocol, datum, out);
         }
+    }
+}
+
+/// A large reply that is encoded piece by piece, as room for it comes.
+#[derive(Debug)]
+pub(crate) struct Encoding {
+    reply: KeptReply,
+    protocol: Protocol,
+    /// How much of the reply is encoded, bytes.
+    at: usize,
+    /// Values to come.
+    owed: u64,
+    /// Items of pairs to come, before those.
+    in_pairs: u64,
+    /// Bytes to come of a string, before all that.
+    in_string: Option<usize>,
+}
+
+impl Encoding {
+    /// Begins with a reply. In bytes that are no encoding each value that is owed becomes an error.
+    pub(crate) fn new(protocol: Protocol, reply: KeptReply) -> Encoding {
+        Encoding { reply, protocol, at: 0, owed: 1, in_pairs: 0, in_string: None }
+    }
+
+    /// Bytes of the reply that are not encoded.
+    pub(crate) fn left(&self) -> usize {
+        self.reply.len() - self.at
+    }
+
+    /// Appends to a buffer until it has so many bytes or a few more; says whether the end has come.
+    pub(crate) fn write(&mut self, most: usize, out: &mut Vec<u8>) -> bool {
+        let is_3 = self.protocol == Protocol::Resp3;
+        while out.len() < most {
+            if let Some(left) = self.in_string {
+                let end = self.at + left.min(most - out.len());
+                out.extend_from_slice(&self.reply[self.at..end]);
+                self.in_string = Some(left - (end - self.at)).filter(|left| *left > 0);
+                self.at = end;
+                if self.in_string.is_none() {
+                    out.extend_from_slice(b"\r\n");
+                }
+                continue;
+            }
+            if self.in_pairs == 0 && self.owed == 0 {
+                return true;
+            }
+            if self.in_pairs > 0 {
+                if self.in_pairs.is_multiple_of(2) {
+                    number(b'*', 2, out);
+                }
+                self.in_pairs -= 1;
+            } else {
+                self.owed -= 1;
+            }
+            let Some((datum, tail)) = Datum::split(&self.reply[self.at..]) else {
+                line(b'-', DAMAGED, out);
+                continue;
+            };
+            match datum {
+                Datum::Bulk(bytes) if bytes.len() > most => {
+                    number(b'$', bytes.len() as i64, out);
+                    self.at = self.reply.len() - tail.len() - bytes.len();
+                    self.in_string = Some(bytes.len());
+                    continue;
+                }
+                Datum::Pairs(n) if is_3 => {
+                    number(b'*', i64::from(n), out);
+                    self.in_pairs = 2 * u64::from(n);
+                }
+                datum => self.owed += one(self.protocol, datum, out),
+            }
+            self.at = self.reply.len() - tail.len();
+        }
+        self.in_string.is_none() && self.in_pairs == 0 && self.owed == 0
     }
 }
 
@@ -162,7 +238,85 @@ fn number(tag: u8, n: i64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ordain_model::Writer;
+    use ordain_model::{ChunkNo, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, Writer};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    /// A reply as it came with others.
+    fn kept(reply: &[u8]) -> KeptReply {
+        let mut batch = OutcomeBatch::new(GatewayId::of(0, 0));
+        for bytes in [&b"before"[..], reply, b"after"] {
+            batch
+                .push(ChunkNo(1), 0, Gsn::NONE, OutcomeStatus::Committed, |out| out.extend_from_slice(bytes));
+        }
+        let batch = Arc::new(batch);
+        KeptReply::new(&batch, &batch.outcomes[1])
+    }
+
+    /// Writes values by a script of kinds and sizes, composites with what follows.
+    fn tree(script: &mut impl Iterator<Item = (u8, usize)>, depth: usize, out: &mut Vec<u8>) {
+        let (kind, size) = script.next().unwrap_or((0, 3));
+        let items = if depth == 0 { 0 } else { size % 5 };
+        let w = &mut Writer(out);
+        let items = match kind {
+            0 => return w.int(size as i64),
+            1 => return w.bulk(&vec![b'x'; size]),
+            2 => return w.error("ERR x"),
+            3 => return w.verbatim(*b"txt", b"text"),
+            4 => {
+                w.pairs(items);
+                return (0..2 * items).for_each(|n| Writer(out).bulk(&vec![b'p'; n * 7]));
+            }
+            5 => {
+                w.map(items);
+                2 * items
+            }
+            _ => {
+                w.array(items);
+                items
+            }
+        };
+        (0..items).for_each(|_| tree(script, depth - 1, out));
+    }
+
+    proptest! {
+        /// However large the pieces are, together they are the reply.
+        #[test]
+        fn pieces_of_a_reply_are_the_reply(
+            script in prop::collection::vec((0..8u8, 0..300usize), 1..60),
+            piece in 1..400usize,
+        ) {
+            let mut reply = Vec::new();
+            tree(&mut script.into_iter(), 5, &mut reply);
+            for protocol in [Protocol::Resp2, Protocol::Resp3] {
+                let (mut whole, mut pieces) = (Vec::new(), Vec::new());
+                encode(protocol, &reply, &mut whole);
+                let mut encoding = Encoding::new(protocol, kept(&reply));
+                loop {
+                    let mut out = Vec::new();
+                    let is_done = encoding.write(piece, &mut out);
+                    prop_assert!(out.len() < piece + 400, "{} of {piece}", out.len());
+                    prop_assert!(is_done || !out.is_empty());
+                    pieces.extend_from_slice(&out);
+                    if is_done {
+                        break;
+                    }
+                }
+                prop_assert_eq!(&pieces, &whole);
+                prop_assert_eq!(encoding.left(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn each_value_of_a_damaged_reply_is_an_error() {
+        let mut damaged = Vec::new();
+        Writer(&mut damaged).array(2);
+        let mut out = Vec::new();
+        assert!(Encoding::new(Protocol::Resp2, kept(&damaged)).write(1000, &mut out));
+        let error = [b"-", DAMAGED, b"\r\n"].concat();
+        assert_eq!(out, [b"*2\r\n", &*error, &error].concat());
+    }
 
     fn both(write: impl Fn(&mut Writer<'_>)) -> (String, String) {
         let mut datum = Vec::new();

@@ -36,7 +36,9 @@ use std::sync::Arc;
 
 use ordain_commands::table::CommandNo;
 use ordain_gateway::{Finished, Stream};
-use ordain_model::{Call, Datum, Db, Epoch, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer};
+use ordain_model::{
+    Call, Datum, Db, Epoch, KeptReply, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer,
+};
 use smallvec::SmallVec;
 
 use crate::acl::{User, Users};
@@ -48,8 +50,8 @@ use interactive::Interactive;
 use multi::{Multi, Watched};
 use replies::{Replies, Sequence, Style};
 
-pub use replies::ConnectionId;
 pub(crate) use replies::Cost;
+pub use replies::{ConnectionId, LARGE_REPLY};
 
 /// A connection's number, as CLIENT ID shows it: unique on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -297,6 +299,13 @@ impl Session {
     /// ([`Control`](crate::Control)). An answer to somebody else's is ignored.
     #[inline]
     pub fn finished(&mut self, finished: &Finished<'_>, cx: &mut Context<'_>) {
+        self.finished_kept(finished, None, cx);
+    }
+
+    /// Takes the answer to a request of this connection, as [`Session::finished`] does. Its reply is given once more if it
+    /// is large: then it is encoded as room comes.
+    #[inline]
+    pub fn finished_kept(&mut self, finished: &Finished<'_>, kept: Option<KeptReply>, cx: &mut Context<'_>) {
         if ConnectionId::of(finished.ticket) != self.id {
             return;
         }
@@ -305,7 +314,10 @@ impl Session {
         self.seen = self.seen.max(finished.gsn.epoch());
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
-            _ => self.finish(sequence, finished.answer(&mut Vec::new()), cx),
+            _ => match kept.filter(|_| finished.status == OutcomeStatus::Committed) {
+                Some(kept) => self.finish_kept(sequence, kept, cx),
+                None => self.finish(sequence, finished.answer(&mut Vec::new()), cx),
+            },
         }
         self.settle(cx.shared);
     }
@@ -361,11 +373,22 @@ impl Session {
     /// The reply to a request is there.
     #[inline]
     fn finish(&mut self, sequence: Sequence, reply: &[u8], cx: &Context<'_>) {
+        self.note_finish(sequence, reply, cx);
+        self.replies.finish(sequence, reply);
+    }
+
+    /// The reply to a request is there, and is encoded as room comes.
+    fn finish_kept(&mut self, sequence: Sequence, reply: KeptReply, cx: &Context<'_>) {
+        self.note_finish(sequence, &reply, cx);
+        self.replies.finish_kept(sequence, reply);
+    }
+
+    #[inline]
+    fn note_finish(&mut self, sequence: Sequence, reply: &[u8], cx: &Context<'_>) {
         if let Some(done) = self.replies.done(sequence, reply) {
             note_error(reply, &cx.shared.observed.times);
             self.note_done(sequence, &done, cx);
         }
-        self.replies.finish(sequence, reply);
     }
 
     /// Whether there is room for more commands. While there is not, the edge should not read from the socket.

@@ -9,11 +9,17 @@
 use std::collections::VecDeque;
 
 use ordain_gateway::Ticket;
-use ordain_model::Datum;
 use ordain_model::limits::MAX_REPLY;
+use ordain_model::{Datum, KeptReply};
 
-use crate::codec::{Protocol, encode};
+use crate::codec::{Encoding, Protocol, encode};
 use crate::memory::UNKNOWN_REPLY;
+
+/// From so many bytes on a reply is large: it is kept as it came, and encoded in pieces, each when the one before has been
+/// sent. What came with it is kept too, which is less than that.
+pub const LARGE_REPLY: usize = 1 << 20;
+/// The bytes of such a piece.
+const PIECE: usize = 256 << 10;
 
 /// How far below its peak a buffer may stay allocated.
 const KEPT: usize = 64 << 10;
@@ -168,12 +174,32 @@ pub(crate) struct Replies {
     last_failed: bool,
     out: Vec<u8>,
     sent: usize,
+    /// What is to be sent after that, in order.
+    behind: VecDeque<Behind>,
     /// How long a value is taken to be: as the last ones were, half as long with each that is shorter.
     value: usize,
     /// Sums over what waits, KiB.
     requests: u64,
     expected: u64,
     needed: u64,
+}
+
+/// Replies that are to be sent when those before them have been.
+#[derive(Debug)]
+enum Behind {
+    /// Encoded ones.
+    Encoded(Vec<u8>),
+    /// A large one.
+    Large(Encoding),
+}
+
+impl Behind {
+    fn bytes(&self) -> usize {
+        match self {
+            Behind::Encoded(bytes) => bytes.len(),
+            Behind::Large(encoding) => encoding.left(),
+        }
+    }
 }
 
 /// How many bytes of replies the requests under way may come to, if they are as large as the last ones.
@@ -198,6 +224,7 @@ impl Replies {
             last_failed: false,
             out: Vec::new(),
             sent: 0,
+            behind: VecDeque::new(),
             value: UNKNOWN_REPLY,
             requests: 0,
             expected: 0,
@@ -315,7 +342,7 @@ impl Replies {
     pub(crate) fn answer(&mut self, style: Style, reply: &[u8]) {
         self.last_failed = Datum::is_error(reply);
         if self.pending.is_empty() {
-            style.write(reply, &mut self.out);
+            style.write(reply, self.end());
         } else {
             let early = self.put_by(style, reply);
             self.pending.push_back((early, Request::NONE));
@@ -325,6 +352,17 @@ impl Replies {
     /// The answer to a request that was submitted. One that nobody waits for is ignored.
     #[inline]
     pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
+        self.finish_with(sequence, reply, None);
+    }
+
+    /// The answer to a request that was submitted, which may be kept to be encoded as room comes.
+    pub(crate) fn finish_kept(&mut self, sequence: Sequence, reply: KeptReply) {
+        let kept = (reply.len() >= LARGE_REPLY).then(|| reply.clone());
+        self.finish_with(sequence, &reply, kept);
+    }
+
+    #[inline]
+    fn finish_with(&mut self, sequence: Sequence, reply: &[u8], kept: Option<KeptReply>) {
         let at = sequence.since(self.first);
         let Some(&(Pending::Waiting(waiting), _)) = self.pending.get(at) else { return };
         let Waiting { style, values, request_kib, expected_kib, need_kib } = waiting;
@@ -336,10 +374,17 @@ impl Replies {
             self.pending[at].0 = self.put_by(style, reply);
             return;
         }
-        style.write(reply, &mut self.out);
+        match kept.filter(|_| !style.silent) {
+            Some(kept) => {
+                self.behind.push_back(Behind::Large(Encoding::new(style.protocol, kept)));
+                self.refill();
+            }
+            None => style.write(reply, self.end()),
+        }
         self.pop();
         while let Some(&(Pending::Early { at, len }, _)) = self.pending.front() {
-            self.out.extend_from_slice(&self.stash[at as usize..(at + len) as usize]);
+            let Replies { out, behind, stash, .. } = self;
+            end_of(out, behind).extend_from_slice(&stash[at as usize..(at + len) as usize]);
             self.early -= 1;
             self.pop();
         }
@@ -358,6 +403,29 @@ impl Replies {
     /// Whether the last reply that was there at once was an error.
     pub(crate) const fn last_failed(&self) -> bool {
         self.last_failed
+    }
+
+    /// Where the next reply is to be appended.
+    #[inline]
+    fn end(&mut self) -> &mut Vec<u8> {
+        end_of(&mut self.out, &mut self.behind)
+    }
+
+    /// Takes what is to be sent next, if all before it has been sent.
+    fn refill(&mut self) {
+        while self.out.is_empty() {
+            match self.behind.front_mut() {
+                None => return,
+                Some(Behind::Encoded(bytes)) => self.out = std::mem::take(bytes),
+                Some(Behind::Large(large)) => {
+                    self.out.reserve(PIECE);
+                    if !large.write(PIECE, &mut self.out) {
+                        continue;
+                    }
+                }
+            }
+            self.behind.pop_front();
+        }
     }
 
     fn pop(&mut self) {
@@ -390,7 +458,7 @@ impl Replies {
     /// Bytes translated and not sent.
     #[inline]
     pub(crate) fn unsent(&self) -> usize {
-        self.out.len() - self.sent + self.stash.len()
+        self.out.len() - self.sent + self.stash.len() + self.behind.iter().map(Behind::bytes).sum::<usize>()
     }
 
     pub(crate) fn output(&self) -> &[u8] {
@@ -402,6 +470,7 @@ impl Replies {
         if self.sent == self.out.len() {
             clear(&mut self.out);
             self.sent = 0;
+            self.refill();
         } else if self.sent > KEPT && self.sent > self.out.len() / 2 {
             self.out.drain(..self.sent);
             self.sent = 0;
@@ -425,7 +494,22 @@ impl Replies {
         self.out.capacity()
             + self.stash.capacity()
             + self.words.capacity()
+            + self.behind.iter().map(Behind::bytes).sum::<usize>()
             + self.pending.capacity() * size_of::<(Pending, Request)>()
+    }
+}
+
+#[inline]
+fn end_of<'a>(out: &'a mut Vec<u8>, behind: &'a mut VecDeque<Behind>) -> &'a mut Vec<u8> {
+    if behind.is_empty() {
+        return out;
+    }
+    if !matches!(behind.back(), Some(Behind::Encoded(_))) {
+        behind.push_back(Behind::Encoded(Vec::new()));
+    }
+    match behind.back_mut() {
+        Some(Behind::Encoded(bytes)) => bytes,
+        _ => out,
     }
 }
 
@@ -439,8 +523,9 @@ fn clear(buffer: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ordain_model::Writer;
+    use ordain_model::{ChunkNo, GatewayId, Gsn, OutcomeBatch, OutcomeStatus, Writer};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     const PLAIN: Style = Style { protocol: Protocol::Resp2, silent: false };
 
@@ -514,6 +599,47 @@ mod tests {
         assert!(replies.is_full() && replies.needed() == 5 << 20);
         replies.finish(first.plus(3), &int(1));
         assert!(!replies.is_full() && replies.needed() == 4 << 20);
+    }
+
+    fn kept(reply: &[u8]) -> KeptReply {
+        let mut batch = OutcomeBatch::new(GatewayId::of(0, 0));
+        batch.push(ChunkNo(1), 0, Gsn::NONE, OutcomeStatus::Committed, |out| out.extend_from_slice(reply));
+        let batch = Arc::new(batch);
+        KeptReply::new(&batch, &batch.outcomes[0])
+    }
+
+    #[test]
+    fn a_large_reply_is_encoded_as_room_comes_and_those_after_it_follow() {
+        let mut large = Vec::new();
+        Writer(&mut large).array(3);
+        (0..3).for_each(|n| Writer(&mut large).bulk(&vec![b'0' + n; 3 * PIECE]));
+        let mut replies = Replies::new();
+        let asked: Vec<Sequence> = (0..4)
+            .map(|n| {
+                let next = replies.next();
+                replies.expect(Style { silent: n == 2, ..PLAIN }, Cost::default());
+                next
+            })
+            .collect();
+        replies.finish(asked[3], &int(4));
+        replies.finish(asked[0], &int(1));
+        replies.finish_kept(asked[1], kept(&large));
+        assert_eq!(replies.output(), b":1\r\n", "a piece is encoded when those before it are sent");
+        replies.finish_kept(asked[2], kept(&large));
+        replies.answer(PLAIN, &int(5));
+        let mut expected = b":1\r\n".to_vec();
+        encode(Protocol::Resp2, &large, &mut expected);
+        expected.extend_from_slice(b":4\r\n:5\r\n");
+        assert!(replies.unsent().abs_diff(expected.len()) < 100);
+        let mut left = Vec::new();
+        while !replies.output().is_empty() {
+            assert!(replies.output().len() < PIECE + 100 && replies.out.capacity() < 2 * PIECE);
+            let n = replies.output().len().min(100_000);
+            left.extend_from_slice(&replies.output()[..n]);
+            replies.sent(n);
+        }
+        assert!(left == expected);
+        assert_eq!((replies.unsent(), replies.behind.len(), replies.pending()), (0, 0, 0));
     }
 
     #[test]

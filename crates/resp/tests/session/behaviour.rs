@@ -247,9 +247,53 @@ fn many_keys_can_be_watched_and_no_more() {
     assert_eq!(server.ask(0, &["EXEC"]), "*1\n+OK\n");
 }
 
+/// Large replies are encoded as a connection takes them, of single commands and of blocks; those after them follow.
+#[test]
+fn large_replies_come_whole_and_in_their_order() {
+    const MB: usize = 1_100_000;
+    let mut server = Server::new(1);
+    // As it reads, the rest is taken and answered.
+    let read = |server: &mut Server| -> String {
+        let mut seen = String::new();
+        for _ in 0..10 {
+            server.settle();
+            seen += &server.take(0);
+        }
+        seen
+    };
+    let value = "v".repeat(MB);
+    server.ask(0, &["SET", "large", &value]);
+    let bulk = format!("${MB}\n{value}\n");
+    let mut pipeline = Vec::new();
+    let words: [&[&str]; 9] = [
+        &["GET", "large"],
+        &["STRLEN", "large"],
+        &["MULTI"],
+        &["GET", "large"],
+        &["INCR", "large"],
+        &["GET", "large"],
+        &["EXEC"],
+        &["MGET", "large", "none", "large"],
+        &["PING"],
+    ];
+    words.iter().for_each(|words| pipeline.extend(array(words)));
+    server.send(0, &pipeline);
+    let refused = "-ERR value is not an integer or out of range\n";
+    let expected = format!(
+        "{bulk}:{MB}\n+OK\n+QUEUED\n+QUEUED\n+QUEUED\n*3\n{bulk}{refused}{bulk}*3\n{bulk}$-1\n{bulk}+PONG\n"
+    );
+    assert!(read(&mut server) == expected);
+    // A block with what the session answers itself is put together.
+    for words in [&["MULTI"][..], &["GET", "large"], &["PING"], &["INCR", "large"], &["EXEC"]] {
+        server.send(0, &array(words));
+    }
+    let expected = format!("+OK\n+QUEUED\n+QUEUED\n+QUEUED\n*3\n{bulk}+PONG\n{refused}");
+    assert!(read(&mut server) == expected);
+}
+
 #[test]
 fn an_idle_connection_holds_next_to_nothing() {
-    assert!(size_of::<Session>() <= 576, "{}", size_of::<Session>());
+    assert!(size_of::<Session>() <= 608, "{}", size_of::<Session>());
 }
 
 #[test]
@@ -259,8 +303,16 @@ fn answers_to_nobody_are_ignored() {
     Writer(&mut reply).ok();
     for ticket in [Ticket(0), Ticket(5), Ticket(u64::MAX)] {
         let (status, gsn) = (OutcomeStatus::Committed, Gsn::NONE);
-        let finished =
-            Finished { ticket, status, gsn, path: Path::Snapshot, reply: &reply, restarts: 0, lease: None };
+        let finished = Finished {
+            ticket,
+            status,
+            gsn,
+            path: Path::Snapshot,
+            reply: &reply,
+            restarts: 0,
+            lease: None,
+            outcome: None,
+        };
         let mut control = NoControl;
         let Server { gateway, shared, clients, .. } = &mut server;
         let mut cx = Context { gateway, shared, control: &mut control, now: START };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
-    Batch, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, Placed, ReferenceExecutor, Registry,
-    Writer, system,
+    Batch, Epoch, GatewayId, Gsn, KeptReply, Micros, OutcomeBatch, OutcomeStatus, Placed, ReferenceExecutor,
+    Registry, Writer, system,
 };
 use ordain_resp::{
     Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
@@ -179,9 +179,11 @@ impl Server {
             }
         }
         for client in &mut self.clients {
-            client.output.extend_from_slice(client.session.output());
-            let sent = client.session.output().len();
-            client.session.sent(sent);
+            while !client.session.output().is_empty() {
+                client.output.extend_from_slice(client.session.output());
+                let sent = client.session.output().len();
+                client.session.sent(sent);
+            }
         }
     }
 
@@ -217,11 +219,13 @@ impl Server {
         for (index, gsn, status, reply) in results {
             outcomes.push(chunk.number, index, gsn, status, |out| out.extend_from_slice(&reply));
         }
-        let mut finished: Vec<(Ticket, OutcomeStatus, Gsn, Vec<u8>)> = Vec::new();
-        self.gateway
-            .take_outcomes(&outcomes, |f| finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec())));
-        for (ticket, status, gsn, reply) in finished {
-            self.finish(&Finished {
+        let (outcomes, mut finished) = (Arc::new(outcomes), Vec::new());
+        self.gateway.take_outcomes(&outcomes, |f| {
+            let kept = f.outcome.map(|outcome| KeptReply::new(&outcomes, outcome));
+            finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec(), kept));
+        });
+        for (ticket, status, gsn, reply, kept) in finished {
+            let finished = Finished {
                 ticket,
                 status,
                 gsn,
@@ -229,16 +233,23 @@ impl Server {
                 reply: &reply,
                 restarts: 0,
                 lease: None,
-            });
+                outcome: None,
+            };
+            self.finish_kept(&finished, kept);
         }
     }
 
     /// Hands an answer to the session it is for.
     pub fn finish(&mut self, finished: &Finished<'_>) {
+        self.finish_kept(finished, None);
+    }
+
+    fn finish_kept(&mut self, finished: &Finished<'_>, kept: Option<KeptReply>) {
         let Server { gateway, shared, clients, now, node, .. } = self;
         let slot = ConnectionId::of(finished.ticket).slot();
         if let Some(client) = clients.get_mut(slot) {
-            client.session.finished(finished, &mut Context { gateway, shared, control: node, now: *now });
+            let mut cx = Context { gateway, shared, control: node, now: *now };
+            client.session.finished_kept(finished, kept, &mut cx);
         }
     }
 
@@ -293,6 +304,7 @@ impl Server {
                 reply: &reply,
                 restarts: 0,
                 lease: None,
+                outcome: None,
             });
         }
         if has_loaded {
