@@ -80,7 +80,8 @@ pub fn with_rights(procedure: ProcedureId) -> Option<ProcedureId> {
     }
 }
 
-/// Says that a procedure is FCALL or its like, of those that run scripts and functions.
+/// Says that a procedure runs code of function libraries, of those that run scripts or libraries: it is FCALL or its like, or
+/// loads libraries.
 pub const fn is_function(procedure: ProcedureId) -> bool {
     matches!(
         procedure,
@@ -90,6 +91,8 @@ pub const fn is_function(procedure: ProcedureId) -> bool {
             | ids::FCALL_RO_LIMITED
             | ids::FCALL_FRUGAL
             | ids::FCALL_LIMITED_FRUGAL
+            | ids::FUNCTION_LOAD
+            | ids::FUNCTION_RESTORE
     )
 }
 
