@@ -32,6 +32,39 @@ impl Expiring {
     }
 }
 
+/// How many bytes a record is in a piece of a slot: those of its key and of the image of its cell.
+pub fn weight(key: &[u8], cell: &Cell) -> usize {
+    let mut image = Vec::new();
+    cell.encode(&mut image);
+    key.len() + image.len()
+}
+
+/// A piece of a slot, which is to have so many records or bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    records: usize,
+    bytes: usize,
+    last: Option<Position>,
+}
+
+impl Piece {
+    /// One that takes records until it has so many, or so many bytes.
+    pub const fn of(records: usize, bytes: usize) -> Piece {
+        Piece { records, bytes, last: None }
+    }
+
+    /// Whether the next record in canonical order is of the piece. What is at one position stays together.
+    pub fn takes(&mut self, position: Position, weight: usize) -> bool {
+        let takes = self.records > 0 && self.bytes > 0 || self.last == Some(position);
+        if takes {
+            self.last = Some(position);
+            self.records = self.records.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(weight);
+        }
+        takes
+    }
+}
+
 /// Records in canonical order. A shard implements it for its slots; results are combined so that the number
 /// of shards does not show.
 pub trait Table {
@@ -56,6 +89,22 @@ pub trait Table {
     /// Visits the records of `db` at `from` or later, in canonical order (position, then key bytes), until
     /// `visit` says to stop with `false`.
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool);
+
+    /// The position after so many records of a slot from a position on, or after so many bytes of keys and images of cells, whichever
+    /// comes first: what is at one position stays together. [`Position::END`] if the slot has no more than that.
+    fn after(&self, from: Position, records: usize, bytes: usize) -> Position {
+        let mut slot = Vec::new();
+        for db in (0..=u8::MAX).map(Db) {
+            self.scan(db, from, &mut |position, key, cell| {
+                let is_in = position.slot() == from.slot();
+                slot.extend(is_in.then(|| (position, weight(key, cell))));
+                is_in
+            });
+        }
+        slot.sort_unstable();
+        let mut piece = Piece::of(records, bytes);
+        slot.into_iter().find(|(at, weight)| !piece.takes(*at, *weight)).map_or(Position::END, |(at, _)| at)
+    }
 
     /// Removes every record of a database, or of all that clients can select, and what lies below them.
     fn clear(&mut self, db: Option<Db>);

@@ -24,6 +24,7 @@
 
 mod buckets;
 mod fetch;
+mod handover;
 mod index;
 mod memory;
 mod past;
@@ -36,6 +37,7 @@ mod zigzag;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
+pub use handover::{Handover, Name};
 pub use memory::{Entry, MemoryStore};
 
 /// A record's number in its store. A number is used again after its record was released.
@@ -153,7 +155,8 @@ pub trait RecordStore {
     /// A state can be kept only if nothing of a later epoch has changed anything yet, or if it was kept all along.
     fn keep(&mut self, keep: Keep);
 
-    /// Gives back the memory of at most so many of the records that were cleared all together; says whether there are more.
+    /// Gives back the memory of about so many of the records that were cleared all together, or of fewer that have
+    /// [departed](Handover::depart) and that nobody can see any more; says whether there are more.
     fn free_some(&mut self, most: usize) -> bool;
 
     /// The state at the end of an epoch. All of the epoch must be executed, and its state be [kept](RecordStore::keep).

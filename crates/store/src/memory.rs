@@ -6,6 +6,7 @@ use std::ops::Range;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
 use crate::fetch::fetch;
+use crate::handover::Generations;
 use crate::index::Index;
 use crate::past::Past;
 use crate::slab::{Record, Slab};
@@ -32,6 +33,8 @@ pub struct MemoryStore {
     /// What all records were in before they were cleared together: their memory is given back [some at a
     /// time](RecordStore::free_some).
     pub(crate) cleared: Vec<Vec<Record>>,
+    /// Records of slots that come or go by all that is in them.
+    pub(crate) generations: Generations,
 }
 
 /// A record as [`RecordStore::visit`] and [`Snapshot::visit`] show it.
@@ -53,6 +56,10 @@ pub struct Entry<'a> {
 const AHEAD: usize = 24;
 const OLDERS_AHEAD: usize = 16;
 const VALUES_AHEAD: usize = 8;
+/// To free a record that has gone takes as long as to give back the memory of so many that were cleared together.
+const GONE: usize = 8;
+/// The epoch as of which records are present.
+const PRESENT: Epoch = Epoch(u64::MAX);
 
 impl MemoryStore {
     /// An empty store that owns these slots.
@@ -66,14 +73,16 @@ impl MemoryStore {
             zigzag: ZigZag::default(),
             locked: 0,
             cleared: Vec::new(),
+            generations: Generations::default(),
             slots,
         }
     }
 
-    /// Shows records in canonical order with the content that `content` says each has, if any.
+    /// Shows records that were here as of an epoch in canonical order, with the content that `content` says each has, if any.
     pub(crate) fn walk<'a>(
         &'a self,
         from: Position,
+        as_of: Epoch,
         content: impl Fn(RecordId, &'a Record) -> Option<(&'a Cell, Gsn)>,
         mut visit: impl FnMut(Entry<'a>) -> bool,
     ) {
@@ -82,7 +91,8 @@ impl MemoryStore {
         let slots = from.slot().max(self.slots.start)..self.slots.end;
         let mut entries = slots.flat_map(|slot| {
             let tag = if slot == from.slot() { from.tag() } else { 0 };
-            let entries = self.indexes[slot - self.slots.start].entries_from(tag);
+            let entries =
+                self.index_at(slot, as_of).into_iter().flat_map(move |index| index.entries_from(tag));
             entries.map(move |(tag, id)| (Position(Position::of_slot(slot).0 | u64::from(tag)), id))
         });
         // Records that follow each other in this order lie anywhere: their misses overlap.
@@ -130,8 +140,40 @@ impl MemoryStore {
     /// The digest computed from the records themselves, to check the one that is kept.
     pub fn recompute_digest(&self) -> Digest {
         let mut digest = Digest::default();
-        self.slab.records().filter_map(hash_of).for_each(|hash| digest.add(hash));
+        let present = self.indexes.iter().flat_map(|index| index.entries_from(0));
+        present.filter_map(|(_, id)| hash_of(self.slab.get(id))).for_each(|hash| digest.add(hash));
         digest
+    }
+
+    /// The records that were in a slot as of an epoch that is kept, or the present ones; none if they had not come.
+    #[inline]
+    pub(crate) fn index_at(&self, slot: usize, as_of: Epoch) -> Option<&Index> {
+        let present = &self.indexes[slot - self.slots.start];
+        if self.generations.is_idle() {
+            return Some(present);
+        }
+        self.generations.index_at(slot, as_of, present)
+    }
+
+    /// The earliest epoch as of which anybody may ask for records.
+    fn horizon(&self) -> Epoch {
+        self.versions.needless().min(self.zigzag.point())
+    }
+
+    /// Frees at least so many of the records that have gone and that nobody can see, if there are; answers how many it has looked at.
+    fn free_gone(&mut self, least: usize) -> usize {
+        if self.generations.is_idle() {
+            return 0;
+        }
+        let records = self.generations.next_to_free(self.horizon(), least);
+        for id in &records {
+            let record = self.slab.get_mut(*id);
+            let cell = std::mem::replace(&mut record.cell, Cell::ABSENT);
+            record.version = Gsn::NONE;
+            self.totals.value_bytes -= cell.value.map_or(0, |value| value.heap_bytes() as u64);
+            self.release_if_absent(*id);
+        }
+        records.len()
     }
 
     #[inline]
@@ -226,7 +268,11 @@ impl RecordStore for MemoryStore {
     #[inline]
     fn is_of(&self, id: RecordId, db: Db, key: &[u8]) -> bool {
         // There is a place for each number that was ever given, unless all were cleared together.
-        self.slab.find(id).is_some_and(|record| record.is(db, key))
+        let is_present = |record: &Record| {
+            let index = &self.indexes[self.index_of(record.hash())];
+            self.generations.is_idle() || index.find(record.hash().tag(), |other| other == id).is_some()
+        };
+        self.slab.find(id).is_some_and(|record| record.is(db, key) && is_present(record))
     }
 
     #[inline]
@@ -239,11 +285,17 @@ impl RecordStore for MemoryStore {
             && self.zigzag.before(id).is_none()
         {
             let hash = record.hash();
-            let index = self.index_of(hash);
-            let index = &mut self.indexes[index];
-            let before = index.bytes();
-            index.remove(hash.tag(), id);
-            self.totals.index_resized(before, index.bytes());
+            let (before, after) = match self.generations.remove(hash.slot(), hash.tag(), id) {
+                Some(resized) => resized,
+                None => {
+                    let index = self.index_of(hash);
+                    let index = &mut self.indexes[index];
+                    let before = index.bytes();
+                    index.remove(hash.tag(), id);
+                    (before, index.bytes())
+                }
+            };
+            self.totals.index_resized(before, after);
             Self::free(&mut self.slab, &mut self.totals, id);
         }
     }
@@ -292,7 +344,7 @@ impl RecordStore for MemoryStore {
     fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
         let content =
             |_, record: &'a Record| record.cell.value.is_some().then_some((&record.cell, record.version));
-        self.walk(from, content, visit);
+        self.walk(from, PRESENT, content, visit);
     }
 
     fn own(&mut self, slots: Range<usize>) {
@@ -362,6 +414,9 @@ impl RecordStore for MemoryStore {
         for record in self.zigzag.free_some() {
             self.release_if_absent(record);
         }
+        if !self.generations.is_idle() {
+            self.generations.forget_arrivals(self.horizon());
+        }
     }
 
     fn free_some(&mut self, mut most: usize) -> bool {
@@ -376,7 +431,7 @@ impl RecordStore for MemoryStore {
                 self.cleared.pop();
             }
         }
-        false
+        most > 0 && self.free_gone(most.div_ceil(GONE)) > 0
     }
 
     fn as_of(&self, epoch: Epoch) -> impl Snapshot {
@@ -398,7 +453,7 @@ impl RecordStore for MemoryStore {
     fn capture(&mut self, mut visit: impl FnMut(Entry<'_>) -> bool) -> bool {
         let mut rest = None;
         let content = |id, record| self.zigzag.at_point(id, record);
-        self.walk(self.zigzag.captured(), content, |entry| {
+        self.walk(self.zigzag.captured(), self.zigzag.point(), content, |entry| {
             let goes_on = visit(entry);
             rest = (!goes_on).then_some(entry.position);
             goes_on
@@ -452,6 +507,7 @@ impl MemoryStore {
             return false;
         }
         self.indexes.iter_mut().for_each(|index| *index = Index::default());
+        self.generations.clear();
         self.cleared.append(&mut self.slab.clear());
         self.totals.clear_all();
         true
@@ -467,6 +523,9 @@ impl MemoryStore {
         change: impl FnOnce(&mut Cell, &mut bool) -> R,
     ) -> R {
         let record = self.slab.get_mut(id);
+        if let Some(copying) = &mut self.generations.copying {
+            copying.note(record);
+        }
         let before = Share::of(record);
         let versions = &mut self.versions;
         // Before it is known whether anything will change: what changes is the content itself, in place.
@@ -488,19 +547,22 @@ impl MemoryStore {
         let mut places = Vec::new();
         for slot in positions.start.slot().max(self.slots.start)..self.slots.end {
             let tag = if slot == positions.start.slot() { positions.start.tag() } else { 0 };
-            for (tag, id) in self.indexes[slot - self.slots.start].entries_from(tag) {
+            let index = self.index_at(slot, self.zigzag.point());
+            for (tag, id) in index.into_iter().flat_map(|index| index.entries_from(tag)) {
                 if Position(Position::of_slot(slot).0 | u64::from(tag)) >= positions.end {
                     break;
                 }
-                if self.zigzag.drop_before(id) {
-                    places.push(id);
-                }
+                places.push(id);
             }
             if Position::of_slot(slot + 1) >= positions.end {
                 break;
             }
         }
-        places.into_iter().for_each(|id| self.release_if_absent(id));
+        for id in places {
+            if self.zigzag.drop_before(id) {
+                self.release_if_absent(id);
+            }
+        }
     }
 
     /// Shows records of slots in which some have an expiry, in order: where they are, and which they are if their time has come.

@@ -40,20 +40,23 @@ impl<'s> Past<'s> {
 impl Snapshot for Past<'_> {
     #[inline]
     fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
-        let id = self.store.find(db, key, hash)?;
+        let index = self.store.index_at(hash.slot(), self.epoch)?;
+        let id = index.find(hash.tag(), |id| self.store.slab.get(id).is(db, key))?;
         self.content(id, self.store.slab.get(id))
     }
 
     #[inline]
     fn find_at(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
         match guess.and_then(|id| Some((id, self.store.slab.find(id)?))) {
-            Some((id, record)) if record.is(db, key) => self.content(id, record),
+            Some((id, record)) if self.store.generations.is_idle() && record.is(db, key) => {
+                self.content(id, record)
+            }
             _ => self.find(db, key, hash),
         }
     }
 
     fn visit<'a>(&'a self, from: Position, visit: impl FnMut(Entry<'a>) -> bool) {
-        self.store.walk(from, |id, record| self.content(id, record), visit);
+        self.store.walk(from, self.epoch, |id, record| self.content(id, record), visit);
     }
 }
 
@@ -62,26 +65,30 @@ const READ_ONLY: &str = "a past state was to be changed";
 
 impl Table for Past<'_> {
     fn len(&self, db: Db) -> u64 {
-        let mut len = self.store.totals.records(db);
+        let generations = &self.store.generations;
+        let mut len = self.store.totals.records(db).wrapping_add(generations.records_since(self.epoch, db));
         for (record, before) in self.changed_since().filter(|(record, _)| record.db() == db) {
-            len -= u64::from(record.cell.value.is_some());
-            len += u64::from(before.value.is_some());
+            len = len.wrapping_sub(u64::from(record.cell.value.is_some()));
+            len = len.wrapping_add(u64::from(before.value.is_some()));
         }
         len
     }
 
     fn expiring(&self, db: Db) -> Expiring {
         let mut sum = self.store.totals.expiring_of(db);
+        let [more, less] = self.store.generations.expiring_since(self.epoch, db);
+        (sum.records, sum.at_sum_ms) = (sum.records + more.records, sum.at_sum_ms + more.at_sum_ms);
         for (record, before) in self.changed_since().filter(|(record, _)| record.db() == db) {
             // First in, so that no count goes below zero in between.
             sum.add(before);
             sum.remove(&record.cell);
         }
+        (sum.records, sum.at_sum_ms) = (sum.records - less.records, sum.at_sum_ms - less.at_sum_ms);
         sum
     }
 
     fn digest(&mut self) -> Digest {
-        let mut digest = self.store.digest();
+        let mut digest = self.store.digest().plus(self.store.generations.digest_since(self.epoch));
         for (record, before) in self.changed_since() {
             let hash = |cell: &Cell| {
                 let value = cell.value.as_ref()?;
@@ -95,6 +102,10 @@ impl Table for Past<'_> {
 
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
         self.visit(from, |entry| entry.db != db || visit(entry.position, entry.key, entry.cell));
+    }
+
+    fn after(&self, _from: Position, _records: usize, _bytes: usize) -> Position {
+        panic!("{READ_ONLY}");
     }
 
     fn clear(&mut self, _db: Option<Db>) {

@@ -238,6 +238,21 @@ impl Slab {
             self.vacant = next;
             return id;
         }
+        self.add_place(record)
+    }
+
+    /// Makes a placeholder in a place that is not noted.
+    ///
+    /// # Panics
+    /// As [`Slab::add`].
+    pub(crate) fn add_settled(&mut self, db: Db, key: &[u8]) -> RecordId {
+        match self.vacant {
+            Some(id) if self.get(id).is_noted() => self.add_place(Record::new(db, key)),
+            _ => self.add(db, key),
+        }
+    }
+
+    fn add_place(&mut self, record: Record) -> RecordId {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
@@ -258,6 +273,7 @@ impl Slab {
     }
 
     /// All places that are not vacant.
+    #[cfg(test)]
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
         self.chunks.iter().flatten().filter(|record| !record.is_vacant())
     }

@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 
-use ordain_model::table::Expiring;
+use ordain_model::table::{Expiring, Piece, weight};
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Millis, Position, Table};
 
+use crate::handover::Handover;
 use crate::memory::MemoryStore;
 use crate::slab::Record;
 use crate::totals::{Share, Size};
@@ -42,7 +43,22 @@ impl Table for TableMut<'_> {
         self.store.digest()
     }
 
+    fn after(&self, from: Position, records: usize, bytes: usize) -> Position {
+        let (mut piece, mut after) = (Piece::of(records, bytes), Position::END);
+        self.store.visit(from, |entry| {
+            let is_in = entry.position.slot() == from.slot();
+            let takes = is_in && piece.takes(entry.position, weight(entry.key, entry.cell));
+            if is_in && !takes {
+                after = entry.position;
+            }
+            takes
+        });
+        after
+    }
+
     fn clear(&mut self, db: Option<Db>) {
+        self.store.give_up_copying();
+        self.store.give_up_copies();
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
         if self.store.clear_together(goes) {
             return;
@@ -75,6 +91,8 @@ impl Table for TableMut<'_> {
         if a == b {
             return;
         }
+        self.store.give_up_copying();
+        self.store.give_up_copies();
         self.swap_contents(a, b);
         if a.0 < Db::COUNT && b.0 < Db::COUNT {
             self.swap_contents(a.below(), b.below());
@@ -92,6 +110,9 @@ impl Table for TableMut<'_> {
         let epoch = self.version.epoch();
         for &id in &expired {
             let record = store.slab.get_mut(id);
+            if let Some(copying) = &mut store.generations.copying {
+                copying.note(record);
+            }
             let before = Share::of(record);
             empty(&mut store.versions, &mut store.zigzag, epoch, id, record);
             store.totals.exchange(id, record, before);

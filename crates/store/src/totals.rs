@@ -11,6 +11,7 @@ use ordain_model::{Db, Digest, Expiry};
 
 use crate::RecordId;
 use crate::fetch::fetch;
+use crate::handover::Sums;
 use crate::slab::{Record, Slab};
 
 /// So many records ahead of the one that is hashed are fetched, and the values of half as many.
@@ -232,6 +233,32 @@ impl Totals {
         if (from != 0) != (to != 0) {
             let expiring = &mut self.expiring[record.hash().slot() - self.first_slot];
             if to != 0 { *expiring += 1 } else { *expiring -= 1 }
+        }
+    }
+
+    /// All records of a slot, counted from the first, have come; none of them is noted. Their bytes are counted already.
+    pub(crate) fn gain(&mut self, slot: usize, sums: &Sums) {
+        for (db, sum) in &sums.databases {
+            let database = &mut self.databases[db.0 as usize];
+            database.records += u64::from(sum.digest.records);
+            database.hashes = database.hashes.wrapping_add(sum.digest.sum);
+            database.expiring.records += sum.expiring.records;
+            database.expiring.at_sum_ms += sum.expiring.at_sum_ms;
+            self.digest = self.digest.plus(sum.digest);
+            self.expiring[slot] += sum.expiring.records as u32;
+        }
+    }
+
+    /// All records of a slot have gone; none of them is noted. Their bytes are there until they are freed.
+    pub(crate) fn lose(&mut self, slot: usize, sums: &Sums) {
+        for (db, sum) in &sums.databases {
+            let database = &mut self.databases[db.0 as usize];
+            database.records -= u64::from(sum.digest.records);
+            database.hashes = database.hashes.wrapping_sub(sum.digest.sum);
+            database.expiring.records -= sum.expiring.records;
+            database.expiring.at_sum_ms -= sum.expiring.at_sum_ms;
+            self.digest = self.digest.minus(sum.digest);
+            self.expiring[slot] -= sum.expiring.records as u32;
         }
     }
 

@@ -72,6 +72,11 @@ impl Versions {
         if some_were_left { FREED.max(2 * new) } else { FREED }
     }
 
+    /// The earliest epoch as of which anything is asked; [`Epoch`]'s largest while nothing is.
+    pub(crate) const fn needless(&self) -> Epoch {
+        self.needless
+    }
+
     /// Whether nothing is kept, nor is to be.
     pub(crate) fn is_idle(&self) -> bool {
         self.needless == NEVER && self.len() == 0

@@ -96,6 +96,11 @@ impl ZigZag {
         self.captured = Position::default();
     }
 
+    /// The point; [`Epoch`]'s largest at rest.
+    pub(crate) const fn point(&self) -> Epoch {
+        self.point
+    }
+
     /// Whether no record has two copies, nor is to.
     pub(crate) fn is_idle(&self) -> bool {
         self.point == NEVER && self.leftovers.is_empty()
