@@ -13,7 +13,8 @@
 //! A slot's records that have gone, or have come, in an epoch are a *generation*: readers of past states see that which was in
 //! the slot as of their epoch. What has gone is freed some at a time, once nobody can ask for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use ordain_model::table::Expiring;
@@ -24,7 +25,7 @@ use crate::index::Index;
 use crate::memory::MemoryStore;
 use crate::slab::Record;
 use crate::totals::hash_of;
-use crate::{Entry, RecordId, RecordStore};
+use crate::{Entry as Shown, RecordId, RecordStore};
 
 /// What the records of a slot add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,28 +81,30 @@ pub(crate) struct Copying {
     slot: usize,
     /// All before this position are copied.
     next: Position,
-    /// How many records were copied.
+    /// How many copies there are.
     copies: u32,
-    /// What those add up to that have not changed.
+    /// What records add up to that have not changed since they were copied.
     sums: Sums,
     /// Names at copied positions whose records are not as they were copied, or may not be.
-    changed: BTreeSet<(Position, Db, Box<[u8]>)>,
+    /// Each with whether there is a copy.
+    changed: BTreeMap<(Position, Db, Box<[u8]>), bool>,
 }
 
 impl Copying {
     /// Nothing of a slot is copied yet.
     fn of(slot: usize) -> Copying {
         let (next, sums) = (Position::of_slot(slot), Sums::default());
-        Copying { slot, next, copies: 0, sums, changed: BTreeSet::new() }
+        Copying { slot, next, copies: 0, sums, changed: BTreeMap::new() }
     }
 
     /// A record is about to change.
     pub(crate) fn note(&mut self, record: &Record) {
         let position = record.hash().position();
-        if position.slot() == self.slot
-            && position < self.next
-            && self.changed.insert((position, record.db(), record.key().into()))
-        {
+        if position.slot() != self.slot || position >= self.next {
+            return;
+        }
+        if let Entry::Vacant(place) = self.changed.entry((position, record.db(), record.key().into())) {
+            place.insert(record.cell.value.is_some());
             self.sums.remove(record);
         }
     }
@@ -254,6 +257,10 @@ impl Generations {
     }
 }
 
+fn heap_bytes(cell: &Cell) -> u64 {
+    cell.value.as_ref().map_or(0, |value| value.heap_bytes() as u64)
+}
+
 /// Database and key of a record.
 pub type Name = (Db, Box<[u8]>);
 
@@ -264,16 +271,19 @@ pub trait Handover: RecordStore {
     ///
     /// # Panics
     /// If they do neither.
-    fn copy(&mut self, positions: Range<Position>, visit: impl FnMut(Entry<'_>));
+    fn copy(&mut self, positions: Range<Position>, visit: impl FnMut(Shown<'_>));
 
     /// Up to which position records are copied that have not been given up: within their slot, or at its end.
     fn copied(&self) -> Option<Position>;
 
-    /// How many records were copied.
+    /// How many copies there are.
     fn copies_made(&self) -> u32;
 
     /// The names at copied positions whose records have changed since, or may have, in canonical order.
     fn changed(&self) -> Vec<Name>;
+
+    /// Shows so many of [those](Handover::changed) at most, the first ones, as they are now: absent ones too. They are copied anew then.
+    fn copy_changed(&mut self, most: usize, visit: impl FnMut(&Name, &Cell, Gsn));
 
     /// Does not note any more what changes.
     fn give_up_copying(&mut self);
@@ -285,7 +295,8 @@ pub trait Handover: RecordStore {
     /// From now on copies of a slot's records come. Those that came before are given up.
     fn begin_copies(&mut self, slot: usize);
 
-    /// Takes the copy of a record, once each. Says whether copies of its slot were to come.
+    /// Takes the copy of a record, in the place of an earlier one if there was one. Says whether copies of its slot were to
+    /// come.
     fn add_copy(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) -> bool;
 
     /// The copies of a slot's records are its records as of the end of this epoch; they came in earlier ones. Answers how many
@@ -300,7 +311,7 @@ pub trait Handover: RecordStore {
 }
 
 impl Handover for MemoryStore {
-    fn copy(&mut self, positions: Range<Position>, mut visit: impl FnMut(Entry<'_>)) {
+    fn copy(&mut self, positions: Range<Position>, mut visit: impl FnMut(Shown<'_>)) {
         let slot = positions.start.slot();
         let goes_on = |copying: &mut Box<Copying>| copying.slot == slot && copying.next == positions.start;
         let mut copying = self.generations.copying.take_if(goes_on).unwrap_or_else(|| {
@@ -330,7 +341,21 @@ impl Handover for MemoryStore {
 
     fn changed(&self) -> Vec<Name> {
         let changed = self.generations.copying.iter().flat_map(|copying| &copying.changed);
-        changed.map(|(_, db, key)| (*db, key.clone())).collect()
+        changed.map(|((_, db, key), _)| (*db, key.clone())).collect()
+    }
+
+    fn copy_changed(&mut self, most: usize, mut visit: impl FnMut(&Name, &Cell, Gsn)) {
+        let Some(mut copying) = self.generations.copying.take() else { return };
+        for _ in 0..most.min(copying.changed.len()) {
+            let Some(((_, db, key), is_copied)) = copying.changed.pop_first() else { break };
+            let id = self.find(db, &key, KeyHash::of_record(db, &key));
+            let (cell, version) =
+                id.map_or((&Cell::ABSENT, Gsn::NONE), |id| (self.cell(id), self.version(id)));
+            copying.sums.add(db, &key, cell);
+            copying.copies = copying.copies + u32::from(cell.value.is_some()) - u32::from(is_copied);
+            visit(&(db, key), cell, version);
+        }
+        self.generations.copying = Some(copying);
     }
 
     fn give_up_copying(&mut self) {
@@ -366,15 +391,33 @@ impl Handover for MemoryStore {
         else {
             return false;
         };
-        copies.sums.add(db, key, &cell);
-        let id = self.slab.add_settled(db, key);
+        let Copies { index, sums, .. } = &mut **copies;
+        let before = index.bytes();
+        let earlier = index.find(hash.tag(), |id| self.slab.get(id).is(db, key));
+        if let Some(id) = earlier {
+            let record = self.slab.get(id);
+            sums.remove(record);
+            self.totals.value_bytes -= heap_bytes(&record.cell);
+            if cell.value.is_none() {
+                index.remove(hash.tag(), id);
+                self.totals.index_resized(before, index.bytes());
+                MemoryStore::free(&mut self.slab, &mut self.totals, id);
+                return true;
+            }
+        } else if cell.value.is_none() {
+            return true;
+        }
+        sums.add(db, key, &cell);
+        self.totals.value_bytes += heap_bytes(&cell);
+        let id = earlier.unwrap_or_else(|| {
+            let id = self.slab.add_settled(db, key);
+            index.insert(hash.tag(), id);
+            self.totals.key_bytes += self.slab.get(id).key_heap_bytes() as u64;
+            id
+        });
+        self.totals.index_resized(before, index.bytes());
         let record = self.slab.get_mut(id);
         (record.cell, record.version) = (cell, version);
-        self.totals.key_bytes += record.key_heap_bytes() as u64;
-        self.totals.value_bytes += record.cell.value.as_ref().map_or(0, |value| value.heap_bytes() as u64);
-        let before = copies.index.bytes();
-        copies.index.insert(hash.tag(), id);
-        self.totals.index_resized(before, copies.index.bytes());
         true
     }
 

@@ -51,6 +51,10 @@ enum Step {
         records: usize,
         anew: bool,
     },
+    /// So many of those that have changed are copied anew.
+    Again {
+        records: usize,
+    },
     GiveUp,
     /// The slot changes hands.
     Move,
@@ -82,6 +86,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => prop::option::of(db).prop_map(|db| Step::Clear { db }),
         1 => Just(Step::Swap),
         6 => (1..5usize, prop::bool::weighted(0.1)).prop_map(|(records, anew)| Step::Copy { records, anew }),
+        2 => (1..5usize).prop_map(|records| Step::Again { records }),
         1 => Just(Step::GiveUp),
         3 => Just(Step::Move),
         4 => Just(Step::Epoch),
@@ -273,6 +278,17 @@ impl Model {
                 self.state = swapped.collect();
             }
             Step::Copy { records, anew } => self.copy(*records, *anew),
+            Step::Again { records } => {
+                let [giver, receiver] = self.sides();
+                let mut shown = Vec::new();
+                self.stores[giver].copy_changed(*records, |(db, key), cell, version| {
+                    shown.push((*db, key.clone(), cell.clone(), version));
+                });
+                self.copied_in = self.epoch;
+                for (db, key, cell, version) in shown {
+                    assert!(self.stores[receiver].add_copy(db, &key, cell, version));
+                }
+            }
             Step::GiveUp => {
                 self.stores.iter_mut().for_each(|store| {
                     store.give_up_copying();
