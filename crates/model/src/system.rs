@@ -47,6 +47,10 @@ pub const MOVE: ProcedureId = ProcedureId(8);
 /// the range balancer). Arguments: partition, then slot and lane, alternately; the number of lanes for none of them.
 pub const BALANCE: ProcedureId = ProcedureId(9);
 
+/// Copies some records of a slot to the partition that it is to [move](MOVE) to. Arguments: see [`CopyPart`]. Neither the
+/// state nor any result changes, but for the answer: the position from which the next part goes on, or -1 if there is none.
+pub const COPY: ProcedureId = ProcedureId(10);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -58,6 +62,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(CHECKPOINT, "ordain.checkpoint", Arc::new(Checkpoint));
     registry.register(MOVE, "ordain.move", Arc::new(Rearrange(move_is_valid, MOVE_ARGS)));
     registry.register(BALANCE, "ordain.balance", Arc::new(Rearrange(balance_is_valid, BALANCE_ARGS)));
+    registry.register(COPY, "ordain.copy", Arc::new(Copy));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -547,6 +552,74 @@ pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Op
         MOVE => move_of(args).and_then(|(slots, to)| layout.moved(&slots, to)),
         BALANCE => balance_of(args).and_then(|(partition, lanes)| layout.balanced(partition, &lanes)),
         _ => None,
+    }
+}
+
+/// A part of a slot that is copied to where it is to move to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyPart {
+    /// The partition.
+    pub to: PartitionId,
+    /// Where the part begins: at the beginning of a slot, or where the part before it ended.
+    pub from: Position,
+    /// How many records it has at most, but for those at one position. As many that were copied earlier, and have changed,
+    /// are copied anew.
+    pub records: usize,
+    /// How many bytes of keys and cells, about.
+    pub bytes: usize,
+}
+
+impl CopyPart {
+    /// Writes the arguments of [`COPY`].
+    pub fn write(&self, args: &mut ArgsBuilder<'_>) {
+        args.push_int(i64::from(self.to.0)).push_int(self.from.0 as i64);
+        args.push_int(self.records as i64).push_int(self.bytes as i64);
+    }
+
+    /// The part that a transaction copies, if it is one that does.
+    pub fn of(procedure: ProcedureId, args: Args<'_>) -> Option<CopyPart> {
+        let is_one = procedure == COPY && args.len() == 4;
+        let (to, from) = (partition(args, 0)?, Position(number(args, 1)? as u64));
+        let (records, bytes) = (number(args, 2)?, number(args, 3)?);
+        (is_one && from < Position::END).then_some(CopyPart { to, from, records, bytes })
+    }
+
+    /// The slot.
+    pub const fn slot(&self) -> usize {
+        self.from.slot()
+    }
+}
+
+/// The position from which the next part goes on, by the answer of [`COPY`]; none if there is none.
+pub fn copy_reply(reply: &[u8]) -> Option<Position> {
+    match Datum::split(reply)? {
+        (Datum::Int(position), []) => u64::try_from(position).ok().map(Position),
+        _ => None,
+    }
+}
+
+struct Copy;
+
+impl Procedure for Copy {
+    /// It writes nothing: the shards send each other what is copied. As something that may, it is logged.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        CopyPart::of(COPY, args).ok_or(DAMAGED)?;
+        planner.table(0, Access::TableWrite).map(drop)
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        let after = match (CopyPart::of(COPY, cx.args), &cx.target) {
+            (Some(part), Target::Table(table)) => table.after(part.from, part.records, part.bytes),
+            _ => Position::END,
+        };
+        cx.writer().int(if after < Position::END { after.0 as i64 } else { -1 });
+        Ok(())
+    }
+
+    /// One shard has records of the slot.
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let next = parts(cx.slot(0)).filter_map(copy_reply).min();
+        Writer(out).int(next.map_or(-1, |next| next.0 as i64));
     }
 }
 

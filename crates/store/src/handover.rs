@@ -265,9 +265,10 @@ fn heap_bytes(cell: &Cell) -> u64 {
 pub type Name = (Db, Box<[u8]>);
 
 /// Handing slots over, on the side of the store that gives and of the one that receives.
-pub trait Handover: RecordStore {
+pub trait Handover {
     /// Shows the records at these positions of a slot, and notes from now on what changes among them and those that were shown
-    /// before. The positions go on where the last ended, or begin with a slot, which begins anew then.
+    /// before. The positions go on where the last ended, or begin with a slot, which begins anew then; those after the slot do
+    /// not count.
     ///
     /// # Panics
     /// If they do neither.
@@ -318,8 +319,9 @@ impl Handover for MemoryStore {
             assert_eq!(positions.start, Position::of_slot(slot), "a slot is copied from its beginning");
             Box::new(Copying::of(slot))
         });
+        let end = positions.end.min(Position::of_slot(slot + 1));
         self.visit(positions.start, |entry| {
-            let is_in = entry.position < positions.end;
+            let is_in = entry.position < end;
             if is_in {
                 copying.copies += 1;
                 copying.sums.add(entry.db, entry.key, entry.cell);
@@ -327,7 +329,7 @@ impl Handover for MemoryStore {
             }
             is_in
         });
-        copying.next = positions.end.min(Position::of_slot(slot + 1));
+        copying.next = end;
         self.generations.copying = Some(copying);
     }
 

@@ -69,7 +69,7 @@ pub trait Snapshot: Table {
 }
 
 /// The records of one shard.
-pub trait RecordStore {
+pub trait RecordStore: Handover {
     /// The record or placeholder of a key.
     ///
     /// # Panics

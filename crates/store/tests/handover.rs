@@ -10,7 +10,7 @@ use ordain_store::{Handover, Keep, MemoryStore, RecordStore, Snapshot};
 use proptest::prelude::*;
 
 /// Those of a tag share a slot; some of these are too long for a record's line.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 11] = [
     "{tag}a",
     "{tag}b",
     "{tag}c",
@@ -20,6 +20,8 @@ const KEYS: [&str; 9] = [
     "{tag} another one that does not fit into it",
     "elsewhere",
     "far away",
+    "farther",
+    "farthest",
 ];
 const DBS: [u8; 2] = [0, 1];
 /// So many epochs past ones are read.

@@ -23,7 +23,7 @@ use super::capture::Capture;
 use super::covered;
 use super::long::Computation;
 use super::mail::{Early, Letters, Places};
-use super::maps::{Maps, Moving};
+use super::maps::{CopyState, Maps, Moving};
 use super::members::{Held, Members, refuse};
 use super::messages::{Item, Message};
 use super::records::{drop_expired, past_of, read_record, write_record};
@@ -68,6 +68,7 @@ pub(crate) struct Core<S> {
     pub(crate) layouts: Layouts,
     /// The move that is under way.
     pub(crate) moving: Option<Moving>,
+    copies: CopyState,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: S,
     pub(crate) locals: Locals,
@@ -187,6 +188,7 @@ impl<S: RecordStore> Core<S> {
             maps: Maps::new(layout.clone()),
             layouts: Layouts::new(layout.clone()),
             moving: None,
+            copies: CopyState::default(),
             partition,
             letters: Letters::new(number, layout.shards()),
             settings,
@@ -320,6 +322,7 @@ impl<S: RecordStore> Core<S> {
         self.stream.push_back(batch);
         // What was kept for others goes bit by bit.
         self.keep_states();
+        self.give_up_old_copies();
     }
 
     /// Whether something is to leave for a peer, or is waited for from one, or reads wait for their turn.
@@ -347,10 +350,8 @@ impl<S: RecordStore> Core<S> {
         if is_stale && self.is_turned_back(gsn, chunk, txn) {
             return None;
         }
-        if txn.table
-            && let Some(after) = system::rearranged(txn.call.procedure, chunk.args(txn), self.maps.now())
-        {
-            self.begin_move(gsn, after);
+        if txn.table {
+            self.begin_moving(gsn, chunk, txn);
         }
         if self.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
             return None;
@@ -1095,6 +1096,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_parked_total", self.counts.parked as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
+        report("ordain_shard_copied_total", self.copies.made as f64);
         report("ordain_shard_given_away_total", self.counts.given_away as f64);
         report("ordain_shard_rested_total", self.counts.rested as f64);
         report("ordain_shard_computing", self.away.len() as f64);

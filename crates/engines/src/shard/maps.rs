@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_model::{Epoch, Gsn, Layout};
+use ordain_model::{Epoch, Gsn, Layout, Position};
+use ordain_store::Name;
 
 /// The layouts of late.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub(crate) struct Moving {
     pub(crate) gsn: Gsn,
     pub(crate) gives: Vec<Giving>,
     pub(crate) gets: Vec<Getting>,
+    /// The slot of which copies are got, if it does not move yet.
+    pub(crate) copies_of: Option<usize>,
 }
 
 /// What goes to another shard.
@@ -66,6 +69,43 @@ pub(crate) struct Giving {
     /// How many pieces have been sent, and how many of them taken.
     pub(crate) sent: u32,
     pub(crate) taken: u32,
+    /// The slot of which the receiver has copies.
+    pub(crate) copied: Option<Copied>,
+}
+
+/// A slot of which copies were made.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) slot: usize,
+    /// How many there are.
+    pub(crate) count: u32,
+    /// The records at earlier positions that are not as they were copied, and have not been sent.
+    pub(crate) changed: VecDeque<Name>,
+    /// From where on there are no copies.
+    pub(crate) next: Position,
+}
+
+/// What copies there are of slots that are to move, here and of here.
+#[derive(Debug, Default)]
+pub(crate) struct CopyState {
+    /// Of a slot here.
+    pub(crate) copying: Option<Copying>,
+    /// The epoch in which copies have come last.
+    pub(crate) came_in: Epoch,
+    /// The epoch in which the last checkpoint was cut.
+    pub(crate) cut_in: Epoch,
+    /// How many were made here.
+    pub(crate) made: u64,
+}
+
+/// Copies of a slot that are made here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copying {
+    pub(crate) slot: usize,
+    /// The shard that gets them.
+    pub(crate) to: usize,
+    /// The epoch of the last ones.
+    pub(crate) last: Epoch,
 }
 
 /// What comes from another shard.
@@ -76,25 +116,33 @@ pub(crate) struct Getting {
     pub(crate) pieces: BTreeSet<u32>,
     /// How many there are in all, once the last has come.
     pub(crate) count: Option<u32>,
+    /// What was copied of them before is in its place.
+    pub(crate) is_adopted: bool,
+}
+
+impl Getting {
+    pub(crate) fn from(from: usize) -> Getting {
+        Getting { from, pieces: BTreeSet::new(), count: None, is_adopted: false }
+    }
 }
 
 impl Moving {
     /// What a shard has to do so that another layout can be in force; nothing if it loses nothing and gains nothing.
     pub(crate) fn between(gsn: Gsn, me: usize, before: &Layout, after: &Layout) -> Option<Moving> {
-        let mut moving = Moving { gsn, gives: Vec::new(), gets: Vec::new() };
+        let mut moving = Moving { gsn, gives: Vec::new(), gets: Vec::new(), copies_of: None };
         for slot in before.owned_by(me).filter(|slot| after.shard_of(*slot) != me) {
             let to = after.shard_of(slot);
             match moving.gives.iter_mut().find(|giving| giving.to == to) {
                 Some(giving) => giving.slots.push_back(slot),
                 None => {
-                    moving.gives.push(Giving { to, slots: VecDeque::from([slot]), sent: 0, taken: 0 });
+                    let slots = VecDeque::from([slot]);
+                    moving.gives.push(Giving { to, slots, sent: 0, taken: 0, copied: None });
                 }
             }
         }
         let from = after.owned_by(me).map(|slot| before.shard_of(slot)).filter(|from| *from != me);
         let from: BTreeSet<usize> = from.collect();
-        let getting = |from| Getting { from, pieces: BTreeSet::new(), count: None };
-        moving.gets.extend(from.into_iter().map(getting));
+        moving.gets.extend(from.into_iter().map(Getting::from));
         (!moving.gives.is_empty() || !moving.gets.is_empty()).then_some(moving)
     }
 

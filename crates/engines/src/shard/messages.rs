@@ -86,6 +86,8 @@ pub enum Item {
         number: u32,
         /// It is the last.
         is_last: bool,
+        /// How they belong to copies.
+        copies: Copies,
         /// Some of them.
         records: Vec<MovedRecord>,
     },
@@ -123,6 +125,48 @@ pub struct Unlogged {
     pub aborts: Vec<(Gsn, SlotNo, Abort)>,
     /// As [`Round::tainted`].
     pub tainted: Vec<Gsn>,
+}
+
+/// How records that are sent belong to copies of a slot that is to move ([decision 42]).
+///
+/// [decision 42]: ../../../../docs/decisions/0042-copies.md
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// There are none: these are all records of slots that move, or some of them.
+    None,
+    /// So many copies were made of all others of a slot that moves: the receiver's records from here on.
+    Count(u32),
+    /// The first copies of a slot.
+    First,
+    /// Further ones, or others in the place of earlier ones.
+    More,
+    /// No more come, and those that came are not needed.
+    Over,
+}
+
+impl Copies {
+    fn encode(self, out: &mut Vec<u8>) {
+        let (code, count) = match self {
+            Copies::None => (0, 0),
+            Copies::Count(count) => (1, count),
+            Copies::First => (2, 0),
+            Copies::More => (3, 0),
+            Copies::Over => (4, 0),
+        };
+        wire::u8(out, code);
+        wire::u32(out, count);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Copies> {
+        match (bytes.u8()?, bytes.u32()?) {
+            (0, 0) => Some(Copies::None),
+            (1, count) => Some(Copies::Count(count)),
+            (2, 0) => Some(Copies::First),
+            (3, 0) => Some(Copies::More),
+            (4, 0) => Some(Copies::Over),
+            _ => None,
+        }
+    }
 }
 
 /// A record on its way to another shard, for good.
@@ -180,9 +224,10 @@ impl Item {
                 wire::u8(out, u8::from(*changed));
                 cell.encode(out);
             }
-            Item::Records { number, is_last, records } => {
+            Item::Records { number, is_last, copies, records } => {
                 wire::u32(out, *number);
                 wire::u8(out, u8::from(*is_last));
+                copies.encode(out);
                 wire::u32(out, records.len() as u32);
                 for MovedRecord { db, key, cell, version } in records {
                     wire::u8(out, db.0);
@@ -249,13 +294,13 @@ impl Item {
                 Item::Vouch { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
             }
             RECORDS => {
-                let (number, is_last) = (bytes.u32()?, flag(bytes)?);
+                let (number, is_last, copies) = (bytes.u32()?, flag(bytes)?, Copies::decode(bytes)?);
                 let record = |bytes: &mut Reader<'_>| {
                     let (db, version, key) = (Db(bytes.u8()?), Gsn(bytes.u64()?), bytes.bytes()?.to_vec());
                     Some(MovedRecord { db, key, cell: cell(bytes)?, version })
                 };
                 let records = (0..bytes.count(MovedRecord::LEAST)?).map(|_| record(bytes));
-                Item::Records { number, is_last, records: records.collect::<Option<Vec<_>>>()? }
+                Item::Records { number, is_last, copies, records: records.collect::<Option<Vec<_>>>()? }
             }
             TAKEN => Item::Taken(bytes.u32()?),
             ROUND => {
@@ -274,7 +319,7 @@ impl Item {
 const LETTER_BYTES: usize = 256;
 
 impl MovedRecord {
-    fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.key.len() + self.cell.value.as_ref().map_or(0, |value| value.heap_bytes())
     }
 
@@ -387,6 +432,11 @@ mod tests {
         ]
     }
 
+    fn copies() -> impl Strategy<Value = Copies> {
+        let others = [Copies::None, Copies::First, Copies::More, Copies::Over];
+        prop_oneof![prop::sample::select(others.to_vec()), any::<u32>().prop_map(Copies::Count)]
+    }
+
     fn moved() -> impl Strategy<Value = MovedRecord> {
         let key = prop::collection::vec(any::<u8>(), 0..12);
         (any::<u8>(), key, cells(), any::<u64>()).prop_map(|(db, key, cell, version)| MovedRecord {
@@ -435,8 +485,14 @@ mod tests {
                 cell,
                 changed
             })),
-            (any::<u32>(), any::<bool>(), prop::collection::vec(moved(), 0..4))
-                .prop_map(move |(number, is_last, records)| none(Item::Records { number, is_last, records })),
+            (any::<u32>(), any::<bool>(), copies(), prop::collection::vec(moved(), 0..4)).prop_map(
+                move |(number, is_last, copies, records)| none(Item::Records {
+                    number,
+                    is_last,
+                    copies,
+                    records
+                })
+            ),
             any::<u32>().prop_map(move |number| none(Item::Taken(number))),
             (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, tainted), home)| {
                 let at_home = Unlogged { aborts: home.0, tainted: home.1 };

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 mod checkpoint;
+mod copying;
 mod couriers;
 mod limits;
 mod long;

@@ -708,7 +708,7 @@ impl Cluster {
                     self.pieces.entry(shard).or_default().push_back(epoch);
                 }
                 Message::Saving(Saving::Last(epoch)) => self.saved.end(shard, epoch),
-                Message::Saving(Saving::Past(_)) => {}
+                Message::Saving(Saving::Past(_) | Saving::Skipped(_)) => {}
                 other => panic!("shard {shard} sends {other:?}"),
             }
         }

@@ -5,26 +5,55 @@
 //! lose slots send the records to those that gain them, by letters like all others: whoever was restarted hears them again.
 //! A record keeps its content and who wrote it last, so neither digests nor evidence change.
 //!
+//! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is to be sent
+//! when it moves ([decision 42](../../../../../docs/decisions/0042-copies.md)).
+//!
 //! A transaction that was planned before, and has its turn after, ends without any effect if one of its slots has moved:
 //! whoever takes part by the map that it carries sees that alone, so nobody has to be told.
 
 use std::sync::Arc;
 
+use ordain_model::system::CopyPart;
 use ordain_model::{
-    Chunk, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Txn,
+    Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
+    Txn, system,
 };
 use ordain_role::{Bug, Outbox};
 use ordain_sequencer::Sequencing;
-use ordain_store::RecordStore;
+use ordain_store::{Entry, RecordStore};
 
 use super::{Core, before, conclude};
 use crate::shard::balance::SMALL;
-use crate::shard::maps::{Maps, Moving};
-use crate::shard::messages::{Item, Message, MovedRecord};
+use crate::shard::maps::{Copied, Copying, Getting, Maps, Moving};
+use crate::shard::messages::{Copies, Item, Message, MovedRecord};
 use crate::shard::state::Known;
 
 /// How many pieces are sent ahead of what is taken.
 const AHEAD: u32 = 16;
+
+/// For how many epochs copies are kept since the last were made, until they are given up: some minutes at most, in which no
+/// checkpoint is made.
+const COPIES_LIVE: u64 = 1 << 14;
+/// So many records are settled with each part that is copied: more than it has.
+const SETTLED: usize = 16 << 10;
+
+/// Whether copies may still be used, of which the last were made in an epoch.
+const fn lives(last: Epoch, now: Epoch) -> bool {
+    now.0 <= last.0 + COPIES_LIVE
+}
+
+/// Takes a record out of a store, to be sent; an absent one if there is none.
+fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> MovedRecord {
+    let (cell, version) = match store.find(db, &key, KeyHash::of_record(db, &key)) {
+        Some(id) => {
+            let record = store.take(id, gsn);
+            store.release_if_absent(id);
+            record
+        }
+        None => (Cell::ABSENT, Gsn::NONE),
+    };
+    MovedRecord { db, key, cell, version }
+}
 
 impl<S: RecordStore> Core<S> {
     /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
@@ -69,15 +98,111 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
+    /// The turn of a whole-table transaction has come: begins what it has to do here if it moves slots, or copies a part of one.
+    pub(super) fn begin_moving(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
+        let (procedure, args) = (txn.call.procedure, chunk.args(txn));
+        if let Some(after) = system::rearranged(procedure, args, self.maps.now()) {
+            self.begin_move(gsn, after);
+        }
+        if let Some(part) = CopyPart::of(procedure, args) {
+            self.begin_copying(gsn, &part);
+        }
+    }
+
     /// A move's turn has come, after which this layout is in force.
-    pub(in crate::shard) fn begin_move(&mut self, gsn: Gsn, after: Layout) {
+    fn begin_move(&mut self, gsn: Gsn, after: Layout) {
         let before = self.maps.now().clone();
         for slot in after.owned_by(self.number).filter(|slot| before.shard_of(*slot) != self.number) {
             self.store.own(slot..slot + 1);
         }
         self.moving = Moving::between(gsn, self.number, &before, &after);
+        self.use_copies(gsn.epoch(), &after);
         self.maps.change(gsn.epoch(), Arc::new(after));
         self.keep_states();
+    }
+
+    /// Has a move send what has changed of a slot that was copied to where it goes. Copies of one that goes elsewhere are of no use.
+    fn use_copies(&mut self, epoch: Epoch, after: &Layout) {
+        let Some(Copying { slot, to, last }) = self.copies.copying else { return };
+        if after.shard_of(slot) == self.number {
+            return;
+        }
+        self.copies.copying = None;
+        let giving = self.moving.iter_mut().flat_map(|moving| &mut moving.gives);
+        let giving = giving.filter(|giving| giving.to == after.shard_of(slot)).find(|_| lives(last, epoch));
+        match (giving, self.store.copied()) {
+            // In the epoch of its last copies a slot does not go by them: then as of every epoch it is known where they were.
+            (Some(giving), Some(next)) if giving.to == to && last < epoch => {
+                let (count, changed) = (self.store.copies_made(), self.store.changed().into());
+                giving.copied = Some(Copied { slot, count, changed, next });
+            }
+            _ => self.store.give_up_copying(),
+        }
+    }
+
+    /// The turn has come of a transaction that copies a part of a slot to where it is to move.
+    fn begin_copying(&mut self, gsn: Gsn, part: &CopyPart) {
+        let (now, slot, epoch) = (self.maps.now(), part.slot(), gsn.epoch());
+        let Some(then) = now.moved(&(slot..slot + 1), part.to) else { return };
+        let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
+        if self.number == to {
+            let gets = vec![Getting::from(giver)];
+            self.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
+        }
+        if self.number != giver {
+            return;
+        }
+        let goes_on =
+            |copying: &Copying| copying.slot == slot && copying.to == to && lives(copying.last, epoch);
+        let is_first = part.from == Position::of_slot(slot);
+        let is_next =
+            self.copies.copying.as_ref().is_some_and(goes_on) && self.store.copied() == Some(part.from);
+        let copies = match (is_first, is_next) {
+            // Of an epoch whose state is kept for a checkpoint, nothing is copied: copies are in none.
+            _ if self.copies.cut_in == epoch => Copies::Over,
+            (true, _) => Copies::First,
+            (false, true) => Copies::More,
+            (false, false) => Copies::Over,
+        };
+        let mut records = Vec::new();
+        if copies == Copies::Over {
+            self.store.give_up_copying();
+            self.copies.copying = None;
+        } else {
+            if copies == Copies::More {
+                self.store.copy_changed(part.records, |(db, key), cell, version| {
+                    records.push(MovedRecord { db: *db, key: key.to_vec(), cell: cell.clone(), version });
+                });
+            }
+            let after = self.store.table(gsn).after(part.from, part.records, part.bytes);
+            self.store.copy(part.from..after, |entry| {
+                let Entry { db, key, cell, version, .. } = entry;
+                records.push(MovedRecord { db, key: key.to_vec(), cell: cell.clone(), version });
+            });
+            // What is not settled when the slot goes is then.
+            self.store.settle(SETTLED);
+            self.copies.copying = Some(Copying { slot, to, last: epoch });
+            self.copies.made += records.len() as u64;
+        }
+        self.letters.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
+    }
+
+    /// Whether a slot is being copied from here or to here: then the state is not kept for a checkpoint, as the copies are not in
+    /// it.
+    pub(in crate::shard) fn has_copies(&self) -> bool {
+        self.copies.copying.is_some() || self.store.copies().is_some()
+    }
+
+    /// Gives up copies of which nobody has made more for long: he who asked for them does not go on.
+    pub(in crate::shard) fn give_up_old_copies(&mut self) {
+        let now = self.started.epoch();
+        if self.copies.copying.take_if(|copying| !lives(copying.last, now)).is_some() {
+            self.store.give_up_copying();
+        }
+        // Here they are kept for longer than there they are thought to be.
+        if self.store.copies().is_some() && !lives(Epoch(self.copies.came_in.0 + COPIES_LIVE), now) {
+            self.store.give_up_copies();
+        }
     }
 
     /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
@@ -89,12 +214,24 @@ impl<S: RecordStore> Core<S> {
             while !giving.slots.is_empty() && giving.sent < giving.taken + AHEAD {
                 // Where a piece ends is a function of what is in it, so that twins send the same pieces.
                 let (mut records, mut bytes) = (Vec::new(), 0);
+                let copies =
+                    giving.copied.as_ref().map_or(Copies::None, |copied| Copies::Count(copied.count));
+                while bytes < self.settings.piece
+                    && let Some(copied) = &mut giving.copied
+                    && let Some((db, key)) = copied.changed.pop_front()
+                {
+                    let record = take(&mut self.store, (db, key.into()), gsn);
+                    bytes += record.weight();
+                    records.push(record);
+                }
                 let mut image = Vec::new();
                 while bytes < self.settings.piece
                     && let Some(slot) = giving.slots.front().copied()
                 {
+                    let copied = giving.copied.as_ref().filter(|copied| copied.slot == slot);
+                    let from = copied.map_or(Position::of_slot(slot), |copied| copied.next);
                     let (mut names, mut is_all) = (Vec::new(), true);
-                    self.store.visit(Position::of_slot(slot), |entry| {
+                    self.store.visit(from, |entry| {
                         let is_in = entry.position.slot() == slot;
                         is_all = !is_in || bytes < self.settings.piece;
                         if is_in && is_all {
@@ -105,26 +242,26 @@ impl<S: RecordStore> Core<S> {
                         }
                         is_in && is_all
                     });
-                    for (db, key) in names {
-                        let Some(id) = self.store.find(db, &key, KeyHash::of_record(db, &key)) else {
-                            continue;
-                        };
-                        let (cell, version) = self.store.take(id, gsn);
-                        self.store.release_if_absent(id);
-                        records.push(MovedRecord { db, key, cell, version });
-                    }
+                    records.extend(names.into_iter().map(|name| take(&mut self.store, name, gsn)));
                     if is_all {
                         giving.slots.pop_front();
+                        if copied.is_some() {
+                            self.store.depart(slot, gsn.epoch());
+                        }
                     }
                 }
                 let (number, is_last) = (giving.sent, giving.slots.is_empty());
-                self.letters.add(giving.to, gsn, Item::Records { number, is_last, records });
+                self.letters.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
                 giving.sent += 1;
             }
         }
         let is_done = moving.is_done();
         if is_done {
             self.moving = None;
+            // Copies of a slot that has come without them are of no use.
+            if self.store.copies().is_some_and(|slot| self.maps.now().shard_of(slot) == self.number) {
+                self.store.give_up_copies();
+            }
         }
         is_done
     }
@@ -136,7 +273,8 @@ impl<S: RecordStore> Core<S> {
             return Known::Same;
         };
         match item {
-            Item::Records { number, is_last, records } => {
+            Item::Records { number, is_last, copies, records } => {
+                let copies_of = moving.copies_of;
                 let Some(getting) = moving.gets.iter_mut().find(|getting| getting.from == from) else {
                     return Known::Other("records that are not to come here");
                 };
@@ -146,6 +284,18 @@ impl<S: RecordStore> Core<S> {
                 if is_last {
                     getting.count = Some(number + 1);
                 }
+                if let Some(slot) = copies_of {
+                    return self.take_copies(gsn.epoch(), slot, copies, records);
+                }
+                if let Copies::Count(count) = copies
+                    && !std::mem::replace(&mut getting.is_adopted, true)
+                {
+                    let slot =
+                        self.store.copies().filter(|slot| self.maps.now().shard_of(*slot) == self.number);
+                    if slot.and_then(|slot| self.store.adopt(slot, gsn.epoch())) != Some(count) {
+                        return Known::Other("other copies than it has");
+                    }
+                }
                 for MovedRecord { db, key, cell, version } in records {
                     let hash = KeyHash::of_record(db, &key);
                     if self.maps.now().shard_of(hash.slot()) != self.number {
@@ -153,6 +303,8 @@ impl<S: RecordStore> Core<S> {
                     }
                     let record = self.store.find_or_reserve(db, &key, hash);
                     self.store.take_in(record, cell, version, gsn.epoch());
+                    // One that was copied may be no more.
+                    self.store.release_if_absent(record);
                 }
                 self.letters.add(from, gsn, Item::Taken(number));
                 Known::New
@@ -169,6 +321,20 @@ impl<S: RecordStore> Core<S> {
             }
             _ => Known::Other("something else"),
         }
+    }
+
+    /// Copies have come of a slot.
+    fn take_copies(&mut self, epoch: Epoch, slot: usize, copies: Copies, records: Vec<MovedRecord>) -> Known {
+        match copies {
+            Copies::First => self.store.begin_copies(slot),
+            Copies::More => {}
+            Copies::Over => self.store.give_up_copies(),
+            Copies::None | Copies::Count(_) => return Known::Other("records of a slot that does not move"),
+        }
+        self.copies.came_in = epoch;
+        let store = &mut self.store;
+        let is_copied = |MovedRecord { db, key, cell, version }| store.add_copy(db, &key, cell, version);
+        if records.into_iter().all(is_copied) { Known::New } else { Known::Other("copies of another slot") }
     }
 
     /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
