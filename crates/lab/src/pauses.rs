@@ -15,7 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use ordain_model::{Datum, KeyHash, Layout};
+use ordain_model::system::CopyPart;
+use ordain_model::{Datum, KeyHash, Layout, Position};
 use ordain_node::engine::Engine;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -234,7 +235,20 @@ fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<
         let before = count(&mut link)?;
         let mut asking = Asking::start(&all, 1)?;
         let slot = slot_of(&tag).to_string();
-        let outcome = asking.during(work, || link.expect_ok(&["DEBUG", "MOVE-SLOTS", &slot, &slot, "1"]))?;
+        // As `ordain cluster move` does it.
+        let outcome = asking.during(work, || {
+            let mut from = Some(Position::of_slot(slot_of(&tag)));
+            while let Some(position) = from {
+                let reply = link.ask(&["DEBUG", "COPY-SLOT", &slot, "1", &position.0.to_string()])?;
+                from = match Datum::first(&reply) {
+                    Datum::Int(next) => u64::try_from(next).ok().map(Position),
+                    other => bail!("the server answered {other:?}"),
+                };
+            }
+            let last = CopyPart::last(slot_of(&tag)).0.to_string();
+            link.ask(&["DEBUG", "COPY-SLOT", &slot, "1", &last])?;
+            link.expect_ok(&["DEBUG", "MOVE-SLOTS", &slot, &slot, "1"])
+        })?;
         asking.stop()?;
         let after = count(&mut link)?;
         // Those who ask write one for each node.

@@ -560,7 +560,8 @@ pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Op
 pub struct CopyPart {
     /// The partition.
     pub to: PartitionId,
-    /// Where the part begins: at the beginning of a slot, or where the part before it ended.
+    /// Where the part begins: at the beginning of a slot, or where the part before it ended. At the slot's [last](CopyPart::last)
+    /// position once all of it is copied: then the part is of what has changed since.
     pub from: Position,
     /// How many records it has at most, but for those at one position. As many that were copied earlier, and have changed,
     /// are copied anew.
@@ -587,6 +588,16 @@ impl CopyPart {
     /// The slot.
     pub const fn slot(&self) -> usize {
         self.from.slot()
+    }
+
+    /// The last position of a slot.
+    pub const fn last(slot: usize) -> Position {
+        Position(Position::of_slot(slot + 1).0 - 1)
+    }
+
+    /// Whether the part begins at the last position of its slot.
+    pub fn is_last(&self) -> bool {
+        self.from == CopyPart::last(self.slot())
     }
 }
 

@@ -56,6 +56,8 @@ pub enum Bug {
     ForgetStay,
     /// A node does not say on a fresh stream what an operator has aborted.
     ForgetAborts,
+    /// A slot moves without the first of its records that has changed since it was copied.
+    KeepStaleCopy,
 }
 
 impl Bug {
@@ -68,7 +70,8 @@ impl Bug {
             | Bug::ReadEarly
             | Bug::StaleLayout
             | Bug::KeepLate
-            | Bug::ForgetStay => (2, 1),
+            | Bug::ForgetStay
+            | Bug::KeepStaleCopy => (2, 1),
             Bug::FlipRecord => (1, 3),
             Bug::IgnoreFence | Bug::ForgetAborts => (2, 3),
             Bug::KeepUncertain => (2, 2),
@@ -107,7 +110,7 @@ impl Bug {
     }
 
     /// All of them, with the names by which a command line plants them.
-    pub const ALL: [(Bug, &'static str); 23] = [
+    pub const ALL: [(Bug, &'static str); 24] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
         (Bug::GrantLockEarly, "grant-lock-early"),
@@ -131,6 +134,7 @@ impl Bug {
         (Bug::SpareTainted, "spare-tainted"),
         (Bug::ForgetStay, "forget-stay"),
         (Bug::ForgetAborts, "forget-aborts"),
+        (Bug::KeepStaleCopy, "keep-stale-copy"),
     ];
 }
 

@@ -8,7 +8,8 @@ pub mod procedures;
 
 use ordain_model::args::encode;
 use ordain_model::key::SLOTS;
-use ordain_model::{Call, Db, Gsn, KeyHash, ProcedureId, system};
+use ordain_model::system::CopyPart;
+use ordain_model::{Call, Db, Gsn, KeyHash, Position, ProcedureId, system};
 
 use crate::random::Random;
 use ledgers as l;
@@ -86,6 +87,8 @@ pub enum Kind {
     Checkpoint,
     /// [`system::MOVE`].
     Move,
+    /// [`system::COPY`] of a slot; then once more, of what has changed; then its move.
+    Copy,
 }
 
 /// A weighted mix of the simulator's own procedures.
@@ -94,6 +97,8 @@ pub struct Mix {
     keys: u64,
     /// Among how many partitions slots are moved.
     partitions: u16,
+    /// The slot that is copied, where to, and how often that has been asked for.
+    copied: Option<(usize, u64, u8)>,
     weights: Vec<(Kind, u64)>,
     total: u64,
     /// Makes every appended or written value a new one.
@@ -104,7 +109,7 @@ impl Mix {
     /// A mix over `keys` keys a database.
     pub fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
         let total = weights.iter().map(|(_, w)| w).sum();
-        Mix { keys: keys.max(1), partitions: 1, weights: weights.to_vec(), total, serial: 0 }
+        Mix { keys: keys.max(1), partitions: 1, copied: None, weights: weights.to_vec(), total, serial: 0 }
     }
 
     /// All kinds but checkpoints and moves, over `keys` keys a database.
@@ -168,8 +173,8 @@ impl Mix {
     #[must_use]
     pub fn with_moves(mut self, percent: u64, partitions: u16) -> Mix {
         let weight = (self.total * percent).div_ceil(100);
-        self.weights.push((Kind::Move, weight));
-        self.total += weight;
+        self.weights.extend([(Kind::Move, weight), (Kind::Copy, 2 * weight)]);
+        self.total += 3 * weight;
         Mix { partitions, ..self }
     }
 
@@ -220,6 +225,12 @@ impl Mix {
 
     fn small(random: &mut Random, max: u64) -> Vec<u8> {
         random.between(1, max).to_string().into_bytes()
+    }
+
+    /// The slot of a key.
+    fn used_slot(&self, random: &mut Random) -> usize {
+        let prefix = ['a', 'b', 'c', 'l', 'n', 'o', 'p'][random.index(7)];
+        KeyHash::of(&self.key(prefix, random)).slot()
     }
 
     /// A call and its arguments. `Multi` is the only kind that asks for others.
@@ -275,11 +286,24 @@ impl Mix {
             Kind::AuditLedgers => (l::AUDIT_LEDGERS, l::LEDGERS, self.all_keys('b')),
             Kind::AuditEntries => (l::AUDIT_ENTRIES, l::LEDGERS, Vec::new()),
             Kind::Checkpoint => (system::CHECKPOINT, Db(0), Vec::new()),
+            Kind::Copy => {
+                let (slot, to, asked) = self
+                    .copied
+                    .unwrap_or_else(|| (self.used_slot(random), random.below(u64::from(self.partitions)), 0));
+                self.copied = (asked < 2).then_some((slot, to, asked + 1));
+                if asked == 2 {
+                    let args = [slot.to_string(), (slot + 1).to_string(), to.to_string()];
+                    return (system::MOVE, Db(0), encode(&args.map(String::into_bytes)));
+                }
+                let from = if asked == 0 { Position::of_slot(slot) } else { CopyPart::last(slot) };
+                let records = if random.chance(800_000) { 1000 } else { 1 };
+                let args = [to.to_string(), from.0.to_string(), records.to_string(), "100000".to_string()];
+                (system::COPY, Db(0), args.map(String::into_bytes).to_vec())
+            }
             Kind::Move => {
                 let to = random.below(u64::from(self.partitions));
                 // Those of a key, so that something moves; and of others around it, now and then of all.
-                let prefix = ['a', 'b', 'c', 'l', 'n', 'o', 'p'][random.index(7)];
-                let slot = KeyHash::of(&self.key(prefix, random)).slot();
+                let slot = self.used_slot(random);
                 let reach = [0, 10, 100, SLOTS][random.index(4)];
                 let (first, end) = (slot.saturating_sub(reach), SLOTS.min(slot + reach + 1));
                 let args = [first.to_string(), end.to_string(), to.to_string()].map(String::into_bytes);

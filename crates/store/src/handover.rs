@@ -1,4 +1,4 @@
-//! Slots that change hands with all that is in them at once (decision 42).
+//! Slots that change hands with all that is in them at once (decision 50).
 //!
 //! Half a million records are not given away in one step. They are *copied* before, some at a time, while their slot is
 //! served: the store that has them notes which of them change afterwards, and the one that is to have them keeps the copies

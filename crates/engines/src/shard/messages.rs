@@ -127,9 +127,9 @@ pub struct Unlogged {
     pub tainted: Vec<Gsn>,
 }
 
-/// How records that are sent belong to copies of a slot that is to move ([decision 42]).
+/// How records that are sent belong to copies of a slot that is to move ([decision 50]).
 ///
-/// [decision 42]: ../../../../docs/decisions/0042-copies.md
+/// [decision 50]: ../../../../docs/decisions/0050-copies.md
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// There are none: these are all records of slots that move, or some of them.

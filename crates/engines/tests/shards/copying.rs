@@ -106,8 +106,7 @@ fn a_slot_is_copied_while_it_is_served_and_only_what_has_changed_is_sent_when_it
         let held = |cluster: &Cluster| cluster.gauge(receiver, "ordain_store_memory_bytes");
         assert!(held(&cluster) > 100.0 * 64.0, "they are there");
         // The last part again: what has changed is copied anew. Then there is little left.
-        let end = Position(Position::of_slot(slot() + 1).0 - 1);
-        copy(&mut cluster, end, receiver, 100);
+        copy(&mut cluster, CopyPart::last(slot()), receiver, 100);
         put(&mut cluster, 11, b"3");
         delete(&mut cluster, 12);
         cluster.settle();
@@ -137,6 +136,15 @@ fn what_is_sent_when_a_copied_slot_moves_is_what_has_changed() {
     (0..100).for_each(|n| put(&mut cluster, n, b"1"));
     assert_eq!(copy(&mut cluster, Position::of_slot(slot()), receiver, 1000), None);
     assert_eq!(sent(&cluster, giver, receiver), 100);
+    (10..40).for_each(|n| put(&mut cluster, n, b"2"));
+    assert_eq!(copy(&mut cluster, CopyPart::last(slot()), receiver, 20), None);
+    assert_eq!(
+        sent(&cluster, giver, receiver),
+        20,
+        "of those that have changed as many as a part has records"
+    );
+    assert_eq!(copy(&mut cluster, CopyPart::last(slot()), receiver, 20), None);
+    assert_eq!(sent(&cluster, giver, receiver), 10);
     put(&mut cluster, 3, b"2");
     delete(&mut cluster, 4);
     cluster.settle();
@@ -379,7 +387,8 @@ proptest! {
             let answer = asked.and_then(|ticket| cluster.answer(ticket)).map(|answer| copy_reply(&answer.reply));
             if let Some(next) = answer {
                 asked = None;
-                from = next.unwrap_or(Position::END);
+                let is_over = next.is_none() && (from == CopyPart::last(slot()) || random.chance(500_000));
+                from = if is_over { Position::END } else { next.unwrap_or(CopyPart::last(slot())) };
             }
             if from == Position::END || random.chance(60_000) {
                 cluster.seal();

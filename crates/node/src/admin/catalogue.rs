@@ -146,6 +146,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_shard_applied_epoch", "Epoch of the last batch that a shard has executed."),
     ("ordain_shard_committed_total", "Transactions that committed, counted by the shard that composes the reply. After a start the replayed ones count."),
     ("ordain_shard_computing", "Computations that were given away and are not done."),
+    ("ordain_shard_copied_total", "Records copied to where their slot is to move."),
     ("ordain_shard_doubts_total", "Batches after which members of a replication group had different digests."),
     ("ordain_shard_early_messages", "Remote results that came before their transaction."),
     ("ordain_shard_early_turns", "calvin-paper: grants that came before their transaction."),

@@ -1,7 +1,8 @@
 //! `ordain cluster move`: hash slots go to another partition while the cluster serves.
 //!
-//! A few slots at a time, each time by a transaction (`DEBUG MOVE-SLOTS`): while their records are on their way nothing else
-//! is executed, so steps are small. What has moved stays there, whatever becomes of the rest; to ask for what has been done
+//! One slot at a time is copied in parts (`DEBUG COPY-SLOT`) while it is served; then it moves (`DEBUG MOVE-SLOTS`), for which only
+//! what has changed since is sent. Several at a time move without copies: while their records are on their way nothing else is
+//! executed. What has moved stays there, whatever becomes of the rest; to ask for what has been done
 //! does nothing. So a step whose answer does not come is asked for again, of another node if need be.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use ordain_model::Position;
 use ordain_model::key::SLOTS;
+use ordain_model::system::CopyPart;
 use ordain_node::admin_client::Login;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -25,7 +28,11 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long a step is asked for again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long until it is.
+/// How often a slot is copied from its beginning, if copies are given up; then it moves all the same.
+const COPIES: usize = 3;
+/// How often what has changed is copied again after the last part.
+const AGAIN: usize = 2;
+/// How long until a step is asked for again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What to do about a login that is not let in.
@@ -43,7 +50,7 @@ pub struct MoveArgs {
     /// The partition that they go to
     #[arg(long, value_name = "PARTITION")]
     to: u16,
-    /// How many go at a time
+    /// How many go at a time: several are not copied before
     #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     step: u16,
 }
@@ -74,6 +81,9 @@ pub fn run(args: &MoveArgs) -> anyhow::Result<()> {
     let step = usize::from(args.step);
     for first in args.slots.clone().step_by(step) {
         let last = (first + step - 1).min(*args.slots.end());
+        if first == last {
+            asked.copy(first, args.to)?;
+        }
         asked.demand(&format!("DEBUG MOVE-SLOTS {first} {last} {}", args.to))?;
         let _ = writeln!(std::io::stdout(), "slots {first} to {last}: at partition {}", args.to);
     }
@@ -96,12 +106,40 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Asks for something until it is done.
-    fn demand(&mut self, command: &str) -> anyhow::Result<()> {
+    /// Copies a slot to a partition, a part at a time.
+    fn copy(&mut self, slot: usize, to: u16) -> anyhow::Result<()> {
+        for _ in 0..COPIES {
+            if self.copied(slot, to)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies it once. Says no if copies may have been given up: a part that may have been copied is not copied again.
+    fn copied(&mut self, slot: usize, to: u16) -> anyhow::Result<bool> {
+        let (mut from, mut again) = (Position::of_slot(slot), 0);
+        while again <= AGAIN {
+            let (answer, is_first) = self.demand(&format!("DEBUG COPY-SLOT {slot} {to} {}", from.0))?;
+            if !is_first && from != CopyPart::last(slot) {
+                return Ok(false);
+            }
+            let next = answer.strip_prefix(':').and_then(|next| next.parse::<i64>().ok());
+            let next = next.with_context(|| format!("DEBUG COPY-SLOT answered {answer}"))?;
+            // After the last part: what has changed meanwhile.
+            again += usize::from(next < 0);
+            from = if next < 0 { CopyPart::last(slot) } else { Position(next as u64) };
+        }
+        Ok(true)
+    }
+
+    /// Asks for something until it is done: the answer, and whether it came when it was first asked for.
+    fn demand(&mut self, command: &str) -> anyhow::Result<(String, bool)> {
         let begun = Instant::now();
+        let mut is_first = true;
         loop {
             let reason = match self.ask(command) {
-                Ok(answer) if answer.starts_with('+') => return Ok(()),
+                Ok(answer) if answer.starts_with(['+', ':']) => return Ok((answer, is_first)),
                 // It may be done later, or may have been done.
                 Ok(answer)
                     if ["-BUSY", "-UNKNOWN", "-MISCONF"].iter().any(|error| answer.starts_with(error)) =>
@@ -128,6 +166,7 @@ impl Asked<'_> {
                  is, and the rest may be asked for again",
                 PATIENCE.as_secs()
             );
+            is_first = false;
             std::thread::sleep(PAUSE);
         }
     }

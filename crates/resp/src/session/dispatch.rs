@@ -316,6 +316,9 @@ impl Session {
             SessionCommand::Debug if words.get(1).is_some_and(|sub| sub.eq_ignore_ascii_case(b"move-slots")) => {
                 return self.move_slots(words, place, cx, out);
             }
+            SessionCommand::Debug if words.get(1).is_some_and(|sub| sub.eq_ignore_ascii_case(b"copy-slot")) => {
+                return self.copy_slot(words, place, cx, out);
+            }
             SessionCommand::Debug => super::server::debug(words, out),
             SessionCommand::Script => super::server::script(words, &cx.shared.computations, out),
             SessionCommand::Function => super::server::function(words, &cx.shared.computations, out),

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use ordain_commands::script::is_function;
 use ordain_model::key::SLOTS;
-use ordain_model::system::Length;
-use ordain_model::{Call, Computations, Db, Ending, Micros, PartitionId, PlanError, Writer, system};
+use ordain_model::system::{CopyPart, Length};
+use ordain_model::{
+    Call, Computations, Db, Ending, Micros, PartitionId, PlanError, Position, Writer, system,
+};
 
 use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
@@ -160,7 +162,55 @@ impl Session {
         }
         Answered::Now
     }
+
+    /// DEBUG COPY-SLOT slot partition [position]: a transaction that copies a part of a slot to where it is to move. Answers the
+    /// position of the next part.
+    pub(super) fn copy_slot(
+        &mut self,
+        words: &Words<'_>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let mut w = Writer(out);
+        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<u64>().ok();
+        let partitions = cx.gateway.partitions();
+        let (slot, to, from) = match words[2..] {
+            [slot, to] => (number(slot), number(to), None),
+            [slot, to, from] => (number(slot), number(to), Some(number(from))),
+            _ => {
+                w.error(wrong_arity("debug", "copy-slot"));
+                return Answered::Now;
+            }
+        };
+        let (Some(slot), Some(to), false) = (slot, to, from == Some(None)) else {
+            w.error("ERR value is not an integer or out of range");
+            return Answered::Now;
+        };
+        let from = from.flatten().map_or(Position::of_slot(slot.min(SLOTS as u64) as usize), Position);
+        if slot >= SLOTS as u64 || from.slot() as u64 != slot {
+            w.error("ERR slots are 0 to 1023, and a part begins in its slot");
+        } else if to >= u64::from(partitions) {
+            w.error(format!("ERR there is no partition {to}: this cluster has {partitions}, from 0 on"));
+        } else if place != Place::Alone {
+            w.error(
+                "ERR a copy of a slot is a transaction of its own: run it outside of MULTI and TXN.BEGIN",
+            );
+        } else if let Err(refusal) = self.submit(Call::new(system::COPY, self.db), cx, |args| {
+            let to = PartitionId(to as u16);
+            CopyPart { to, from, records: COPIED_RECORDS, bytes: COPIED_BYTES }.write(args);
+        }) {
+            w.error(&refusal.0);
+        } else {
+            return Answered::Later;
+        }
+        Answered::Now
+    }
 }
+
+/// A part of a slot that is copied has so many records at most, and about so many bytes: some milliseconds' work.
+const COPIED_RECORDS: usize = 2048;
+const COPIED_BYTES: usize = 512 << 10;
 
 fn has_log(cx: &Context<'_>) -> bool {
     cx.shared.settings.iter().any(|setting| setting == ("appendonly", "yes"))
@@ -538,7 +588,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// DEBUG, but for DIGEST and MOVE-SLOTS, which are transactions.
+/// DEBUG, but for DIGEST, COPY-SLOT and MOVE-SLOTS, which are transactions.
 pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
     match &*words[1].to_ascii_lowercase() {
@@ -550,6 +600,8 @@ pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
             &mut w,
             "DEBUG",
             &[
+                "COPY-SLOT <slot> <partition> [<position>]: copies a part of a hash slot to a partition that it is to move to; \
+                 answers the position of the next, or -1.",
                 "DIGEST: 40 hexadecimal digits over the whole committed state.",
                 "MOVE-SLOTS <first> <last> <partition>: moves hash slots to a partition; see ordain cluster move.",
             ],

@@ -65,12 +65,15 @@ impl<S: RecordStore> Core<S> {
     /// A checkpoint is cut here: from now on the state at the end of this epoch is kept. Nothing of a later one has been
     /// started. Whoever asked for it was to be answered by this replica.
     pub(crate) fn cut(&mut self, epoch: Epoch, replica: u16) {
-        self.copies.cut_in = epoch;
+        let has_copies = self.has_copies();
+        if !has_copies {
+            self.copies.cut_in = epoch;
+        }
         let is_others = self.capture.mode == CheckpointMode::Naive && replica != self.places.replica;
         if self.capture.to.is_none() || !self.capture.is_live || is_others {
             return;
         }
-        if self.capture.cut.is_some() || self.has_copies() {
+        if self.capture.cut.is_some() || has_copies {
             return self.capture.skipped.push(epoch);
         }
         self.capture.cut = Some(Cut::new(epoch));

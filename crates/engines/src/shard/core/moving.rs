@@ -6,11 +6,12 @@
 //! A record keeps its content and who wrote it last, so neither digests nor evidence change.
 //!
 //! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is to be sent
-//! when it moves ([decision 42](../../../../../docs/decisions/0042-copies.md)).
+//! when it moves ([decision 50](../../../../../docs/decisions/0050-copies.md)).
 //!
 //! A transaction that was planned before, and has its turn after, ends without any effect if one of its slots has moved:
 //! whoever takes part by the map that it carries sees that alone, so nobody has to be told.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ordain_model::system::CopyPart;
@@ -133,7 +134,10 @@ impl<S: RecordStore> Core<S> {
         match (giving, self.store.copied()) {
             // In the epoch of its last copies a slot does not go by them: then as of every epoch it is known where they were.
             (Some(giving), Some(next)) if giving.to == to && last < epoch => {
-                let (count, changed) = (self.store.copies_made(), self.store.changed().into());
+                let (count, mut changed) = (self.store.copies_made(), VecDeque::from(self.store.changed()));
+                if self.settings.bugs.has(Bug::KeepStaleCopy) {
+                    changed.pop_front();
+                }
                 giving.copied = Some(Copied { slot, count, changed, next });
             }
             _ => self.store.give_up_copying(),
@@ -155,8 +159,9 @@ impl<S: RecordStore> Core<S> {
         let goes_on =
             |copying: &Copying| copying.slot == slot && copying.to == to && lives(copying.last, epoch);
         let is_first = part.from == Position::of_slot(slot);
-        let is_next =
-            self.copies.copying.as_ref().is_some_and(goes_on) && self.store.copied() == Some(part.from);
+        let copied = self.store.copied().filter(|_| self.copies.copying.as_ref().is_some_and(goes_on));
+        let is_whole = part.is_last() && copied == Some(Position::of_slot(slot + 1));
+        let is_next = is_whole || copied == Some(part.from);
         let copies = match (is_first, is_next) {
             // Of an epoch whose state is kept for a checkpoint, nothing is copied: copies are in none.
             _ if self.copies.cut_in == epoch => Copies::Over,
@@ -174,11 +179,13 @@ impl<S: RecordStore> Core<S> {
                     records.push(MovedRecord { db: *db, key: key.to_vec(), cell: cell.clone(), version });
                 });
             }
-            let after = self.store.table(gsn).after(part.from, part.records, part.bytes);
-            self.store.copy(part.from..after, |entry| {
-                let Entry { db, key, cell, version, .. } = entry;
-                records.push(MovedRecord { db, key: key.to_vec(), cell: cell.clone(), version });
-            });
+            if !is_whole {
+                let after = self.store.table(gsn).after(part.from, part.records, part.bytes);
+                self.store.copy(part.from..after, |entry| {
+                    let Entry { db, key, cell, version, .. } = entry;
+                    records.push(MovedRecord { db, key: key.to_vec(), cell: cell.clone(), version });
+                });
+            }
             // What is not settled when the slot goes is then.
             self.store.settle(SETTLED);
             self.copies.copying = Some(Copying { slot, to, last: epoch });
