@@ -163,7 +163,15 @@ fn what_is_sent_when_a_copied_slot_moves_is_what_has_changed() {
 #[test]
 fn copies_that_are_given_up_cost_nothing_but_time() {
     type Spoil = fn(&mut Cluster);
-    let spoils: [(&str, Spoil); 5] = [
+    let spoils: [(&str, Spoil); 6] = [
+        ("another slot is copied to where this one is to go", |cluster| {
+            let receiver = sides(cluster)[1];
+            let other = (0..).map(Position::of_slot).find(|other| {
+                let owner = cluster.plans.partition_of(other.slot());
+                other.slot() != slot() && usize::from(owner.0) != receiver
+            });
+            copy(cluster, other.expect("a slot"), receiver, 5);
+        }),
         ("all is cleared, and written anew", |cluster| {
             submit(cluster, Call::new(p::CLEAR, p::OBJECTS), &[]);
             cluster.seal();

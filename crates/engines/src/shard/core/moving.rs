@@ -149,6 +149,11 @@ impl<S: RecordStore> Core<S> {
         let (now, slot, epoch) = (self.maps.now(), part.slot(), gsn.epoch());
         let Some(then) = now.moved(&(slot..slot + 1), part.to) else { return };
         let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
+        // One slot is copied at a time: who gets copies of another has those of this one no more.
+        let is_other = |copying: &mut Copying| (copying.slot, copying.to) != (slot, to);
+        if self.copies.copying.take_if(is_other).is_some() {
+            self.store.give_up_copying();
+        }
         if self.number == to {
             let gets = vec![Getting::from(giver)];
             self.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
