@@ -4,6 +4,8 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
+use ordain_model::KeyHash;
+use ordain_model::key::SLOTS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -267,6 +269,75 @@ fn a_data_directory_belongs_to_one_node_of_one_cluster() {
     let (process, _) = start().unwrap();
     process.signal(Signal::TERM);
     assert_eq!(process.wait().code, Some(0));
+}
+
+/// A slot with many records is copied while clients change what is in it; what they were told is there afterwards, on both sides
+/// of a restart.
+#[test]
+fn a_large_slot_moves_by_copies_while_it_is_written_to() {
+    const RECORDS: usize = 9000;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("c");
+    let cluster = Cluster::start(&data, &["--partitions", "2", "--threads", "1"]);
+    let slot = KeyHash::of(b"{tag}").slot();
+    let to = 1 - slot * 2 / SLOTS;
+    let mut client = cluster.client(0);
+    for from in (0..RECORDS).step_by(500) {
+        let pairs = (from..from + 500).flat_map(|n| [format!("{{tag}}:{n}"), "0".to_owned()]);
+        let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(pairs).collect();
+        assert_eq!(client.insist_on(&words), Reply::ok());
+    }
+    let (slots, to) = (slot.to_string(), to.to_string());
+    let words = ["cluster", "move", "--data-dir", data.to_str().unwrap(), "--slots", &slots, "--to", &to];
+    let mover = Process::spawn(ordain(words));
+    let mut told = vec!["0".to_owned(); RECORDS];
+    let mut serial = 0;
+    while !mover.has_ended() {
+        serial += 1;
+        let n = serial * 7919 % RECORDS;
+        match serial % 5 {
+            0 => {
+                client.insist(&format!("DEL {{tag}}:{n}"));
+                told[n].clear();
+            }
+            _ => {
+                client.insist(&format!("SET {{tag}}:{n} {serial}"));
+                told[n] = serial.to_string();
+            }
+        }
+    }
+    let ended = mover.wait();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let sum = |cluster: &Cluster, name: &str, node: usize| {
+        let metrics = http(cluster.address(node, "admin"), "/metrics").2;
+        let values = metrics.lines().filter(|line| line.starts_with(name)).map(|line| {
+            line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or_default()
+        });
+        values.sum::<f64>() as usize
+    };
+    until("all records were copied", || {
+        (0..2).map(|node| sum(&cluster, "ordain_shard_copied_total", node)).sum::<usize>() >= RECORDS
+    });
+    let there = told.iter().filter(|value| !value.is_empty()).count();
+    let receiver: usize = to.parse().unwrap();
+    until("all records are there", || sum(&cluster, "ordain_store_records", receiver) == there);
+    let demand_told = |cluster: &Cluster| {
+        let mut client = cluster.client(1);
+        for from in (0..RECORDS).step_by(500) {
+            let keys = (from..from + 500).map(|n| format!("{{tag}}:{n}"));
+            let words: Vec<String> = ["MGET".to_owned()].into_iter().chain(keys).collect();
+            let Reply::Array(values) = client.insist_on(&words) else { panic!("no array") };
+            for (n, value) in values.iter().enumerate() {
+                let value = if *value == Reply::Nil { "" } else { value.text() };
+                assert_eq!(value, told[from + n], "record {}", from + n);
+            }
+        }
+    };
+    demand_told(&cluster);
+    cluster.stop();
+    let cluster = Cluster::start(&data, &[]);
+    demand_told(&cluster);
+    cluster.stop();
 }
 
 #[test]

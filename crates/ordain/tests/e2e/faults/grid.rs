@@ -194,12 +194,12 @@ impl Grid {
         Client::connect(self.nodes[id].resp).unwrap()
     }
 
-    /// Moves slots to a partition, as somebody would who knows this node; it goes on if that one is killed.
-    pub fn relocate(&self, by: usize, slots: &str, to: usize) -> Process {
+    /// Moves slots to a partition, so many at a time, as somebody would who knows this node; it goes on if that one is killed.
+    pub fn relocate(&self, by: usize, (slots, step): (&str, usize), to: usize) -> Process {
         let admin = self.nodes[by].admin.to_string();
-        let to = to.to_string();
+        let (to, step) = (to.to_string(), step.to_string());
         Process::spawn(ordain([
-            "cluster", "move", "--admin", &admin, "--slots", slots, "--to", &to, "--step", "20",
+            "cluster", "move", "--admin", &admin, "--slots", slots, "--to", &to, "--step", &step,
         ]))
     }
 

@@ -124,8 +124,9 @@ fn slots_move_under_load_while_nodes_are_killed() {
         for round in 0..rounds(4) as usize {
             load.advance(60);
             let (by, killed) = (round % grid.len(), numbers.below(grid.len() as u64) as usize);
-            let moves = [("0-799", 1), ("400-1023", 0), ("0-1023", round % 2)];
-            let (slots, to) = moves[round % 3];
+            // One at a time they are copied before.
+            let moves = [(("0-799", 20), 1), (("400-1023", 20), 0), (("0-1023", 20), 1), (("500-530", 1), 0)];
+            let (slots, to) = moves[round % moves.len()];
             let mover = grid.relocate(by, slots, to);
             load.advance(20);
             grid.kill(killed);
