@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, PartitionId, Position, Table, Value};
+use ordain_model::{
+    Cell, Db, Digest, Epoch, Expiry, Gsn, KeyHash, Millis, PartitionId, Position, Table, Value,
+};
 use ordain_store::{Handover, Keep, MemoryStore, RecordStore, Snapshot};
 use proptest::prelude::*;
 
@@ -251,7 +253,10 @@ impl Model {
             Step::Put { db, key, content, expires } => {
                 let expires_at = Millis(u64::from(*expires) * (1 + u64::from(*content)));
                 let value = vec![*content; usize::from(content % 3) * 30];
-                self.write(&name(*db, *key), Cell { value: Some(Value::String(value)), expires_at });
+                self.write(
+                    &name(*db, *key),
+                    Cell { value: Some(Value::String(value)), expires_at: expires_at.into() },
+                );
             }
             Step::Delete { db, key } => self.write(&name(*db, *key), Cell::ABSENT),
             Step::Expire => {
@@ -463,13 +468,13 @@ fn what_is_copied_is_not_touched_when_the_slot_changes_hands() {
     for record in 0..30_000 {
         let key = format!("{{tag}}{record}");
         let name = (KeyHash::of(key.as_bytes()).position(), Db(0), key.into_bytes());
-        model.write(&name, Cell { value: Some(Value::String(vec![1; 8])), expires_at: Millis(0) });
+        model.write(&name, Cell { value: Some(Value::String(vec![1; 8])), expires_at: Expiry::default() });
     }
     while model.stores[0].copied().is_none_or(|to| to.slot() == model.slot) {
         model.copy(1000, false);
     }
     model.run(&Step::Epoch);
-    model.write(&name(0, 0), Cell { value: Some(Value::String(vec![2; 8])), expires_at: Millis(0) });
+    model.write(&name(0, 0), Cell { value: Some(Value::String(vec![2; 8])), expires_at: Expiry::default() });
     assert_eq!((model.stores[0].copies_made(), model.stores[0].changed().len()), (30_000, 1));
     let memory = model.stores[1].memory();
     assert!(memory.total() > 30_000 * 64 && model.stores[1].records() == 0, "{memory:?}");
