@@ -49,6 +49,11 @@ impl Sums {
         sum.expiring.add(cell);
     }
 
+    /// The same of a record.
+    pub(crate) fn count(&mut self, record: &Record) {
+        self.add(record.db(), record.key(), &record.cell);
+    }
+
     /// Takes out again what [`Sums::add`] has counted.
     fn remove(&mut self, record: &Record) {
         let (Some(hash), Some(sum)) = (hash_of(record), self.databases.get_mut(&record.db())) else { return };
@@ -118,7 +123,7 @@ pub(crate) struct Copies {
     sums: Sums,
 }
 
-/// When the records of a slot have come, and what they added up to then.
+/// When the records of a slot have come, and what the slot's records add up to now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrival {
     in_epoch: Epoch,
@@ -130,8 +135,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Generation {
     slot: usize,
     index: Index,
-    /// When they came, if it was by another generation.
-    came: Arrival,
+    /// When they came, if it was as copies.
+    came: Epoch,
     /// They are not here as of this epoch and later ones.
     left: Epoch,
     /// What they added up to then.
@@ -144,13 +149,13 @@ pub(crate) struct Generation {
 
 impl Generation {
     fn of(slot: usize, index: Index, left: Epoch) -> Generation {
-        let (came, sums) = (Arrival::default(), Sums::default());
+        let (came, sums) = (Epoch(0), Sums::default());
         Generation { slot, index, came, left, sums, freed: 0, is_freed: false }
     }
 
     /// Whether these were the slot's records as of an epoch.
     fn was_in(&self, slot: usize, epoch: Epoch) -> bool {
-        self.slot == slot && (self.came.in_epoch..self.left).contains(&epoch)
+        self.slot == slot && (self.came..self.left).contains(&epoch)
     }
 }
 
@@ -218,10 +223,20 @@ impl Generations {
     /// The sums by which a past state differs from the present one, as far as slots have come or gone since: what is to be added, and
     /// what is to be taken away.
     fn since(&self, epoch: Epoch) -> (impl Iterator<Item = &Sums>, impl Iterator<Item = &Sums>) {
-        let gone = self.gone.iter().filter(move |gone| epoch < gone.left);
-        let had_not_come = self.gone.iter().map(|gone| &gone.came).chain(self.came.values());
-        let had_not_come = had_not_come.filter(move |came| epoch < came.in_epoch);
+        let gone = self.gone.iter().filter(move |gone| (gone.came..gone.left).contains(&epoch));
+        let had_not_come = self.came.values().filter(move |came| epoch < came.in_epoch);
         (gone.map(|gone| &gone.sums), had_not_come.map(|came| &came.sums))
+    }
+
+    /// A record is about to change, whose slot came of late: it does not count for the slot's sums, which are answered, until it is counted
+    /// [again](Sums::count).
+    pub(crate) fn discount(&mut self, record: &Record) -> Option<&mut Sums> {
+        if self.came.is_empty() {
+            return None;
+        }
+        let came = self.came.get_mut(&record.hash().slot())?;
+        came.sums.remove(record);
+        Some(&mut came.sums)
     }
 
     /// How many records of a database a past state has beyond those of the present one, modulo 2^64.
@@ -251,9 +266,6 @@ impl Generations {
     /// Arrivals that are the same to everybody: as of no epoch before them is anything asked.
     pub(crate) fn forget_arrivals(&mut self, horizon: Epoch) {
         self.came.retain(|_, came| came.in_epoch > horizon);
-        self.gone.iter_mut().filter(|gone| gone.came.in_epoch <= horizon).for_each(|gone| {
-            gone.came = Arrival::default();
-        });
     }
 }
 
@@ -377,7 +389,9 @@ impl Handover for MemoryStore {
             "what departs was copied"
         );
         self.totals.lose(at, &copying.sums);
-        let came = self.generations.came.remove(&slot).unwrap_or_default();
+        // Whatever is there from now on has come since.
+        let since = Arrival { in_epoch: by, sums: Sums::default() };
+        let came = self.generations.came.insert(slot, since).unwrap_or_default().in_epoch;
         self.generations.leave(Generation { came, sums: copying.sums, ..Generation::of(slot, index, by) });
     }
 
@@ -430,7 +444,8 @@ impl Handover for MemoryStore {
         self.totals.gain(at, &sums);
         // Records that were here before, and that somebody may still see.
         let before = std::mem::replace(&mut self.indexes[at], index);
-        let came = self.generations.came.insert(slot, Arrival { in_epoch: by, sums }).unwrap_or_default();
+        let came = self.generations.came.insert(slot, Arrival { in_epoch: by, sums });
+        let came = came.unwrap_or_default().in_epoch;
         if before.len() > 0 {
             self.generations.leave(Generation { came, ..Generation::of(slot, before, by) });
         } else {

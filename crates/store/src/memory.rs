@@ -6,7 +6,7 @@ use std::ops::Range;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
 
 use crate::fetch::fetch;
-use crate::handover::Generations;
+use crate::handover::{Generations, Sums};
 use crate::index::Index;
 use crate::past::Past;
 use crate::slab::{Record, Slab};
@@ -155,8 +155,17 @@ impl MemoryStore {
         self.generations.index_at(slot, as_of, present)
     }
 
+    /// Whether a record was in its slot as of an epoch that is kept.
+    pub(crate) fn was_in(&self, id: RecordId, as_of: Epoch) -> bool {
+        let is_its = |hash: KeyHash| {
+            let index = self.index_at(hash.slot(), as_of);
+            index.is_some_and(|index| index.find(hash.tag(), |other| other == id).is_some())
+        };
+        self.generations.is_idle() || is_its(self.slab.get(id).hash())
+    }
+
     /// The earliest epoch as of which anybody may ask for records.
-    fn horizon(&self) -> Epoch {
+    pub(crate) fn horizon(&self) -> Epoch {
         self.versions.needless().min(self.zigzag.point())
     }
 
@@ -200,6 +209,8 @@ struct Change<'a> {
     changed: bool,
     /// The newest of the older contents is that of before this change.
     kept: bool,
+    /// The sums of the record's slot, if that came of late.
+    sums: Option<&'a mut Sums>,
 }
 
 impl Drop for Change<'_> {
@@ -212,6 +223,9 @@ impl Drop for Change<'_> {
             self.totals.exchange(self.id, self.record, self.before);
         } else if self.kept {
             self.versions.undo_push();
+        }
+        if let Some(sums) = &mut self.sums {
+            sums.count(self.record);
         }
     }
 }
@@ -526,6 +540,7 @@ impl MemoryStore {
         if let Some(copying) = &mut self.generations.copying {
             copying.note(record);
         }
+        let sums = self.generations.discount(record);
         let before = Share::of(record);
         let versions = &mut self.versions;
         // Before it is known whether anything will change: what changes is the content itself, in place.
@@ -537,7 +552,7 @@ impl MemoryStore {
             self.zigzag.put(id, record.cell.clone(), record.version);
         }
         let totals = &mut self.totals;
-        let mut state = Change { id, record, totals, versions, before, version, changed: false, kept };
+        let mut state = Change { id, record, totals, versions, before, version, changed: false, kept, sums };
         let Change { record, changed, .. } = &mut state;
         change(&mut record.cell, changed)
     }

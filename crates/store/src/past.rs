@@ -32,8 +32,10 @@ impl<'s> Past<'s> {
 
     /// The records that were changed since, and what each held.
     fn changed_since(&self) -> impl Iterator<Item = (&'s Record, &'s Cell)> {
-        let MemoryStore { versions, slab, .. } = self.store;
-        versions.all_as_of(self.epoch).map(|older| (slab.get(older.record), &older.cell))
+        // Of a slot that has come since, or has gone before, nothing counts.
+        let changed = self.store.versions.all_as_of(self.epoch);
+        let changed = changed.filter(|older| self.store.was_in(older.record, self.epoch));
+        changed.map(|older| (self.store.slab.get(older.record), &older.cell))
     }
 }
 

@@ -63,7 +63,7 @@ impl Table for TableMut<'_> {
         if self.store.clear_together(goes) {
             return;
         }
-        let MemoryStore { indexes, slab, totals, versions, zigzag, .. } = &mut *self.store;
+        let MemoryStore { indexes, slab, totals, versions, zigzag, generations, .. } = &mut *self.store;
         let epoch = self.version.epoch();
         for (slot, index) in indexes.iter_mut().enumerate() {
             let before = index.bytes();
@@ -73,6 +73,7 @@ impl Table for TableMut<'_> {
                     return true;
                 }
                 if let Some(size) = Size::of(record) {
+                    generations.discount(record);
                     totals.clear_one(slot, size);
                     empty(versions, zigzag, epoch, id, record);
                 }
@@ -93,6 +94,9 @@ impl Table for TableMut<'_> {
         }
         self.store.give_up_copying();
         self.store.give_up_copies();
+        // Places change their database only where nobody asks for the past.
+        let horizon = self.store.horizon();
+        self.store.generations.forget_arrivals(horizon);
         self.swap_contents(a, b);
         if a.0 < Db::COUNT && b.0 < Db::COUNT {
             self.swap_contents(a.below(), b.below());
@@ -113,6 +117,7 @@ impl Table for TableMut<'_> {
             if let Some(copying) = &mut store.generations.copying {
                 copying.note(record);
             }
+            store.generations.discount(record);
             let before = Share::of(record);
             empty(&mut store.versions, &mut store.zigzag, epoch, id, record);
             store.totals.exchange(id, record, before);

@@ -67,6 +67,10 @@ enum Step {
     Read {
         reads: bool,
     },
+    /// The state at the end of this epoch is kept for a checkpoint, or not any more.
+    Cut {
+        cuts: bool,
+    },
     /// The state at the end of this epoch is captured, with the next, a piece at a time.
     Point,
     Capture {
@@ -95,6 +99,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Move),
         4 => Just(Step::Epoch),
         1 => any::<bool>().prop_map(|reads| Step::Read { reads }),
+        2 => prop::bool::weighted(0.7).prop_map(|cuts| Step::Cut { cuts }),
         1 => Just(Step::Point),
         2 => (1..6usize).prop_map(|records| Step::Capture { records }),
         2 => (1..40usize).prop_map(|records| Step::Free { records }),
@@ -116,6 +121,7 @@ struct Model {
     /// That of the last copies.
     copied_in: u64,
     reads_since: Option<Epoch>,
+    cut: Option<Epoch>,
     /// The point, and what was captured of either store; what of it is done.
     point: Option<(Epoch, [State; 2], [bool; 2])>,
 }
@@ -139,6 +145,7 @@ impl Model {
             serial: 0,
             copied_in: 0,
             reads_since: None,
+            cut: None,
             point: None,
         }
     }
@@ -244,7 +251,7 @@ impl Model {
 
     fn keep(&mut self) {
         for store in &mut self.stores {
-            store.keep(Keep { since: self.reads_since, ..Keep::default() });
+            store.keep(Keep { since: self.reads_since, cut: self.cut, ..Keep::default() });
         }
     }
 
@@ -320,6 +327,10 @@ impl Model {
                 }
                 self.keep();
             }
+            Step::Cut { cuts } => {
+                self.cut = cuts.then(|| self.cut.unwrap_or(Epoch(self.epoch)));
+                self.keep();
+            }
             Step::Point => {
                 if self.point.is_none() {
                     let point = Epoch(self.epoch);
@@ -386,8 +397,9 @@ impl Model {
                 assert!(id.is_some_and(|id| present.is_of(id, *db, key) && present.cell(id) == cell));
             }
         }
-        let Some(since) = self.reads_since else { return };
-        for (epoch, (state, owner)) in self.past.range(since..) {
+        let since = self.reads_since.unwrap_or(Epoch(u64::MAX));
+        let cut = self.cut.and_then(|cut| self.past.get_key_value(&cut));
+        for (epoch, (state, owner)) in self.past.range(since..).chain(cut) {
             for store in 0..2 {
                 let expected = self.part(state, *owner, store);
                 let mut past = self.stores[store].as_of(*epoch);
@@ -439,6 +451,7 @@ proptest! {
         // Nobody reads any more: what has gone is freed, and there is no more memory in use than a new store would need.
         model.run(&Step::GiveUp);
         model.run(&Step::Read { reads: false });
+        model.run(&Step::Cut { cuts: false });
         while model.point.is_some() {
             model.run(&Step::Epoch);
             model.run(&Step::Capture { records: 100 });

@@ -138,7 +138,9 @@ fn clusters_are_looked_at_and_changed_as_a_user() {
         assert_eq!(code, 200);
         let series: Value = serde_json::from_str(&body).unwrap();
         let other = series["nodes"].get(0).cloned().unwrap_or_default();
-        assert_eq!(other["unreachable"], Value::Null, "{other}");
+        // It may not listen yet.
+        let reason = other["unreachable"].as_str().unwrap_or_default();
+        assert!(reason.is_empty() || reason.contains("refused"), "{other}");
         other["node"] == 1 && other["role"] == "leader"
     });
 
