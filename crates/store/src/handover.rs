@@ -133,7 +133,6 @@ pub(crate) struct Arrival {
 /// Records that were in a slot, and are in another store from some epoch on.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    slot: usize,
     index: Index,
     /// When they came, if it was as copies.
     came: Epoch,
@@ -148,14 +147,14 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    fn of(slot: usize, index: Index, left: Epoch) -> Generation {
+    fn of(index: Index, left: Epoch) -> Generation {
         let (came, sums) = (Epoch(0), Sums::default());
-        Generation { slot, index, came, left, sums, freed: 0, is_freed: false }
+        Generation { index, came, left, sums, freed: 0, is_freed: false }
     }
 
     /// Whether these were the slot's records as of an epoch.
-    fn was_in(&self, slot: usize, epoch: Epoch) -> bool {
-        self.slot == slot && (self.came..self.left).contains(&epoch)
+    fn was_there(&self, epoch: Epoch) -> bool {
+        (self.came..self.left).contains(&epoch)
     }
 }
 
@@ -166,7 +165,8 @@ pub(crate) struct Generations {
     copies: Option<Box<Copies>>,
     /// Of slots whose records came of late.
     came: BTreeMap<usize, Arrival>,
-    gone: Vec<Generation>,
+    /// By slot.
+    gone: BTreeMap<usize, Vec<Generation>>,
 }
 
 impl Generations {
@@ -181,20 +181,32 @@ impl Generations {
         *self = Generations::default();
     }
 
-    fn leave(&mut self, generation: Generation) {
-        self.gone.push(generation);
+    fn leave(&mut self, slot: usize, generation: Generation) {
+        self.gone.entry(slot).or_default().push(generation);
+    }
+
+    /// Whether no slot's records have come of late.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.came.is_empty()
+    }
+
+    /// All records of a slot have gone in an epoch, after which others may come; they added up to this.
+    pub(crate) fn end(&mut self, slot: usize, index: Index, by: Epoch, sums: Sums) {
+        let since = Arrival { in_epoch: by, sums: Sums::default() };
+        let came = self.came.insert(slot, since).unwrap_or_default().in_epoch;
+        self.leave(slot, Generation { came, sums, ..Generation::of(index, by) });
     }
 
     /// The records that were in a slot as of an epoch: those of a generation, or else the present ones, if these had come.
     pub(crate) fn index_at<'a>(&'a self, slot: usize, epoch: Epoch, present: &'a Index) -> Option<&'a Index> {
-        let was_in = self.gone.iter().find(|gone| gone.was_in(slot, epoch));
+        let was_in = self.gone.get(&slot).into_iter().flatten().find(|gone| gone.was_there(epoch));
         let had_come = || self.came.get(&slot).is_none_or(|came| came.in_epoch <= epoch);
         was_in.map(|gone| &gone.index).or_else(|| had_come().then_some(present))
     }
 
     /// Removes a record's entry from the generation that it is of; says by how much that one's memory has changed.
     pub(crate) fn remove(&mut self, slot: usize, tag: u32, id: RecordId) -> Option<(usize, usize)> {
-        let mut gone = self.gone.iter_mut().filter(|gone| gone.slot == slot);
+        let mut gone = self.gone.get_mut(&slot)?.iter_mut();
         let gone = gone.find(|gone| gone.index.find(tag, |other| other == id).is_some())?;
         let before = gone.index.bytes();
         gone.index.remove(tag, id);
@@ -203,9 +215,13 @@ impl Generations {
 
     /// The next records of what has gone that nobody can see, at least so many if there are: they are to be freed.
     pub(crate) fn next_to_free(&mut self, horizon: Epoch, least: usize) -> Vec<RecordId> {
-        self.gone.retain(|gone| !gone.is_freed || gone.index.len() > 0);
+        // Those of which all is freed that there is.
+        self.gone.retain(|_, gone| {
+            gone.retain(|gone| gone.index.len() > 0 || gone.left > horizon);
+            !gone.is_empty()
+        });
         let can_go = |gone: &&mut Generation| gone.left <= horizon && !gone.is_freed;
-        let Some(gone) = self.gone.iter_mut().find(can_go) else { return Vec::new() };
+        let Some(gone) = self.gone.values_mut().flatten().find(can_go) else { return Vec::new() };
         let mut entries = gone.index.entries_from(gone.freed).peekable();
         let mut records = Vec::new();
         let mut last = gone.freed;
@@ -223,7 +239,7 @@ impl Generations {
     /// The sums by which a past state differs from the present one, as far as slots have come or gone since: what is to be added, and
     /// what is to be taken away.
     fn since(&self, epoch: Epoch) -> (impl Iterator<Item = &Sums>, impl Iterator<Item = &Sums>) {
-        let gone = self.gone.iter().filter(move |gone| (gone.came..gone.left).contains(&epoch));
+        let gone = self.gone.values().flatten().filter(move |gone| gone.was_there(epoch));
         let had_not_come = self.came.values().filter(move |came| epoch < came.in_epoch);
         (gone.map(|gone| &gone.sums), had_not_come.map(|came| &came.sums))
     }
@@ -389,10 +405,7 @@ impl Handover for MemoryStore {
             "what departs was copied"
         );
         self.totals.lose(at, &copying.sums);
-        // Whatever is there from now on has come since.
-        let since = Arrival { in_epoch: by, sums: Sums::default() };
-        let came = self.generations.came.insert(slot, since).unwrap_or_default().in_epoch;
-        self.generations.leave(Generation { came, sums: copying.sums, ..Generation::of(slot, index, by) });
+        self.generations.end(slot, index, by, copying.sums);
     }
 
     fn begin_copies(&mut self, slot: usize) {
@@ -447,7 +460,7 @@ impl Handover for MemoryStore {
         let came = self.generations.came.insert(slot, Arrival { in_epoch: by, sums });
         let came = came.unwrap_or_default().in_epoch;
         if before.len() > 0 {
-            self.generations.leave(Generation { came, ..Generation::of(slot, before, by) });
+            self.generations.leave(slot, Generation { came, ..Generation::of(before, by) });
         } else {
             self.totals.index_resized(before.bytes(), 0);
         }
@@ -458,7 +471,7 @@ impl Handover for MemoryStore {
         let Some(copies) = self.generations.copies.take() else { return };
         let Copies { slot, index, .. } = *copies;
         // As if they had left before everything.
-        self.generations.leave(Generation::of(slot, index, Epoch(0)));
+        self.generations.leave(slot, Generation::of(index, Epoch(0)));
     }
 
     fn copies(&self) -> Option<usize> {

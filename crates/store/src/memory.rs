@@ -527,6 +527,22 @@ impl MemoryStore {
         true
     }
 
+    /// The same where somebody may ask for what they held: all records go, by their indexes, and are freed once nobody does.
+    pub(crate) fn end_together(&mut self, goes: impl Fn(Db) -> bool, by: Epoch) -> bool {
+        let is_free = self.locked == 0 && self.generations.is_settled();
+        if !is_free || (0..=u8::MAX).map(Db).any(|db| !goes(db) && self.totals.records(db) > 0) {
+            return false;
+        }
+        self.settle(usize::MAX);
+        // Of all slots together.
+        let mut sums = self.totals.lose_all();
+        let used = self.slots.clone().zip(&mut self.indexes).filter(|(_, index)| index.len() > 0);
+        for (slot, index) in used {
+            self.generations.end(slot, std::mem::take(index), by, std::mem::take(&mut sums));
+        }
+        true
+    }
+
     /// Changes content in place, on behalf of an epoch.
     #[inline]
     fn change<R>(

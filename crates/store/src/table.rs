@@ -60,7 +60,7 @@ impl Table for TableMut<'_> {
         self.store.give_up_copying();
         self.store.give_up_copies();
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
-        if self.store.clear_together(goes) {
+        if self.store.clear_together(goes) || self.store.end_together(goes, self.version.epoch()) {
             return;
         }
         let MemoryStore { indexes, slab, totals, versions, zigzag, generations, .. } = &mut *self.store;

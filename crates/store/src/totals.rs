@@ -11,7 +11,7 @@ use ordain_model::{Db, Digest, Expiry};
 
 use crate::RecordId;
 use crate::fetch::fetch;
-use crate::handover::Sums;
+use crate::handover::{Sum, Sums};
 use crate::slab::{Record, Slab};
 
 /// So many records ahead of the one that is hashed are fetched, and the values of half as many.
@@ -281,6 +281,21 @@ impl Totals {
             key_bytes: 0,
             index_bytes: 0,
         };
+    }
+
+    /// All records have gone, and none is noted: what they added up to. Their bytes are there until they are freed.
+    pub(crate) fn lose_all(&mut self) -> Sums {
+        let mut sums = Sums::default();
+        for (db, database) in (0..=u8::MAX).map(Db).zip(self.databases.iter_mut()) {
+            let Database { records, hashes, expiring } = std::mem::take(database);
+            let sum = Sum { digest: Digest { sum: hashes, records: records as u32 }, expiring };
+            if sum != Sum::default() {
+                sums.databases.insert(db, sum);
+            }
+        }
+        self.digest = Digest::default();
+        self.expiring.fill(0);
+        sums
     }
 
     /// A record loses its content because its database is cleared; [`Totals::cleared`] does the rest.

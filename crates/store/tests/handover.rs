@@ -501,3 +501,31 @@ fn what_is_copied_is_not_touched_when_the_slot_changes_hands() {
     let after = model.stores[0].memory();
     assert_eq!((after.keys, after.values, after.records), (0, 0, before.records), "places stay");
 }
+
+/// All is cleared while a checkpoint is being written: nothing is touched then, and all is freed some at a time afterwards.
+#[test]
+fn what_is_cleared_while_its_state_is_kept_is_freed_later() {
+    let mut model = Model::new();
+    for record in 0..30_000 {
+        let key = format!("key:{record}");
+        let name = (KeyHash::of(key.as_bytes()).position(), Db(0), key.into_bytes());
+        let store = &mut model.stores[0];
+        let id = store.find_or_reserve(Db(0), &name.2, KeyHash::of(&name.2));
+        store.put_back(
+            id,
+            Cell { value: Some(Value::String(vec![1; 8])), expires_at: Expiry::default() },
+            Gsn(1),
+        );
+    }
+    let before = model.stores[0].digest();
+    model.run(&Step::Cut { cuts: true });
+    model.run(&Step::Epoch);
+    model.run(&Step::Clear { db: None });
+    assert_eq!((model.stores[0].records(), model.stores[0].older()), (0, 0), "no content was set aside");
+    assert_eq!(model.stores[0].as_of(Epoch(1)).digest(), before);
+    assert!(!model.stores[0].free_some(1 << 20), "somebody may ask for it");
+    model.run(&Step::Cut { cuts: false });
+    let calls = (0..).take_while(|_| model.stores[0].free_some(8000)).count();
+    assert!(calls > 25, "{calls}");
+    assert_eq!((model.stores[0].memory().values, model.stores[0].recompute_digest()), (0, Digest::default()));
+}
