@@ -2,7 +2,7 @@
 //!
 //! It looks into the node's directory: a checkpoint with a seal there is complete, whoever made it and whenever. It reads it
 //! through, as a start would, so that nothing damaged takes a sound one's place; uploads the file; and puts the seal last. What
-//! a twin has put there of the same epoch already is not put there again: the first replica comes first, the others have
+//! a member has put there of the same epoch already is not put there again: the first replica comes first, the others have
 //! [patience](ArchiverSettings::patience).
 //!
 //! What goes wrong is tried again after a second, then two, then four, up to a minute. Nobody waits for this thread: no loop
@@ -43,7 +43,7 @@ pub struct ArchiverSettings {
     pub header: Header,
     /// How many checkpoints of the partition are kept in the store.
     pub keep: usize,
-    /// For how long after it has completed one this node leaves it to a twin; none if what twins have is not the same.
+    /// For how long after it has completed one this node leaves it to a member; none if what members have is not the same.
     pub patience: Option<Duration>,
     /// How often it looks for a new one.
     pub pace: Duration,

@@ -5,7 +5,7 @@
 //!                                checkpoint-<epoch, 16 hex digits>.<node>.seal
 //! ```
 //!
-//! Twins complete the same checkpoints, each its own file: the node's number keeps apart what two of them put there at the same
+//! Members complete the same checkpoints, each its own file: the node's number keeps apart what two of them put there at the same
 //! time. The order of names is that of epochs.
 
 use std::fmt;

@@ -7,7 +7,7 @@ use ordain_model::{Batch, Epoch, Gsn, PartitionId};
 use super::{NodeLog, Violation, ViolationKind};
 
 /// Merges the nodes' logs into the serial order: the batches of all partitions by epoch and then by partition. Nodes
-/// that hold the same partition are twins: what the one has is the beginning of what the other has.
+/// that hold the same partition are members: what the one has is the beginning of what the other has.
 ///
 /// # Errors
 /// [`ViolationKind::LogOrder`].
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn of_twins_one_has_the_beginning_of_the_other() {
+    fn of_members_one_has_the_beginning_of_the_other() {
         let whole = [add(1, 0, "n"), add(2, 0, "n"), add(4, 0, "n")];
         let places = Ok(vec![(1, 0), (2, 0), (4, 0)]);
         for known in 0..=3 {

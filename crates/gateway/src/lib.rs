@@ -33,7 +33,7 @@
 //!
 //! Each request knows on which nodes its answer hangs: the one whose sequencer its chunk was sent to, and the one that
 //! is to send the outcome ([`Gateway::give_up`]). What only reads and what has a session is asked again, as a new
-//! request. Any other may take effect but once, so its *chunk* is sent again, under the number that it has: twins put
+//! request. Any other may take effect but once, so its *chunk* is sent again, under the number that it has: members put
 //! a chunk in one of their batches at most, by whatever ways it comes to them. If it is only now put in one, the outcome
 //! comes from a replica that is whole. If it had been before, its outcome was addressed to the node that is lost; as long
 //! as that may still send it, it is waited for, and then the request's end is not known.

@@ -16,8 +16,8 @@ pub struct Owed {
     pub partition: PartitionId,
     /// What was on its way to it or from it is gone. If not, an answer may be long in coming, and others could give it.
     pub is_gone: bool,
-    /// Its twins could sequence in its place.
-    pub has_twins: bool,
+    /// Its members could sequence in its place.
+    pub has_members: bool,
 }
 
 impl Owed {
@@ -50,8 +50,8 @@ impl Owed {
 
 impl Gateway {
     /// A node cannot be reached, or has lost what was under way. What only reads is asked again, and so is what has a
-    /// session: it takes effect once. The chunk of every other request is sent again if the node has twins and may not have
-    /// come to it, or may have turned it away in words that are gone: twins agree on a chunk once, and whoever has turned
+    /// session: it takes effect once. The chunk of every other request is sent again if the node has members and may not have
+    /// come to it, or may have turned it away in words that are gone: members agree on a chunk once, and whoever has turned
     /// it away says so again. A request whose outcome may have been on its way is reported as
     /// [`OutcomeStatus::Unknown`](ordain_model::OutcomeStatus::Unknown) once that is gone.
     pub fn give_up(&mut self, owed: Owed, mut done: impl FnMut(&mut Gateway, Finished<'_>)) {
@@ -73,7 +73,7 @@ impl Gateway {
                         let is_there = is_held || owed.turned_away(submitted);
                         is_there || answers || owed.led(submitted, waiter)
                     }
-                    false => owed.is_gone && (answers || is_held && !owed.has_twins),
+                    false => owed.is_gone && (answers || is_held && !owed.has_members),
                 };
                 if is_lost {
                     let again = may_repeat.then(|| chunk.clone());
@@ -87,7 +87,7 @@ impl Gateway {
             submitted.left = tickets.iter().filter(|waiter| waiter.ticket.is_some()).count();
             submitted.tickets = tickets;
             // If nobody is asked, it is on its way again already.
-            if is_sent_again && owed.has_twins && submitted.asked.take().is_some() {
+            if is_sent_again && owed.has_members && submitted.asked.take().is_some() {
                 if !submitted.formerly.contains(&chunk.replica) {
                     submitted.formerly.push(chunk.replica);
                 }

@@ -202,7 +202,7 @@ fn create(directory: &mut dyn Directory, config: &LogConfig) -> Result<SegmentHe
 /// Makes the last segment what the walk said it is, and everything that the walk has shown durable.
 ///
 /// What was read may never have reached the disk: it may have been written and not synced, or a sync may have failed
-/// and the system forgotten that there was anything to write. So whatever no entry vouches for is written again.
+/// and the system forgotten that there was anything to write. So whatever no entry attests is written again.
 fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Walk) -> Result<(), DiskError> {
     const PIECE: u64 = 1 << 20;
     let file = file_name(header.first_epoch);

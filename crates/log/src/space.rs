@@ -78,7 +78,8 @@ mod tests {
                 assert_eq!(writer.durable(), Epoch(round));
             }
         }
-        let inboxes = directory.list().unwrap().iter().filter(|(file, _)| file.starts_with("inbox-")).count();
-        assert_eq!((inboxes, directory.list().unwrap().len()), (1, 2));
+        let receive_journals =
+            directory.list().unwrap().iter().filter(|(file, _)| file.starts_with("inbox-")).count();
+        assert_eq!((receive_journals, directory.list().unwrap().len()), (1, 2));
     }
 }

@@ -403,7 +403,7 @@ impl LogWriter {
         let mut data = Vec::new();
         for queued in &self.queue {
             let size = entry_size(queued.len);
-            // A mark vouches for what was synced before its own request.
+            // A mark attests what was synced before its own request.
             let begins_a_request = queued.epoch.is_none();
             if end + size + LINK > self.current.header.len || begins_a_request && count > 0 {
                 break;

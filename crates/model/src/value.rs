@@ -334,7 +334,7 @@ fn entry_hash(field: &[u8], value: &[u8]) -> u128 {
 
 /// The contribution of one record to the digest of a state.
 ///
-/// Twins hash what they write, before and after: that is most of what replication costs a short transaction. So what is
+/// Members hash what they write, before and after: that is most of what replication costs a short transaction. So what is
 /// long, the content, is hashed to all 128 bits, its name to 64, and the two are mixed by hand.
 #[inline]
 pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::Expiry) -> u128 {

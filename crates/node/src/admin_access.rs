@@ -96,11 +96,11 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let unpadded = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
     let mut bytes = Vec::with_capacity(unpadded.len() * 3 / 4);
     let (mut bits, mut count) = (0u32, 0);
-    for letter in unpadded {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
+    for remote_result in unpadded {
+        let value = match remote_result {
+            b'A'..=b'Z' => remote_result - b'A',
+            b'a'..=b'z' => remote_result - b'a' + 26,
+            b'0'..=b'9' => remote_result - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
             _ => return None,
@@ -113,7 +113,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
             bits &= (1 << count) - 1;
         }
     }
-    // What is left over of a letter is zero.
+    // What is left over of a remote result is zero.
     (bits == 0 && count < 6).then_some(bytes)
 }
 

@@ -246,14 +246,14 @@ fn read(mut answer: Vec<u8>, login: Option<&Login>) -> Result<Vec<u8>, AskError>
 
 /// Encodes in base64 (RFC 4648, 4).
 fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const REMOTE_RESULTS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let bits =
             chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
         for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(letter) } else { '=' });
+            let remote_result = REMOTE_RESULTS[(bits >> (18 - 6 * at) & 63) as usize];
+            text.push(if at <= chunk.len() { char::from(remote_result) } else { '=' });
         }
     }
     text

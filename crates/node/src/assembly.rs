@@ -16,9 +16,10 @@ use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
 };
 use ordain_sequencer::{
-    Arrival, CheckpointSettings, Checkpointer, Council, CouncilSettings, Counting, Courier, CourierSettings,
-    Decree, Entrance, GroupError, GroupJournal, GroupLog, GroupSettings, Index, InputLog, Lacking,
-    LogSettings, Neighbours, Opened, Readers, Sequencer, ShippingSettings, council_registry,
+    Arrival, CheckpointSettings, Checkpointer, ConfigurationEntry, ConfigurationService,
+    ConfigurationServiceSettings, Counting, Exchange, ExchangeSettings, GroupError, GroupJournal, GroupLog,
+    GroupSettings, Index, InputLog, JournalRecord, Lacking, LogSettings, Neighbours, Opened, Readers,
+    Sequencer, ShippingSettings, configuration_service_registry,
 };
 use ordain_store::MemoryStore;
 
@@ -33,14 +34,14 @@ pub mod places {
     pub const SEQUENCER: u16 = 0;
     /// The input log.
     pub const LOG: u16 = 1;
-    /// The courier, where there are other partitions.
-    pub const COURIER: u16 = 2;
+    /// The exchange, where there are other partitions.
+    pub const EXCHANGE: u16 = 2;
     /// The network edge, where there are other nodes.
     pub const NETWORK: u16 = 3;
-    /// The council's part of a node, where input is replicated asynchronously.
-    pub const COUNCIL: u16 = 4;
-    /// The council's own log, on its members.
-    pub const COUNCIL_LOG: u16 = 5;
+    /// The configuration service's part of a node, where input is replicated asynchronously.
+    pub const CONFIGURATION_SERVICE: u16 = 4;
+    /// The configuration service's own log, on its members.
+    pub const CONFIGURATION_SERVICE_LOG: u16 = 5;
     /// The checkpointer, on nodes that keep anything.
     pub const CHECKPOINTER: u16 = 6;
     /// The lock manager, with an engine that has one.
@@ -51,15 +52,15 @@ pub mod places {
     pub const GATEWAYS: u16 = 256;
 }
 
-/// How many batches a sequencer has twins agree on at once: what is asked for meanwhile waits for a share of the round
+/// How many batches a sequencer has members agree on at once: what is asked for meanwhile waits for a share of the round
 /// trip, and not for the rest of it.
 const IN_GROUP: usize = 16;
 
-/// What the names of the files begin with in which the courier's journal is.
-pub const INBOX: &str = "inbox-";
+/// What the names of the files begin with in which the exchange's journal is.
+pub const RECEIVE_JOURNAL: &str = "inbox-";
 
-/// What the names of the files begin with in which the council's log is.
-pub const COUNCIL: &str = "council-";
+/// What the names of the files begin with in which the configuration service's log is.
+pub const CONFIGURATION_SERVICE: &str = "council-";
 
 /// What the names of the files begin with in which the partition's log is.
 pub const LOG: &str = "log-";
@@ -93,7 +94,7 @@ pub struct NodeSettings {
     pub identity: Vec<u8>,
     /// There was a log before: a directory without one has lost it.
     pub expect_log: bool,
-    /// How the input of a partition reaches its twins, if there are any.
+    /// How the input of a partition reaches its members, if there are any.
     pub replication: Replication,
     /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
     pub generation: u32,
@@ -101,15 +102,15 @@ pub struct NodeSettings {
     pub started_over: u32,
     /// A number that grows from one start of the node to the next.
     pub life: u64,
-    /// How often it reports to the council, where there is one. A master is given up after eight times that.
-    pub council_pace: Micros,
+    /// How often it reports to the configuration service, where there is one. A primary is given up after eight times that.
+    pub configuration_service_pace: Micros,
     /// Length of a log segment, bytes.
     pub segment_bytes: u64,
     /// The sequencer's knobs.
     pub sequencer: ordain_sequencer::Settings,
-    /// How much its courier keeps for the nodes of a partition that are behind, bytes.
+    /// How much its exchange keeps for the nodes of a partition that are behind, bytes.
     pub kept_max: usize,
-    /// About how many bytes are sent again at once, by its courier or its log.
+    /// About how many bytes are sent again at once, by its exchange or its log.
     pub piece: usize,
     /// Most transactions under way in a shard.
     pub window: usize,
@@ -129,7 +130,7 @@ pub struct NodeSettings {
     pub checkpoint_piece: usize,
     /// Whether the log is trimmed up to what checkpoints cover.
     pub trims: bool,
-    /// About how long a log may be before what twins that are away may want is trimmed too.
+    /// About how long a log may be before what members that are away may want is trimmed too.
     pub log_keep_bytes: u64,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
@@ -163,7 +164,7 @@ impl Default for NodeSettings {
             generation: 0,
             started_over: 0,
             life: 0,
-            council_pace: Micros::from_millis(100),
+            configuration_service_pace: Micros::from_millis(100),
             segment_bytes: 64 << 20,
             sequencer: ordain_sequencer::Settings::default(),
             kept_max: 256 << 20,
@@ -227,7 +228,7 @@ impl NodeSettings {
         self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
     }
 
-    /// How the input of its partition reaches its twins. If there are none, it does not have to.
+    /// How the input of its partition reaches its members. If there are none, it does not have to.
     pub fn replication(&self) -> Replication {
         if self.topology.replicas > 1 { self.replication } else { Replication::None }
     }
@@ -239,10 +240,10 @@ impl NodeSettings {
             hears.extend([places::SEQUENCER, places::LOG]);
         }
         if self.has_peers() {
-            hears.push(places::COURIER);
+            hears.push(places::EXCHANGE);
         }
-        if self.is_council_member() {
-            hears.push(places::COUNCIL_LOG);
+        if self.is_configuration_service_member() {
+            hears.push(places::CONFIGURATION_SERVICE_LOG);
         }
         if self.keep != Keep::Nothing && self.topology.nodes() > 1 {
             hears.push(places::CHECKPOINTER);
@@ -255,42 +256,45 @@ impl NodeSettings {
         u64::from(self.generation) << 32 | u64::from(self.started_over)
     }
 
-    fn is_council_member(&self) -> bool {
-        let is_member = || CouncilSettings::members(&self.topology).contains(&self.node);
+    fn is_configuration_service_member(&self) -> bool {
+        let is_member = || ConfigurationServiceSettings::members(&self.topology).contains(&self.node);
         self.replication() == Replication::Async && is_member()
     }
 
-    fn new_council(&self, registry: &Arc<Registry>) -> Option<Council<ShardMessage>> {
-        let settings = CouncilSettings {
+    fn new_configuration_service(
+        &self,
+        registry: &Arc<Registry>,
+    ) -> Option<ConfigurationService<ShardMessage>> {
+        let settings = ConfigurationServiceSettings {
             topology: self.topology.clone(),
-            me: self.at(places::COUNCIL),
-            council_log: places::COUNCIL_LOG,
+            me: self.at(places::CONFIGURATION_SERVICE),
+            configuration_service_log: places::CONFIGURATION_SERVICE_LOG,
             log: places::LOG,
-            courier: self.has_peers().then_some(places::COURIER),
+            exchange: self.has_peers().then_some(places::EXCHANGE),
             checkpointer: places::CHECKPOINTER,
             arrival: Arrival { incarnation: self.incarnation(), life: self.life },
-            pace: self.council_pace,
+            pace: self.configuration_service_pace,
             registry: registry.clone(),
         };
-        (self.replication() == Replication::Async).then(|| Council::new(settings))
+        (self.replication() == Replication::Async).then(|| ConfigurationService::new(settings))
     }
 
-    fn council_log_settings(&self) -> GroupSettings {
-        let members = CouncilSettings::members(&self.topology);
+    fn configuration_service_log_settings(&self) -> GroupSettings {
+        let members = ConfigurationServiceSettings::members(&self.topology);
         GroupSettings {
             generation: self.generation,
             message_bytes: self.piece,
-            ..GroupSettings::new(self.at(places::COUNCIL_LOG), members)
+            ..GroupSettings::new(self.at(places::CONFIGURATION_SERVICE_LOG), members)
         }
     }
 
     fn shipping_settings(&self) -> ShippingSettings {
-        let twins = self.topology.group(self.partition()).filter(|node| *node != self.node);
+        let members = self.topology.group(self.partition()).filter(|node| *node != self.node);
         ShippingSettings {
             me: self.at(places::LOG),
             partition: self.partition(),
             checkpointer: Some(self.at(places::CHECKPOINTER)),
-            twins: twins.collect(),
+            members: members.collect(),
             identity: self.identity.clone(),
             kept_bytes: self.kept_max,
             piece: self.piece,
@@ -304,10 +308,10 @@ impl NodeSettings {
 
     /// Whoever executes what the log has decided.
     fn executors(&self) -> Vec<Address> {
-        if self.has_peers() { vec![self.at(places::COURIER)] } else { self.own_shards() }
+        if self.has_peers() { vec![self.at(places::EXCHANGE)] } else { self.own_shards() }
     }
 
-    /// Whoever hears what the twins have agreed on: the sequencer too, which must know what another's held.
+    /// Whoever hears what the members have agreed on: the sequencer too, which must know what another's held.
     fn group_sinks(&self) -> Vec<Address> {
         let mut sinks = self.executors();
         sinks.push(self.at(places::SEQUENCER));
@@ -315,13 +319,13 @@ impl NodeSettings {
     }
 
     fn group_settings(&self) -> GroupSettings {
-        let twins = self.topology.group(self.partition()).collect();
+        let members = self.topology.group(self.partition()).collect();
         let message_bytes = self.piece;
         GroupSettings {
             generation: self.generation,
             message_bytes,
             keep_bytes: self.log_keep_bytes,
-            ..GroupSettings::new(self.at(places::LOG), twins)
+            ..GroupSettings::new(self.at(places::LOG), members)
         }
     }
 
@@ -368,17 +372,17 @@ impl NodeSettings {
             me: self.at(places::SEQUENCER),
             log: self.at(places::LOG),
             executors: self.executors(),
-            courier: self.has_peers().then(|| self.at(places::COURIER)),
+            exchange: self.has_peers().then(|| self.at(places::EXCHANGE)),
             gateways: places::GATEWAYS,
             readers: Readers { layout: self.layout().clone(), shards: self.shards() },
         };
         Sequencer::new(settings, registry.clone(), neighbours, self.replication() != Replication::None)
     }
 
-    fn new_courier(&self, registry: &Arc<Registry>) -> Option<Courier<ShardMessage>> {
-        let settings = CourierSettings {
+    fn new_exchange(&self, registry: &Arc<Registry>) -> Option<Exchange<ShardMessage>> {
+        let settings = ExchangeSettings {
             topology: self.topology.clone(),
-            me: self.at(places::COURIER),
+            me: self.at(places::EXCHANGE),
             sequencer: self.at(places::SEQUENCER),
             checkpointer: (self.keep != Keep::Nothing).then_some(self.at(places::CHECKPOINTER)),
             shards: self.own_shards(),
@@ -388,7 +392,7 @@ impl NodeSettings {
             incarnation: (self.replication() == Replication::Async).then(|| self.incarnation()),
             bugs: self.bugs,
         };
-        self.has_peers().then(|| Courier::new(settings, registry.clone()))
+        self.has_peers().then(|| Exchange::new(settings, registry.clone()))
     }
 
     fn new_checkpointer(&self, found: &[Found], refused: &[Refused]) -> Checkpointer<ShardMessage> {
@@ -396,14 +400,14 @@ impl NodeSettings {
             topology: self.topology.clone(),
             me: self.at(places::CHECKPOINTER),
             sequencer: self.at(places::SEQUENCER),
-            courier: self.has_peers().then_some(self.at(places::COURIER)),
+            exchange: self.has_peers().then_some(self.at(places::EXCHANGE)),
             shards: self.own_shards(),
             log: self.at(places::LOG),
             trims: self.trims,
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
             piece: self.piece,
-            masters_change: self.replication() == Replication::Async,
+            primaries_change: self.replication() == Replication::Async,
         };
         let refused: Vec<Epoch> = refused.iter().map(|refused| refused.epoch).collect();
         Checkpointer::new(settings, found, &refused)
@@ -420,7 +424,7 @@ impl NodeSettings {
             shards: self.shards(),
             sequencer: self.at(places::SEQUENCER),
             scheduler: self.order.is_handed().then(|| self.at(places::SCHEDULER)),
-            post: self.has_peers().then(|| self.at(places::COURIER)),
+            post: self.has_peers().then(|| self.at(places::EXCHANGE)),
             gateways,
             doors: places::GATEWAYS,
         }
@@ -451,13 +455,13 @@ impl NodeSettings {
         let shards = self.layout().shards_of(self.partition()).zip(stopwatches).map(|(number, stopwatch)| {
             let store = MemoryStore::new(self.layout().slots_of_shard(number));
             let role = self.shards()[number].role;
-            // Twins that agree on every batch before they execute it execute the same; a master may have executed what
+            // Members that agree on every batch before they execute it execute the same; a primary may have executed what
             // is lost with it.
             let agrees = self.replication() == Replication::Sync;
-            let twins = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
+            let members = self.topology.group(self.partition()).filter(|node| agrees && *node != self.node);
             let shard = shard::Shard::new(number, places.clone(), settings, registry.clone(), store)
                 .with_computations(self.computations.clone())
-                .with_twins(twins.map(|node| Address { node, role }).collect());
+                .with_members(members.map(|node| Address { node, role }).collect());
             let shard = match stopwatch {
                 Some(stopwatch) => shard.with_stopwatch(stopwatch),
                 None => shard,
@@ -477,12 +481,12 @@ pub struct Assembly {
     pub sequencer: Sequencer<ShardMessage>,
     /// The input log.
     pub log: Box<dyn Role<Message = shard::Message>>,
-    /// The courier, where there are other partitions.
-    pub courier: Option<Courier<ShardMessage>>,
-    /// Its part of the council, where input is replicated asynchronously.
-    pub council: Option<Council<ShardMessage>>,
-    /// The council's log, on its members.
-    pub council_log: Option<GroupLog<ShardMessage>>,
+    /// The exchange, where there are other partitions.
+    pub exchange: Option<Exchange<ShardMessage>>,
+    /// Its part of the configuration service, where input is replicated asynchronously.
+    pub configuration_service: Option<ConfigurationService<ShardMessage>>,
+    /// The configuration service's log, on its members.
+    pub configuration_service_log: Option<GroupLog<ShardMessage>>,
     /// The checkpointer, on nodes that keep anything.
     pub checkpointer: Option<Checkpointer<ShardMessage>>,
     /// What gives the shards their turns, with an engine that has such a thing.
@@ -526,20 +530,20 @@ pub enum AssemblyError {
     /// The log is refused.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log that twins agree on is refused.
+    /// The log that members agree on is refused.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The council's log is refused.
-    #[error("the council's log (files {COUNCIL}*): {0}")]
-    Council(GroupError),
-    /// A master that forgets what it has sealed would seal something else in its place.
+    /// The configuration service's log is refused.
+    #[error("the configuration service's log (files {CONFIGURATION_SERVICE}*): {0}")]
+    ConfigurationService(GroupError),
+    /// A primary that forgets what it has sealed would seal something else in its place.
     #[error(
-        "replication = \"async\" needs a log: a node that keeps nothing would forget that it was master: drop --ephemeral"
+        "replication = \"async\" needs a log: a node that keeps nothing would forget that it was primary: drop --ephemeral"
     )]
     Forgetful,
     /// The journal of what came in is refused.
-    #[error("the journal of what came in from other nodes (files {INBOX}*): {0}")]
-    Inbox(LogError),
+    #[error("the journal of what came in from other nodes (files {RECEIVE_JOURNAL}*): {0}")]
+    ReceiveJournal(LogError),
     /// What an operator has aborted cannot be read.
     #[error(transparent)]
     Aborts(#[from] AbortsError),
@@ -573,9 +577,9 @@ impl Assembly {
         let mut assembly = Assembly {
             sequencer: settings.new_sequencer(registry),
             log: Box::new(alone),
-            courier: settings.new_courier(registry),
-            council: settings.new_council(registry),
-            council_log: None,
+            exchange: settings.new_exchange(registry),
+            configuration_service: settings.new_configuration_service(registry),
+            configuration_service_log: None,
             checkpointer: None,
             scheduler: settings.new_scheduler(),
             shards: settings.new_shards(registry),
@@ -615,18 +619,18 @@ impl Assembly {
         let shards = std::mem::take(&mut assembly.shards).into_iter().zip(places);
         assembly.shards =
             shards.map(|(shard, at)| shard.with_aborted(aborted.clone()).with_under_way(at)).collect();
-        let mut inbox = Inbox::read(directory, settings, registry, begun)?;
+        let mut receive_journal = ReceiveJournal::read(directory, settings, registry, begun)?;
         let mut last = begun;
-        let Assembly { sequencer: orders, courier, scheduler, shards, replayed, .. } = &mut assembly;
+        let Assembly { sequencer: orders, exchange, scheduler, shards, replayed, .. } = &mut assembly;
         let scheduler = scheduler.as_mut().map(|scheduler| (settings.at(places::SCHEDULER), scheduler));
-        let courier = courier.as_mut().map(|courier| (settings.at(places::COURIER), courier));
-        let mut replay = shard::Replay::new(shards, scheduler, courier);
+        let exchange = exchange.as_mut().map(|exchange| (settings.at(places::EXCHANGE), exchange));
+        let mut replay = shard::Replay::new(shards, scheduler, exchange);
         let mut again = |entry: &[u8]| {
             if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
                 return Ok(());
             }
             let batch = Arc::new(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
-            inbox.replay_before(batch.epoch, &mut replay)?;
+            receive_journal.replay_before(batch.epoch, &mut replay)?;
             last = batch.epoch;
             *replayed += batch.txns().count() as u64;
             orders.replay(&batch);
@@ -663,24 +667,24 @@ impl Assembly {
                 keep_bytes: settings.log_keep_bytes,
                 bugs: settings.bugs,
             };
-            let has_twins = replication == Replication::Async;
-            let sinks = if has_twins { settings.group_sinks() } else { executors };
+            let has_members = replication == Replication::Async;
+            let sinks = if has_members { settings.group_sinks() } else { executors };
             let alone = InputLog::new(log_settings, Some(writer), sequencer, sinks);
-            let shipping = has_twins.then(|| settings.shipping_settings());
+            let shipping = has_members.then(|| settings.shipping_settings());
             log = match shipping {
-                Some(shipping) => Box::new(alone.with_twins(shipping, registry.clone(), index)),
+                Some(shipping) => Box::new(alone.with_members(shipping, registry.clone(), index)),
                 None => Box::new(alone),
             };
             recovered = found;
         }
-        inbox.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
+        receive_journal.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
         if recovered.starts_after > begun {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
         // The log was in order, and so is this: only now may anything else be changed.
-        let journal = inbox.open(directory)?;
-        assembly.open_council(directory, settings)?;
-        // Of what twins have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
+        let journal = receive_journal.open(directory)?;
+        assembly.open_configuration_service(directory, settings)?;
+        // Of what members have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
         // own has used some that are not there.
         let sealed = match replication {
             Replication::None => InputLog::<ShardMessage>::resume_after(last),
@@ -706,7 +710,7 @@ impl Assembly {
                 Ok(totals) => {
                     self.checkpoint = Some(Begun { epoch, totals });
                     self.shards.iter_mut().for_each(|shard| shard.begin_after(epoch));
-                    self.courier.iter_mut().for_each(|courier| courier.begin_after(epoch));
+                    self.exchange.iter_mut().for_each(|exchange| exchange.begin_after(epoch));
                     break;
                 }
                 // It is sound: to do without it could be to do without all there is.
@@ -761,59 +765,62 @@ impl Assembly {
         })
     }
 
-    /// Opens the council's log, on a member.
-    fn open_council(
+    /// Opens the configuration service's log, on a member.
+    fn open_configuration_service(
         &mut self,
         directory: &mut dyn Directory,
         settings: &NodeSettings,
     ) -> Result<(), AssemblyError> {
-        let Some(council) = self.council.as_mut().filter(|_| settings.is_council_member()) else {
+        let Some(configuration_service) =
+            self.configuration_service.as_mut().filter(|_| settings.is_configuration_service_member())
+        else {
             return Ok(());
         };
-        let registry = council_registry();
-        let me = settings.at(places::COUNCIL);
+        let registry = configuration_service_registry();
+        let me = settings.at(places::CONFIGURATION_SERVICE);
         let config = LogConfig { expect_existing: false, ..settings.log_config() };
         let visit = |entry: &[u8]| {
             let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
-            council.replay(&batch)
+            configuration_service.replay(&batch)
         };
-        let mut space = Space::new(directory, COUNCIL);
-        let log_settings = settings.council_log_settings();
+        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
+        let log_settings = settings.configuration_service_log_settings();
         let opened =
             GroupLog::open(&mut space, config, log_settings, registry.clone(), (me, vec![me]), visit);
-        let (log, _) = opened.map_err(AssemblyError::Council)?;
-        self.council_log = Some(log.in_space(COUNCIL));
+        let (log, _) = opened.map_err(AssemblyError::ConfigurationService)?;
+        self.configuration_service_log = Some(log.in_space(CONFIGURATION_SERVICE));
         Ok(())
     }
 
-    /// What the council has decided, as far as a directory's copy of its log knows; nothing on a node that has none.
+    /// What the configuration service has decided, as far as a directory's copy of its log knows; nothing on a node that has none.
     ///
     /// # Errors
     /// [`AssemblyError`].
-    pub fn decrees(
+    pub fn configuration_entries(
         directory: &mut dyn Directory,
         settings: &NodeSettings,
-    ) -> Result<Vec<Decree>, AssemblyError> {
-        let mut decrees = Vec::new();
-        if !settings.is_council_member() {
-            return Ok(decrees);
+    ) -> Result<Vec<ConfigurationEntry>, AssemblyError> {
+        let mut configuration_entries = Vec::new();
+        if !settings.is_configuration_service_member() {
+            return Ok(configuration_entries);
         }
-        let registry = council_registry();
+        let registry = configuration_service_registry();
         let visit = |entry: &[u8]| {
             let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
-            decrees.extend(Decree::of_batch(&batch).ok_or("a decree cannot be read")?);
+            configuration_entries
+                .extend(ConfigurationEntry::of_batch(&batch).ok_or("a configuration entry cannot be read")?);
             Ok(())
         };
         let (config, ends) = (settings.log_config(), (Address::default(), Vec::new()));
         let config = LogConfig { expect_existing: false, ..config };
-        let mut space = Space::new(directory, COUNCIL);
-        let log_settings = settings.council_log_settings();
+        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
+        let log_settings = settings.configuration_service_log_settings();
         GroupLog::<ShardMessage>::open(&mut space, config, log_settings, registry.clone(), ends, visit)
-            .map_err(AssemblyError::Council)?;
-        Ok(decrees)
+            .map_err(AssemblyError::ConfigurationService)?;
+        Ok(configuration_entries)
     }
 
-    /// The batches that a directory's log holds, in order, and after which epoch it begins; of twins, those that it knows to
+    /// The batches that a directory's log holds, in order, and after which epoch it begins; of members, those that it knows to
     /// be agreed on.
     ///
     /// # Errors
@@ -839,9 +846,9 @@ impl Assembly {
     }
 
     /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
-    fn begin(&mut self, inbox: Option<Opened>, sealed: Epoch) {
-        match &mut self.courier {
-            Some(courier) => courier.begin(inbox, sealed),
+    fn begin(&mut self, receive_journal: Option<Opened>, sealed: Epoch) {
+        match &mut self.exchange {
+            Some(exchange) => exchange.begin(receive_journal, sealed),
             None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
         }
     }
@@ -868,14 +875,14 @@ impl Assembly {
     fn all_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
         let mut roles: Vec<(u16, Box<dyn Role<Message = shard::Message>>)> =
             vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
-        if let Some(courier) = self.courier {
-            roles.push((places::COURIER, Box::new(courier)));
+        if let Some(exchange) = self.exchange {
+            roles.push((places::EXCHANGE, Box::new(exchange)));
         }
-        if let Some(council) = self.council {
-            roles.push((places::COUNCIL, Box::new(council)));
+        if let Some(configuration_service) = self.configuration_service {
+            roles.push((places::CONFIGURATION_SERVICE, Box::new(configuration_service)));
         }
-        if let Some(log) = self.council_log {
-            roles.push((places::COUNCIL_LOG, Box::new(log)));
+        if let Some(log) = self.configuration_service_log {
+            roles.push((places::CONFIGURATION_SERVICE_LOG, Box::new(log)));
         }
         if let Some(checkpointer) = self.checkpointer {
             roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
@@ -910,14 +917,15 @@ fn lacking(
 
 /// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
 ///
-/// Checkpoints stay: where masters may change, none is sealed that holds anything that may be lost with one. Of what came
+/// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of what came
 /// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.
 ///
 /// # Errors
 /// The disk's.
 pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
     let is_in_vain = |name: &str| {
-        (how.without_inbox && name.starts_with(INBOX)) || (how.without_log && name.starts_with(LOG))
+        (how.without_receive_journal && name.starts_with(RECEIVE_JOURNAL))
+            || (how.without_log && name.starts_with(LOG))
     };
     for (file, _) in directory.list()? {
         if is_in_vain(&file) {
@@ -929,68 +937,69 @@ pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), D
 
 /// What had come in from other nodes, to be taken again in the order in which it came.
 #[derive(Default)]
-struct Inbox {
+struct ReceiveJournal {
     journal: Option<Unopened>,
     identity: Vec<u8>,
     index: Option<Index>,
     counting: Option<Counting>,
-    entrances: vec::IntoIter<Entrance<ShardMessage>>,
+    journal_records: vec::IntoIter<JournalRecord<ShardMessage>>,
 }
 
-impl Inbox {
+impl ReceiveJournal {
     /// Reads what came in, and changes nothing.
     fn read(
         directory: &mut dyn Directory,
         settings: &NodeSettings,
         registry: &Registry,
         begun: Epoch,
-    ) -> Result<Inbox, AssemblyError> {
+    ) -> Result<ReceiveJournal, AssemblyError> {
         if !settings.has_peers() {
-            return Ok(Inbox::default());
+            return Ok(ReceiveJournal::default());
         }
-        let (mut entrances, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
+        let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut counting = Counting::default();
-        let space = Space::new(directory, INBOX);
+        let space = Space::new(directory, RECEIVE_JOURNAL);
         // Whoever starts over does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.started_over == 0;
         // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
         let begins_after = Epoch(u64::from(begun > Epoch(0)));
         let config = LogConfig { expect_existing, begins_after, ..settings.log_config() };
         let journal = Unopened::read(&space, config, |place, entry| {
-            let read = Courier::entrances(registry, &entry.payload);
+            let read = Exchange::journal_records(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note(entry.epoch, place, entry.payload.len(), &read);
-            counting.note(entry.epoch, read, &mut entrances);
+            counting.note(entry.epoch, read, &mut journal_records);
             Ok(())
         });
-        let journal = journal.map_err(AssemblyError::Inbox)?;
-        let masters_change = settings.replication() == Replication::Async;
-        let counting = masters_change.then(|| {
+        let journal = journal.map_err(AssemblyError::ReceiveJournal)?;
+        let primaries_change = settings.replication() == Replication::Async;
+        let counting = primaries_change.then(|| {
             if !settings.bugs.has(Bug::KeepUncertain) {
-                counting.begin(journal.last_epoch().next(), settings.incarnation(), &mut entrances);
+                counting.begin(journal.last_epoch().next(), settings.incarnation(), &mut journal_records);
             }
             counting
         });
         if journal.starts_after() > Epoch(0) {
             index.lacks(begun);
         }
-        Ok(Inbox {
+        Ok(ReceiveJournal {
             journal: Some(journal),
             identity: settings.identity.clone(),
             index: Some(index),
             counting,
-            entrances: entrances.into_iter(),
+            journal_records: journal_records.into_iter(),
         })
     }
 
-    /// Makes what was read the journal of the courier, if there is one.
+    /// Makes what was read the journal of the exchange, if there is one.
     fn open(self, directory: &mut dyn Directory) -> Result<Option<Opened>, AssemblyError> {
-        let Inbox { journal: Some(journal), identity, index: Some(index), counting, .. } = self else {
+        let ReceiveJournal { journal: Some(journal), identity, index: Some(index), counting, .. } = self
+        else {
             return Ok(None);
         };
-        let opened = journal.open(&mut Space::new(directory, INBOX));
-        let (writer, _) = opened.map_err(AssemblyError::Inbox)?;
-        Ok(Some(Opened { writer, prefix: INBOX, identity, index, counting }))
+        let opened = journal.open(&mut Space::new(directory, RECEIVE_JOURNAL));
+        let (writer, _) = opened.map_err(AssemblyError::ReceiveJournal)?;
+        Ok(Some(Opened { writer, prefix: RECEIVE_JOURNAL, identity, index, counting }))
     }
 
     /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.
@@ -999,11 +1008,13 @@ impl Inbox {
         epoch: Epoch,
         replay: &mut shard::Replay<'_, MemoryStore>,
     ) -> Result<(), String> {
-        while let Some(next) = self.entrances.as_slice().first() {
+        while let Some(next) = self.journal_records.as_slice().first() {
             if next.opens() >= epoch {
                 return Ok(());
             }
-            self.entrances.next().map_or(Ok(()), |entrance| replay.entrance(entrance))?;
+            self.journal_records
+                .next()
+                .map_or(Ok(()), |journal_record| replay.journal_record(journal_record))?;
         }
         Ok(())
     }

@@ -27,8 +27,8 @@ use crate::tls::{AuthClients, LinkFiles};
 
 /// The most replicas: a group of more gains no safety that anybody needs, and each of them must hear of every write.
 pub const MAX_REPLICAS: u16 = 9;
-/// How many nodes the council has that says who is master, where input is replicated asynchronously.
-const COUNCIL: u32 = 3;
+/// How many nodes the configuration service has that says who is primary, where input is replicated asynchronously.
+const CONFIGURATION_SERVICE: u32 = 3;
 /// The shortest secret, bytes: what is shorter can be guessed.
 const SECRET_MIN: usize = 16;
 /// The longest name of a cluster.
@@ -61,10 +61,10 @@ impl Replication {
     /// Checks that nodes that keep this can replicate their input like that.
     ///
     /// # Errors
-    /// [`ClusterError::ForgetfulMaster`].
+    /// [`ClusterError::ForgetfulPrimary`].
     pub fn check(self, keep: Keep) -> Result<(), ClusterError> {
         match (self, keep) {
-            (Replication::Async, Keep::Late | Keep::Nothing) => Err(ClusterError::ForgetfulMaster),
+            (Replication::Async, Keep::Late | Keep::Nothing) => Err(ClusterError::ForgetfulPrimary),
             _ => Ok(()),
         }
     }
@@ -144,7 +144,7 @@ pub struct ClusterFile {
     /// After so many bytes of input a node asks for a checkpoint.
     #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
     pub checkpoint_log_bytes: Option<u64>,
-    /// About how long a log may be before what twins that are away may want is trimmed too.
+    /// About how long a log may be before what members that are away may want is trimmed too.
     #[serde(alias = "log_keep_bytes", skip_serializing_if = "Option::is_none")]
     pub log_keep_bytes: Option<u64>,
     /// How long a file of a log is.
@@ -255,7 +255,7 @@ pub enum ClusterError {
     Syntax(String),
     /// The name cannot stand where it has to.
     #[error(
-        "cluster = \"{0}\": a cluster's name is 1 to {NAME_MAX} letters, digits, dots, hyphens and underscores, \
+        "cluster = \"{0}\": a cluster's name is 1 to {NAME_MAX} remote_results, digits, dots, hyphens and underscores, \
          because it is written into logs and directories: choose such a name"
     )]
     Name(String),
@@ -301,7 +301,7 @@ pub enum ClusterError {
     Ephemeral,
     /// Nodes that forget what others count on.
     #[error(
-        "ephemeral = true with {0} replicas: a node that is started again would have forgotten what its twins count on: \
+        "ephemeral = true with {0} replicas: a node that is started again would have forgotten what its members count on: \
          choose durability = \"none\" (not with replication = \"async\"), or replicas = 1"
     )]
     Forgetful(u16),
@@ -316,19 +316,19 @@ pub enum ClusterError {
         "replication = \"async\" with one replica: there is nobody to send anything to: choose \"none\", or replicas = 2"
     )]
     Lonely,
-    /// Too few nodes to tell who is master.
+    /// Too few nodes to tell who is primary.
     #[error(
-        "replication = \"async\" with {0} nodes: which node is master is agreed on by a council of three, so that two can tell \
+        "replication = \"async\" with {0} nodes: which node is primary is agreed on by a configuration service of three, so that two can tell \
          when the third is gone: choose more replicas or partitions (three nodes in all), or \"sync\""
     )]
-    Council(u32),
-    /// Masters that forget what they have sealed.
+    ConfigurationService(u32),
+    /// Primaries that forget what they have sealed.
     #[error(
-        "replication = \"async\" and a node that writes after it has answered, or not at all: a master that is started again \
+        "replication = \"async\" and a node that writes after it has answered, or not at all: a primary that is started again \
          would have forgotten what it has sent to others, and would seal something else in its place: choose durability = \
          \"fsync\" or \"os\""
     )]
-    ForgetfulMaster,
+    ForgetfulPrimary,
     /// A node outside the grid.
     #[error(
         "[[node]] id = {id}: {partitions} partitions times {replicas} replicas make nodes 0 to {last}: number the \
@@ -477,9 +477,9 @@ impl ClusterFile {
             (Some(Replication::None), 2..) => Err(ClusterError::Unreplicated(self.replicas)),
             (Some(Replication::Async), 1) => Err(ClusterError::Lonely),
             (Some(Replication::Async), replicas)
-                if u32::from(replicas) * u32::from(self.partitions) < COUNCIL =>
+                if u32::from(replicas) * u32::from(self.partitions) < CONFIGURATION_SERVICE =>
             {
-                Err(ClusterError::Council(u32::from(replicas) * u32::from(self.partitions)))
+                Err(ClusterError::ConfigurationService(u32::from(replicas) * u32::from(self.partitions)))
             }
             (Some(chosen), _) => Ok(chosen),
         }
@@ -850,13 +850,16 @@ mod tests {
     fn replicas_need_replication() {
         refused(&file(1, 3, "replication = \"none\""), &["3 replicas", "sync"]);
         refused(&file(1, 1, "replication = \"async\""), &["async", "one replica", "replicas = 2"]);
-        refused(&file(1, 2, "replication = \"async\""), &["2 nodes", "council of three", "sync"]);
+        refused(
+            &file(1, 2, "replication = \"async\""),
+            &["2 nodes", "configuration service of three", "sync"],
+        );
         refused(&file(1, 1, "replication = \"raft\""), &["raft", "sync"]);
         assert_eq!(check(&file(1, 1, "replication = \"sync\"")).unwrap().replication, Replication::Sync);
     }
 
     #[test]
-    fn a_master_keeps_what_it_has_sealed() {
+    fn a_primary_keeps_what_it_has_sealed() {
         let of = |more: &str| file(2, 2, &format!("replication = \"async\"\n{more}"));
         for kept in ["", "durability = \"fsync\"", "durability = \"os\""] {
             assert_eq!(check(&of(kept)).unwrap().replication, Replication::Async, "{kept}");

@@ -1,7 +1,7 @@
 //! The front door: sockets on one side, sessions and a gateway on the other.
 //!
 //! Each event loop has one [`Door`]. The first also listens, and shares accepted connections out to all. What
-//! the doors say to each other goes through the [`Lobby`], with a knock: an empty batch of outcomes.
+//! the doors say to each other goes through the [`Mailboxes`], with a knock: an empty batch of outcomes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -64,8 +64,8 @@ const ROOM_AHEAD: usize = READ;
 
 /// Where the doors of a node leave things for each other.
 #[derive(Debug)]
-pub struct Lobby {
-    boxes: Vec<Mutex<Inbox>>,
+pub struct Mailboxes {
+    boxes: Vec<Mutex<ReceiveJournal>>,
     places: Vec<Address>,
     clients: AtomicU64,
     open: AtomicUsize,
@@ -79,7 +79,7 @@ pub struct Lobby {
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct ReceiveJournal {
     connections: Vec<(TcpStream, bool)>,
     questions: Vec<Arc<Question>>,
     answers: Vec<Arc<Question>>,
@@ -102,10 +102,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lobby {
-    /// A lobby for doors at these addresses.
-    pub fn new(places: Vec<Address>, info: NodeInfo) -> Lobby {
-        Lobby {
+impl Mailboxes {
+    /// A mailboxes for doors at these addresses.
+    pub fn new(places: Vec<Address>, info: NodeInfo) -> Mailboxes {
+        Mailboxes {
             boxes: places.iter().map(|_| Mutex::default()).collect(),
             places,
             clients: AtomicU64::new(0),
@@ -149,7 +149,7 @@ impl Lobby {
     }
 
     /// Leaves something in a door's box and knocks.
-    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut Inbox)) {
+    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut ReceiveJournal)) {
         put(&mut lock(&self.boxes[door]));
         out.send(self.places[door], Front::Outcomes(OutcomeBatch::default()));
     }
@@ -169,7 +169,7 @@ pub struct Door {
     /// Nothing more is taken in, and what is under way is to end.
     is_stopping: bool,
     shared: Shared,
-    lobby: Arc<Lobby>,
+    mailboxes: Arc<Mailboxes>,
     listener: Option<TcpListener>,
     tls_listener: Option<TcpListener>,
     tls: Option<Current<ServerConfig>>,
@@ -278,7 +278,7 @@ impl Door {
         gateway: Gateway,
         (sequencer, ways): (Address, Ways),
         shared: Shared,
-        lobby: Arc<Lobby>,
+        mailboxes: Arc<Mailboxes>,
         listener: Option<std::net::TcpListener>,
     ) -> Door {
         Door {
@@ -290,7 +290,7 @@ impl Door {
             is_looking: false,
             is_stopping: false,
             shared,
-            lobby,
+            mailboxes,
             listener: listener.map(TcpListener::from_std),
             tls_listener: None,
             tls: None,
@@ -347,8 +347,8 @@ impl Door {
             match listener.accept() {
                 Ok((socket, _)) => {
                     let limit = self.shared.settings.number("maxclients") as usize;
-                    if self.lobby.open.load(Ordering::Relaxed) >= limit {
-                        self.lobby.refused.fetch_add(1, Ordering::Relaxed);
+                    if self.mailboxes.open.load(Ordering::Relaxed) >= limit {
+                        self.mailboxes.refused.fetch_add(1, Ordering::Relaxed);
                         let mut socket = socket;
                         // Best effort: the client may be gone already. In TLS nothing has been agreed on that it could read.
                         if !is_tls {
@@ -356,13 +356,15 @@ impl Door {
                         }
                         continue;
                     }
-                    self.lobby.open.fetch_add(1, Ordering::Relaxed);
+                    self.mailboxes.open.fetch_add(1, Ordering::Relaxed);
                     let door = self.next_door;
-                    self.next_door = (door + 1) % self.lobby.boxes.len();
+                    self.next_door = (door + 1) % self.mailboxes.boxes.len();
                     if door == self.number {
                         self.welcome(socket, is_tls);
                     } else {
-                        self.lobby.leave(door, out, |inbox| inbox.connections.push((socket, is_tls)));
+                        self.mailboxes.leave(door, out, |receive_journal| {
+                            receive_journal.connections.push((socket, is_tls))
+                        });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -386,7 +388,7 @@ impl Door {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "TLS with a client cannot begin");
-                self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+                self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
         };
@@ -401,13 +403,13 @@ impl Door {
         if let Err(error) = registry.register(socket, token, Interest::READABLE | Interest::WRITABLE) {
             tracing::warn!(%error, "cannot watch a connection");
             self.vacant.push(slot);
-            self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+            self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let name =
             |address: io::Result<SocketAddr>| address.map_or_else(|_| "?".to_owned(), |a| a.to_string());
         let (peer, local) = (name(socket.peer_addr()), name(socket.local_addr()));
-        let client = ClientId(self.lobby.clients.fetch_add(1, Ordering::Relaxed) + 1);
+        let client = ClientId(self.mailboxes.clients.fetch_add(1, Ordering::Relaxed) + 1);
         let id = ConnectionId::new(slot, self.connections[slot as usize].generation);
         let session = Session::new(id, client, (&peer, &local), self.now, &self.shared);
         let connection = Connection {
@@ -504,7 +506,7 @@ impl Door {
 
     /// Takes over what INFO shows now.
     fn take_info(&mut self) {
-        self.shared.node = self.lobby.shown();
+        self.shared.node = self.mailboxes.shown();
         self.shared.node.memory_clients_bytes = self.shared.memory.held();
     }
 
@@ -554,7 +556,7 @@ impl Door {
         self.shared.memory.pass(self.now);
         if report != Report::UNLIMITED || self.has_told {
             for node in self.ways.others() {
-                let to = Address { node, role: self.lobby.places[0].role };
+                let to = Address { node, role: self.mailboxes.places[0].role };
                 out.send(to, Front::Memory { is_over: report.is_over, room: report.room });
             }
         }
@@ -588,8 +590,8 @@ impl Door {
 
     /// Empties this door's box.
     fn look_in_box(&mut self, out: &mut Outbox<Message>) {
-        let Inbox { connections, questions, answers, settings } =
-            std::mem::take(&mut *lock(&self.lobby.boxes[self.number]));
+        let ReceiveJournal { connections, questions, answers, settings } =
+            std::mem::take(&mut *lock(&self.mailboxes.boxes[self.number]));
         for (name, value) in settings {
             // Checked where it was asked for.
             let _ = self.shared.settings.set(name, &value);
@@ -655,7 +657,8 @@ impl Door {
             }
         }
         if question.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.lobby.leave(question.asker, out, |inbox| inbox.answers.push(question.clone()));
+            self.mailboxes
+                .leave(question.asker, out, |receive_journal| receive_journal.answers.push(question.clone()));
         }
     }
 
@@ -706,7 +709,7 @@ impl Door {
                 }
                 continue;
             }
-            let doors = self.lobby.boxes.len();
+            let doors = self.mailboxes.boxes.len();
             let question = Arc::new(Question {
                 request,
                 asker: self.number,
@@ -716,24 +719,26 @@ impl Door {
                 lines: Mutex::default(),
             });
             for door in 0..doors {
-                self.lobby.leave(door, out, |inbox| inbox.questions.push(question.clone()));
+                self.mailboxes
+                    .leave(door, out, |receive_journal| receive_journal.questions.push(question.clone()));
             }
         }
         if std::mem::take(&mut self.asked.users_changed) {
-            for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
-                self.lobby.leave(door, out, |_| {});
+            for door in (0..self.mailboxes.boxes.len()).filter(|door| *door != self.number) {
+                self.mailboxes.leave(door, out, |_| {});
             }
         }
         self.note_users();
         if std::mem::take(&mut self.asked.reset) {
-            self.lobby.reset_statistics();
+            self.mailboxes.reset_statistics();
             self.take_info();
         }
         for (name, value) in std::mem::take(&mut self.asked.settings) {
             let spike_ms = self.shared.settings.spike_ms().unwrap_or_default();
-            self.lobby.spike_ms.store(spike_ms, Ordering::Relaxed);
-            for door in (0..self.lobby.boxes.len()).filter(|door| *door != self.number) {
-                self.lobby.leave(door, out, |inbox| inbox.settings.push((name, value.clone())));
+            self.mailboxes.spike_ms.store(spike_ms, Ordering::Relaxed);
+            for door in (0..self.mailboxes.boxes.len()).filter(|door| *door != self.number) {
+                self.mailboxes
+                    .leave(door, out, |receive_journal| receive_journal.settings.push((name, value.clone())));
             }
         }
         while let Some(departure) = self.gateway.flush() {
@@ -922,7 +927,7 @@ impl Door {
         connection.session.close(&self.shared);
         place.generation = place.generation.wrapping_add(1);
         self.vacant.push(slot);
-        self.lobby.open.fetch_sub(1, Ordering::Relaxed);
+        self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
         if connection.socket.is_tls() {
             connection.socket.close();
         }
@@ -1075,7 +1080,7 @@ impl Edge for Door {
             self.take_input(slot);
         }
         self.look_for_room();
-        let version = self.lobby.info_version.load(Ordering::Acquire);
+        let version = self.mailboxes.info_version.load(Ordering::Acquire);
         if version != self.informed {
             self.informed = version;
             self.take_info();
@@ -1099,7 +1104,7 @@ impl Edge for Door {
         if !self.again.is_empty() || !self.touched.is_empty() {
             // Room was made for commands that have arrived already, or a socket takes more: no event will say so, so the door
             // knocks at itself.
-            out.send(self.lobby.places[self.number], Front::Outcomes(OutcomeBatch::default()));
+            out.send(self.mailboxes.places[self.number], Front::Outcomes(OutcomeBatch::default()));
         }
     }
 

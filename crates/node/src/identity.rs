@@ -3,11 +3,11 @@
 //! A directory belongs to one node of one cluster, in one layout. To open it as anything else would mix up two logs
 //! or look for records where they are not, so it is refused, with what to do about it.
 //!
-//! A node that has lost its directory must not come back as who it was: its twins count on what it has acknowledged, and
+//! A node that has lost its directory must not come back as who it was: its members count on what it has acknowledged, and
 //! on its votes. It *joins* with an empty directory, in a new generation that is written down there; so it is another
 //! member of its group than the lost one.
 //!
-//! A node whose master was succeeded without it may have executed what is lost: it *starts over*, as another incarnation,
+//! A node whose primary was succeeded without it may have executed what is lost: it *starts over*, as another incarnation,
 //! without some of what its directory holds. That it does, and without what, is written down here before anything is
 //! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
 
@@ -87,7 +87,7 @@ pub struct Without {
     pub without_log: bool,
     /// All that came in from other nodes, too.
     #[serde(default)]
-    pub without_inbox: bool,
+    pub without_receive_journal: bool,
 }
 
 /// The part of an identity that is always first to be read: another format may have no more in common.
@@ -379,10 +379,11 @@ impl Identity {
     pub fn note_start_over(&mut self, directory: &Path, how: StartOver) -> Result<(), IdentityError> {
         // Of a former time that has not been carried out nothing is forgotten.
         let without_log = how.without_log || self.starts_over.is_some_and(|former| former.without_log);
-        let without_inbox = how.without_inbox || self.starts_over.is_some_and(|former| former.without_inbox);
+        let without_receive_journal = how.without_receive_journal
+            || self.starts_over.is_some_and(|former| former.without_receive_journal);
         let noted = Identity {
             started_over: self.started_over + 1,
-            starts_over: Some(Without { without_log, without_inbox }),
+            starts_over: Some(Without { without_log, without_receive_journal }),
             has_log: self.has_log && !without_log,
             ..self.clone()
         };
@@ -393,8 +394,10 @@ impl Identity {
 
     /// What is to be removed before anything of the directory is used.
     pub fn pending(&self) -> Option<StartOver> {
-        self.starts_over
-            .map(|Without { without_log, without_inbox }| StartOver { without_log, without_inbox })
+        self.starts_over.map(|Without { without_log, without_receive_journal }| StartOver {
+            without_log,
+            without_receive_journal,
+        })
     }
 
     /// Notes that it has been.
@@ -631,7 +634,7 @@ mod tests {
         let mut files = FsDirectory::open(path).unwrap();
         if let Some(count) = dies_after {
             let is_in_vain = |name: &str| {
-                (how.without_inbox && name.starts_with("inbox-"))
+                (how.without_receive_journal && name.starts_with("inbox-"))
                     || (how.without_log && name.starts_with("log-"))
             };
             let names =
@@ -650,7 +653,9 @@ mod tests {
     fn a_start_over_is_carried_out_whenever_the_node_dies() {
         let mine = place(3, |_| ());
         let ways = [(false, false), (false, true), (true, false), (true, true)];
-        for how in ways.map(|(without_log, without_inbox)| StartOver { without_log, without_inbox }) {
+        for how in ways
+            .map(|(without_log, without_receive_journal)| StartOver { without_log, without_receive_journal })
+        {
             for deaths in [&[][..], &[0], &[1], &[2], &[3], &[0, 1, 1, 3]] {
                 let (dir, names) = filled();
                 let mut identity = open(dir.path(), Some(&mine)).unwrap();
@@ -663,9 +668,10 @@ mod tests {
                     assert_eq!(died.pending(), Some(how), "it goes on with it");
                 }
                 let begun = begin(dir.path(), &mine, None);
-                let inbox: &[&str] = if how.without_inbox { &[] } else { &["inbox-1.seg"] };
+                let receive_journal: &[&str] =
+                    if how.without_receive_journal { &[] } else { &["inbox-1.seg"] };
                 let log: &[&str] = if has_log { &["log-1.seg", "log-2.seg"] } else { &[] };
-                assert_eq!(names(dir.path()), [&["council-log-1.seg"], inbox, log].concat());
+                assert_eq!(names(dir.path()), [&["council-log-1.seg"], receive_journal, log].concat());
                 assert_eq!((begun.started_over, begun.has_log, begun.pending()), (1, has_log, None));
                 // What it has got since then stays.
                 fs::write(dir.path().join("inbox-9.seg"), "new").unwrap();
@@ -681,8 +687,12 @@ mod tests {
         let (dir, names) = filled();
         let mut identity = open(dir.path(), Some(&mine)).unwrap();
         identity.note_log(dir.path()).unwrap();
-        identity.note_start_over(dir.path(), StartOver { without_log: true, without_inbox: true }).unwrap();
-        identity.note_start_over(dir.path(), StartOver { without_log: false, without_inbox: false }).unwrap();
+        identity
+            .note_start_over(dir.path(), StartOver { without_log: true, without_receive_journal: true })
+            .unwrap();
+        identity
+            .note_start_over(dir.path(), StartOver { without_log: false, without_receive_journal: false })
+            .unwrap();
         let begun = begin(dir.path(), &mine, None);
         assert_eq!((begun.started_over, begun.has_log), (2, false));
         assert_eq!(names(dir.path()), ["council-log-1.seg"]);
@@ -695,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn twins_have_logs_of_one_identity_and_others_do_not() {
+    fn members_have_logs_of_one_identity_and_others_do_not() {
         let log = |node| {
             let dir = tempfile::tempdir().unwrap();
             open(dir.path(), Some(&place(node, |_| ()))).unwrap().for_log()

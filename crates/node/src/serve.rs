@@ -37,7 +37,7 @@ use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refuse
 use crate::certificates::{Renewals, Watch, Watched};
 use crate::cluster::{self, ClusterError, Membership, Replication};
 use crate::engine::Engine;
-use crate::front::{Door, Lobby};
+use crate::front::{Door, Mailboxes};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
 use crate::secrets::{self, SecretError};
@@ -80,7 +80,7 @@ pub struct ServeConfig {
     pub linger: Micros,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_log_bytes: u64,
-    /// About how long a log may be before what twins that are away may want is trimmed too.
+    /// About how long a log may be before what members that are away may want is trimmed too.
     pub log_keep_bytes: u64,
     /// How long a file of a log is.
     pub log_segment_bytes: u64,
@@ -258,7 +258,7 @@ fn archive_settings(
     let topology = &settings.topology;
     let header = Header::new(&settings.identity, &topology.layout, settings.partition(), Epoch(0));
     let replica = u32::from(topology.replica_of(settings.node).0);
-    // Where masters may change, what a replica has executed may be lost with one: it is put together of its own alone.
+    // Where primaries may change, what a replica has executed may be lost with one: it is put together of its own alone.
     let agrees = settings.replication() != Replication::Async;
     let owner = identity.for_archive(settings.replication());
     ArchiverSettings {
@@ -270,7 +270,7 @@ fn archive_settings(
 
 /// What a node that starts over does without, in words.
 pub const fn without(how: StartOver) -> &'static str {
-    match (how.without_log, how.without_inbox) {
+    match (how.without_log, how.without_receive_journal) {
         (true, true) => "its log and what came in from other partitions",
         (false, true) => "what came in from other partitions",
         (true, false) => "its log and what came in from other partitions and does not count for certain",
@@ -445,7 +445,7 @@ impl Node {
 
         let at = |role| Address { node: settings.node, role };
         let doors = (0..config.threads as u16).map(|i| at(places::GATEWAYS + i)).collect();
-        let lobby = Arc::new(Lobby::new(doors, node_info(config, resp, &settings)));
+        let mailboxes = Arc::new(Mailboxes::new(doors, node_info(config, resp, &settings)));
         let diagnostics: Arc<Diagnostics> = Arc::default();
         let topology = &settings.topology;
         let partition = topology.partition_of(settings.node).0;
@@ -482,7 +482,7 @@ impl Node {
                 settings.new_gateway(i as u16, life, &registry),
                 (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
                 shared(config, resp, (&access, &memory), (&diagnostics, &computations)),
-                lobby.clone(),
+                mailboxes.clone(),
                 listener.take(),
             )
             .with_users_file(users_file.clone().map(Desk::new).transpose().map_err(StartError::System)?)
@@ -512,7 +512,7 @@ impl Node {
         let admin = Admin::start(
             admin_listener,
             running.handle(),
-            lobby,
+            mailboxes,
             crate::admin::About {
                 engine: config.engine,
                 node: settings.node,

@@ -133,7 +133,7 @@ impl Ways {
             replica: self.topology.replica_of(node).0,
             partition: self.topology.partition_of(node),
             is_gone,
-            has_twins: self.topology.replicas > 1,
+            has_members: self.topology.replicas > 1,
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(way(&ways, 1), Some((1, 0)));
         ways.greeted(NodeId(3));
         assert_eq!((way(&ways, 1), ways.reader()), (Some((3, 1)), to(2, 1)));
-        let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_twins: true };
+        let late = Owed { node: 3, replica: 1, partition: p(1), is_gone: false, has_members: true };
         assert_eq!(change(&mut ways, 3, PeerState::Lost), Some(late));
         assert_eq!(way(&ways, 1), Some((1, 0)));
         change(&mut ways, 1, PeerState::Lost);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn without_twins_nobody_could_do_it_instead() {
+    fn without_members_nobody_could_do_it_instead() {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let mut ways = Ways::new(Topology { layout, replicas: 1 }, NodeId(0));
         let mut change = |state| {
@@ -210,6 +210,6 @@ mod tests {
         };
         assert_eq!((change(PeerState::Fresh).is_some(), change(PeerState::Lost)), (true, None));
         let owed = change(PeerState::Fresh).unwrap();
-        assert!(owed.is_gone && !owed.has_twins);
+        assert!(owed.is_gone && !owed.has_members);
     }
 }

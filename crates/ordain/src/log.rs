@@ -1,4 +1,4 @@
-//! `ordain log`: look at, verify and trim the log of a stopped node: batches, or, where twins agree on them, the records
+//! `ordain log`: look at, verify and trim the log of a stopped node: batches, or, where members agree on them, the records
 //! of a member of their group. And abort a transaction in it.
 
 mod abort;

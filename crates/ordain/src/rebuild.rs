@@ -272,10 +272,10 @@ impl Targets {
             Plan::Cluster { config, nodes } => {
                 let topology = config.topology();
                 for ((place, path), target) in nodes.iter().zip(&mut self.made) {
-                    let twins: Vec<NodeId> = topology.group(place.partition()).collect();
-                    if config.replication == Replication::Sync && twins.len() > 1 {
+                    let members: Vec<NodeId> = topology.group(place.partition()).collect();
+                    if config.replication == Replication::Sync && members.len() > 1 {
                         let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
-                        found_after(&mut target.directory, &identity, &twins, rebuilt.begins)?;
+                        found_after(&mut target.directory, &identity, &members, rebuilt.begins)?;
                     }
                     Identity::begin(path, config.engine, Ok(place))?;
                 }

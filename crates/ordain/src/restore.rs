@@ -12,7 +12,7 @@ use clap::Args;
 use ordain_archive::Location;
 use ordain_log::{Item, Kind, Space, copy_file, copy_until};
 use ordain_model::Epoch;
-use ordain_node::assembly::{COUNCIL, INBOX};
+use ordain_node::assembly::{CONFIGURATION_SERVICE, RECEIVE_JOURNAL};
 use ordain_node::identity::{FILE, Identity, LOCK};
 use ordain_role::{Directory, DiskOp};
 use ordain_runtime::{DirLock, FsDirectory};
@@ -149,7 +149,7 @@ impl Sound {
         );
         ensure!(!is_group || journal.may_end(), "the journal of the replication group has lost its end");
         log.extend(report.leftover);
-        for part in [INBOX, COUNCIL] {
+        for part in [RECEIVE_JOURNAL, CONFIGURATION_SERVICE] {
             let verified = ordain_log::verify(&Space::new(source, part), Some(&owner));
             verified.with_context(|| format!("in the files {part}*"))?;
         }

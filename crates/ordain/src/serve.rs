@@ -173,8 +173,8 @@ pub struct ServeArgs {
     /// Take a checkpoint after so many bytes of input; 0: only when a client asks with BGSAVE [default: 1 GiB]
     #[arg(long, env = "ORDAIN_CHECKPOINT_LOG_BYTES", value_name = "BYTES")]
     checkpoint_log_bytes: Option<u64>,
-    /// What checkpoints cover is kept in the log for twins that have none as new, until the log is about so long. After that
-    /// a twin that was away gets a checkpoint when it is back [default: 8 GiB]
+    /// What checkpoints cover is kept in the log for members that have none as new, until the log is about so long. After that
+    /// a member that was away gets a checkpoint when it is back [default: 8 GiB]
     #[arg(long, env = "ORDAIN_LOG_KEEP_BYTES", value_name = "BYTES")]
     log_keep_bytes: Option<u64>,
     /// How long a file of a log is; only whole files are removed [default: 64 MiB]
@@ -226,7 +226,7 @@ pub struct ServeArgs {
     #[arg(long, env = "ORDAIN_NODE", value_name = "N")]
     #[serde(skip)]
     node: Option<u16>,
-    /// This node has lost its data: its directory is empty, and it gets everything from its twins, as a new member in
+    /// This node has lost its data: its directory is empty, and it gets everything from its members, as a new member in
     /// the place of the lost one
     #[arg(long)]
     #[serde(skip)]

@@ -23,7 +23,7 @@ use ordain_role::{
     Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange,
     ReplicaId, Role, StartOver, Topology,
 };
-use ordain_sequencer::{Decree, Sequencing};
+use ordain_sequencer::{ConfigurationEntry, Sequencing};
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
@@ -142,7 +142,7 @@ struct CalvinSystem {
     generations: Vec<u32>,
     /// How often each node has started over, and whether it is still to be done.
     started_over: Vec<(u32, Option<StartOver>)>,
-    /// What was given up when another became master.
+    /// What was given up when another became primary.
     cuts: Vec<Cut>,
     /// What logs have dispatched: it may be trimmed from them since.
     dispatched: Dispatched,
@@ -201,14 +201,14 @@ impl Role for Watched {
     }
 }
 
-/// Where what was sealed ended that counts, when a partition got another master.
+/// Where what was sealed ended that counts, when a partition got another primary.
 struct Cut {
     /// The last place in the order that was decided.
     decided: (Epoch, PartitionId),
     /// In which life each node was then.
     lives: BTreeMap<NodeId, u64>,
     /// Who had to start over.
-    expelled: BTreeSet<NodeId>,
+    evicted: BTreeSet<NodeId>,
 }
 
 impl CalvinSystem {
@@ -230,7 +230,7 @@ impl CalvinSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
-        // Who has lost its disk then gets a checkpoint of a twin.
+        // Who has lost its disk then gets a checkpoint of a member.
         let trims = seed % 4 < 3;
         let execution = match (engine.execution(), args.execution) {
             (_, Some(wanted)) => engine.executed(wanted)?,
@@ -248,9 +248,9 @@ impl CalvinSystem {
             identity: b"simulated".to_vec(),
             // Small, so that segments change hands all the time.
             segment_bytes: if trims && !seed.is_multiple_of(2) { 6 << 10 } else { 64 << 10 },
-            // So little that logs are trimmed although a twin is away, which gets a checkpoint then.
+            // So little that logs are trimmed although a member is away, which gets a checkpoint then.
             log_keep_bytes: if seed % 3 == 1 { 8 << 10 } else { 8 << 30 },
-            // So little that a node which is away for a while has to read the journal of a twin.
+            // So little that a node which is away for a while has to read the journal of a member.
             kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
             // Links have room for two dozen at least.
             piece: 2 << 10,
@@ -278,8 +278,8 @@ impl CalvinSystem {
             .filter(|_| seed % 7 >= 3),
             // Narrow, so that the bounds are met.
             window: 1 + seed as usize % 40,
-            // Some councils give up masters that are only slow.
-            council_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
+            // Some configuration services give up primaries that are only slow.
+            configuration_service_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
             replication: match args.replication {
                 Replication::Sync => cluster::Replication::Sync,
                 Replication::Async => cluster::Replication::Async,
@@ -299,7 +299,7 @@ impl CalvinSystem {
         };
         anyhow::ensure!(
             settings.replication() != cluster::Replication::Async || settings.topology.nodes() >= 3,
-            "--replication async needs three nodes at least, or else nobody could tell who is master"
+            "--replication async needs three nodes at least, or else nobody could tell who is primary"
         );
         let nodes = usize::from(settings.topology.nodes());
         let (generations, started_over) = (vec![0; nodes], vec![(0, None); nodes]);
@@ -473,7 +473,7 @@ impl System for CalvinSystem {
                     && is(other, "ordain_group_members", group.len() as f64)
                     && is(other, "ordain_group_learners", 0.0)
                     && is(other, "ordain_group_dispatched", agreed)
-                    && gauge(*other, "ordain_courier_lacking_epoch").unwrap_or_default() == 0.0
+                    && gauge(*other, "ordain_exchange_lacking_epoch").unwrap_or_default() == 0.0
             })
     }
 
@@ -484,13 +484,15 @@ impl System for CalvinSystem {
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
         let settings = self.of(node);
         let mut lives = BTreeMap::new();
-        for decree in Assembly::decrees(disk, &settings).map_err(|e| e.to_string())? {
-            match decree {
-                Decree::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
-                Decree::Seat { partition, end, expelled, .. } => self.cuts.push(Cut {
+        for configuration_entry in
+            Assembly::configuration_entries(disk, &settings).map_err(|e| e.to_string())?
+        {
+            match configuration_entry {
+                ConfigurationEntry::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
+                ConfigurationEntry::LeadershipRecord { partition, end, evicted, .. } => self.cuts.push(Cut {
                     decided: (end, partition),
                     lives: lives.clone(),
-                    expelled: expelled.into_iter().map(|(node, _)| node).collect(),
+                    evicted: evicted.into_iter().map(|(node, _)| node).collect(),
                 }),
                 _ => {}
             }
@@ -548,8 +550,9 @@ impl System for CalvinSystem {
         let (times, pending) = &mut self.started_over[usize::from(node.0)];
         *times += 1;
         let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
-        let without_inbox = how.without_inbox || pending.is_some_and(|pending| pending.without_inbox);
-        *pending = Some(StartOver { without_log, without_inbox });
+        let without_receive_journal =
+            how.without_receive_journal || pending.is_some_and(|pending| pending.without_receive_journal);
+        *pending = Some(StartOver { without_log, without_receive_journal });
     }
 
     fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {
@@ -557,7 +560,7 @@ impl System for CalvinSystem {
             let then = cut.lives.get(&answerer).copied().unwrap_or_default();
             // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
             let is_over = u64::from(life) < then;
-            let is_out = u64::from(life) == then && cut.expelled.contains(&answerer);
+            let is_out = u64::from(life) == then && cut.evicted.contains(&answerer);
             (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
         })
     }
@@ -790,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_of_clusters_without_twins_are_sound() {
+    fn seeds_of_clusters_without_members_are_sound() {
         demand_sound(&["--partitions", "2"], 4000..4025);
         demand_sound(&["--partitions", "4"], 4100..4110);
         // Journals were trimmed of what had become durable together with what a checkpoint covered.
@@ -799,7 +802,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_of_clusters_with_twins_are_sound() {
+    fn seeds_of_clusters_with_members_are_sound() {
         demand_sound(&["--partitions", "1", "--replicas", "3"], 5000..5015);
         // What was passed on again to a leader met anew was more than the link held, for ever.
         demand_sound(&["--partitions", "1", "--replicas", "3"], 7049..7050);
@@ -811,7 +814,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_of_clusters_with_masters_are_sound() {
+    fn seeds_of_clusters_with_primaries_are_sound() {
         let grid = |partitions, replicas| {
             args(&["--partitions", partitions, "--replicas", replicas, "--replication", "async"])
         };
@@ -820,11 +823,11 @@ mod tests {
         {
             demand_sound_of(&grid(partitions, replicas), seeds);
         }
-        // With one partition there is no courier to say what is certain.
+        // With one partition there is no exchange to say what is certain.
         demand_sound_of(&grid("1", "3"), 19..20);
-        // A candidate whose own courier was slow expelled itself; a node that had started over was not told that its log
-        // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a twin had not on
-        // its disk; a master that had been given up was told what was made of its successor's batches.
+        // A candidate whose own exchange was slow evicted itself; a node that had started over was not told that its log
+        // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a member had not on
+        // its disk; a primary that had been given up was told what was made of its successor's batches.
         demand_sound_of(&grid("2", "2"), 553..554);
         // What a node had said before it crashed arrived when it ran again, and was held against its later life.
         demand_sound_of(&grid("2", "2"), 932..933);
@@ -844,10 +847,10 @@ mod tests {
             let flags = ["--engine", "paxflow", "--reads", reads];
             demand_sound(&flags, first..first + 20);
             demand_sound(&[&flags[..], &["--partitions", "3"]].concat(), first..first + 10);
-            let twins = ["--partitions", "2", "--replicas", "3"];
-            demand_sound(&[&flags[..], &twins].concat(), first..first + 5);
-            let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
-            demand_sound(&[&flags[..], &masters].concat(), first..first + 5);
+            let members = ["--partitions", "2", "--replicas", "3"];
+            demand_sound(&[&flags[..], &members].concat(), first..first + 5);
+            let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+            demand_sound(&[&flags[..], &primaries].concat(), first..first + 5);
         }
     }
 
@@ -858,8 +861,8 @@ mod tests {
         demand_sound(&[&queues[..], &["--partitions", "3"]].concat(), 100..112);
         demand_sound(&[&queues[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
         demand_sound(&[&queues[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
-        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
-        demand_sound(&[&queues[..], &masters].concat(), 400..406);
+        let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&queues[..], &primaries].concat(), 400..406);
         let speculative = [&queues[..], &["--execution", "speculative"]].concat();
         demand_sound(&speculative, 500..512);
         demand_sound(&[&speculative[..], &["--partitions", "2", "--replicas", "2"]].concat(), 500..504);
@@ -869,9 +872,9 @@ mod tests {
         // this node alone.
         demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
         // A node that was asked for its digest started over, and was then expected to answer both times.
-        demand_sound(&[&speculative[..], &masters].concat(), 82_011..82_012);
+        demand_sound(&[&speculative[..], &primaries].concat(), 82_011..82_012);
         // An answer of a node that had yet to meet the one which had met it.
-        demand_sound(&[&speculative[..], &masters].concat(), 96_056..96_057);
+        demand_sound(&[&speculative[..], &primaries].concat(), 96_056..96_057);
     }
 
     #[test]
@@ -880,8 +883,8 @@ mod tests {
         demand_sound(&cascade, 0..30);
         demand_sound(&[&cascade[..], &["--partitions", "3"]].concat(), 100..112);
         demand_sound(&[&cascade[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
-        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
-        demand_sound(&[&cascade[..], &masters].concat(), 400..406);
+        let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&cascade[..], &primaries].concat(), 400..406);
         demand_sound(&[&cascade[..], &["--isolation", "read-committed"]].concat(), 500..512);
     }
 
@@ -892,8 +895,8 @@ mod tests {
         demand_sound(&[&level[..], &["--partitions", "3"]].concat(), 100..112);
         demand_sound(&[&level[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
         demand_sound(&[&level[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
-        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
-        demand_sound(&[&level[..], &masters].concat(), 400..406);
+        let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&level[..], &primaries].concat(), 400..406);
         demand_sound(&[&level[..], &["--checkpoint-mode", "naive"]].concat(), 500..504);
     }
 
@@ -904,8 +907,8 @@ mod tests {
         demand_sound(&[&paper[..], &["--partitions", "3"]].concat(), 100..110);
         demand_sound(&[&paper[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..205);
         demand_sound(&[&paper[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..305);
-        let masters = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
-        demand_sound(&[&paper[..], &masters].concat(), 400..405);
+        let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&paper[..], &primaries].concat(), 400..405);
         for bug in [Bug::GrantLockEarly, Bug::StaleLayout] {
             let flags = args(&[&paper[..], &["--txns", "600", "--partitions", "2"]].concat());
             let args = SimArgs { plant: Some(bug), ..flags };
@@ -986,7 +989,7 @@ mod tests {
     fn every_planted_bug_is_found() {
         for (bug, name) in Bug::ALL {
             let (partitions, replicas) = bug.shows_with();
-            let replication = if bug.is_of_masters() { Replication::Async } else { Replication::Sync };
+            let replication = if bug.is_of_primaries() { Replication::Async } else { Replication::Sync };
             let engine = match bug {
                 bug if bug.is_of_reads() => "paxflow",
                 bug if bug.is_of_queues() => "qstore",

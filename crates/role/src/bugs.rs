@@ -24,12 +24,12 @@ pub enum Bug {
     /// A node takes another partition's batch for an empty one.
     SkipSlot,
     /// What a shard tells one of another node is lost on the way.
-    LoseLetter,
+    LoseRemoteResult,
     /// A node executes the batches of an epoch in another order of the partitions.
     WrongInterleave,
     /// Every so often a node of the last replica changes a record that it was not told to.
     FlipRecord,
-    /// A courier takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a master
+    /// An exchange takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a primary
     /// who is none any more is accepted.
     IgnoreFence,
     /// A node that has to start over keeps all that came in, and not only what is certain.
@@ -65,7 +65,7 @@ impl Bug {
     pub const fn shows_with(self) -> (u16, u16) {
         match self {
             Bug::SkipSlot
-            | Bug::LoseLetter
+            | Bug::LoseRemoteResult
             | Bug::WrongInterleave
             | Bug::ReadEarly
             | Bug::StaleLayout
@@ -79,8 +79,8 @@ impl Bug {
         }
     }
 
-    /// Whether it shows only where masters change.
-    pub const fn is_of_masters(self) -> bool {
+    /// Whether it shows only where primaries change.
+    pub const fn is_of_primaries(self) -> bool {
         matches!(self, Bug::IgnoreFence | Bug::KeepUncertain)
     }
 
@@ -119,7 +119,7 @@ impl Bug {
         (Bug::ForgetSession, "forget-session"),
         (Bug::IgnoreRemoteVote, "ignore-remote-vote"),
         (Bug::SkipSlot, "skip-slot"),
-        (Bug::LoseLetter, "lose-letter"),
+        (Bug::LoseRemoteResult, "lose-remote-result"),
         (Bug::WrongInterleave, "wrong-interleave"),
         (Bug::FlipRecord, "flip-record"),
         (Bug::IgnoreFence, "ignore-fence"),

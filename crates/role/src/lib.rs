@@ -156,7 +156,7 @@ pub struct StartOver {
     pub without_log: bool,
     /// It does without all that came in from other nodes, as it begins from a checkpoint that it has got; else it keeps of
     /// that what counts for certain.
-    pub without_inbox: bool,
+    pub without_receive_journal: bool,
 }
 
 impl<M> Default for Outbox<M> {

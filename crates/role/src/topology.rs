@@ -2,7 +2,7 @@
 //!
 //! A cluster is a grid: every *replica* holds all partitions, one a node. Node (r, p) has number r * P + p. The nodes
 //! of one replica are *peers*: they execute transactions together. The nodes that hold the same partition are
-//! *twins*: they agree on its input (calvin.md, section 0).
+//! *members*: they agree on its input (calvin.md, section 0).
 
 use std::fmt;
 use std::sync::Arc;

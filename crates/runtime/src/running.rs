@@ -205,7 +205,7 @@ impl Runtime {
                 disk: port,
                 work,
                 control: control.clone(),
-                inbox: VecDeque::new(),
+                receive_journal: VecDeque::new(),
                 timers: Timers::default(),
                 small_pages: BTreeMap::new(),
                 unanswered: 0,

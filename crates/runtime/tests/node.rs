@@ -375,14 +375,14 @@ fn a_role_has_the_whole_node_start_over_and_says_how() {
         });
         let role = Acts(move |_, _, out: &mut Outbox<Msg>| {
             out.send(at(1), Msg::Ping(1));
-            out.start_over(StartOver { without_log, without_inbox: false });
+            out.start_over(StartOver { without_log, without_receive_journal: false });
         });
         let loops = vec![LoopSpec::new("a").role(1, watcher), LoopSpec::new("b").role(2, role)];
         let (directory, ..) = watched();
         let running = Runtime::start(options(), Some(Disk::new(directory)), loops).unwrap();
         assert_eq!(
             running.wait().unwrap_err(),
-            Stopped::StartsOver(StartOver { without_log, without_inbox: false })
+            Stopped::StartsOver(StartOver { without_log, without_receive_journal: false })
         );
         assert!(heard.recv().is_err(), "what it has is not to be trusted, so nothing is left in good order");
     }

@@ -1,7 +1,7 @@
-//! Which chunks have had their fate: what twins have agreed on, so that one that is passed on again, because whoever led has
+//! Which chunks have had their fate: what members have agreed on, so that one that is passed on again, because whoever led has
 //! gone, takes effect once; and what one sequencer has turned away.
 //!
-//! The first is a function of the sealed batches and nothing else, so that every twin has it.
+//! The first is a function of the sealed batches and nothing else, so that every member has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@
 
 mod checkpoints;
 mod chunks;
-mod council;
-mod courier;
+mod configuration_service;
+mod exchange;
 mod group;
 mod input_log;
 mod interleave;
@@ -29,18 +29,18 @@ mod speculation;
 mod tests;
 
 pub use checkpoints::{CheckpointSettings, Checkpointer, Lacking};
-pub use council::{
-    Arrival, Council, CouncilSettings, Decree, Ending, Expulsion, Fence, Seat, Seats,
-    registry as council_registry,
+pub use configuration_service::{
+    Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Ending, Eviction, Fence,
+    LeadershipRecord, LeadershipRecords, registry as configuration_service_registry,
 };
-pub use courier::{Counting, Courier, CourierSettings, Entrance, Index, Opened};
+pub use exchange::{Counting, Exchange, ExchangeSettings, Index, JournalRecord, Opened};
 pub use group::{
     GroupContent, GroupEntry, GroupError, GroupJournal, GroupLog, GroupRecord, GroupSettings, Standing,
     found_after,
 };
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
 pub use message::{
-    Counsel, Covered, GroupMessage, Has, Held, Letter, Message, Part, Parts, Post, Reading, Saving,
+    Counsel, Covered, GroupMessage, Has, Held, Message, Part, Parts, Post, Reading, RemoteResult, Saving,
     Sequencing, Ship,
 };
 pub use sequencer::{Neighbours, Sequencer, Settings, door, input_at, time_of_input};

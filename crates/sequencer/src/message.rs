@@ -10,7 +10,7 @@ use ordain_model::{
 };
 use ordain_role::{Bytes, NodeId, PeerChange, Wire};
 
-use crate::council::{Arrival, Ending, Seats};
+use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
 
 /// What a [`GroupMessage`] begins with between nodes.
 const GROUP: u8 = 2;
@@ -20,19 +20,19 @@ const GROUP: u8 = 2;
 pub enum Message<X> {
     /// Between a gateway and the engine.
     Front(Front),
-    /// Between the sequencer, the input log, the courier and the shards.
+    /// Between the sequencer, the input log, the exchange and the shards.
     Sequencing(Sequencing),
     /// Between sequencers and shards: reads on a snapshot.
     Reading(Reading),
     /// Between the engine's own roles.
     Engine(X),
-    /// To and between couriers: what crosses partitions.
+    /// To and between exchanges: what crosses partitions.
     Post(Post<X>),
-    /// Between the logs of twins: what they agree on.
+    /// Between the logs of members: what they agree on.
     Group(GroupMessage),
-    /// Between the logs of twins: what one has sealed, and the others are to take.
+    /// Between the logs of members: what one has sealed, and the others are to take.
     Ship(Ship),
-    /// Between the council and the nodes.
+    /// Between the configuration service and the nodes.
     Counsel(Counsel),
     /// To and from checkpointers.
     Saving(Saving),
@@ -40,19 +40,19 @@ pub enum Message<X> {
     Peer(PeerChange),
 }
 
-/// Between the sequencer, the input log, the courier, the shards, and the lock manager where a node has one.
+/// Between the sequencer, the input log, the exchange, the shards, and the lock manager where a node has one.
 #[derive(Clone, Debug)]
 pub enum Sequencing {
     /// Sequencer to input log: make this durable, then dispatch it.
     Append(Arc<Batch>),
-    /// Input log to courier and shards, courier to shards, first shard to lock manager: this is decided; execute it. In
+    /// Input log to exchange and shards, exchange to shards, first shard to lock manager: this is decided; execute it. In
     /// order, without exception.
     Sealed(Arc<Batch>),
     /// Lock manager to shard: this transaction has all its locks on this node; execute it.
     Turn(Gsn),
     /// Shard to lock manager: its part of this transaction is executed.
     Done(Gsn),
-    /// Courier to shards: all batches up to the end of this epoch have been handed to them, of all partitions.
+    /// Exchange to shards: all batches up to the end of this epoch have been handed to them, of all partitions.
     Passed(Epoch),
     /// Input log to sequencer: the log has taken the batch of this epoch; the next may come.
     Logged(Epoch),
@@ -60,9 +60,9 @@ pub enum Sequencing {
     Rejected(Arc<Batch>),
     /// Input log to sequencer: the disk has space again.
     Writable,
-    /// Input log to sequencer: twins have agreed on something else in the place of this batch; nobody will execute it.
+    /// Input log to sequencer: members have agreed on something else in the place of this batch; nobody will execute it.
     Lost(Arc<Batch>),
-    /// Input log to sequencer: whose batches the twins take.
+    /// Input log to sequencer: whose batches the members take.
     Leader {
         /// The node, if there is one.
         node: Option<NodeId>,
@@ -73,7 +73,7 @@ pub enum Sequencing {
         /// The largest epoch in this node's log.
         last: Epoch,
     },
-    /// Shard to courier or sequencer: everything of this batch and before it is executed here.
+    /// Shard to exchange or sequencer: everything of this batch and before it is executed here.
     Applied {
         /// The batch's epoch.
         epoch: Epoch,
@@ -95,35 +95,35 @@ pub enum Sequencing {
         /// The slots, of the 1,024, and how many records there are in each.
         slots: Vec<(usize, u32)>,
     },
-    /// Checkpointer to log and courier: so much is covered by complete checkpoints.
+    /// Checkpointer to log and exchange: so much is covered by complete checkpoints.
     Trim(Covered),
-    /// Log or courier to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
-    /// to be got from a twin that covers everything up to this epoch; then the node is to begin again.
+    /// Log or exchange to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
+    /// to be got from a member that covers everything up to this epoch; then the node is to begin again.
     Behind(Epoch),
-    /// Checkpointer to log, where masters may change: the node is to begin again with a checkpoint of this epoch. Without the log,
+    /// Checkpointer to log, where primaries may change: the node is to begin again with a checkpoint of this epoch. Without the log,
     /// if that does not reach there.
     BeginAgain(Epoch),
-    /// Courier to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
+    /// Exchange to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
-    /// Council to the log and the courier of its node: who is master of what.
-    Seats {
-        /// As the council has decided.
-        seats: Arc<Seats>,
-        /// The council has been heard from lately: a node that does not hear from it must not go on as master.
+    /// Configuration service to the log and the exchange of its node: who is primary of what.
+    LeadershipRecords {
+        /// As the configuration service has decided.
+        leadership_records: Arc<LeadershipRecords>,
+        /// The configuration service has been heard from lately: a node that does not hear from it must not go on as primary.
         in_touch: bool,
     },
-    /// Log to council, the answer to `Seats`: how far the log is.
+    /// Log to configuration service, the answer to `LeadershipRecords`: how far the log is.
     Kept {
         /// Its last epoch.
         through: Epoch,
-        /// If it is the master's: the twins that are sent at once what it seals.
+        /// If it is the primary's: the members that are sent at once what it seals.
         in_sync: Vec<NodeId>,
     },
-    /// Council to courier: up to which epoch nobody will ask for slices, by partition.
+    /// Configuration service to exchange: up to which epoch nobody will ask for slices, by partition.
     Safe(Vec<Epoch>),
-    /// Courier to its shards, council to checkpointer: nothing that was sealed up to this epoch, by whatever partition, can be
-    /// lost with a master.
+    /// Exchange to its shards, configuration service to checkpointer: nothing that was sealed up to this epoch, by whatever partition, can be
+    /// lost with a primary.
     Certain(Epoch),
 }
 
@@ -200,18 +200,18 @@ pub enum Part {
     TooOld,
 }
 
-/// Between the council's leader and the nodes.
+/// Between the configuration service's leader and the nodes.
 #[derive(Clone, Debug)]
 pub enum Counsel {
     /// To the members: the sender is there.
     Report {
         /// As whom.
         arrival: Arrival,
-        /// The latest decree that it has heard of.
+        /// The latest configuration entry that it has heard of.
         version: u64,
         /// The last epoch of its log.
         through: Epoch,
-        /// If it is master: the twins that are sent at once what it seals.
+        /// If it is primary: the members that are sent at once what it seals.
         in_sync: Vec<NodeId>,
         /// If it is a candidate: what it has come to.
         ending: Option<Ending>,
@@ -219,19 +219,19 @@ pub enum Counsel {
     /// The leader's answer: what was decided.
     State {
         /// All of it.
-        seats: Box<Seats>,
+        leadership_records: Box<LeadershipRecords>,
         /// Up to which epoch nobody will ask for slices, by partition.
         safe: Vec<Epoch>,
     },
 }
 
-/// Between the logs of twins, where one is the master and the others follow it (calvin.md, sections 4.1 and 4.12).
+/// Between the logs of members, where one is the primary and the others follow it (calvin.md, sections 4.1 and 4.12).
 #[derive(Clone, Debug)]
 pub enum Ship {
-    /// Master to twin: all epochs up to one are sealed, and those since the last such message hold nothing to keep but
+    /// Primary to member: all epochs up to one are sealed, and those since the last such message hold nothing to keep but
     /// perhaps the last.
     Batch {
-        /// The master's term.
+        /// The primary's term.
         term: u64,
         /// The last epoch before that holds anything to keep: if that has not arrived, this must not count.
         after: Epoch,
@@ -240,33 +240,33 @@ pub enum Ship {
         /// What is to be kept of the batch of that epoch, as [`Batch::encode`] writes it.
         content: Option<Arc<Vec<u8>>>,
     },
-    /// Master to twin: this was not all of what it wants. It says when it has taken it.
+    /// Primary to member: this was not all of what it wants. It says when it has taken it.
     Pause {
-        /// The master's term.
+        /// The primary's term.
         term: u64,
     },
-    /// Twin to master: it wants everything after this epoch.
+    /// Member to primary: it wants everything after this epoch.
     Want {
         /// The term that it follows.
         term: u64,
         /// The last epoch that it has.
         after: Epoch,
     },
-    /// Twin to master: everything up to this epoch is on its disk.
+    /// Member to primary: everything up to this epoch is on its disk.
     Have {
         /// The term that it follows.
         term: u64,
         /// Up to where.
         through: Epoch,
     },
-    /// Master to twin: of what it wants, what is up to this epoch is not kept any more.
+    /// Primary to member: of what it wants, what is up to this epoch is not kept any more.
     Trimmed {
-        /// The master's term.
+        /// The primary's term.
         term: u64,
         /// Up to where.
         through: Epoch,
     },
-    /// Candidate to logs of its partition and couriers of the others: what is there of it after this epoch? Only who is
+    /// Candidate to logs of its partition and exchanges of the others: what is there of it after this epoch? Only who is
     /// fenced for that very term answers.
     Collect {
         /// The partition.
@@ -293,7 +293,7 @@ pub enum Ship {
         /// There is nothing after it. If there is, it is asked for by another `Collect`.
         is_all: bool,
     },
-    /// Council to its own node's log: what was decided of the terms before. To be kept and dispatched like what a master
+    /// Configuration service to its own node's log: what was decided of the terms before. To be kept and dispatched like what a primary
     /// ships.
     Decided {
         /// The term that is being prepared.
@@ -328,11 +328,11 @@ pub enum Saving {
     StandsStill(bool),
     /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
     Begun(Epoch),
-    /// Checkpointer to courier: is all that came in of this epoch and before on disk? The answer, once it is so.
+    /// Checkpointer to exchange: is all that came in of this epoch and before on disk? The answer, once it is so.
     Covered(Epoch),
     /// Between checkpointers: what there is at the sender.
     Has(Has),
-    /// Checkpointer to a twin's: it needs that checkpoint, from a byte of the file on.
+    /// Checkpointer to a member's: it needs that checkpoint, from a byte of the file on.
     Want {
         /// The checkpoint's epoch.
         epoch: Epoch,
@@ -378,10 +378,10 @@ pub struct Held {
     pub content: Option<Arc<Vec<u8>>>,
 }
 
-/// To and between couriers.
+/// To and between exchanges.
 #[derive(Clone, Debug)]
 pub enum Post<X> {
-    /// Sequencer to its courier, and on to the peers': a batch of this epoch is on its way.
+    /// Sequencer to its exchange, and on to the peers': a batch of this epoch is on its way.
     Opened(Epoch),
     /// All epochs of a sequencer up to one are sealed, and those since the last such message are empty but perhaps
     /// the last (calvin.md, section 3: BATCH, BATCH_RANGE).
@@ -394,25 +394,25 @@ pub enum Post<X> {
         /// Up to where.
         through: Epoch,
         /// How many transactions of the batch of that epoch are to be kept, whoever takes part in them. Known only where
-        /// a next master may have to put it together from its slices.
+        /// a next primary may have to put it together from its slices.
         logged: u32,
         /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
         content: Option<Arc<Vec<u8>>>,
     },
     /// Something of an engine for a shard of another partition (calvin.md, section 3: READ_RESULT).
-    Letter {
+    RemoteResult {
         /// The shard, numbered through the replica.
         to: u16,
         /// What it is told.
-        letter: Arc<X>,
+        remote_result: Arc<X>,
     },
     /// Everything up to this epoch is executed at the sender, and it could do it again alone (calvin.md, section 3:
     /// PROGRESS).
     Progress(Epoch),
     /// The sender asks for everything after this epoch that the receiver has for it (calvin.md, section 3: RESEND).
-    /// If the receiver is not of the sender's replica, it stands in for its twin there until told otherwise.
+    /// If the receiver is not of the sender's replica, it substitutes for its member there until told otherwise.
     Resume(Epoch),
-    /// The receiver need not stand in for its twin any more.
+    /// The receiver need not substitute for its member any more.
     Relieved,
     /// What the receiver has asked for again, or needs, is not kept any more up to this epoch. It is sent nothing until
     /// it asks for what comes after.
@@ -421,7 +421,7 @@ pub enum Post<X> {
     Pause,
     /// The sender has taken all up to the pause: it wants more.
     Continue,
-    /// The sender asks its twin for what has come in there.
+    /// The sender asks its member for what has come in there.
     Fetch {
         /// The number of the first entry of the journal that it wants.
         from: Epoch,
@@ -432,7 +432,7 @@ pub enum Post<X> {
     Trimmed(Epoch),
     /// How often the sender has started over: the first that it says in a stream, where nodes may have to.
     Incarnation(u64),
-    /// How many terms the sender has heard of, begun or decided ([`Seats::terms`]). What it says from here on may be of the last
+    /// How many terms the sender has heard of, begun or decided ([`LeadershipRecords::terms`]). What it says from here on may be of the last
     /// of them: it is for whoever has heard of as many.
     Terms(u64),
     /// Some of the journal of the sender.
@@ -444,28 +444,28 @@ pub enum Post<X> {
         /// If there is none: up to which epoch everything that has come in stands in those before.
         covers: Option<Epoch>,
         /// The entries, one after the other.
-        entrances: Arc<Vec<u8>>,
+        journal_records: Arc<Vec<u8>>,
     },
 }
 
 /// Up to where complete checkpoints cover what is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// This node and all its twins have one: nobody is to ask for any of that again.
+    /// This node and all its members have one: nobody is to ask for any of that again.
     pub by_all: Epoch,
-    /// This node has one, and keeps it: a twin that asks for what is covered gets that instead.
+    /// This node has one, and keeps it: a member that asks for what is covered gets that instead.
     pub by_own: Epoch,
 }
 
 impl Covered {
-    /// What may go of a log that has so many bytes and is to have no more than `most` for the sake of twins that are away.
+    /// What may go of a log that has so many bytes and is to have no more than `most` for the sake of members that are away.
     pub fn through(&self, bytes: u64, most: u64) -> Epoch {
         if bytes > most { self.by_own } else { self.by_all }
     }
 }
 
 /// Something that one role of an engine tells another on another node.
-pub trait Letter: Wire + Clone + std::fmt::Debug + Send + Sync {
+pub trait RemoteResult: Wire + Clone + std::fmt::Debug + Send + Sync {
     /// The last of the transactions that it is about: the sender has executed something of it.
     fn last(&self) -> Gsn;
 
@@ -478,7 +478,7 @@ pub trait Letter: Wire + Clone + std::fmt::Debug + Send + Sync {
     }
 }
 
-/// Between the logs of twins.
+/// Between the logs of members.
 #[derive(Clone, Debug)]
 pub struct GroupMessage {
     /// Who says it.
@@ -695,10 +695,10 @@ impl<X: Wire> Wire for Post<X> {
                 wire::u32(out, *logged);
                 out.extend_from_slice(content.as_deref().map_or(&[], |content| content));
             }
-            Post::Letter { to, letter } => {
+            Post::RemoteResult { to, remote_result } => {
                 wire::u8(out, 5);
                 wire::u16(out, *to);
-                letter.encode(out);
+                remote_result.encode(out);
             }
             Post::Forgotten(at) => epoch(6, at),
             Post::Pause => wire::u8(out, 7),
@@ -708,13 +708,13 @@ impl<X: Wire> Wire for Post<X> {
                 wire::u64(out, from.0);
                 wire::u64(out, after.0);
             }
-            Post::Fetched { from, next, covers, entrances } => {
+            Post::Fetched { from, next, covers, journal_records } => {
                 wire::u8(out, 10);
                 wire::u64(out, from.0);
                 wire::u64(out, next.0);
                 wire::u8(out, u8::from(covers.is_some()));
                 wire::u64(out, covers.unwrap_or_default().0);
-                out.extend_from_slice(entrances);
+                out.extend_from_slice(journal_records);
             }
             Post::Incarnation(number) => epoch(11, &Epoch(*number)),
             Post::Trimmed(at) => epoch(12, at),
@@ -737,9 +737,9 @@ impl<X: Wire> Wire for Post<X> {
                 return Some(Post::Slot { sequencer, after, through, logged, content });
             }
             5 => {
-                return Some(Post::Letter {
+                return Some(Post::RemoteResult {
                     to: bytes.u16()?,
-                    letter: Arc::new(X::decode(registry, bytes.0)?),
+                    remote_result: Arc::new(X::decode(registry, bytes.0)?),
                 });
             }
             6 => Post::Forgotten(Epoch(bytes.u64()?)),
@@ -750,7 +750,12 @@ impl<X: Wire> Wire for Post<X> {
                 let (from, next) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 let is_end = wire::flag(&mut bytes)?;
                 let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
-                return Some(Post::Fetched { from, next, covers, entrances: Arc::new(bytes.0.to_vec()) });
+                return Some(Post::Fetched {
+                    from,
+                    next,
+                    covers,
+                    journal_records: Arc::new(bytes.0.to_vec()),
+                });
             }
             11 => Post::Incarnation(bytes.u64()?),
             12 => Post::Trimmed(Epoch(bytes.u64()?)),
@@ -835,13 +840,13 @@ impl Counsel {
                 wire::u8(out, 0);
                 let numbers = [arrival.incarnation, arrival.life, *version, through.0];
                 numbers.iter().for_each(|number| wire::u64(out, *number));
-                Seats::encode_nodes(in_sync, out);
+                LeadershipRecords::encode_nodes(in_sync, out);
                 wire::u8(out, u8::from(ending.is_some()));
                 ending.iter().for_each(|ending| ending.encode(out));
             }
-            Counsel::State { seats, safe } => {
+            Counsel::State { leadership_records, safe } => {
                 wire::u8(out, 1);
-                seats.encode(out);
+                leadership_records.encode(out);
                 wire::u32(out, safe.len() as u32);
                 safe.iter().for_each(|epoch| wire::u64(out, epoch.0));
             }
@@ -853,15 +858,15 @@ impl Counsel {
             0 => {
                 let arrival = Arrival { incarnation: bytes.u64()?, life: bytes.u64()? };
                 let (version, through) = (bytes.u64()?, Epoch(bytes.u64()?));
-                let in_sync = Seats::decode_nodes(bytes)?;
+                let in_sync = LeadershipRecords::decode_nodes(bytes)?;
                 let has_ended = wire::flag(bytes)?;
                 let ending = if has_ended { Some(Ending::decode(bytes)?) } else { None };
                 Counsel::Report { arrival, version, through, in_sync, ending }
             }
             1 => {
-                let seats = Box::new(Seats::decode(bytes)?);
+                let leadership_records = Box::new(LeadershipRecords::decode(bytes)?);
                 let safe = (0..bytes.count(8)?).map(|_| bytes.u64().map(Epoch));
-                Counsel::State { seats, safe: safe.collect::<Option<Vec<Epoch>>>()? }
+                Counsel::State { leadership_records, safe: safe.collect::<Option<Vec<Epoch>>>()? }
             }
             _ => return None,
         })

@@ -1,7 +1,7 @@
 //! Old entries of a log that is being written, read again for others who want them: where in the log they stand,
 //! roughly, and how far each reader is.
 //!
-//! Both the journal of what comes in and the input log serve their twins so. Only a few entries of those that were read
+//! Both the journal of what comes in and the input log serve their members so. Only a few entries of those that were read
 //! are ever held in memory: about what the disk gives at once.
 
 use std::collections::{BTreeMap, VecDeque};

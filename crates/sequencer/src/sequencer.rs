@@ -8,7 +8,7 @@
 //! opens, and whoever hears of an epoch beyond its own seals it too, with what is waiting or with nothing. So an idle
 //! cluster is silent, and nobody waits for a tick (calvin.md, section 4.9, where the epochs follow a schedule).
 //!
-//! Where twins agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
+//! Where members agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
 //! again when another leads: what was agreed on already is left out then.
 //!
 //! Reads on a snapshot it does not order, but says as of which epoch they are run (the module `snapshots`).
@@ -108,10 +108,10 @@ pub struct Neighbours {
     pub me: Address,
     /// The input log.
     pub log: Address,
-    /// Who says what is executed here: the shards, or the courier for them.
+    /// Who says what is executed here: the shards, or the exchange for them.
     pub executors: Vec<Address>,
-    /// The courier, if there are other partitions.
-    pub courier: Option<Address>,
+    /// The exchange, if there are other partitions.
+    pub exchange: Option<Address>,
     /// The role number of the first gateway on every node.
     pub gateways: u16,
     /// The shards of this replica.
@@ -161,10 +161,10 @@ pub struct Sequencer<X> {
     under_way: VecDeque<Epoch>,
     /// The largest epoch that any partition has opened.
     reached: Epoch,
-    /// Whose batches count, and which role of it to pass chunks on to. Where there are no twins: this one's.
+    /// Whose batches count, and which role of it to pass chunks on to. Where there are no members: this one's.
     leader: Leader,
     sessions: Sessions,
-    twins: Option<Twins>,
+    members: Option<Members>,
     snapshots: Snapshots,
     speculation: Speculation,
     /// The timer for telling the floor to other nodes is set.
@@ -215,7 +215,7 @@ struct InLog {
     wanted: Vec<Wanted>,
 }
 
-/// Whose batches the twins take.
+/// Whose batches the members take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Me,
@@ -224,9 +224,9 @@ enum Leader {
     Nobody,
 }
 
-/// What a sequencer with twins knows of chunks.
+/// What a sequencer with members knows of chunks.
 #[derive(Debug, Default)]
-struct Twins {
+struct Members {
     sealed: Chunks,
     /// Those that were turned away here. Whoever asked has been told, but may not have heard it.
     away: Chunks,
@@ -240,7 +240,7 @@ struct Twins {
     flow: Flow<Arc<Chunk>>,
 }
 
-impl Twins {
+impl Members {
     /// After so long a chunk that was passed on is not passed on again: nobody waits for it any more.
     const PATIENCE: Micros = Micros::from_millis(10_000);
 
@@ -262,7 +262,7 @@ impl Twins {
         self.sealed.is_forgotten(chunk) || self.away.is_known(chunk) && !self.sealed.is_known(chunk)
     }
 
-    /// Twins have agreed on a batch.
+    /// Members have agreed on a batch.
     fn note(&mut self, batch: &Batch) {
         self.sealed.note(batch);
         let mut agreed = BTreeSet::new();
@@ -306,12 +306,12 @@ const HOLD: TimerId = TimerId(7);
 const HOLD_FOR: Micros = Micros::from_millis(20);
 
 impl<X> Sequencer<X> {
-    /// A sequencer that has sealed nothing yet. With twins it leads once it is told to.
+    /// A sequencer that has sealed nothing yet. With members it leads once it is told to.
     pub fn new(
         settings: Settings,
         registry: Arc<Registry>,
         neighbours: Neighbours,
-        has_twins: bool,
+        has_members: bool,
     ) -> Sequencer<X> {
         let applied = neighbours.executors.iter().map(|executor| (*executor, Epoch(0))).collect();
         let speculation = Speculation::new(settings.execution, settings.cascade);
@@ -338,9 +338,9 @@ impl<X> Sequencer<X> {
             applied,
             under_way: VecDeque::new(),
             reached: Epoch(0),
-            leader: if has_twins { Leader::Nobody } else { Leader::Me },
+            leader: if has_members { Leader::Nobody } else { Leader::Me },
             sessions: Sessions::default(),
-            twins: has_twins.then(Twins::default),
+            members: has_members.then(Members::default),
             full: false,
             lingering: false,
             pausing: false,
@@ -369,22 +369,22 @@ impl<X> Sequencer<X> {
         if let Leader::Other(node) = self.leader {
             return self.pass_on(now, node, chunk, out);
         }
-        if self.twins.as_ref().is_some_and(|twins| twins.is_unanswered(&chunk)) {
+        if self.members.as_ref().is_some_and(|members| members.is_unanswered(&chunk)) {
             return self.answer_all(&chunk, OutcomeStatus::Unknown, |_| true, out);
         }
         let id = (chunk.gateway, chunk.number);
-        if let Some(twins) = &mut self.twins {
+        if let Some(members) = &mut self.members {
             if has_travelled {
-                twins.travelled.insert(id);
+                members.travelled.insert(id);
             }
-            if !twins.queued.insert(id) {
+            if !members.queued.insert(id) {
                 return;
             }
         }
         if self.waiting_txns + chunk.txns().len() > self.settings.backlog_max {
             self.counts.busy += chunk.txns().len() as u64;
             self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
-            self.twins.iter_mut().for_each(|twins| twins.turn_away(&chunk));
+            self.members.iter_mut().for_each(|members| members.turn_away(&chunk));
             return;
         }
         self.waiting_txns += chunk.txns().len();
@@ -403,7 +403,7 @@ impl<X> Sequencer<X> {
         let Some(gateway) = self.neighbours.gateway(chunk.gateway) else { return };
         let mut outcomes = OutcomeBatch::new(chunk.gateway);
         let id = (chunk.gateway, chunk.number);
-        let is_elsewhere = self.twins.as_ref().is_some_and(|twins| twins.travelled.contains(&id));
+        let is_elsewhere = self.members.as_ref().is_some_and(|members| members.travelled.contains(&id));
         let status = if is_elsewhere { OutcomeStatus::Unknown } else { status };
         for txn in chunk.txns().iter().filter(|txn| which(txn)) {
             outcomes.push(chunk.number, txn.index, Gsn::NONE, status, |_| {});
@@ -488,8 +488,8 @@ impl<X> Sequencer<X> {
 
     /// Tells the other partitions of an epoch that this one is the first to open.
     fn announce(&self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
-        if let Some(courier) = self.neighbours.courier.filter(|_| epoch > self.reached) {
-            out.send(courier, Post::Opened(epoch));
+        if let Some(exchange) = self.neighbours.exchange.filter(|_| epoch > self.reached) {
+            out.send(exchange, Post::Opened(epoch));
         }
     }
 
@@ -509,7 +509,7 @@ impl<X> Sequencer<X> {
             self.returned = self.returned.saturating_sub(1);
             self.waiting_txns -= chunk.txns().len();
             let mut skipped = Vec::new();
-            let is_known = self.twins.as_ref().is_some_and(|twins| twins.sealed.is_known(&chunk));
+            let is_known = self.members.as_ref().is_some_and(|members| members.sealed.is_known(&chunk));
             if self.full && self.turn_away(&chunk, out) {
                 continue;
             }
@@ -567,7 +567,7 @@ impl<X> Sequencer<X> {
                 self.stages.executing.push_back((epoch, now.elapsed));
             }
             self.sessions.note(&batch);
-            if self.twins.is_none() {
+            if self.members.is_none() {
                 self.note_durable(&batch);
             }
             wanted.into_iter().for_each(|wanted| self.grant(now, wanted, epoch, out));
@@ -599,7 +599,7 @@ impl<X> Sequencer<X> {
             Snapshot::Closed => self.epoch.max(kept),
             Snapshot::Published(since) => since.max(self.snapshots.earliest()),
             Snapshot::At(epoch) => epoch,
-            Snapshot::Latest(since) if self.snapshots.is_alone(self.twins.is_some()) => {
+            Snapshot::Latest(since) if self.snapshots.is_alone(self.members.is_some()) => {
                 since.max(self.epoch).max(kept)
             }
             Snapshot::Latest(since) => {
@@ -635,7 +635,7 @@ impl<X> Sequencer<X> {
     fn grant(&mut self, now: Now, wanted: Wanted, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         match wanted {
             Wanted::Here(chunk, since) => self.read(now, chunk, Snapshot::Published(epoch.max(since)), out),
-            Wanted::Twin(node, (gateway, number)) => {
+            Wanted::Member(node, (gateway, number)) => {
                 out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
             }
         }
@@ -665,7 +665,7 @@ impl<X> Sequencer<X> {
         match reading {
             // One that does not lead, or does not know it yet, answers when it does: another may have by then.
             Reading::Ask(gateway, number) => {
-                self.snapshots.wanted.push(Wanted::Twin(from.node, (gateway, number)));
+                self.snapshots.wanted.push(Wanted::Member(from.node, (gateway, number)));
             }
             Reading::Stamp(gateway, number, epoch) => {
                 if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
@@ -694,13 +694,13 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Twins have agreed on a batch, this one's or another's: its requests are known from now on, and its epoch and
+    /// Members have agreed on a batch, this one's or another's: its requests are known from now on, and its epoch and
     /// time are past.
     fn agreed(&mut self, batch: &Batch) {
         self.epoch = self.epoch.max(batch.epoch);
         self.now = self.now.max(batch.now);
         self.sessions.note(batch);
-        self.twins.iter_mut().for_each(|twins| twins.note(batch));
+        self.members.iter_mut().for_each(|members| members.note(batch));
         self.note_durable(batch);
     }
 
@@ -726,10 +726,10 @@ impl<X> Sequencer<X> {
 
     /// Whoever led may not have come to what was passed on to it: it goes on its way again, before what did not leave yet.
     fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let Some(twins) = &mut self.twins else { return };
-        let passed_on = std::mem::take(&mut twins.passed_on).into_iter();
-        let recent = passed_on.filter(|(at, _)| now.elapsed.since(*at) < Twins::PATIENCE);
-        let again: Vec<_> = recent.map(|(_, chunk)| chunk).chain(twins.flow.give_up(true)).collect();
+        let Some(members) = &mut self.members else { return };
+        let passed_on = std::mem::take(&mut members.passed_on).into_iter();
+        let recent = passed_on.filter(|(at, _)| now.elapsed.since(*at) < Members::PATIENCE);
+        let again: Vec<_> = recent.map(|(_, chunk)| chunk).chain(members.flow.give_up(true)).collect();
         self.pass_on_all(now, again, out);
     }
 
@@ -756,19 +756,19 @@ impl<X> Sequencer<X> {
         let id = (chunk.gateway, chunk.number);
         let is_it = |placed: &Placed| (placed.chunk.gateway, placed.chunk.number) == id;
         let is_in_log = self.in_log.iter().any(|entry| entry.batch.chunks.iter().any(is_it));
-        let Some(twins) = &mut self.twins else { return };
+        let Some(members) = &mut self.members else { return };
         if is_in_log {
             // It is on its way still: should that batch be lost, it waits here again, and not twice.
-            twins.travelled.insert(id);
+            members.travelled.insert(id);
         } else {
-            twins.forget(id);
+            members.forget(id);
         }
-        let Some(chunk) = twins.flow.admit(chunk) else { return };
-        let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Twins::PATIENCE;
-        while twins.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
-        twins.passed_on.push_back((now.elapsed, chunk.clone()));
+        let Some(chunk) = members.flow.admit(chunk) else { return };
+        let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Members::PATIENCE;
+        while members.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
+        members.passed_on.push_back((now.elapsed, chunk.clone()));
         self.counts.passed_on += chunk.txns().len() as u64;
-        let pause = twins.flow.note_sent(chunk.bytes(), self.settings.piece);
+        let pause = members.flow.note_sent(chunk.bytes(), self.settings.piece);
         let to = Address { node, ..self.neighbours.me };
         out.send(to, Front::Submit(chunk));
         pause.into_iter().for_each(|pause| out.send(to, Front::Pause(pause)));
@@ -776,7 +776,7 @@ impl<X> Sequencer<X> {
 
     /// Whoever leads has what was passed on to it before a pause: there is room for more.
     fn go_on_passing(&mut self, now: Now, pause: PauseNo, out: &mut Outbox<Message<X>>) {
-        let waiting = self.twins.as_mut().map(|twins| twins.flow.note_come(pause));
+        let waiting = self.members.as_mut().map(|members| members.flow.note_come(pause));
         self.pass_on_all(now, waiting.unwrap_or_default(), out);
     }
 
@@ -862,8 +862,8 @@ impl<X> Sequencer<X> {
                 );
             });
             batch.lookups.iter().for_each(|lookup| self.refuse_lookup(lookup, out));
-            if let Some(twins) = &mut self.twins {
-                batch.chunks.iter().for_each(|placed| twins.turn_away(&placed.chunk));
+            if let Some(members) = &mut self.members {
+                batch.chunks.iter().for_each(|placed| members.turn_away(&placed.chunk));
             }
             return;
         }
@@ -900,13 +900,13 @@ impl<X> Sequencer<X> {
     /// Where others might still take a chunk, one that writes is turned away as a whole if its writes cannot be taken: no
     /// part of it may go on its way again. Says whether it was.
     fn turn_away(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) -> bool {
-        let is_known = |twins: &Twins| twins.sealed.is_known(chunk);
-        if self.twins.as_ref().is_none_or(is_known) || !chunk.txns().iter().any(|txn| txn.logged) {
+        let is_known = |members: &Members| members.sealed.is_known(chunk);
+        if self.members.as_ref().is_none_or(is_known) || !chunk.txns().iter().any(|txn| txn.logged) {
             return false;
         }
         self.counts.refused += chunk.txns().len() as u64;
         self.answer_all(chunk, OutcomeStatus::Refused, |_| true, out);
-        self.twins.iter_mut().for_each(|twins| twins.turn_away(chunk));
+        self.members.iter_mut().for_each(|members| members.turn_away(chunk));
         true
     }
 
@@ -1064,7 +1064,7 @@ impl<X: Send> Role for Sequencer<X> {
 
     fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
         report(Series::stage("sequencing"), &self.stages.waiting);
-        let log = if self.twins.is_some() { "agreement" } else { "log" };
+        let log = if self.members.is_some() { "agreement" } else { "log" };
         report(Series::stage(log), &self.stages.log);
         report(Series::stage("execution"), &self.stages.execution);
         report(Series::new("ordain_batch_transactions"), &self.stages.txns);

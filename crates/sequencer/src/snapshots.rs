@@ -34,8 +34,8 @@ pub struct Readers {
 pub(crate) enum Wanted {
     /// These reads, which must also hold an epoch.
     Here(Arc<Chunk>, Epoch),
-    /// A twin, for reads of its own.
-    Twin(NodeId, (GatewayId, ChunkNo)),
+    /// A member, for reads of its own.
+    Member(NodeId, (GatewayId, ChunkNo)),
 }
 
 /// After so long nothing is kept any more for a chunk of reads: it is lost, or waits for an epoch that does not come.
@@ -190,8 +190,8 @@ impl Snapshots {
 
     /// Whether the state of the last epoch that was closed here holds all that anybody has been answered: nobody else
     /// closes any.
-    pub(crate) fn is_alone(&self, has_twins: bool) -> bool {
-        self.readers.layout.partitions() == 1 && !has_twins
+    pub(crate) fn is_alone(&self, has_members: bool) -> bool {
+        self.readers.layout.partitions() == 1 && !has_members
     }
 
     /// Has reads run as of the end of an epoch.

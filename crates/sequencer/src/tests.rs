@@ -1,7 +1,7 @@
 //! The sequencer and the input log by themselves: each is given events and its outbox is looked at.
 
 mod cluster;
-mod courier;
+mod exchange;
 mod messages;
 mod random;
 
@@ -27,12 +27,12 @@ const LOG: Address = at(1);
 const SHARDS: [Address; 2] = [at(16), at(17)];
 const GATEWAY: Address = at(128);
 
-/// This node and all its twins have a checkpoint of an epoch.
+/// This node and all its members have a checkpoint of an epoch.
 pub(crate) const fn by_all(epoch: Epoch) -> Covered {
     Covered { by_all: epoch, by_own: epoch }
 }
 
-/// Of all its twins this node alone has one.
+/// Of all its members this node alone has one.
 pub(crate) const fn by_own(epoch: Epoch) -> Covered {
     Covered { by_all: Epoch(0), by_own: epoch }
 }
@@ -105,7 +105,7 @@ impl Bench {
         let readers =
             Readers { layout: Arc::new(Layout::single(executors.len())), shards: executors.clone() };
         let neighbours =
-            Neighbours { me, log: LOG, executors, courier: None, gateways: GATEWAY.role, readers };
+            Neighbours { me, log: LOG, executors, exchange: None, gateways: GATEWAY.role, readers };
         let now = Now { elapsed: Micros(0), wall: Micros::from_millis(5000) };
         Bench { sequencer: Sequencer::new(settings, registry(), neighbours, false), now }
     }

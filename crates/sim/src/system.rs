@@ -98,7 +98,7 @@ pub trait System {
         Vec::new()
     }
 
-    /// The partition that a node holds. Nodes that hold the same one are twins: their logs are one sequence.
+    /// The partition that a node holds. Nodes that hold the same one are members: their logs are one sequence.
     fn partition(&self, node: NodeId) -> PartitionId {
         let _ = node;
         PartitionId(0)

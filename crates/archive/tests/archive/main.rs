@@ -275,19 +275,19 @@ fn damage_is_seen_on_the_way_there_and_on_the_way_back() {
 }
 
 #[test]
-fn twins_take_turns_and_those_that_may_differ_do_not() {
+fn members_take_turns_and_those_that_may_differ_do_not() {
     let (bucket, dir) = (Bucket::start(), tempfile::tempdir().unwrap());
     let store = Store::bucket(&bucket);
     save(dir.path(), 7);
     let archiver = store.archiver(dir.path(), |_| {});
     until(&archiver, "it is there", |report| report.uploaded == 1);
     drop(archiver);
-    let twin = store.archiver(dir.path(), |settings| settings.node = NodeId(1));
-    until(&twin, "it has looked", |report| report.epoch == Epoch(7));
+    let member = store.archiver(dir.path(), |settings| settings.node = NodeId(1));
+    until(&member, "it has looked", |report| report.epoch == Epoch(7));
     save(dir.path(), 8);
-    until(&twin, "the next is there", |report| report.epoch == Epoch(8));
+    until(&member, "the next is there", |report| report.epoch == Epoch(8));
     assert_eq!(store.there(), [(7, 0), (8, 1)]);
-    drop(twin);
+    drop(member);
     let other = |settings: &mut ArchiverSettings| (settings.node, settings.patience) = (NodeId(2), None);
     let other = store.archiver(dir.path(), other);
     until(&other, "both are there", |report| report.uploaded == 2);

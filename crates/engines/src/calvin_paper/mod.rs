@@ -13,7 +13,7 @@
 //! ```
 //!
 //! So of every transaction two messages go through one thread, and each of its locks costs that thread a request and a
-//! release. A shard that is given a turn executes that one transaction and says what there is to say of it: letters,
+//! release. A shard that is given a turn executes that one transaction and says what there is to say of it: remote results,
 //! answers and the end of it leave one by one, where [`calvin`](crate::calvin) gathers those of many. Everything else is
 //! the same, down to the code of locks and records: results, digests, moves of slots and checkpoints too.
 //!

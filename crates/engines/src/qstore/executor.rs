@@ -600,7 +600,7 @@ impl Queues {
         let Some(lot) = self.lots.get_mut(place) else { return };
         let turn = turn_of(lot.base);
         if lot.left == 0 && std::mem::take(&mut lot.is_unsettled) {
-            lot.tell(&mut core.letters);
+            lot.tell(&mut core.remote_results);
             core.backlog.count_unsettled(turn, -1);
             if !has_peers {
                 core.backlog.count(turn, -1);

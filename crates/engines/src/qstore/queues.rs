@@ -18,7 +18,7 @@ use super::ranges::{Place, Ranges};
 use super::unit::{Rounds, Unit};
 use crate::shard::answers::Told;
 use crate::shard::core::before;
-use crate::shard::mail::Letters;
+use crate::shard::mail::RemoteResults;
 use crate::shard::state::{Active, CUT, Known, SlotTable};
 use crate::shard::warm::Warm;
 
@@ -233,13 +233,13 @@ impl Lot {
     }
 
     /// All of it has been run here: tells the other shards what they compose replies of, each transaction's together.
-    pub(crate) fn tell(&self, letters: &mut Letters) {
+    pub(crate) fn tell(&self, remote_results: &mut RemoteResults) {
         for at in self.txns.clone().filter(|_| self.is_told) {
             if let Planned::ToTell(collector) = self.planned(at) {
                 let txn = &self.chunk.txns()[at];
                 let first = self.slots_at(at) as usize;
                 let slots = first..first + txn.fragments().len();
-                letters.add_answers(usize::from(collector), self.gsn(txn), (&self.slots, slots));
+                remote_results.add_answers(usize::from(collector), self.gsn(txn), (&self.slots, slots));
             }
         }
     }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! What shards say of a transaction the first time is a function of the order, although it may have been executed on
-//! values that are undone: nobody looks at a verdict meanwhile. So letters may be told again, as always. What they say the
+//! values that are undone: nobody looks at a verdict meanwhile. So remote results may be told again, as always. What they say the
 //! second time is told apart by the number that they use ([`Gsn::again`]).
 //!
 //! A transaction that is executed again and only reads a record may find it changed by a later one that was not undone. It
@@ -277,7 +277,7 @@ impl Queues {
             if !core.partition.contains(&to) {
                 round.at_home = Unlogged::default();
             }
-            core.letters.add(to, unit.id, Item::Round(Box::new(round)));
+            core.remote_results.add(to, unit.id, Item::Round(Box::new(round)));
         }
         self.hear_round(core.number, unit.id, round);
     }

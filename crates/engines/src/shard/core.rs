@@ -21,8 +21,10 @@ use super::backlog::{Backlog, Turn};
 use super::balance::Load;
 use super::capture::Capture;
 use super::covered;
+use super::deferred_replies::DeferredReplies;
+use super::digest_exchange::{Attestation, DigestExchange};
 use super::long::Computation;
-use super::mail::{Early, Letters, Places};
+use super::mail::{Early, Places, RemoteResults};
 use super::maps::{CopyState, Maps, Moving};
 use super::members::{Held, Members, refuse};
 use super::messages::{Item, Message};
@@ -33,19 +35,17 @@ use super::spans::Spans;
 use super::state::{Active, CUT, Lent, Loan, ShardSet, empty, owner};
 use super::turns::Turns;
 use super::undo::{PINNED, Undo};
-use super::withheld::Withheld;
-use super::witness::{Vouch, Witness};
 use crate::paxflow::{Desk, Reader};
 
 pub(super) mod capture;
 mod expiry;
-mod letters;
 mod long;
 mod moving;
 mod operator;
 mod reads;
+mod remote_results;
+mod replication_group;
 mod settings;
-mod twins;
 
 pub use settings::Settings;
 
@@ -96,15 +96,15 @@ pub(crate) struct Core<S> {
     /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1).
     pub(crate) early: Early,
     pub(crate) sessions: Sessions,
-    pub(crate) witness: Witness,
+    pub(crate) digest_exchange: DigestExchange,
     /// Digests at the ends of late epochs, for operators.
     pub(super) spans: Spans,
-    /// What twins are to be told.
-    pub(crate) vouches: Vec<Vouch>,
+    /// What members are to be told.
+    pub(crate) attestations: Vec<Attestation>,
     pub(crate) outcomes: Vec<OutcomeBatch>,
     /// Those that are not certain yet, once this runs.
-    pub(super) withheld: Option<Withheld>,
-    pub(crate) letters: Letters,
+    pub(super) deferred_replies: Option<DeferredReplies>,
+    pub(crate) remote_results: RemoteResults,
     /// What has been executed here of what the lock manager gave the turns of, if there is one.
     pub(crate) done: Vec<Gsn>,
     /// Why this node must stop, once something has shown it.
@@ -190,7 +190,7 @@ impl<S: RecordStore> Core<S> {
             moving: None,
             copies: CopyState::default(),
             partition,
-            letters: Letters::new(number, layout.shards()),
+            remote_results: RemoteResults::new(number, layout.shards()),
             settings,
             aborted: Arc::default(),
             under_way: UnderWay::default(),
@@ -211,11 +211,11 @@ impl<S: RecordStore> Core<S> {
             settled: Gsn::NONE,
             early: Early::default(),
             sessions: Sessions::default(),
-            witness: Witness::new(places.sequencer.node, Vec::new()),
+            digest_exchange: DigestExchange::new(places.sequencer.node, Vec::new()),
             spans: Spans::default(),
-            vouches: Vec::new(),
+            attestations: Vec::new(),
             outcomes: Vec::new(),
-            withheld: None,
+            deferred_replies: None,
             done: Vec::new(),
             broken: None,
             spare: Vec::new(),
@@ -237,12 +237,12 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    pub(super) fn set_twins(&mut self, twins: Vec<Address>) {
-        if !twins.is_empty() {
+    pub(super) fn set_members(&mut self, members: Vec<Address>) {
+        if !members.is_empty() {
             // They compare digests after every batch.
             self.store.settle_at_once();
         }
-        self.witness = Witness::new(self.places.sequencer.node, twins);
+        self.digest_exchange = DigestExchange::new(self.places.sequencer.node, members);
     }
 
     pub(crate) fn shards(&self) -> usize {
@@ -327,7 +327,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Whether something is to leave for a peer, or is waited for from one, or reads wait for their turn.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.has_reads || self.shards() > 1 && (!self.by_gsn.is_empty() || !self.letters.is_empty())
+        self.has_reads || self.shards() > 1 && (!self.by_gsn.is_empty() || !self.remote_results.is_empty())
     }
 
     /// A transaction's turn in the order has come: who takes part in it. `None` if this shard does not.
@@ -664,7 +664,7 @@ impl<S: RecordStore> Core<S> {
             let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
             let readers = (active.routes.readers[n] | told) & !self.me();
             let bytes = if active.slots.is_cut(slot) { CUT } else { active.slots.slot(slot) };
-            self.letters.add_slot(readers, active.called(), slot, bytes, bad);
+            self.remote_results.add_slot(readers, active.called(), slot, bytes, bad);
             if only_answers && readers != 0 {
                 // Nobody here needs it.
                 active.slots.cut(slot);
@@ -782,7 +782,7 @@ impl<S: RecordStore> Core<S> {
                 }
             } else if held.writable && active.slots.is_missing(held.slot) {
                 let Held { slot, cell, changed, owner, .. } = held;
-                self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
+                self.remote_results.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
         }
         Some(result)
@@ -863,12 +863,12 @@ impl<S: RecordStore> Core<S> {
         if weight > *room {
             // Whatever others lend, it is too much. From here on nothing goes that weighs anything.
             *room = 0;
-            self.letters.add_slot(1 << to, active.called(), slot, CUT, false);
+            self.remote_results.add_slot(1 << to, active.called(), slot, CUT, false);
             return None;
         }
         *room -= weight;
         let ((cell, version), back) = self.hand_out(active, chunk, txn, slot);
-        self.letters.add(to, active.called(), Item::Lend { slot, cell, version });
+        self.remote_results.add(to, active.called(), Item::Lend { slot, cell, version });
         back
     }
 
@@ -927,7 +927,7 @@ impl<S: RecordStore> Core<S> {
         active.slots.unfill(slot);
         if self.shards() > 1 {
             let (readers, me) = (active.routes.readers[slot.0 as usize], self.me());
-            self.letters.add_slot(readers & !me, active.called(), slot, &part, false);
+            self.remote_results.add_slot(readers & !me, active.called(), slot, &part, false);
             if readers & me == 0 {
                 return;
             }
@@ -955,7 +955,7 @@ impl<S: RecordStore> Core<S> {
         }
         let mut judges = active.routes.judges & !me;
         while judges != 0 {
-            self.letters.add(
+            self.remote_results.add(
                 judges.trailing_zeros() as usize,
                 active.called(),
                 Item::Vote(active.own_failure),
@@ -1036,26 +1036,26 @@ impl<S: RecordStore> Core<S> {
 
     /// What it did before it was stopped has been done again: from now on others hear of what it does.
     pub(super) fn begin_to_withhold(&mut self) {
-        self.withheld = self.settings.may_be_lost.then(Withheld::default);
+        self.deferred_replies = self.settings.may_be_lost.then(DeferredReplies::default);
     }
 
     /// Nothing of an epoch or before can be lost any more.
     pub(super) fn note_certain(&mut self, epoch: Epoch) {
-        let released = self.withheld.as_mut().map(|withheld| withheld.certain(epoch));
+        let released = self.deferred_replies.as_mut().map(|deferred_replies| deferred_replies.certain(epoch));
         self.outcomes.extend(released.into_iter().flatten());
     }
 
     // ---- the end of a step -------------------------------------------------------------------------------
 
     pub(super) fn send(&mut self, out: &mut Outbox<Message>) {
-        self.letters.send(&self.places, out);
+        self.remote_results.send(&self.places, out);
         if let Some(scheduler) = self.places.scheduler {
             self.done.drain(..).for_each(|gsn| out.send(scheduler, Sequencing::Done(gsn)));
         }
-        // Peers wait for letters. Clients get their answers together: what they ask next is then one chunk, not many. Where something
+        // Peers wait for remote results. Clients get their answers together: what they ask next is then one chunk, not many. Where something
         // large is among them, that would be long.
-        if let Some(withheld) = &mut self.withheld {
-            withheld.sift(&mut self.outcomes);
+        if let Some(deferred_replies) = &mut self.deferred_replies {
+            deferred_replies.sift(&mut self.outcomes);
         }
         let goes_on = self.turn_left == 0 && !self.is_heavy;
         let ready = |outcomes: &mut OutcomeBatch| !goes_on || are_enough(outcomes);
@@ -1069,7 +1069,7 @@ impl<S: RecordStore> Core<S> {
             out.send(listener, Sequencing::Applied { epoch, partition });
             self.compare((epoch, partition));
         }
-        self.vouch(out);
+        self.attestation(out);
         self.send_work(out);
     }
 
@@ -1102,7 +1102,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_computing", self.away.len() as f64);
         report("ordain_shard_map_version", f64::from(self.maps.now().map().version()));
         report("ordain_shard_slots", self.maps.now().owned_by(self.number).count() as f64);
-        report("ordain_shard_doubts_total", self.witness.doubts() as f64);
+        report("ordain_shard_doubts_total", self.digest_exchange.doubts() as f64);
         report("ordain_shard_in_flight", self.by_gsn.len() as f64);
         report("ordain_shard_early_messages", self.early.len() as f64);
         report("ordain_shard_snapshot_reads_total", self.reader.counts.read as f64);

@@ -1,7 +1,7 @@
-//! Between shards: where each of them is, the letters under way to them, and what comes before its turn.
+//! Between shards: where each of them is, the remote results under way to them, and what comes before its turn.
 //!
-//! A letter to a shard of this node goes straight there, in order and once. One to another partition goes by the
-//! courier, and may come twice: after a restart everything is told again, and a twin may stand in for a node that
+//! A remote result to a shard of this node goes straight there, in order and once. One to another partition goes by the
+//! exchange, and may come twice: after a restart everything is told again, and a member may substitute for a node that
 //! tells it too (calvin.md, sections 4.11, 4.13 and 4.16). Telling again is harmless because what a shard says of a
 //! transaction is a function of the log.
 
@@ -26,13 +26,13 @@ pub struct Places {
     pub replica: u16,
     /// How many there are.
     pub replicas: u16,
-    /// The shards of the replica, by number. Only those of this node are sent to without the courier.
+    /// The shards of the replica, by number. Only those of this node are sent to without the exchange.
     pub shards: Vec<Address>,
     /// The sequencer of this node.
     pub sequencer: Address,
     /// What gives all shards of this node their turns, with an engine that has such a thing.
     pub scheduler: Option<Address>,
-    /// The courier of this node; where there is one partition there is none.
+    /// The exchange of this node; where there is one partition there is none.
     pub post: Option<Address>,
     /// The gateways of this node.
     pub gateways: BTreeMap<GatewayId, Address>,
@@ -54,22 +54,24 @@ impl Places {
         if is_here { self.gateways.get(&gateway).copied() } else { door(self.doors, gateway) }
     }
 
-    /// Sends a letter on its way: directly to a shard of this node, by the courier to another.
-    fn send(&self, to: usize, letter: ShardMessage, out: &mut Outbox<Message>) {
+    /// Sends a remote result on its way: directly to a shard of this node, by the exchange to another.
+    fn send(&self, to: usize, remote_result: ShardMessage, out: &mut Outbox<Message>) {
         let shard = self.shards[to];
         match self.post.filter(|_| shard.node != self.sequencer.node) {
-            Some(post) => out.send(post, Post::Letter { to: to as u16, letter: Arc::new(letter) }),
-            None => out.send(shard, Message::Engine(letter)),
+            Some(post) => {
+                out.send(post, Post::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
+            }
+            None => out.send(shard, Message::Engine(remote_result)),
         }
     }
 }
 
-/// A letter of so many bytes is full: large slots do not add up to one that nobody can take.
+/// A remote result of so many bytes is full: large slots do not add up to one that nobody can take.
 const FULL: usize = 1 << 20;
 
-/// The letters that are written while an event is handled, one a receiver, and more if they are full.
+/// The remote results that are written while an event is handled, one a receiver, and more if they are full.
 #[derive(Debug)]
-pub(crate) struct Letters {
+pub(crate) struct RemoteResults {
     from: usize,
     to: Vec<ShardMessage>,
     /// Those that go before, and to whom.
@@ -78,10 +80,10 @@ pub(crate) struct Letters {
     written: ShardSet,
 }
 
-impl Letters {
-    pub(crate) fn new(from: usize, shards: usize) -> Letters {
+impl RemoteResults {
+    pub(crate) fn new(from: usize, shards: usize) -> RemoteResults {
         let to = (0..shards).map(|_| ShardMessage { from, ..Default::default() }).collect();
-        Letters { from, to, full: Vec::new(), written: 0 }
+        RemoteResults { from, to, full: Vec::new(), written: 0 }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -104,11 +106,11 @@ impl Letters {
     ) {
         self.written |= to;
         while to != 0 {
-            let letter = self.with_room(to.trailing_zeros() as usize);
+            let remote_result = self.with_room(to.trailing_zeros() as usize);
             to &= to - 1;
-            let at = letter.bytes.len() as u32;
-            letter.bytes.extend_from_slice(bytes);
-            letter.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
+            let at = remote_result.bytes.len() as u32;
+            remote_result.bytes.extend_from_slice(bytes);
+            remote_result.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
         }
     }
 
@@ -120,9 +122,9 @@ impl Letters {
             if self.to[to].bytes.len() >= FULL {
                 self.end_answers(to, gsn, begun.take());
             }
-            let letter = self.with_room(to);
-            begun.get_or_insert((slot, letter.bytes.len()));
-            answers::write(slot, bytes, &mut letter.bytes);
+            let remote_result = self.with_room(to);
+            begun.get_or_insert((slot, remote_result.bytes.len()));
+            answers::write(slot, bytes, &mut remote_result.bytes);
         });
         self.end_answers(to, gsn, begun);
     }
@@ -130,33 +132,35 @@ impl Letters {
     /// Ends what was begun with an answer, where that is.
     fn end_answers(&mut self, to: usize, gsn: Gsn, begun: Option<(SlotNo, usize)>) {
         let Some((first, at)) = begun else { return };
-        let letter = &mut self.to[to];
-        let len = (letter.bytes.len() - at) as u32;
-        letter.items.push((gsn, Item::Answers { first, at: at as u32, len }));
+        let remote_result = &mut self.to[to];
+        let len = (remote_result.bytes.len() - at) as u32;
+        remote_result.items.push((gsn, Item::Answers { first, at: at as u32, len }));
     }
 
-    /// The letter to a shard, another one if that is full.
+    /// The remote result to a shard, another one if that is full.
     fn with_room(&mut self, to: usize) -> &mut ShardMessage {
-        let letter = &mut self.to[to];
-        if letter.bytes.len() >= FULL {
+        let remote_result = &mut self.to[to];
+        if remote_result.bytes.len() >= FULL {
             let next = ShardMessage { from: self.from, ..Default::default() };
-            self.full.push((to, std::mem::replace(letter, next)));
+            self.full.push((to, std::mem::replace(remote_result, next)));
         }
-        letter
+        remote_result
     }
 
     /// Sends them, in the order of their receivers after those that are full.
     pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
-        self.full.drain(..).for_each(|(to, letter)| places.send(to, letter, out));
+        self.full.drain(..).for_each(|(to, remote_result)| places.send(to, remote_result, out));
         while self.written != 0 {
             let to = self.written.trailing_zeros() as usize;
             self.written &= self.written - 1;
-            let letter = &mut self.to[to];
+            let remote_result = &mut self.to[to];
             // With room for as much: one that has to grow is copied again and again.
-            let (items, bytes) =
-                (Vec::with_capacity(letter.items.len()), Vec::with_capacity(letter.bytes.len().min(FULL)));
+            let (items, bytes) = (
+                Vec::with_capacity(remote_result.items.len()),
+                Vec::with_capacity(remote_result.bytes.len().min(FULL)),
+            );
             let next = ShardMessage { from: self.from, items, bytes };
-            places.send(to, std::mem::replace(letter, next), out);
+            places.send(to, std::mem::replace(remote_result, next), out);
         }
     }
 }
@@ -178,7 +182,7 @@ pub(crate) struct EarlyItem {
 }
 
 impl Early {
-    /// Keeps something; `bytes` are its letter's.
+    /// Keeps something; `bytes` are its remote result's.
     pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
         self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
@@ -225,14 +229,14 @@ mod tests {
     use crate::shard::answers::Told;
 
     #[test]
-    fn large_slots_do_not_add_up_to_one_letter() {
-        let mut letters = Letters::new(0, 2);
+    fn large_slots_do_not_add_up_to_one_remote_result() {
+        let mut remote_results = RemoteResults::new(0, 2);
         for (slot, bytes) in [(0, FULL), (1, 10), (2, 10)] {
-            letters.add_slot(0b10, Gsn(7), SlotNo(slot), &vec![slot as u8; bytes], false);
+            remote_results.add_slot(0b10, Gsn(7), SlotNo(slot), &vec![slot as u8; bytes], false);
         }
-        let [(to, full)] = &letters.full[..] else { panic!("{:?}", letters.full.len()) };
+        let [(to, full)] = &remote_results.full[..] else { panic!("{:?}", remote_results.full.len()) };
         assert_eq!((*to, full.items.len(), full.bytes.len(), full.from), (1, 1, FULL, 0));
-        let rest = &letters.to[1];
+        let rest = &remote_results.to[1];
         let starts = rest.items.iter().map(|(_, item)| match item {
             Item::Slot { slot, at, len, .. } => (slot.0, *at, *len),
             other => panic!("{other:?}"),
@@ -242,17 +246,17 @@ mod tests {
 
     #[test]
     fn nor_do_those_of_one_transaction() {
-        let mut letters = Letters::new(0, 2);
+        let mut remote_results = RemoteResults::new(0, 2);
         let answers = [FULL, FULL + 1, 3].map(|len| vec![len as u8; len]);
         let mut table = SlotTable::default();
         table.reset(8);
         (5..).zip(&answers).for_each(|(slot, answer)| table.fill(SlotNo(slot), answer, false));
-        letters.add_answers(1, Gsn(7), (&table, 2..8));
-        let full = letters.full.iter().map(|(_, letter)| letter);
-        let items = full.chain([&letters.to[1]]).map(|letter| {
-            let told = letter.items.iter().map(|(_, item)| match item {
+        remote_results.add_answers(1, Gsn(7), (&table, 2..8));
+        let full = remote_results.full.iter().map(|(_, remote_result)| remote_result);
+        let items = full.chain([&remote_results.to[1]]).map(|remote_result| {
+            let told = remote_result.items.iter().map(|(_, item)| match item {
                 Item::Answers { first, .. } => {
-                    let told = Told::read(item.bytes(&letter.bytes)).unwrap();
+                    let told = Told::read(item.bytes(&remote_result.bytes)).unwrap();
                     assert_eq!(told.clone().next().unwrap().0, *first);
                     told.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
                 }
@@ -260,7 +264,7 @@ mod tests {
             });
             told.collect::<Vec<_>>()
         });
-        let by_letter: Vec<_> = items.collect();
-        assert_eq!(by_letter, [[[(3, FULL)]], [[(4, FULL + 1)]], [[(5, 3)]]]);
+        let by_remote_result: Vec<_> = items.collect();
+        assert_eq!(by_remote_result, [[[(3, FULL)]], [[(4, FULL + 1)]], [[(5, 3)]]]);
     }
 }

@@ -3,7 +3,7 @@
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
-use ordain_sequencer::Letter;
+use ordain_sequencer::RemoteResult;
 
 use super::answers::Told;
 
@@ -21,7 +21,7 @@ pub struct ShardMessage {
     pub bytes: Vec<u8>,
 }
 
-impl Letter for ShardMessage {
+impl RemoteResult for ShardMessage {
     fn last(&self) -> Gsn {
         self.items.iter().map(|(gsn, _)| gsn.plain()).max().unwrap_or_default()
     }
@@ -32,7 +32,7 @@ impl Letter for ShardMessage {
             Item::Round(round) => 16 * (round.aborts.len() + round.tainted.len()),
             _ => 0,
         };
-        LETTER_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
+        REMOTE_RESULT_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
     }
 }
 
@@ -95,8 +95,8 @@ pub enum Item {
     Round(Box<Round>),
     /// The receiver's piece of that number has been taken: it may send more.
     Taken(u32),
-    /// Between twins: the digest of the shard's state after the batch that the number is of.
-    Vouch {
+    /// Between members: the digest of the shard's state after the batch that the number is of.
+    Attestation {
         /// The digest.
         digest: Digest,
         /// Somebody had another one, so whoever is told tells its own.
@@ -191,7 +191,7 @@ impl Item {
             Item::Vote(_) => (VOTE, SlotNo(0)),
             Item::Lend { slot, .. } => (LEND, *slot),
             Item::Return { slot, .. } => (RETURN, *slot),
-            Item::Vouch { .. } => (VOUCH, SlotNo(0)),
+            Item::Attestation { .. } => (ATTESTATION, SlotNo(0)),
             Item::Records { number, .. } => (RECORDS, SlotNo(*number)),
             Item::Taken(number) => (TAKEN, SlotNo(*number)),
             Item::Round(round) => (ROUND, SlotNo(round.number)),
@@ -243,7 +243,7 @@ impl Item {
                 write_found(out, aborts, tainted);
                 write_found(out, &at_home.aborts, &at_home.tainted);
             }
-            Item::Vouch { digest: Digest { sum, records }, doubted } => {
+            Item::Attestation { digest: Digest { sum, records }, doubted } => {
                 wire::u64(out, (sum >> 64) as u64);
                 wire::u64(out, *sum as u64);
                 wire::u32(out, *records);
@@ -289,9 +289,9 @@ impl Item {
                 let (slot, changed) = (slot(bytes)?, flag(bytes)?);
                 Item::Return { slot, cell: cell(bytes)?, changed }
             }
-            VOUCH => {
+            ATTESTATION => {
                 let sum = u128::from(bytes.u64()?) << 64 | u128::from(bytes.u64()?);
-                Item::Vouch { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
+                Item::Attestation { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
             }
             RECORDS => {
                 let (number, is_last, copies) = (bytes.u32()?, flag(bytes)?, Copies::decode(bytes)?);
@@ -315,8 +315,8 @@ impl Item {
     }
 }
 
-/// What a letter is taken to weigh at least.
-const LETTER_BYTES: usize = 256;
+/// What a remote result is taken to weigh at least.
+const REMOTE_RESULT_BYTES: usize = 256;
 
 impl MovedRecord {
     pub(crate) fn weight(&self) -> usize {
@@ -331,7 +331,7 @@ const SLOT: u8 = 0;
 const VOTE: u8 = 1;
 const LEND: u8 = 2;
 const RETURN: u8 = 3;
-const VOUCH: u8 = 4;
+const ATTESTATION: u8 = 4;
 const RECORDS: u8 = 5;
 const TAKEN: u8 = 6;
 const ROUND: u8 = 7;
@@ -499,24 +499,24 @@ mod tests {
                 none(Item::Round(Box::new(Round { number, aborts, tainted, at_home })))
             }),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
-                none(Item::Vouch { digest: Digest { sum, records }, doubted })
+                none(Item::Attestation { digest: Digest { sum, records }, doubted })
             }),
         ]
     }
 
     prop_compose! {
-        fn letters()(from in 0usize..128, items in prop::collection::vec((any::<u64>(), items()), 0..12))
+        fn remote_results()(from in 0usize..128, items in prop::collection::vec((any::<u64>(), items()), 0..12))
             -> ShardMessage
         {
-            let mut letter = ShardMessage { from, ..ShardMessage::default() };
+            let mut remote_result = ShardMessage { from, ..ShardMessage::default() };
             for (gsn, (mut item, bytes)) in items {
                 if let Item::Slot { at, .. } | Item::Answers { at, .. } = &mut item {
-                    *at = letter.bytes.len() as u32;
+                    *at = remote_result.bytes.len() as u32;
                 }
-                letter.bytes.extend(bytes);
-                letter.items.push((Gsn(gsn), item));
+                remote_result.bytes.extend(bytes);
+                remote_result.items.push((Gsn(gsn), item));
             }
-            letter
+            remote_result
         }
     }
 
@@ -526,23 +526,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_letter_arrives_as_it_was_written_and_whole(letter in letters(), cut in any::<prop::sample::Index>()) {
+        fn a_remote_result_arrives_as_it_was_written_and_whole(remote_result in remote_results(), cut in any::<prop::sample::Index>()) {
             let mut bytes = Vec::new();
-            letter.encode(&mut bytes);
-            prop_assert_eq!(decode(&bytes), Some(letter));
+            remote_result.encode(&mut bytes);
+            prop_assert_eq!(decode(&bytes), Some(remote_result));
             prop_assert_eq!(decode(&bytes[..cut.index(bytes.len())]), None);
             bytes.push(0);
             prop_assert_eq!(decode(&bytes), None);
         }
 
-        /// Whatever is read of damaged bytes is a letter that could have been written.
+        /// Whatever is read of damaged bytes is a remote result that could have been written.
         #[test]
         fn damage_is_harmless(
-            letter in letters(),
+            remote_result in remote_results(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let mut bytes = Vec::new();
-            letter.encode(&mut bytes);
+            remote_result.encode(&mut bytes);
             for (at, byte) in changes {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
@@ -560,15 +560,15 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_letter_or_a_small_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Some(letter) = decode(&bytes) {
-                prop_assert!(letter.bytes.len() + letter.items.len() <= bytes.len());
+        fn noise_is_no_remote_result_or_a_small_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(remote_result) = decode(&bytes) {
+                prop_assert!(remote_result.bytes.len() + remote_result.items.len() <= bytes.len());
             }
         }
     }
 
     #[test]
-    fn a_letter_is_of_its_latest_epoch() {
+    fn a_remote_result_is_of_its_latest_epoch() {
         let gsn = |epoch| Gsn::new(Epoch(epoch), PartitionId(1), 3);
         let items = [7, 9, 8].map(|epoch| (gsn(epoch), Item::Vote(None))).to_vec();
         assert_eq!(ShardMessage { items, ..ShardMessage::default() }.epoch(), Epoch(9));

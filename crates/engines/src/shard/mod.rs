@@ -20,8 +20,8 @@
 //! # Several partitions
 //!
 //! The shards of all nodes of a replica are numbered through and execute together; it makes no difference to a
-//! transaction which of them are on one node. What is between nodes shows in three places. A letter for another node
-//! goes by the courier and may come twice or before its time (the module `mail`). A batch of another partition's
+//! transaction which of them are on one node. What is between nodes shows in three places. A remote result for another node
+//! goes by the exchange and may come twice or before its time (the module `mail`). A batch of another partition's
 //! sequencer holds only the transactions in which this one takes part. And a batch counts as applied once the replies
 //! that are composed here are complete too, so that peers keep what they have said of it until it is not needed again.
 //!
@@ -30,8 +30,8 @@
 //!
 //! # Several replicas
 //!
-//! Twins execute the same order by themselves and tell each other nothing that they need. Now and then they compare
-//! their digests (the module `witness`), and one that has diverged takes itself out.
+//! Members execute the same order by themselves and tell each other nothing that they need. Now and then they compare
+//! their digests (the module `digest_exchange`), and one that has diverged takes itself out.
 //!
 //! # Several engines
 //!
@@ -46,6 +46,8 @@ mod balance;
 mod capture;
 pub(crate) mod core;
 pub(crate) mod covered;
+mod deferred_replies;
+mod digest_exchange;
 pub(crate) mod long;
 pub(crate) mod mail;
 pub(crate) mod maps;
@@ -61,8 +63,6 @@ pub(crate) mod state;
 pub(crate) mod turns;
 pub(crate) mod undo;
 pub(crate) mod warm;
-mod withheld;
-mod witness;
 
 pub use balance::Balance;
 pub use core::Settings;

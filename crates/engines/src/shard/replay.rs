@@ -1,5 +1,5 @@
 //! Runs the shards of a node without a driver: how a restarted node gets back to where it was (calvin.md, section
-//! 4.13). One that has peers does it together with its courier, from what it had received of them. What it had not
+//! 4.13). One that has peers does it together with its exchange, from what it had received of them. What it had not
 //! received, or has not on its disk, it asks for once it runs: until then some transactions may stay unfinished.
 
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ordain_model::{Batch, Micros};
 use ordain_role::{Address, Event, Now, Outbox, Role};
-use ordain_sequencer::{Courier, Entrance, Sequencing};
+use ordain_sequencer::{Exchange, JournalRecord, Sequencing};
 use ordain_store::RecordStore;
 
 use super::messages::{Message, ShardMessage};
@@ -21,19 +21,19 @@ use crate::calvin_paper::Scheduler;
 pub struct Replay<'a, S> {
     shards: &'a mut [Shard<S>],
     scheduler: Option<(Address, &'a mut Scheduler)>,
-    courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
+    exchange: Option<(Address, &'a mut Exchange<ShardMessage>)>,
     queue: VecDeque<(Address, Event<Message>)>,
     out: Outbox<Message>,
 }
 
 impl<'a, S: RecordStore + Send> Replay<'a, S> {
-    /// Of a node on its own, or of one with a courier; with what gives its shards their turns, if there is such a thing.
+    /// Of a node on its own, or of one with an exchange; with what gives its shards their turns, if there is such a thing.
     pub fn new(
         shards: &'a mut [Shard<S>],
         scheduler: Option<(Address, &'a mut Scheduler)>,
-        courier: Option<(Address, &'a mut Courier<ShardMessage>)>,
+        exchange: Option<(Address, &'a mut Exchange<ShardMessage>)>,
     ) -> Replay<'a, S> {
-        Replay { shards, scheduler, courier, queue: VecDeque::new(), out: Outbox::default() }
+        Replay { shards, scheduler, exchange, queue: VecDeque::new(), out: Outbox::default() }
     }
 
     /// Executes a batch of this partition; on a node on its own, to its end.
@@ -45,13 +45,13 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
             let message = Message::Sequencing(Sequencing::Sealed(batch.clone()));
             (to, Event::Message { from: Address::default(), message })
         };
-        match &self.courier {
-            Some((courier, _)) => self.queue.push_back(sealed(*courier)),
+        match &self.exchange {
+            Some((exchange, _)) => self.queue.push_back(sealed(*exchange)),
             None => self.queue.extend(self.shards.iter().map(|shard| sealed(shard.address()))),
         }
         self.run()?;
         let turn = (batch.epoch, batch.partition);
-        match self.shards.iter().find(|shard| self.courier.is_none() && shard.applied() < turn) {
+        match self.shards.iter().find(|shard| self.exchange.is_none() && shard.applied() < turn) {
             Some(shard) => Err(format!(
                 "replay of epoch {} stopped short: shard {} has applied {}",
                 batch.epoch,
@@ -66,10 +66,10 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
     ///
     /// # Errors
     /// As for [`Replay::batch`].
-    pub fn entrance(&mut self, entrance: Entrance<ShardMessage>) -> Result<(), String> {
-        if let Some((courier, role)) = &mut self.courier {
-            role.rehearse(entrance, &mut self.out);
-            let from = *courier;
+    pub fn journal_record(&mut self, journal_record: JournalRecord<ShardMessage>) -> Result<(), String> {
+        if let Some((exchange, role)) = &mut self.exchange {
+            role.replay(journal_record, &mut self.out);
+            let from = *exchange;
             self.gather(from)?;
         }
         self.run()
@@ -77,8 +77,8 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
 
     fn run(&mut self) -> Result<(), String> {
         while let Some((to, event)) = self.queue.pop_front() {
-            match (&mut self.courier, &mut self.scheduler) {
-                (Some((courier, role)), _) if *courier == to => {
+            match (&mut self.exchange, &mut self.scheduler) {
+                (Some((exchange, role)), _) if *exchange == to => {
                     role.handle(Now::default(), event, &mut self.out);
                 }
                 (_, Some((scheduler, role))) if *scheduler == to => {
@@ -136,7 +136,7 @@ mod tests {
     /// Far more than a shard does in one turn, on shards that wait for each other.
     fn long_chunk(registry: &Registry) -> Arc<Chunk> {
         let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
-        // First of several keys each, then of one, for which no letter comes.
+        // First of several keys each, then of one, for which no remote result comes.
         for i in 0..4000u32 {
             let last = if i < 1000 { i + 5 } else { i + 1 };
             let keys: Vec<Vec<u8>> = (i..last).map(|key| (key % 40).to_be_bytes().to_vec()).collect();

@@ -16,7 +16,7 @@ use super::mail::Places;
 use super::messages::Message;
 use super::turns::Turns;
 
-/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then letters leave, and come
+/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then remote results leave, and come
 /// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
 /// a lock of that transaction with it.
 const TURN: usize = 256;
@@ -49,10 +49,10 @@ impl<S: RecordStore> Shard<S> {
         Shard { core: Core::new(number, places, settings, registry, store), turns: settings.order.turns() }
     }
 
-    /// The same, on a node with twins: they compare their digests as batches are executed.
+    /// The same, on a node with members: they compare their digests as batches are executed.
     #[must_use]
-    pub fn with_twins(mut self, twins: Vec<Address>) -> Shard<S> {
-        self.core.set_twins(twins);
+    pub fn with_members(mut self, members: Vec<Address>) -> Shard<S> {
+        self.core.set_members(members);
         self
     }
 
@@ -195,7 +195,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 core.store.settle(SETTLED);
                 core.tell_sizes(out);
                 core.look_at_load(now.elapsed, out);
-                core.vouch_now_and_then(out);
+                core.attestation_now_and_then(out);
                 core.note_spans();
                 core.keep_states();
                 core.reader.forget_late(now.elapsed);
@@ -222,11 +222,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             Event::Message { from, message: Message::Reading(reading) } => {
                 core.take_reading(now.elapsed, from, reading, out);
             }
-            Event::Message { from, message: Message::Engine(letter) } => {
-                if core.witness.twins().contains(&from) {
-                    core.take_vouches(from.node, &letter);
+            Event::Message { from, message: Message::Engine(remote_result) } => {
+                if core.digest_exchange.members().contains(&from) {
+                    core.take_attestations(from.node, &remote_result);
                 } else {
-                    core.take_letter(&mut **turns, letter);
+                    core.take_remote_result(&mut **turns, remote_result);
                 }
             }
             Event::Work(done) => core.take_computed(done),

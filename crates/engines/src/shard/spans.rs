@@ -5,7 +5,7 @@
 //! shards are, they have one of these in common.
 //!
 //! Where replicas compare digests after every batch, the digest of any late epoch is known (the module
-//! `witness`). Without replicas it costs a hash for each record that was changed ([decision 27]), and is looked for only
+//! `digest_exchange`). Without replicas it costs a hash for each record that was changed ([decision 27]), and is looked for only
 //! while nothing is under way: under load it is that of an older epoch.
 //!
 //! [decision 27]: ../../../../docs/decisions/0027-late-digest.md

@@ -67,7 +67,7 @@ fn move_slot(cluster: &mut Cluster, to: usize) {
     cluster.plans = Arc::new(moved.expect("it is elsewhere"));
 }
 
-/// How many records the last letter from one node to another has that moves slots.
+/// How many records the last remote result from one node to another has that moves slots.
 fn sent(cluster: &Cluster, from: usize, to: usize) -> usize {
     let records = |item: &Item| match item {
         Item::Records { records, .. } => records.len(),

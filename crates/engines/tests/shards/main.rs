@@ -5,7 +5,7 @@
 
 mod checkpoint;
 mod copying;
-mod couriers;
+mod exchanges;
 mod limits;
 mod long;
 mod moving;
@@ -14,9 +14,9 @@ mod paxflow;
 mod qstore;
 mod random;
 mod read_committed;
+mod replication_group;
 mod resting;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;
 mod transcripts;
-mod twins;

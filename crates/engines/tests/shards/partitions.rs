@@ -42,7 +42,7 @@ fn locked(cluster: &Cluster, node: usize) -> f64 {
 }
 
 #[test]
-fn scenario_01_a_letter_comes_before_its_batch() {
+fn scenario_01_a_remote_result_comes_before_its_batch() {
     let mut cluster = cluster(2);
     let (a, b) = (cluster.key_in("a", 0), cluster.key_in("b", 1));
     let ticket = send(&mut cluster, objects(p::GET), &[&a, &b]);
@@ -116,8 +116,8 @@ fn a_silent_check_that_passes_says_its_verdict_and_nothing_else() {
     let mut cluster = cluster(2);
     let (a, guard) = (cluster.key_in("a", 0), cluster.key_in("guard", 1));
     let kinds = |cluster: &Cluster| {
-        let letter = cluster.last_received(1, 0);
-        letter.items.into_iter().map(|(_, item)| item).collect::<Vec<_>>()
+        let remote_result = cluster.last_received(1, 0);
+        remote_result.items.into_iter().map(|(_, item)| item).collect::<Vec<_>>()
     };
     cluster.ask(Call::new(t::GUARDED, Db(0)), &encode(&[&a, &guard]));
     assert_eq!(kinds(&cluster), [Item::Vote(None)]);
@@ -423,7 +423,7 @@ fn a_batch_that_comes_again_stops_the_shard() {
 
 // ---- loans, in every order --------------------------------------------------------------------------------
 
-/// Lets everything happen in every order, with so many kills and so many letters that come twice, and answers how many
+/// Lets everything happen in every order, with so many kills and so many remote results that come twice, and answers how many
 /// ways there were.
 fn every_way(start: impl Fn() -> Cluster, kills: usize, twice: usize) -> usize {
     let mut path: Vec<(usize, usize)> = Vec::new();

@@ -696,7 +696,7 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
     }
 }
 
-/// What goes from node to node for one batch of each of three: slices and letters, where so many transactions of a
+/// What goes from node to node for one batch of each of three: slices and remote results, where so many transactions of a
 /// hundred use several partitions, with so many keys in each.
 fn messages(order: Order, percent: usize, keys: usize) -> (usize, usize) {
     const NODES: usize = 3;
@@ -725,8 +725,8 @@ fn messages(order: Order, percent: usize, keys: usize) -> (usize, usize) {
 /// qstore.md, section 7, the check of each batch: as many messages whatever its transactions touch.
 ///
 /// Of N nodes each seals one batch an epoch. A node that seals sends each other one a slice: N (N - 1) of them, empty or not
-/// (the empty ones are the courier's and are not handed to shards). For each of these batches a node sends each other one a
-/// letter at most, with all answers that are composed there, because all fragments of independent transactions are executed
+/// (the empty ones are the exchange's and are not handed to shards). For each of these batches a node sends each other one a
+/// remote result at most, with all answers that are composed there, because all fragments of independent transactions are executed
 /// in one turn: N (N - 1) for each of N batches. Who replies may be any node, so there are that many as soon as there are a few
 /// transactions on several partitions, and none if there are none. The sheet has N (N - 1) (chunks + 1), with one chunk a batch and
 /// an EXEC_DONE for the batches of all nodes together; here shards do not wait for all of an epoch before they answer.
@@ -734,11 +734,11 @@ fn messages(order: Order, percent: usize, keys: usize) -> (usize, usize) {
 fn a_batch_takes_as_many_messages_whatever_its_transactions_touch() {
     let (nodes, batches) = (3, 3);
     let slices = batches * (nodes - 1);
-    let letters = batches * nodes * (nodes - 1);
+    let remote_results = batches * nodes * (nodes - 1);
     assert_eq!(messages(Order::Queues, 0, 1), (0, 0), "there is nothing for anybody else");
     for (percent, keys) in [(50, 1), (100, 1), (50, 5), (100, 5)] {
         let told = format!("{percent}%, {keys} keys a partition");
-        assert_eq!(messages(Order::Queues, percent, keys), (slices, letters), "{told}");
+        assert_eq!(messages(Order::Queues, percent, keys), (slices, remote_results), "{told}");
     }
     // Under locks a shard stops in the middle of a batch to let others hear, so the more there is to do the more is said.
     assert!(messages(Order::Locks, 100, 5).1 > messages(Order::Locks, 50, 1).1);

@@ -2,11 +2,11 @@
 //!
 //! Those that are too short for a file of their own are golden transcripts in `src/calvin/scripts`, run below by number.
 //! What real processes and the simulator show besides is in the last column: `e2e` is `crates/ordain/tests/e2e`, `sim`
-//! the seeds in `crates/ordain/src/sim.rs`. What only asynchronous replication can come to is tested where that is: `council` is
-//! `crates/sequencer/src/council/tests.rs`, `log` the folder `crates/sequencer/src/input_log/tests`, and `sim async` what
-//! `ordain sim --replication async` runs, whole clusters in which masters die.
+//! the seeds in `crates/ordain/src/sim.rs`. What only asynchronous replication can come to is tested where that is: `configuration_service` is
+//! `crates/sequencer/src/configuration_service/tests.rs`, `log` the folder `crates/sequencer/src/input_log/tests`, and `sim async` what
+//! `ordain sim --replication async` runs, whole clusters in which primaries die.
 //!
-//! | scenario | on one node | over partitions, on twins | besides |
+//! | scenario | on one node | over partitions, on members | besides |
 //! |---|---|---|---|
 //! | 1 a read result before its batch | transcript | `partitions` | sim |
 //! | 2 a key twice | transcript | | |
@@ -14,20 +14,20 @@
 //! | 4 a read-only one, one reply | transcript | `partitions` | sim |
 //! | 5 an abort by a read elsewhere | transcript | `partitions` | sim |
 //! | 6 a blind write and a reader | transcript | | |
-//! | 7 empty epochs, then one transaction | below | `couriers` | |
-//! | 8 a sequencer stands still | transcript (the log does) | `couriers` | e2e `faults`: `a_node_of_one_replica_stands_still…` |
+//! | 7 empty epochs, then one transaction | below | `exchanges` | |
+//! | 8 a sequencer stands still | transcript (the log does) | `exchanges` | e2e `faults`: `a_node_of_one_replica_stands_still…` |
 //! | 9 a request twice | transcripts | | e2e `retries`, and `faults`: sessions that turn to other nodes |
 //! | 10 a reconnaissance that is stale twice | transcript | | sim |
 //! | 11 a crash between sync and dispatch | transcript | | e2e `kill`, `faults` |
-//! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `council`: `what_only_the_dead_node_knew…`, `evidence_of_what_nobody_knows…` | sim async |
+//! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `configuration_service`: `what_only_the_dead_node_knew…`, `evidence_of_what_nobody_knows…` | sim async |
 //! | 12 killed amid a hundred | | `partitions`, from log and journal | e2e `faults` |
 //! | 12 from a checkpoint that its peers have gone on from | | `partitions` | sim; e2e `checkpoint` |
 //! | 13 two nodes die together | | `partitions`, from logs and journals; from checkpoints, each from its own: there need be no common one | e2e `faults`: all three; sim |
 //! | 14 a record comes and goes around a checkpoint | `checkpoint` | | sim |
-//! | 15 an old master comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `council`: decrees | sim async; of a leader that comes back: e2e `faults`, sim |
+//! | 15 an old primary comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `configuration_service`: configuration entries | sim async; of a leader that comes back: e2e `faults`, sim |
 //! | 16 a hot key | below | | |
-//! | 17 the partition map changes | | `moving`: transactions of the epoch before under way, both sides killed, random; `couriers`: a batch under another number of partitions is refused | e2e `faults`: `slots_move_under_load…`; sim |
-//! | 18 another digest on one replica | transcript (between shards) | `twins` | sim: `a_replica_that_diverges_takes_itself_out` |
+//! | 17 the partition map changes | | `moving`: transactions of the epoch before under way, both sides killed, random; `exchanges`: a batch under another number of partitions is refused | e2e `faults`: `slots_move_under_load…`; sim |
+//! | 18 another digest on one replica | transcript (between shards) | `members` | sim: `a_replica_that_diverges_takes_itself_out` |
 
 use ordain_model::args::encode;
 use ordain_model::{Abort, Call, Gsn, Micros, OutcomeStatus};

@@ -1,8 +1,8 @@
-//! The shards of a replica that has several partitions, without sequencers, logs and couriers: the test says what is
+//! The shards of a replica that has several partitions, without sequencers, logs and exchanges: the test says what is
 //! sealed, and what arrives when.
 //!
-//! Each partition's node is handed the batches as its courier would: its own whole, of the others its slices, in order.
-//! Letters between nodes cross as bytes; they come late, in any order between pairs of nodes, in order within a pair,
+//! Each partition's node is handed the batches as its exchange would: its own whole, of the others its slices, in order.
+//! Remote results between nodes cross as bytes; they come late, in any order between pairs of nodes, in order within a pair,
 //! and now and then once more. A node may be killed: it begins again with nothing, is handed all its input again, and
 //! everything that it has ever received, again in any order between pairs.
 
@@ -24,7 +24,7 @@ use ordain_store::MemoryStore;
 use super::saved::Saved;
 use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry, turns_left, verify_records};
 
-const COURIER: u16 = 2;
+const EXCHANGE: u16 = 2;
 const CHECKPOINTER: u16 = 6;
 /// The replica whose shards these are.
 pub const REPLICA: u16 = 1;
@@ -45,7 +45,7 @@ pub struct Shape {
     /// What then becomes of what used what is undone.
     pub cascade: Cascade,
     pub seed: u64,
-    /// How many letters of a million come once more.
+    /// How many remote results of a million come once more.
     pub doubled: u32,
     /// Whether reads are run on snapshots too.
     pub snapshots: bool,
@@ -84,11 +84,11 @@ pub enum Next {
     Batch(usize),
     /// The next message from one shard to another of its node.
     Inside(usize, usize),
-    /// The next letter from one node to another.
+    /// The next remote result from one node to another.
     Across(usize, usize),
     /// The same, and it stays to come again.
     Twice(usize, usize),
-    /// The last letter from one node to another that is under way, ahead of all before it.
+    /// The last remote result from one node to another that is under way, ahead of all before it.
     Last(usize, usize),
     /// What a shard has read for another.
     Part(usize, usize),
@@ -105,14 +105,14 @@ pub enum Next {
 struct Node {
     /// What it was ever handed.
     input: Vec<Arc<Batch>>,
-    /// Letters that it has received, by sender.
-    received: BTreeMap<usize, Vec<Letter>>,
+    /// Remote results that it has received, by sender.
+    received: BTreeMap<usize, Vec<RemoteResult>>,
     restarts: usize,
 }
 
-/// A letter on its way: the shard it is for, and its bytes.
+/// A remote result on its way: the shard it is for, and its bytes.
 #[derive(Clone)]
-struct Letter {
+struct RemoteResult {
     to: u16,
     bytes: Vec<u8>,
     /// It is in the journal of the node that it is for: whatever becomes of its sender.
@@ -132,7 +132,7 @@ pub struct Cluster {
     /// By shard: batches not handed in yet, and the ends of their epochs.
     batches: Vec<VecDeque<Sequencing>>,
     inside: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
-    across: BTreeMap<(usize, usize), VecDeque<Letter>>,
+    across: BTreeMap<(usize, usize), VecDeque<RemoteResult>>,
     /// What shards have read for each other, as bytes.
     parts: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     /// Reads on snapshots: the chunk, its epoch and its time.
@@ -231,7 +231,7 @@ impl Cluster {
             shards: (0..self.layout.shards()).map(address).collect(),
             sequencer: at(SEQUENCER),
             scheduler: None,
-            post: Some(at(COURIER)),
+            post: Some(at(EXCHANGE)),
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
@@ -346,12 +346,12 @@ impl Cluster {
         }
     }
 
-    /// How many slices of others' batches nodes were handed, and how many letters of others they have received.
+    /// How many slices of others' batches nodes were handed, and how many remote results of others they have received.
     pub fn crossed(&self) -> (usize, usize) {
         let foreign = |(node, at): (usize, &Node)| {
             let is_foreign = |batch: &&Arc<Batch>| usize::from(batch.partition.0) != node;
-            let letters: usize = at.received.values().map(Vec::len).sum();
-            (at.input.iter().filter(is_foreign).count(), letters)
+            let remote_results: usize = at.received.values().map(Vec::len).sum();
+            (at.input.iter().filter(is_foreign).count(), remote_results)
         };
         let sum = |(a, b): (usize, usize), (c, d): (usize, usize)| (a + c, b + d);
         self.nodes.iter().enumerate().map(foreign).fold((0, 0), sum)
@@ -442,7 +442,7 @@ impl Cluster {
 
     // ---- what happens next ---------------------------------------------------------------------------------
 
-    /// Keeps letters from one node to another until [`Cluster::release`].
+    /// Keeps remote results from one node to another until [`Cluster::release`].
     pub fn hold(&mut self, from: usize, to: usize) {
         self.held.insert((from, to));
     }
@@ -499,25 +499,26 @@ impl Cluster {
                 }
             }
             Next::Inside(from, to) => {
-                if let Some(letter) = self.inside.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
-                    self.handle(to, tell(Message::Engine(letter)));
+                if let Some(remote_result) = self.inside.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+                    self.handle(to, tell(Message::Engine(remote_result)));
                 }
             }
             Next::Across(from, to) => {
                 let Some(queue) = self.across.get_mut(&(from, to)) else { return };
-                let Some(letter) = queue.pop_front() else { return };
+                let Some(remote_result) = queue.pop_front() else { return };
                 if self.random.chance(self.shape.doubled) {
-                    queue.push_back(letter.clone());
+                    queue.push_back(remote_result.clone());
                 }
-                self.nodes[to].received.entry(from).or_default().push(letter.clone());
-                let read = ShardMessage::decode(&self.registry, &letter.bytes).expect("a letter");
+                self.nodes[to].received.entry(from).or_default().push(remote_result.clone());
+                let read =
+                    ShardMessage::decode(&self.registry, &remote_result.bytes).expect("a remote result");
                 assert_eq!(self.node_of(read.from), from);
-                self.handle(usize::from(letter.to), tell(Message::Engine(read)));
+                self.handle(usize::from(remote_result.to), tell(Message::Engine(read)));
             }
             Next::Twice(from, to) => {
                 let Some(queue) = self.across.get_mut(&(from, to)) else { return };
-                let Some(letter) = queue.front().cloned() else { return };
-                queue.push_back(letter);
+                let Some(remote_result) = queue.front().cloned() else { return };
+                queue.push_back(remote_result);
                 self.happen(Next::Across(from, to));
             }
             Next::Last(from, to) => {
@@ -571,19 +572,19 @@ impl Cluster {
         self.across.entry((from, to)).or_default().extend(received);
     }
 
-    /// The last letter that one node has received from another.
+    /// The last remote result that one node has received from another.
     pub fn last_received(&self, from: usize, to: usize) -> ShardMessage {
-        let letters = self.nodes[to].received.get(&from);
-        let last = letters.and_then(|letters| letters.last()).expect("a letter");
-        ShardMessage::decode(&self.registry, &last.bytes).expect("a letter")
+        let remote_results = self.nodes[to].received.get(&from);
+        let last = remote_results.and_then(|remote_results| remote_results.last()).expect("a remote result");
+        ShardMessage::decode(&self.registry, &last.bytes).expect("a remote result")
     }
 
-    /// A letter that no shard has written goes on its way.
-    pub fn forge(&mut self, to: usize, letter: &ShardMessage) {
+    /// A remote result that no shard has written goes on its way.
+    pub fn forge(&mut self, to: usize, remote_result: &ShardMessage) {
         let mut bytes = Vec::new();
-        letter.encode(&mut bytes);
-        let link = (self.node_of(letter.from), self.node_of(to));
-        self.across.entry(link).or_default().push_back(Letter { to: to as u16, bytes, kept: false });
+        remote_result.encode(&mut bytes);
+        let link = (self.node_of(remote_result.from), self.node_of(to));
+        self.across.entry(link).or_default().push_back(RemoteResult { to: to as u16, bytes, kept: false });
     }
 
     /// The last batch comes once more, to all shards.
@@ -608,16 +609,17 @@ impl Cluster {
         for ((from, to), queue) in &mut self.across {
             if *from == node {
                 let mut arrive = self.random.index(queue.len() + 1);
-                queue.retain(|letter| {
-                    let arrives = letter.kept || arrive > 0;
+                queue.retain(|remote_result| {
+                    let arrives = remote_result.kept || arrive > 0;
                     arrive = arrive.saturating_sub(1);
                     arrives
                 });
             }
             if *to == node {
                 let again = self.nodes[node].received.remove(from).unwrap_or_default();
-                let again = again.into_iter().map(|letter| Letter { kept: true, ..letter });
-                again.rev().for_each(|letter| queue.push_front(letter));
+                let again =
+                    again.into_iter().map(|remote_result| RemoteResult { kept: true, ..remote_result });
+                again.rev().for_each(|remote_result| queue.push_front(remote_result));
             }
         }
         // What the log does not keep is gone: reads of this partition alone, whose clients know nothing.
@@ -663,13 +665,13 @@ impl Cluster {
             let is_answer = matches!(message, Message::Front(_) | Message::Reading(_));
             assert!(
                 is_answer || its_node == node,
-                "what is for another node goes by the courier: {message:?}"
+                "what is for another node goes by the exchange: {message:?}"
             );
             match message {
-                Message::Engine(letter) => {
+                Message::Engine(remote_result) => {
                     let to =
                         self.layout.shards_of(PartitionId(node as u16)).start + usize::from(to.role - SHARD);
-                    self.inside.entry((shard, to)).or_default().push_back(letter);
+                    self.inside.entry((shard, to)).or_default().push_back(remote_result);
                 }
                 Message::Reading(_) => {
                     let mut bytes = Vec::new();
@@ -677,12 +679,12 @@ impl Cluster {
                     let to = its_node * self.shape.threads + usize::from(to.role - SHARD);
                     self.parts.entry((shard, to)).or_default().push_back(bytes);
                 }
-                Message::Post(Post::Letter { to: receiver, letter }) => {
-                    assert_eq!(to.role, COURIER);
+                Message::Post(Post::RemoteResult { to: receiver, remote_result }) => {
+                    assert_eq!(to.role, EXCHANGE);
                     let mut bytes = Vec::new();
-                    letter.encode(&mut bytes);
+                    remote_result.encode(&mut bytes);
                     let link = (node, self.node_of(usize::from(receiver)));
-                    self.across.entry(link).or_default().push_back(Letter {
+                    self.across.entry(link).or_default().push_back(RemoteResult {
                         to: receiver,
                         bytes,
                         kept: false,
@@ -698,7 +700,7 @@ impl Cluster {
                     }
                 }
                 Message::Sequencing(Sequencing::Applied { epoch, partition }) => {
-                    assert_eq!(to.role, COURIER);
+                    assert_eq!(to.role, EXCHANGE);
                     let before = self.applied.insert(shard, (epoch, partition)).unwrap_or_default();
                     assert!(before <= (epoch, partition));
                 }

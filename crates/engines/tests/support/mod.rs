@@ -213,7 +213,7 @@ fn neighbours(shards: usize) -> Neighbours {
         me: at(SEQUENCER),
         log: at(LOG),
         executors: (0..shards as u16).map(|i| at(SHARD + i)).collect(),
-        courier: None,
+        exchange: None,
         gateways: GATEWAY,
         readers: Readers {
             layout: Arc::new(Layout::single(shards.max(1))),

@@ -178,8 +178,8 @@ impl Script {
                 let (epoch, index) = gsn.split_once('.').ok_or("a transaction is EPOCH.INDEX")?;
                 let gsn = Gsn::new(Epoch(number(epoch)?), PartitionId(0), number(index)?);
                 let items = vec![(gsn, Item::Vote(None))];
-                let letter = ShardMessage { from: (from - SHARD) as usize, items, bytes: Vec::new() };
-                bench.inject(from, to, ordain_sequencer::Message::Engine(letter));
+                let remote_result = ShardMessage { from: (from - SHARD) as usize, items, bytes: Vec::new() };
+                bench.inject(from, to, ordain_sequencer::Message::Engine(remote_result));
                 Ok(String::new())
             }
             // verify: everything is over, and as the reference executor has it.

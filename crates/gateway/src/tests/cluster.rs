@@ -93,7 +93,7 @@ fn submitted(gateway: &mut Gateway, replica: u16) -> Vec<(u16, u64, u16, usize)>
 /// Node `partition` of a replica cannot be reached.
 fn lost(replica: u16, partition: u16) -> Owed {
     let node = replica * 3 + partition;
-    Owed { node, replica, partition: PartitionId(partition), is_gone: false, has_twins: true }
+    Owed { node, replica, partition: PartitionId(partition), is_gone: false, has_members: true }
 }
 
 pub(super) fn gone(replica: u16, partition: u16) -> Owed {
@@ -142,7 +142,7 @@ fn what_only_reads_is_asked_again_and_a_write_waits_or_is_sent_again() {
 }
 
 /// Seed 909 of two partitions, three replicas, async: a read of several partitions, so one that is logged, was passed on to
-/// a master that turned it away, and could not tell.
+/// a primary that turned it away, and could not tell.
 #[test]
 fn what_only_reads_is_asked_again_when_whoever_may_have_led_is_met_anew() {
     let (mut gateway, _, [a, _, c]) = in_cluster();
@@ -191,13 +191,13 @@ fn what_hangs_on_other_nodes_is_let_be() {
     write(&mut gateway, 2, None, &b);
     assert_eq!(submitted(&mut gateway, 0).len(), 2);
     write(&mut gateway, 3, None, &c);
-    // Twins of the node that was not asked for anything yet have lost everything, and so has it.
+    // Members of the node that was not asked for anything yet have lost everything, and so has it.
     for owed in [gone(2, 2), gone(0, 2)] {
         assert_eq!(given_up(&mut gateway, owed), []);
     }
     assert_eq!(submitted(&mut gateway, 0), [(2, 2, 0, 1)]);
-    // Whoever has no twins takes along what it was asked for.
-    let alone = Owed { has_twins: false, ..gone(0, 0) };
+    // Whoever has no members takes along what it was asked for.
+    let alone = Owed { has_members: false, ..gone(0, 0) };
     assert_eq!(given_up(&mut gateway, Owed { is_gone: false, ..alone }), []);
     assert_eq!(given_up(&mut gateway, alone), [1]);
     assert_eq!((submitted(&mut gateway, 0), gateway.outstanding()), (vec![], 2));

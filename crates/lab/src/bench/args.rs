@@ -390,7 +390,7 @@ impl Terms {
             |durability: &&Durability| matches!(durability, Durability::None | Durability::Ephemeral);
         if let Some(durability) = self.durability.iter().find(forgets).filter(|_| is_async) {
             bail!(
-                "--replication async with --durability {durability}: a master ships what it will not forget, or it would \
+                "--replication async with --durability {durability}: a primary ships what it will not forget, or it would \
                  seal something else in its place: say fsync or os"
             );
         }

@@ -162,7 +162,7 @@ fn a_cluster_is_driven_on_every_node_and_compared_with_nodes_that_are_apart() {
 }
 
 #[test]
-fn what_is_shipped_is_driven_with_all_twins_in_sync_and_every_replica_comes_to_the_same() {
+fn what_is_shipped_is_driven_with_all_members_in_sync_and_every_replica_comes_to_the_same() {
     let line = "x --records-per-partition 300 --contention-index 0.1 --multi-partition 0.5 --nodes 2 --replication \
                 none,async,sync --clients 40 --txns 600 --durability os --no-ceiling";
     let report = measured(&parse::<MicroKnobs>(line));
@@ -171,10 +171,10 @@ fn what_is_shipped_is_driven_with_all_twins_in_sync_and_every_replica_comes_to_t
     assert_eq!(modes, ["none", "async", "sync"]);
     let shipped = &report.runs[1];
     assert_eq!((shipped.committed, &shipped.params["replicas"]), (600, &3.into()), "{shipped:?}");
-    for check in ["replicas_agree", "same_masters"] {
+    for check in ["replicas_agree", "same_primaries"] {
         assert!(shipped.checks.contains_key(check), "{shipped:?}");
     }
-    assert!(shipped.cpu_us_per_txn.contains_key("council"), "{shipped:?}");
+    assert!(shipped.cpu_us_per_txn.contains_key("configuration_service"), "{shipped:?}");
     // Both modes are compared with doing without.
     assert_eq!(ratios::ratios(&report.runs).len(), 2);
 }

@@ -92,7 +92,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
     let workload = &*point.workload;
     let mut findings: Vec<Finding> = measured.seen.iter().flat_map(|seen| workload.check(seen)).collect();
     findings.extend(replicas_agree(point, &measured.audits));
-    findings.extend(same_masters(point, measured.deposed.as_deref()));
+    findings.extend(same_primaries(point, measured.deposed.as_deref()));
     findings.extend(strict_is_fresh(point, measured.staleness.as_ref()));
     let told = Told {
         seconds: measured.seconds,
@@ -213,13 +213,13 @@ fn replicas_agree(point: &Point, audits: &[Vec<Vec<u8>>]) -> Option<Finding> {
     }))
 }
 
-/// No master may have been given up in the middle: what was measured then is something else.
-fn same_masters(point: &Point, deposed: Option<&str>) -> Option<Finding> {
+/// No primary may have been given up in the middle: what was measured then is something else.
+fn same_primaries(point: &Point, deposed: Option<&str>) -> Option<Finding> {
     let System::Embedded { grid: Grid { replication: Replication::Async, .. }, .. } = &point.system else {
         return None;
     };
     let told = || format!("in the end {}", deposed.unwrap_or_default());
-    Some(Finding::new("same_masters", deposed.is_none(), told))
+    Some(Finding::new("same_primaries", deposed.is_none(), told))
 }
 
 /// The same of each node, if there are several: their sum is that of all, but for the disk threads.

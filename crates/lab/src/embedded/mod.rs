@@ -10,8 +10,8 @@
 //! What is measured is what was answered while a loop was in the measuring stage, against the time and the
 //! processor time of that very loop between entering and leaving it.
 
-mod masters;
 mod population;
+mod primaries;
 mod remote;
 mod shards;
 mod sites;
@@ -114,8 +114,8 @@ pub struct Measured {
     pub audits: Vec<Vec<Vec<u8>>>,
     /// How many transactions were never answered.
     pub unanswered: u64,
-    /// What is wrong with the masters after the last transaction, where input is replicated asynchronously: they are to be
-    /// who they were, with all their twins behind them.
+    /// What is wrong with the primaries after the last transaction, where input is replicated asynchronously: they are to be
+    /// who they were, with all their members behind them.
     pub deposed: Option<String>,
     /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
@@ -368,7 +368,7 @@ impl Lead<'_> {
             self.hear("loading")?;
         }
         let load_seconds = begun.elapsed().as_secs_f64();
-        self.await_twins(&setup.grid, setup.patience)?;
+        self.await_members(&setup.grid, setup.patience)?;
         let mut checkpoint = None;
         let cpu = match setup.length {
             Length::Time { warmup, measure } => {
@@ -432,7 +432,7 @@ impl Lead<'_> {
             measured.seconds = measured.seconds.max(report.used.wall.as_secs_f64());
             measured.loops.push(report.used);
         }
-        // Whether the council knows at this moment that all twins are in sync does not matter: they are compared.
+        // Whether the configuration service knows at this moment that all members are in sync does not matter: they are compared.
         measured.deposed = self.lacking(&setup.grid, 0);
         self.stages.enter(Stage::Audit);
         let own_audits = workload.audits().len();
@@ -479,7 +479,7 @@ impl Lead<'_> {
                 continue;
             }
             self.let_run("measuring while a checkpoint is taken", gone, left.min(LOOK_AGAIN))?;
-            let taken = |node: &Running| masters::gauges(&node.handle()).get(COMPLETED).copied();
+            let taken = |node: &Running| primaries::gauges(&node.handle()).get(COMPLETED).copied();
             let is_complete = self.running.iter().filter_map(taken).any(|count| count > 0.0);
             if is_complete {
                 self.stages.end_checkpoint();
@@ -495,9 +495,9 @@ impl Lead<'_> {
         Ok(checkpoint)
     }
 
-    /// Waits until all twins have what is loaded and are shipped everything at once: before that, what a transaction costs
+    /// Waits until all members have what is loaded and are shipped everything at once: before that, what a transaction costs
     /// is not what it will.
-    fn await_twins(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
+    fn await_members(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
         /// What a loop shows of itself is not newer than this.
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let begun = Instant::now();
@@ -505,20 +505,20 @@ impl Lead<'_> {
             if begun.elapsed() > patience {
                 bail!("after {} s {lacking}", patience.as_secs());
             }
-            self.let_run("waiting for the twins", Duration::ZERO, LOOK_AGAIN)?;
+            self.let_run("waiting for the members", Duration::ZERO, LOOK_AGAIN)?;
         }
         Ok(())
     }
 
-    /// What a partition lacks of what it has to have where input is replicated asynchronously, if any does: its master in
-    /// the first replica, and so many twins in sync.
-    fn lacking(&self, grid: &Grid, twins: u16) -> Option<String> {
+    /// What a partition lacks of what it has to have where input is replicated asynchronously, if any does: its primary in
+    /// the first replica, and so many members in sync.
+    fn lacking(&self, grid: &Grid, members: u16) -> Option<String> {
         if grid.replication != Replication::Async {
             return None;
         }
         let firsts = self.running.iter().take(grid.nodes.into());
         firsts.zip(0..).find_map(|(node, number): (_, u16)| {
-            let lacking = masters::lacking(&masters::gauges(&node.handle()), twins)?;
+            let lacking = primaries::lacking(&primaries::gauges(&node.handle()), members)?;
             Some(format!("node {number} {lacking}"))
         })
     }

@@ -101,9 +101,9 @@ impl Grid {
         if !(1..=MAX_REPLICAS).contains(&self.replicas) {
             bail!("--replicas must be 1 to {MAX_REPLICAS}, not {}", self.replicas);
         }
-        if self.replication == Replication::Async && self.all() < COUNCIL {
+        if self.replication == Replication::Async && self.all() < CONFIGURATION_SERVICE {
             bail!(
-                "--replication async on {} nodes: three of them have to agree on who is master of a partition: say \
+                "--replication async on {} nodes: three of them have to agree on who is primary of a partition: say \
                  --replicas 3, or --nodes 2",
                 self.all()
             );
@@ -195,7 +195,7 @@ pub(super) fn build(
             gateways: threads,
             replication: grid.replication,
             life: LIFE.0,
-            council_pace: COUNCIL_PACE,
+            configuration_service_pace: CONFIGURATION_SERVICE_PACE,
             ..base.clone()
         };
         let path = directory_of(root, grid, place.node);
@@ -264,14 +264,14 @@ fn network(
 
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// A master is not given up sooner than a node is: the council waits for eight times this.
-const COUNCIL_PACE: Micros = Micros(SILENCE.as_micros() as u64 / 8);
+/// A primary is not given up sooner than a node is: the configuration service waits for eight times this.
+const CONFIGURATION_SERVICE_PACE: Micros = Micros(SILENCE.as_micros() as u64 / 8);
 
 /// Every node lives once.
 const LIFE: Life = Life(1);
 
-/// The fewest nodes of which one may be lost, and the others still know who is master.
-const COUNCIL: u16 = 3;
+/// The fewest nodes of which one may be lost, and the others still know who is primary.
+const CONFIGURATION_SERVICE: u16 = 3;
 
 /// Opens a node's directory, if it keeps anything, and builds its roles.
 pub(super) fn open(

@@ -123,7 +123,7 @@ impl Experiment for Figure2 {
             ],
             shapes: vec![
                 less("async takes less than sync in one data centre", ASYNC_NEAR, SYNC_NEAR),
-                less("async with twins in other data centres takes less than sync in one", ASYNC_FAR, SYNC_NEAR),
+                less("async with members in other data centres takes less than sync in one", ASYNC_FAR, SYNC_NEAR),
                 less("sync in one data centre takes less than in three", SYNC_NEAR, SYNC_FAR),
                 Shape::at_least(far, mean.at(SYNC_FAR), quorum_ms),
                 Shape::flat(same, &rate, 0.05),
@@ -134,7 +134,7 @@ impl Experiment for Figure2 {
                  85 ms. Epochs are adaptive here: the paper's half epoch of 5 ms is not waited for. In all modes a batch is written to \
                  the log before it takes effect, and not synced."
                     .to_owned(),
-                "With async a transaction is answered when the first replica has it. A master that is lost takes with it what \
+                "With async a transaction is answered when the first replica has it. A primary that is lost takes with it what \
                  it had not shipped: that is the price of its latency, and no figure of latency shows it."
                     .to_owned(),
             ],

@@ -221,7 +221,7 @@ fn a_segment_of_another_log_is_refused() {
 fn damage_before_a_mark_is_refused_even_in_the_last_entry() {
     let (mut disk, groups) = written();
     let before_mark = verify(&disk, None).unwrap();
-    // Opening vouches for everything it shows; so does a mark at a clean stop.
+    // Opening attests everything it shows; so does a mark at a clean stop.
     drop(open(&mut disk, config()).unwrap());
     let mut data = (String::new(), 0, 0);
     let mut mark = None;

@@ -63,7 +63,7 @@ impl Samples {
             }
         });
         samples.digests = digests.unwrap_or_default();
-        let (open, made, refused) = observed.lobby.connections();
+        let (open, made, refused) = observed.mailboxes.connections();
         let (admin_open, admin_refused, admin_late) = observed.traffic.counts();
         for (name, value) in [
             ("ordain_admin_connections", admin_open as f64),

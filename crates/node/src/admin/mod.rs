@@ -38,7 +38,7 @@ use crate::admin_client::{Asker, Target};
 use crate::certificates::Renewals;
 use crate::cluster::Membership;
 use crate::engine::Engine;
-use crate::front::Lobby;
+use crate::front::Mailboxes;
 use listener::{Port, Traffic};
 use metrics::{Samples, resident_bytes};
 use series::History;
@@ -91,7 +91,7 @@ pub struct Admin {
 struct Observed {
     about: About,
     handle: Handle,
-    lobby: Arc<Lobby>,
+    mailboxes: Arc<Mailboxes>,
     /// Commands counted at the last refresh.
     commands: Mutex<u64>,
     opened: Mutex<Opened>,
@@ -119,14 +119,14 @@ impl Admin {
     pub fn start(
         listener: TcpListener,
         handle: Handle,
-        lobby: Arc<Lobby>,
+        mailboxes: Arc<Mailboxes>,
         about: About,
     ) -> io::Result<Admin> {
         let (stop, mut stopped) = watch::channel(false);
         let observed = Arc::new(Observed {
             about,
             handle,
-            lobby,
+            mailboxes,
             commands: Mutex::new(0),
             opened: Mutex::default(),
             traffic: Arc::default(),
@@ -200,9 +200,9 @@ impl Observed {
         let mut last = lock(&self.commands);
         let per_second = commands.saturating_sub(*last) as f64 / REFRESH.as_secs_f64();
         *last = commands;
-        let (open, made, refused) = self.lobby.connections();
+        let (open, made, refused) = self.mailboxes.connections();
         let resident = resident_bytes();
-        self.lobby.inform(|info| {
+        self.mailboxes.inform(|info| {
             info.clients = open as u64;
             info.connections_total = made;
             info.hits_total = sum("ordain_shard_hits_total") as u64;
@@ -234,7 +234,7 @@ impl Observed {
         let at_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let samples = Samples::gather(self);
         let spikes = lock(&self.history).take(at_s, &samples);
-        let Some(threshold) = self.lobby.spike_ms() else { return };
+        let Some(threshold) = self.mailboxes.spike_ms() else { return };
         for (event, took) in spikes.into_iter().filter(|(_, took)| took.0 / 1000 >= threshold) {
             self.about.diagnostics.note_spike(event, at_s as u64, took.0 / 1000);
         }

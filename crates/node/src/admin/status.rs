@@ -7,7 +7,7 @@ use ordain_archive::{Location, Standing};
 use ordain_model::{DigestSpan, Micros};
 use ordain_role::NodeId;
 use ordain_runtime::{PeerStatus, Reach};
-use ordain_sequencer::CouncilSettings;
+use ordain_sequencer::ConfigurationServiceSettings;
 use serde_json::{Value, json};
 
 use super::metrics::{Samples, resident_bytes};
@@ -44,14 +44,15 @@ impl Command {
         }
         if replication == Replication::Async {
             let is = |name| samples.max(name) > 0.0;
-            let is_master = is("ordain_ship_is_master");
+            let is_primary = is("ordain_ship_is_primary");
             // Until the configuration service has heard of this node it knows no more than who led when all began.
-            let is_known = is("ordain_council_has_arrived") && !is("ordain_council_is_fenced");
-            let known = is_known.then(|| samples.max("ordain_council_master") as u16);
+            let is_known = is("ordain_configuration_service_has_arrived")
+                && !is("ordain_configuration_service_is_fenced");
+            let known = is_known.then(|| samples.max("ordain_configuration_service_primary") as u16);
             return Command {
-                role: if is_master { "master" } else { "slave" },
-                leader: if is_master { Some(own) } else { known },
-                term: Some(samples.max("ordain_council_term") as u64),
+                role: if is_primary { "primary" } else { "follower" },
+                leader: if is_primary { Some(own) } else { known },
+                term: Some(samples.max("ordain_configuration_service_term") as u64),
             };
         }
         let is_leader = samples.max("ordain_group_is_leader") > 0.0;
@@ -95,13 +96,13 @@ pub(super) fn obstacles(
             found.push(match is_async {
                 true => {
                     format!(
-                        "partition {partition} has no master that this node knows: one is being agreed on"
+                        "partition {partition} has no primary that this node knows: one is being agreed on"
                     )
                 }
                 false => format!("partition {partition} has no leader that this node knows"),
             });
         }
-        found.extend(is_async.then(|| council_is_gone(about, links)).flatten());
+        found.extend(is_async.then(|| configuration_service_is_gone(about, links)).flatten());
         found.extend(shortfalls(place, samples));
         found.extend(unreached(place, links));
     }
@@ -153,15 +154,15 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
 }
 
 /// That so many members of the configuration service are missing that nobody can be made primary.
-fn council_is_gone(about: &About, links: &[PeerStatus]) -> Option<String> {
-    let members = CouncilSettings::members(&about.cluster.as_ref()?.cluster.topology());
+fn configuration_service_is_gone(about: &About, links: &[PeerStatus]) -> Option<String> {
+    let members = ConfigurationServiceSettings::members(&about.cluster.as_ref()?.cluster.topology());
     let is_missing =
         |node: &NodeId| links.iter().any(|link| link.node == *node && link.reach != Reach::Connected);
     let missing: Vec<NodeId> = members.iter().copied().filter(is_missing).collect();
     let list = |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
     (2 * missing.len() > members.len()).then(|| {
         format!(
-            "of the council (nodes {}), which says who is master, nodes {} are not reached, and two must be there: \
+            "of the configuration service (nodes {}), which says who is primary, nodes {} are not reached, and two must be there: \
              start them",
             list(&members),
             list(&missing)
@@ -177,7 +178,7 @@ fn is_joining(samples: &Samples) -> bool {
 
 /// Up to which epoch the others do not keep any more what a node needs; 0 if they do.
 fn behind(samples: &Samples) -> f64 {
-    samples.max("ordain_log_behind_epoch").max(samples.max("ordain_courier_behind_epoch"))
+    samples.max("ordain_log_behind_epoch").max(samples.max("ordain_exchange_behind_epoch"))
 }
 
 const JOINING: &str = "this node is joining and not let in yet";
@@ -187,13 +188,13 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
     let mut found = Vec::new();
     if samples.max("ordain_group_unfounded") > 0.0 {
         let who = match place.cluster.replication {
-            Replication::Async => "the council".to_owned(),
+            Replication::Async => "the configuration service".to_owned(),
             Replication::None | Replication::Sync => format!("partition {}", place.partition()),
         };
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
     found.extend(is_joining(samples).then(|| JOINING.to_owned()));
-    let (lacking, behind) = (samples.max("ordain_courier_lacking_epoch"), behind(samples));
+    let (lacking, behind) = (samples.max("ordain_exchange_lacking_epoch"), behind(samples));
     if behind > 0.0 {
         found.push(format!(
             "what comes next here is not in the logs of the other nodes of its partition any more, which begin after \
@@ -214,9 +215,9 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
 /// The epoch that this node has opened, and the one up to which it has executed everything.
 pub(super) fn epochs(samples: &Samples) -> (u64, u64) {
     let epoch = samples.sum("ordain_sequencer_epoch");
-    // The shards know of epochs with something in them, the courier of all.
-    let of_all = samples.has("ordain_courier_progress_epoch");
-    let name = if of_all { "ordain_courier_progress_epoch" } else { "ordain_shard_applied_epoch" };
+    // The shards know of epochs with something in them, the exchange of all.
+    let of_all = samples.has("ordain_exchange_progress_epoch");
+    let name = if of_all { "ordain_exchange_progress_epoch" } else { "ordain_shard_applied_epoch" };
     (epoch as u64, samples.min(name) as u64)
 }
 
@@ -267,7 +268,7 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "digests": shown.collect::<Vec<_>>(),
         "committed": samples.sum("ordain_shard_committed_total") as u64,
         "aborted": samples.sum("ordain_shard_aborted_total") as u64,
-        "connections": observed.lobby.connections().0,
+        "connections": observed.mailboxes.connections().0,
         "records": samples.sum("ordain_store_records") as u64,
         "memory_bytes": resident_bytes(),
     })
@@ -429,33 +430,37 @@ mod tests {
     }
 
     #[test]
-    fn a_slave_knows_its_master_once_the_council_knows_of_it() {
+    fn a_follower_knows_its_primary_once_the_configuration_service_knows_of_it() {
         let member = about_with(2, "replication = \"async\"");
         let of = |numbers: &[(&'static str, f64)]| Command::of(&member, &samples(numbers));
-        let seat = [("ordain_council_term", 3.0), ("ordain_council_master", 0.0)];
-        let arrived = [&seat[..], &[("ordain_council_has_arrived", 1.0)]].concat();
-        assert_eq!(of(&seat), Command { role: "slave", leader: None, term: Some(3) });
-        assert_eq!(of(&arrived), Command { role: "slave", leader: Some(0), term: Some(3) });
-        let fenced = [&arrived[..], &[("ordain_council_is_fenced", 1.0)]].concat();
+        let seat =
+            [("ordain_configuration_service_term", 3.0), ("ordain_configuration_service_primary", 0.0)];
+        let arrived = [&seat[..], &[("ordain_configuration_service_has_arrived", 1.0)]].concat();
+        assert_eq!(of(&seat), Command { role: "follower", leader: None, term: Some(3) });
+        assert_eq!(of(&arrived), Command { role: "follower", leader: Some(0), term: Some(3) });
+        let fenced = [&arrived[..], &[("ordain_configuration_service_is_fenced", 1.0)]].concat();
         assert_eq!(of(&fenced).leader, None);
-        let master = [&arrived[..], &[("ordain_ship_is_master", 1.0)]].concat();
-        assert_eq!(of(&master), Command { role: "master", leader: Some(2), term: Some(3) });
+        let primary = [&arrived[..], &[("ordain_ship_is_primary", 1.0)]].concat();
+        assert_eq!(of(&primary), Command { role: "primary", leader: Some(2), term: Some(3) });
     }
 
     #[test]
-    fn a_council_of_which_two_are_gone_is_in_the_way() {
+    fn a_configuration_service_of_which_two_are_gone_is_in_the_way() {
         let member = about_with(2, "replication = \"async\"");
-        // The council: nodes 0, 2 and 1.
+        // The configuration service: nodes 0, 2 and 1.
         let found = |links: &[PeerStatus]| obstacles(&member, &[], links);
         let said = found(&[link(0, Reach::Lost), link(1, Reach::Lost), link(3, Reach::Connected)]);
-        for words in ["partition 0 has no master", "(nodes 0, 2, 1)", "nodes 0, 1 are not reached"] {
+        for words in ["partition 0 has no primary", "(nodes 0, 2, 1)", "nodes 0, 1 are not reached"] {
             assert!(said.contains(words), "'{words}' is not in: {said}");
         }
         let one = found(&[link(0, Reach::Connected), link(1, Reach::Lost), link(3, Reach::Connected)]);
-        assert!(!one.contains("council"), "{one}");
+        assert!(!one.contains("configuration_service"), "{one}");
         let unfounded =
             shortfalls(member.cluster.as_ref().unwrap(), &samples(&[("ordain_group_unfounded", 1.0)]));
-        assert!(unfounded[0].starts_with("the nodes of the council have not all met"), "{unfounded:?}");
+        assert!(
+            unfounded[0].starts_with("the nodes of the configuration service have not all met"),
+            "{unfounded:?}"
+        );
     }
 
     #[test]
@@ -471,20 +476,20 @@ mod tests {
         assert_eq!(found, expected);
         let well = [
             ("ordain_group_is_voter", 1.0),
-            ("ordain_courier_lacking_epoch", 0.0),
+            ("ordain_exchange_lacking_epoch", 0.0),
             ("ordain_group_leader", 0.0),
         ];
         let all = [0, 1, 3].map(|node| link(node, Reach::Connected));
         assert_eq!(obstacles(&about, &well, &all), "");
         let numbers = [
             ("ordain_group_is_voter", 0.0),
-            ("ordain_courier_lacking_epoch", 7.0),
+            ("ordain_exchange_lacking_epoch", 7.0),
             ("ordain_group_unfounded", 1.0),
             ("ordain_log_full", 1.0),
             ("ordain_loop_longest_turn_seconds", 3.2),
         ];
         let found = obstacles(&about, &numbers, &all);
-        let is_behind = [("ordain_courier_behind_epoch", 9.0), ("ordain_courier_lacking_epoch", 7.0)];
+        let is_behind = [("ordain_exchange_behind_epoch", 9.0), ("ordain_exchange_lacking_epoch", 7.0)];
         let found = format!("{found}; {}", obstacles(&about, &is_behind, &all));
         for words in [
             "have not all met",

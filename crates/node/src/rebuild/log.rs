@@ -15,7 +15,7 @@ pub struct Extent {
     pub begins_after: Epoch,
     /// The last epoch that is known to count.
     pub last: Epoch,
-    /// The first epoch of which it has something that may count or not: the twins know.
+    /// The first epoch of which it has something that may count or not: the members know.
     pub undecided: Option<Epoch>,
 }
 

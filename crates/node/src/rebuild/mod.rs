@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The state of a cluster is a function of its input, so nothing but checkpoints of one epoch and the input after it is needed:
-//! no letters, no votes, no terms. What comes of it is a cluster that *begins* with a checkpoint. Its logs are empty, its couriers
+//! no remote results, no votes, no terms. What comes of it is a cluster that *begins* with a checkpoint. Its logs are empty, its exchanges
 //! have nothing to tell each other, its groups have their first term before them. What sessions were answered last is in the
 //! checkpoint.
 //!
@@ -212,7 +212,7 @@ fn begins(last: Epoch, until: Epoch) -> Epoch {
     Epoch(last.0 + LEAP + (xxh3_64(&until.0.to_le_bytes()) >> 33))
 }
 
-/// Of twins the one that knows most.
+/// Of members the one that knows most.
 fn choose<'c, 's>(sources: &'c [Source<'s>]) -> BTreeMap<PartitionId, &'c Source<'s>> {
     let mut chosen: BTreeMap<PartitionId, &Source<'s>> = BTreeMap::new();
     let knows = |source: &Source<'_>| {

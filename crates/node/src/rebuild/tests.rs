@@ -77,7 +77,7 @@ fn what_may_not_count_is_not_counted() {
 }
 
 #[test]
-fn of_twins_the_one_that_knows_most_is_asked() {
+fn of_members_the_one_that_knows_most_is_asked() {
     let disk = MemoryDirectory::new();
     let source = |name: &str, last: u64, undecided: Option<u64>| Source {
         partition: PartitionId(0),

@@ -361,20 +361,20 @@ fn look(way: &Way, first: &Status) -> (Vec<Line>, Compared) {
     let lines = members.iter().zip(asked).enumerate();
     let lines = lines.map(|(at, (member, answer))| line(member, answer, found.odd.contains(&at)));
     let mut lines: Vec<Line> = lines.collect();
-    compare_with_masters(&mut lines);
+    compare_with_primaries(&mut lines);
     (lines, found)
 }
 
-/// A slave does not know what its master has sealed and not sent yet: its lag is what it has not executed of that.
-fn compare_with_masters(lines: &mut [Line]) {
+/// A follower does not know what its primary has sealed and not sent yet: its lag is what it has not executed of that.
+fn compare_with_primaries(lines: &mut [Line]) {
     let is = |line: &Line, role| line.role.as_deref() == Some(role);
-    let masters: BTreeMap<u16, u64> = lines
+    let primaries: BTreeMap<u16, u64> = lines
         .iter()
-        .filter(|line| is(line, "master"))
+        .filter(|line| is(line, "primary"))
         .filter_map(|line| Some((line.partition, line.epoch?)))
         .collect();
-    for line in lines.iter_mut().filter(|line| is(line, "slave")) {
-        let sealed = masters.get(&line.partition).copied();
+    for line in lines.iter_mut().filter(|line| is(line, "follower")) {
+        let sealed = primaries.get(&line.partition).copied();
         let behind = sealed.zip(line.applied_epoch).map(|(sealed, applied)| sealed.saturating_sub(applied));
         line.lag = line.lag.max(behind);
     }
@@ -557,20 +557,20 @@ mod tests {
     }
 
     #[test]
-    fn the_lag_of_a_slave_is_what_it_has_not_of_its_masters() {
+    fn the_lag_of_a_follower_is_what_it_has_not_of_its_primaries() {
         let of = |node, partition, role: &str, epoch, applied_epoch| {
             let role = role.to_owned();
             let status = Status { role, epoch, applied_epoch, lag: 1, ..status(node, &[]) };
             line(&Member { partition, ..member(node) }, Ok(status), false)
         };
         let mut lines = [
-            of(0, 0, "master", 90, 89),
-            of(1, 1, "master", 70, 70),
-            of(2, 0, "slave", 81, 80),
-            of(3, 1, "slave", 75, 74),
-            of(4, 2, "slave", 9, 8),
+            of(0, 0, "primary", 90, 89),
+            of(1, 1, "primary", 70, 70),
+            of(2, 0, "follower", 81, 80),
+            of(3, 1, "follower", 75, 74),
+            of(4, 2, "follower", 9, 8),
         ];
-        compare_with_masters(&mut lines);
+        compare_with_primaries(&mut lines);
         assert_eq!(lines.map(|line| line.lag), [1, 1, 10, 1, 1].map(Some));
     }
 

@@ -45,7 +45,7 @@ const TAIL: u64 = 4096;
 enum ReplicationName {
     /// There is one replica.
     None,
-    /// A master has it, and sends it to the others after it has answered. Needs three nodes.
+    /// A primary has it, and sends it to the others after it has answered. Needs three nodes.
     Async,
     /// A majority has it before it takes effect.
     Sync,
@@ -129,7 +129,7 @@ pub struct UpArgs {
 /// Why it could not be started, or that nothing of it is left.
 pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
-    let (events, inbox) = mpsc::channel();
+    let (events, receive_journal) = mpsc::channel();
     watch_signals(events.clone())?;
     let wanted = Wanted {
         partitions: args.partitions,
@@ -156,13 +156,13 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     };
     let home = Home::open(&args.data_dir, &wanted)?;
     let mut fleet = Fleet::new(home, args.restart, events)?;
-    let ready = fleet.start(&inbox, Duration::from_secs(args.ready_within_s));
+    let ready = fleet.start(&receive_journal, Duration::from_secs(args.ready_within_s));
     let lasted = match ready {
-        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&inbox)),
+        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&receive_journal)),
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
-    let stopped = fleet.stop(&inbox);
+    let stopped = fleet.stop(&receive_journal);
     lasted?;
     stopped
 }
@@ -264,13 +264,13 @@ impl Fleet {
     }
 
     /// Starts all nodes and waits until they are ready. False: somebody wanted to stop meanwhile.
-    fn start(&mut self, inbox: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
+    fn start(&mut self, receive_journal: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
         for id in 0..self.record.nodes.len() as u16 {
             self.launch(id)?;
         }
         let deadline = Instant::now() + within;
         while self.up.values().any(|node| !node.ready) {
-            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match receive_journal.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ready(id)) => self.note_ready(id),
                 Ok(Event::Signal) => return Ok(false),
                 Ok(Event::Ended(id)) => {
@@ -335,11 +335,11 @@ impl Fleet {
     }
 
     /// Sees to it that the nodes run until somebody wants to stop.
-    fn look_after(&mut self, inbox: &Receiver<Event>) -> anyhow::Result<()> {
+    fn look_after(&mut self, receive_journal: &Receiver<Event>) -> anyhow::Result<()> {
         loop {
             let event = match self.due.values().min() {
-                Some(next) => inbox.recv_timeout(next.saturating_duration_since(Instant::now())),
-                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(next) => receive_journal.recv_timeout(next.saturating_duration_since(Instant::now())),
+                None => receive_journal.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
                 Ok(Event::Signal) => return Ok(()),
@@ -391,12 +391,12 @@ impl Fleet {
     }
 
     /// Stops all nodes and waits until they are gone. True: all of them in good order.
-    fn stop(&mut self, inbox: &Receiver<Event>) -> anyhow::Result<bool> {
+    fn stop(&mut self, receive_journal: &Receiver<Event>) -> anyhow::Result<bool> {
         self.signal(Signal::TERM);
         let mut deadline = Instant::now() + STOP_WITHIN;
         let mut in_order = true;
         while !self.up.is_empty() {
-            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match receive_journal.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ended(id)) => {
                     let (success, how) = self.bury(id)?;
                     if !success {

@@ -213,7 +213,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     assert_eq!(
         of_node(&cluster, 2, "checkpoint_store")["uploaded"],
         0,
-        "twins leave it to the first replica"
+        "members leave it to the first replica"
     );
     cluster.stop();
 
@@ -291,7 +291,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     restore(&from(&[0, 1]), &[]).refused_with(&["is not empty", "mine"]);
 }
 
-/// Three replicas that are restored from a store, of which one is lost then: it gets what came before from a twin.
+/// Three replicas that are restored from a store, of which one is lost then: it gets what came before from a member.
 fn a_replica_joins_what_was_restored(replication: &str) {
     let home = tempfile::tempdir().unwrap();
     let (data, afar) = (home.path().join("data"), home.path().join("afar"));
@@ -333,6 +333,6 @@ fn a_replica_joins_what_was_restored_and_agrees() {
 }
 
 #[test]
-fn a_replica_joins_what_was_restored_and_follows_a_master() {
+fn a_replica_joins_what_was_restored_and_follows_a_primary() {
     a_replica_joins_what_was_restored("async");
 }

@@ -1,4 +1,4 @@
-//! Clusters whose masters send what they have sealed to their twins after they have answered: who is master, what is lost
+//! Clusters whose primaries send what they have sealed to their members after they have answered: who is primary, what is lost
 //! with one, and how a node that was given up comes back.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::faults::load::under_load;
 use crate::support::{Client, Reply, command, ordain, run, until};
 
 const ASYNC: &str = "replication = \"async\"\n";
-/// What was acknowledged for longer than this when a master died is not lost with it.
+/// What was acknowledged for longer than this when a primary died is not lost with it.
 const WINDOW: Duration = Duration::from_secs(1);
 /// How long a client waits before it asks again.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -115,7 +115,7 @@ fn while_written(grid: &mut Grid, faults: impl FnOnce(&mut Grid, &Writers)) -> W
     writers
 }
 
-/// The terms of all partitions. A machine that stands still for most of a second has its masters given up, and then what
+/// The terms of all partitions. A machine that stands still for most of a second has its primaries given up, and then what
 /// is usual cannot be asked for.
 fn terms(grid: &Grid) -> Vec<Option<u64>> {
     (0..grid.partitions).map(|partition| grid.status(grid.leader(partition))["term"].as_u64()).collect()
@@ -136,32 +136,32 @@ fn transactions_are_what_they_are_with_one_replica() {
             }
             is_usual
         });
-        assert!(passed, "masters were given up every time");
+        assert!(passed, "primaries were given up every time");
     }
 }
 
-/// A master is gone for as long as it takes another to be in its place, and comes back.
+/// A primary is gone for as long as it takes another to be in its place, and comes back.
 fn succeed(partitions: usize, replicas: usize) {
     let mut grid = Grid::start(partitions, replicas, ASYNC);
-    let master = grid.leader(0);
+    let primary = grid.leader(0);
     let mut killed = Instant::now();
     let writers = while_written(&mut grid, |grid, writers| {
         writers.fill();
-        grid.kill(master);
+        grid.kill(primary);
         killed = Instant::now();
-        let others = (0..grid.len()).filter(|node| *node != master);
-        assert_ne!(grid.leader(0), master);
-        println!("another is master after {} ms", killed.elapsed().as_millis());
+        let others = (0..grid.len()).filter(|node| *node != primary);
+        assert_ne!(grid.leader(0), primary);
+        println!("another is primary after {} ms", killed.elapsed().as_millis());
         writers.advance(others, 50);
         println!("all others have taken writes after {} ms", killed.elapsed().as_millis());
-        grid.restart(master);
+        grid.restart(primary);
         // It hears that it was given up, and becomes the same program again.
-        grid.await_line(master);
+        grid.await_line(primary);
         writers.advance(0..grid.len(), 50);
     });
     grid.await_ready();
     grid.await_equal_digests();
-    let status = grid.status(master);
+    let status = grid.status(primary);
     assert!(status["started_over"].as_u64() >= Some(1), "{status}");
     assert!(status["term"].as_u64() > Some(1), "{status}");
     let lost = writers.lost(&grid);
@@ -173,50 +173,50 @@ fn succeed(partitions: usize, replicas: usize) {
     );
     assert_eq!(too_old, 0);
     if terms(&grid).into_iter().sum::<Option<u64>>() == Some(partitions as u64 + 1) {
-        assert_eq!((&status["role"], &status["started_over"]), (&"slave".into(), &1.into()), "{status}");
+        assert_eq!((&status["role"], &status["started_over"]), (&"follower".into(), &1.into()), "{status}");
         assert!(
             lost.iter().all(|at| *at <= killed + PATIENCE),
-            "what a new master has acknowledged is there"
+            "what a new primary has acknowledged is there"
         );
     }
     ends_well(grid);
 }
 
 #[test]
-fn a_master_that_is_gone_is_succeeded_and_starts_over() {
+fn a_primary_that_is_gone_is_succeeded_and_starts_over() {
     succeed(2, 2);
 }
 
 #[test]
-fn a_master_of_one_partition_is_succeeded_too() {
+fn a_primary_of_one_partition_is_succeeded_too() {
     succeed(1, 3);
 }
 
 #[test]
-fn what_a_master_alone_has_is_lost_with_it_and_nobody_keeps_it() {
+fn what_a_primary_alone_has_is_lost_with_it_and_nobody_keeps_it() {
     let mut grid = match Grid::apart(2, 2, ASYNC) {
         Ok(grid) => grid,
         Err(reason) => return println!("skipped: no network of its own for each node: {reason}"),
     };
-    let (master, twin) = (grid.leader(0), 2 - grid.leader(0));
+    let (primary, member) = (grid.leader(0), 2 - grid.leader(0));
     let (mut cut, mut killed) = (Instant::now(), Instant::now());
     let writers = while_written(&mut grid, |grid, writers| {
         writers.advance(0..grid.len(), 50);
-        grid.cut(master, twin);
-        grid.cut(twin, master);
+        grid.cut(primary, member);
+        grid.cut(member, primary);
         cut = Instant::now();
         // Its own replica has it, and answers.
-        writers.advance(master..master + 1, 10);
-        grid.kill(master);
+        writers.advance(primary..primary + 1, 10);
+        grid.kill(primary);
         killed = Instant::now();
-        // If the council heard in time that the twin was behind, nobody is to be master but who was.
+        // If the configuration service heard in time that the member was behind, nobody is to be primary but who was.
         let begun = Instant::now();
-        until("another is master, or nobody will be", || {
-            grid.is_master(twin) || begun.elapsed() > 5 * WINDOW
+        until("another is primary, or nobody will be", || {
+            grid.is_primary(member) || begun.elapsed() > 5 * WINDOW
         });
-        grid.heal(master, twin);
-        grid.heal(twin, master);
-        grid.restart(master);
+        grid.heal(primary, member);
+        grid.heal(member, primary);
+        grid.restart(primary);
         writers.advance(0..grid.len(), 50);
     });
     grid.await_ready();
@@ -227,30 +227,30 @@ fn what_a_master_alone_has_is_lost_with_it_and_nobody_keeps_it() {
     println!("{} acknowledged writes are lost; nodes have started over {started_over:?} times", lost.len());
     if terms(&grid)[1] == Some(1) {
         let is_of_then = |at: &&Instant| **at + PATIENCE > cut && **at <= killed + PATIENCE;
-        assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the twin has not got");
+        assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the member has not got");
     }
-    assert!(lost.is_empty() || started_over[master] > 0, "whoever has what is lost does without it");
+    assert!(lost.is_empty() || started_over[primary] > 0, "whoever has what is lost does without it");
     ends_well(grid);
 }
 
 #[test]
-fn a_master_that_is_back_at_once_has_lost_nothing() {
+fn a_primary_that_is_back_at_once_has_lost_nothing() {
     let mut grid = Grid::start(2, 2, ASYNC);
     let mut in_time = 0;
     for round in 0..10 {
         let partition = round % 2;
-        let master = grid.leader(partition);
-        let term = grid.status(master)["term"].clone();
+        let primary = grid.leader(partition);
+        let term = grid.status(primary)["term"].clone();
         let writers = while_written(&mut grid, |grid, writers| {
             writers.advance(0..grid.len(), 100);
-            grid.kill(master);
-            grid.restart(master);
+            grid.kill(primary);
+            grid.restart(primary);
             writers.advance(0..grid.len(), 50);
         });
         grid.await_ready();
         let now = grid.leader(partition);
-        // A machine that was too busy to start it in time has another master by now.
-        if now == master && grid.status(now)["term"] == term {
+        // A machine that was too busy to start it in time has another primary by now.
+        if now == primary && grid.status(now)["term"] == term {
             let lost = writers.lost(&grid);
             assert!(lost.is_empty(), "{lost:?}");
             in_time += 1;
@@ -264,8 +264,8 @@ fn a_master_that_is_back_at_once_has_lost_nothing() {
 }
 
 #[test]
-fn without_two_of_the_council_nothing_goes_on_until_one_is_back() {
-    // The council: nodes 0, 2 and 1.
+fn without_two_of_the_configuration_service_nothing_goes_on_until_one_is_back() {
+    // The configuration service: nodes 0, 2 and 1.
     let mut grid = Grid::start(2, 2, ASYNC);
     let words = format!("MSET {} 1 {} 1", grid.key_in(0, "key"), grid.key_in(1, "key"));
     let mut client = grid.client(3);
@@ -275,7 +275,9 @@ fn without_two_of_the_council_nothing_goes_on_until_one_is_back() {
     let mut client = grid.client(0);
     until("writes go on", || client.run(&words) == Reply::ok());
     grid.kill(1);
-    until("the council is in its way", || grid.obstacle(0).contains("of the council (nodes 0, 2, 1)"));
+    until("the configuration service is in its way", || {
+        grid.obstacle(0).contains("of the configuration service (nodes 0, 2, 1)")
+    });
     grid.restart(1);
     let mut client = grid.client(0);
     until("writes go on", || client.run(&words) == Reply::ok());
@@ -311,7 +313,7 @@ fn what_async_cannot_be_is_refused() {
     write(3, 1, "");
     serve(&[]).refused_with(&[file, "one replica", "replicas = 2"]);
     write(1, 2, "");
-    serve(&[]).refused_with(&[file, "2 nodes", "council of three", "sync"]);
+    serve(&[]).refused_with(&[file, "2 nodes", "configuration service of three", "sync"]);
     write(1, 3, "durability = \"none\"");
     serve(&[]).refused_with(&[file, "forgotten", "\"fsync\" or \"os\""]);
     write(1, 3, "ephemeral = true");
@@ -326,7 +328,7 @@ fn what_async_cannot_be_is_refused() {
         let words = ["cluster", "up", "--base-port", "0", "--replication", "async", "--data-dir"];
         run(ordain(words.iter().chain(&[home.to_str().unwrap()]).chain(more)))
     };
-    up(&["--replicas", "2"]).refused_with(&["2 nodes", "council of three"]);
+    up(&["--replicas", "2"]).refused_with(&["2 nodes", "configuration service of three"]);
     up(&["--replicas", "3", "--durability", "none"]).refused_with(&["forgotten"]);
     assert!(!home.exists());
 }

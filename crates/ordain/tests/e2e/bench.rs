@@ -146,7 +146,7 @@ fn replication_modes_are_compared_with_one_another() {
         (&400.into(), &3.into()),
         "{shipped}"
     );
-    for check in ["replicas_agree", "same_masters"] {
+    for check in ["replicas_agree", "same_primaries"] {
         assert_eq!(shipped["checks"][check], "pass", "{shipped}");
     }
     assert!(ended.stdout.join("\n").contains("replication none"), "{ended:?}");

@@ -1,12 +1,12 @@
-//! A log is kept for a twin that is away only up to `--log-keep-bytes`: one that was away for longer finds its continuation
-//! gone, starts over from a twin's checkpoint, and has all that was acknowledged meanwhile.
+//! A log is kept for a member that is away only up to `--log-keep-bytes`: one that was away for longer finds its continuation
+//! gone, starts over from a member's checkpoint, and has all that was acknowledged meanwhile.
 
 use std::collections::BTreeSet;
 
 use crate::faults::grid::Grid;
 use crate::support::{Reply, until};
 
-/// A checkpoint every few dozen writes, and a log of some files for the sake of a twin that is away.
+/// A checkpoint every few dozen writes, and a log of some files for the sake of a member that is away.
 const BOUNDED: &str = "log-segment-bytes = 65536\nlog-keep-bytes = 262144\ncheckpoint-log-bytes = 131072\n";
 /// So many files.
 const KEPT: usize = 262_144 / 65_536;
@@ -49,7 +49,7 @@ fn away_for_too_long(grid: &mut Grid) -> (usize, Writer) {
     let is_there = |grid: &Grid| known.iter().any(|(node, known)| !segments(grid, *node).is_disjoint(known));
     let mut most = 0;
     while is_there(grid) {
-        assert!(writer.acknowledged.len() < 20_000, "nothing is trimmed while a twin is away");
+        assert!(writer.acknowledged.len() < 20_000, "nothing is trimmed while a member is away");
         writer.write(grid, leader, 8);
         writer.write(grid, other, 8);
         most = most.max(segments(grid, leader).len());
@@ -77,14 +77,14 @@ fn comes_back(mut grid: Grid, gone: usize, mut writer: Writer) {
 }
 
 #[test]
-fn a_twin_that_was_away_for_too_long_starts_over_from_a_checkpoint() {
+fn a_member_that_was_away_for_too_long_starts_over_from_a_checkpoint() {
     let mut grid = Grid::start(1, 3, BOUNDED);
     let (gone, writer) = away_for_too_long(&mut grid);
     comes_back(grid, gone, writer);
 }
 
 #[test]
-fn so_does_one_that_a_master_ships_to() {
+fn so_does_one_that_a_primary_ships_to() {
     let mut grid = Grid::start(1, 3, &format!("{BOUNDED}replication = \"async\"\n"));
     let (gone, writer) = away_for_too_long(&mut grid);
     // The others have in memory, too, what they have shipped of late. What is only in files is what counts here.

@@ -373,7 +373,7 @@ fn a_replica_that_is_lost_is_not_missed_and_catches_up() {
 }
 
 #[test]
-fn a_cluster_with_masters_comes_up_and_shows_who_they_are() {
+fn a_cluster_with_primaries_comes_up_and_shows_who_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let words = ["--partitions", "2", "--replicas", "2", "--threads", "1", "--replication", "async"];
     let cluster = Cluster::start(dir.path(), &words);
@@ -381,19 +381,19 @@ fn a_cluster_with_masters_comes_up_and_shows_who_they_are() {
         let (words, mut client) = (format!("MSET a:{node} 1 b:{node} 2 c:{node} 3"), cluster.client(node));
         assert_eq!(client.insist(&words), Reply::ok());
     }
-    until("all is well, and every partition has its master", || {
+    until("all is well, and every partition has its primary", || {
         let (ended, found) = status(dir.path());
         let nodes = found["nodes"].as_array().cloned().unwrap_or_default();
-        let masters: Vec<&Value> = nodes.iter().filter(|node| node["role"] == "master").collect();
-        let are_apart = masters.len() == 2 && masters[0]["partition"] != masters[1]["partition"];
-        let is_slave = |node: &Value| {
-            let its = masters.iter().find(|master| master["partition"] == node["partition"]);
-            its.is_some_and(|master| node["leader"] == master["node"] && node["term"] == master["term"])
+        let primaries: Vec<&Value> = nodes.iter().filter(|node| node["role"] == "primary").collect();
+        let are_apart = primaries.len() == 2 && primaries[0]["partition"] != primaries[1]["partition"];
+        let is_follower = |node: &Value| {
+            let its = primaries.iter().find(|primary| primary["partition"] == node["partition"]);
+            its.is_some_and(|primary| node["leader"] == primary["node"] && node["term"] == primary["term"])
         };
         ended.code == Some(0)
             && found["digests"] == "equal"
             && are_apart
-            && nodes.iter().all(|node| is_slave(node) && node["started_over"].is_u64())
+            && nodes.iter().all(|node| is_follower(node) && node["started_over"].is_u64())
     });
     cluster.stop();
     let other =

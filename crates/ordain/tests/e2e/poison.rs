@@ -197,7 +197,7 @@ fn all_nodes_of_a_cluster_lose_the_transaction_that_ends_them_and_nothing_else()
 }
 
 #[test]
-fn a_node_that_was_given_another_abort_than_its_twins_takes_itself_out() {
+fn a_node_that_was_given_another_abort_than_its_members_takes_itself_out() {
     let mut grid = Grid::start(1, 3, "");
     let mut client = grid.client(0);
     for word in ["first", "victim", "last"] {
@@ -231,7 +231,7 @@ fn a_node_that_was_given_another_abort_than_its_twins_takes_itself_out() {
             break ended;
         }
     };
-    assert!(ended.contains("has diverged from its twins and takes itself out"), "{place}: {ended}");
+    assert!(ended.contains("has diverged from its members and takes itself out"), "{place}: {ended}");
     assert_eq!(client.insist("GET victim").text(), "1");
     // The others go on, and so does it without the abort; it was started with it, so its directory begins anew.
     grid.await_same_digests(2);

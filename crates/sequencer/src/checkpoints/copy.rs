@@ -1,7 +1,7 @@
-//! A checkpoint that is got from a twin: for a node that needs what nobody keeps any more, because it was away for too
+//! A checkpoint that is got from a member: for a node that needs what nobody keeps any more, because it was away for too
 //! long or has lost its disk ([decision 17](../../../../docs/decisions/0017-trimming.md)).
 //!
-//! It asks a twin that has a complete one, a piece at a time, the next when the one before is on its disk. When it has all
+//! It asks a member that has a complete one, a piece at a time, the next when the one before is on its disk. When it has all
 //! of it, it seals it and the node begins again: with it, and without what had come in from other nodes before. Whether
 //! it is what was written is looked at then, as of any checkpoint.
 
@@ -43,7 +43,7 @@ enum Step {
     Sealed(Seal),
 }
 
-/// What is being read for a twin.
+/// What is being read for a member.
 #[derive(Debug)]
 pub(super) struct Read {
     to: Address,
@@ -59,8 +59,8 @@ impl<X> Checkpointer<X> {
             return self.begin_again(out);
         }
         let (topology, me) = (&self.settings.topology, self.settings.me);
-        let twins = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
-        let have = twins.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
+        let members = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
+        let have = members.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
         // One that came damaged is asked for again after a while. The newest of the others will do meanwhile.
         let is_wanted = |epoch: &Epoch| *epoch >= needed.max(Epoch(1)) && !self.refused.contains(epoch);
         let have: Vec<(Epoch, NodeId)> = have.filter(|(epoch, _)| is_wanted(epoch)).collect();
@@ -102,18 +102,18 @@ impl<X> Checkpointer<X> {
         out.set_timer(super::LOOK, super::LOOK_EVERY);
     }
 
-    /// The node begins again with the newest checkpoint. Where masters may change, what is in its log may be all that there is of
+    /// The node begins again with the newest checkpoint. Where primaries may change, what is in its log may be all that there is of
     /// it: the log says whether it goes on from there or has to begin anew.
     fn begin_again(&self, out: &mut Outbox<Message<X>>) {
         let Some((epoch, _)) = self.newest() else { return };
         if let Some(Lacking { reach, .. }) = self.lacking {
             // A replication group's member must not forget its votes; any other log has nothing beyond a later checkpoint.
-            let without_log = self.settings.masters_change && reach < epoch;
-            return out.start_over(StartOver { without_log, without_inbox: true });
+            let without_log = self.settings.primaries_change && reach < epoch;
+            return out.start_over(StartOver { without_log, without_receive_journal: true });
         }
-        match self.settings.masters_change {
+        match self.settings.primaries_change {
             true => out.send(self.settings.log, Sequencing::BeginAgain(epoch)),
-            false => out.start_over(StartOver { without_log: false, without_inbox: true }),
+            false => out.start_over(StartOver { without_log: false, without_receive_journal: true }),
         }
     }
 
@@ -187,7 +187,7 @@ impl<X> Checkpointer<X> {
         self.clean(out);
     }
 
-    /// The twin has not got it any more.
+    /// The member has not got it any more.
     pub(super) fn is_gone(&mut self, from: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         if self.copying.as_ref().is_some_and(|copying| (copying.from, copying.epoch) == (from, epoch)) {
             self.give_up_copy("it has no such checkpoint any more", out);
@@ -204,9 +204,9 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    // ---- for a twin --------------------------------------------------------------------------------------
+    // ---- for a member --------------------------------------------------------------------------------------
 
-    /// A twin wants some of a checkpoint.
+    /// A member wants some of a checkpoint.
     pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<Message<X>>) {
         if !self.complete.contains_key(&epoch) {
             // A member that cannot begin with what there is asks for more than there is.

@@ -7,10 +7,10 @@
 //!
 //! ```text
 //!  Shard ──Piece, Last──▶              ──write, sync──▶ disk
-//!        ◀──Taken, Dropped──           ──Covered──▶ Courier
+//!        ◀──Taken, Dropped──           ──Covered──▶ Exchange
 //!                       Checkpointer
 //!  Sequencer ◀──Begun──                ──Has──▶ Checkpointers of all other nodes
-//!            ──Piece, Last──▶          ──Trim──▶ InputLog or GroupLog, Courier
+//!            ──Piece, Last──▶          ──Trim──▶ InputLog or GroupLog, Exchange
 //! ```
 //!
 //! A checkpoint is *saved* when its file is whole on this disk, and all that came in from other partitions up to C is in
@@ -21,7 +21,7 @@
 //! Only what several complete checkpoints cover is trimmed from the log: should the newest turn out to be damaged, the node
 //! starts from the one before and executes more of its log.
 //!
-//! Where masters may change, a checkpoint is sealed only when all that was sealed up to C is [certain](Sequencing::Certain): what is sealed
+//! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is [certain](Sequencing::Certain): what is sealed
 //! counts for good, whoever has to start over.
 //!
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
@@ -46,7 +46,7 @@ use crate::message::{Covered, Has, Message, Saving, Sequencing};
 use copy::{Copying, Read};
 use file::{Ended, File};
 
-/// What was damaged may be got from a twin again.
+/// What was damaged may be got from a member again.
 const ASK_AGAIN: TimerId = TimerId(1);
 /// Whole checkpoints travel: if they come damaged again and again, that is as often as it happens.
 const ASK_AGAIN_AFTER: Micros = Micros::from_millis(10_000);
@@ -75,11 +75,11 @@ pub struct CheckpointSettings {
     pub me: Address,
     /// The sequencer of this node.
     pub sequencer: Address,
-    /// The courier of this node, where there are other partitions.
-    pub courier: Option<Address>,
+    /// The exchange of this node, where there are other partitions.
+    pub exchange: Option<Address>,
     /// The log of this node.
     pub log: Address,
-    /// Whether that and the courier's journal are trimmed.
+    /// Whether that and the exchange's journal are trimmed.
     pub trims: bool,
     /// The shards of this node.
     pub shards: Vec<Address>,
@@ -87,10 +87,10 @@ pub struct CheckpointSettings {
     pub identity: Vec<u8>,
     /// How many complete checkpoints are kept.
     pub keep: usize,
-    /// About how many bytes of one a twin is given at a time.
+    /// About how many bytes of one a member is given at a time.
     pub piece: usize,
-    /// Masters may change, and what was executed be lost with one: only what cannot be counts.
-    pub masters_change: bool,
+    /// Primaries may change, and what was executed be lost with one: only what cannot be counts.
+    pub primaries_change: bool,
 }
 
 /// The role.
@@ -110,23 +110,23 @@ pub struct Checkpointer<X> {
     sealing: Option<Seal>,
     /// Complete ones, and when they became that.
     complete: BTreeMap<Epoch, Millis>,
-    /// Complete ones that turned out to be damaged at the start: they are not got from a twin before a while has passed.
+    /// Complete ones that turned out to be damaged at the start: they are not got from a member before a while has passed.
     refused: BTreeSet<Epoch>,
     /// Files that are good for nothing: they go when the next checkpoint is begun.
     leftovers: BTreeSet<String>,
     /// What the checkpointers of other nodes have.
     others: BTreeMap<NodeId, Has>,
-    /// One that is being got from a twin.
+    /// One that is being got from a member.
     copying: Option<Copying>,
     /// The node has no usable beginning: it does nothing but get one.
     lacking: Option<Lacking>,
     /// How often it has looked for one.
     looks: u32,
-    /// What is being read for twins, by token.
+    /// What is being read for members, by token.
     reads: BTreeMap<u64, Read>,
     /// The driver was told that one is being made.
     is_making: bool,
-    /// Nothing up to this epoch can be lost with a master.
+    /// Nothing up to this epoch can be lost with a primary.
     certain: Epoch,
     /// What log and journal were told of it.
     covered: Covered,
@@ -320,11 +320,11 @@ impl<X> Checkpointer<X> {
             Some(Ended { bytes }) => {
                 self.counts.bytes = bytes;
                 self.current = None;
-                // Before the courier can say so, shards may have to execute more, and stand still for the next one.
+                // Before the exchange can say so, shards may have to execute more, and stand still for the next one.
                 self.leftovers.extend(self.whole.replace(epoch).map(file_name));
                 self.clean(out);
-                match self.settings.courier {
-                    Some(courier) => out.send(courier, Saving::Covered(epoch)),
+                match self.settings.exchange {
+                    Some(exchange) => out.send(exchange, Saving::Covered(epoch)),
                     None => self.is_saved(epoch, out),
                 }
                 self.begin_next(out);
@@ -374,7 +374,7 @@ impl<X> Checkpointer<X> {
 
     /// Seals what is saved, if all other partitions are as far.
     fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let counts = |epoch: &Epoch| !self.settings.masters_change || *epoch <= self.certain;
+        let counts = |epoch: &Epoch| !self.settings.primaries_change || *epoch <= self.certain;
         let Some(epoch) = self.saved.filter(counts).filter(|_| self.sealing.is_none()) else { return };
         let (topology, me) = (&self.settings.topology, self.settings.me.node);
         let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);
@@ -407,22 +407,23 @@ impl<X> Checkpointer<X> {
     }
 
     /// Has log and journal trimmed up to the oldest checkpoint, if there are as many as are kept: should the newest be
-    /// damaged, the rest is executed again. What a twin has no checkpoint of, it may still want: that is kept for it until it is too much.
+    /// damaged, the rest is executed again. What a member has no checkpoint of, it may still want: that is kept for it until it is too much.
     fn trim(&mut self, out: &mut Outbox<Message<X>>) {
         let settings = &self.settings;
         let (topology, me) = (&settings.topology, settings.me.node);
         if !settings.trims || self.complete.len() < settings.keep.max(1) {
             return;
         }
-        let twins = topology.group(topology.partition_of(me)).filter(|node| *node != me);
-        let theirs = twins.map(|twin| self.others.get(&twin).map_or(Epoch(0), |has| has.complete)).min();
+        let members = topology.group(topology.partition_of(me)).filter(|node| *node != me);
+        let theirs =
+            members.map(|member| self.others.get(&member).map_or(Epoch(0), |has| has.complete)).min();
         let oldest = self.complete.first_key_value().map_or(Epoch(0), |(epoch, _)| *epoch);
         let by_all = theirs.map_or(oldest, |theirs| theirs.min(oldest)).max(self.covered.by_all);
         let covered = Covered { by_all, by_own: oldest };
         if covered != self.covered {
             self.covered = covered;
             out.send(settings.log, Sequencing::Trim(covered));
-            settings.courier.iter().for_each(|courier| out.send(*courier, Sequencing::Trim(covered)));
+            settings.exchange.iter().for_each(|exchange| out.send(*exchange, Sequencing::Trim(covered)));
         }
     }
 

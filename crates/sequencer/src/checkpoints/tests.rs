@@ -14,7 +14,7 @@ use crate::tests::Random;
 
 const SEQUENCER: u16 = 0;
 const LOG: u16 = 1;
-const COURIER: u16 = 2;
+const EXCHANGE: u16 = 2;
 const ME: u16 = 6;
 const SHARDS: [u16; 2] = [16, 17];
 const PIECE: usize = 1000;
@@ -27,9 +27,9 @@ const fn at(node: u16, role: u16) -> Address {
 struct World {
     topology: Topology,
     nodes: Vec<Node>,
-    /// What was sent to others than checkpointers: shards, sequencer, courier.
+    /// What was sent to others than checkpointers: shards, sequencer, exchange.
     sent: Vec<(Address, Saving)>,
-    /// What logs and couriers were told to trim.
+    /// What logs and exchanges were told to trim.
     /// Whose log is to begin again, with a checkpoint of which epoch.
     log_begins: Vec<(u16, u64)>,
     /// What was covered, by all and by its own checkpoints.
@@ -38,7 +38,7 @@ struct World {
     mail: VecDeque<(Address, Address, Message<()>)>,
     /// Nodes that have asked to begin again.
     begun_again: Vec<(u16, StartOver)>,
-    /// Couriers do not have everything on disk yet.
+    /// Exchanges do not have everything on disk yet.
     holds_covered: bool,
     now: Now,
 }
@@ -55,14 +55,14 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         topology: topology.clone(),
         me: at(node, ME),
         sequencer: at(node, SEQUENCER),
-        courier: (topology.layout.partitions() > 1).then_some(at(node, COURIER)),
+        exchange: (topology.layout.partitions() > 1).then_some(at(node, EXCHANGE)),
         log: at(node, LOG),
         trims: true,
         shards: SHARDS.iter().map(|shard| at(node, *shard)).collect(),
         identity: b"cluster".to_vec(),
         keep: 2,
         piece: PIECE,
-        masters_change: false,
+        primaries_change: false,
     }
 }
 
@@ -136,7 +136,7 @@ impl World {
         true
     }
 
-    /// Until nothing is left to do: couriers have everything on disk, sequencers have nothing to add.
+    /// Until nothing is left to do: exchanges have everything on disk, sequencers have nothing to add.
     fn settle(&mut self) {
         loop {
             let worked = (0..self.topology.nodes()).filter(|node| self.work(*node)).count() > 0;
@@ -317,9 +317,11 @@ fn it_is_saved_once_what_came_in_is_on_disk() {
     world.tell(at(0, SEQUENCER), Saving::Piece { epoch: Epoch(9), piece });
     world.tell(at(0, SEQUENCER), Saving::Last(Epoch(9)));
     while world.work(0) {}
-    assert!(world.sent.iter().any(|(to, s)| *to == at(0, COURIER) && matches!(s, Saving::Covered(Epoch(9)))));
+    assert!(
+        world.sent.iter().any(|(to, s)| *to == at(0, EXCHANGE) && matches!(s, Saving::Covered(Epoch(9))))
+    );
     assert_eq!((world.mail.len(), world.gauge(0, "ordain_checkpoint_saved_epoch")), (0, 0.0));
-    world.tell(at(0, COURIER), Saving::Covered(Epoch(9)));
+    world.tell(at(0, EXCHANGE), Saving::Covered(Epoch(9)));
     assert_eq!((world.mail.len(), world.gauge(0, "ordain_checkpoint_saved_epoch")), (1, 9.0));
 }
 
@@ -367,7 +369,7 @@ fn only_the_newest_are_kept() {
 }
 
 #[test]
-fn the_log_is_trimmed_up_to_the_oldest_that_is_kept_here_and_that_all_twins_have() {
+fn the_log_is_trimmed_up_to_the_oldest_that_is_kept_here_and_that_all_members_have() {
     let mut world = World::new(1, 1);
     for (epoch, trimmed) in [(3, 0), (5, 1), (8, 2)] {
         world.save(0, Epoch(epoch));
@@ -375,14 +377,14 @@ fn the_log_is_trimmed_up_to_the_oldest_that_is_kept_here_and_that_all_twins_have
         assert_eq!(world.trimmed.len(), trimmed);
     }
     assert_eq!(world.trimmed, [(at(0, LOG), 3, 3), (at(0, LOG), 5, 5)]);
-    // Of twins, one is behind: it may be trimmed for its sake no more, if that is too much.
+    // Of members, one is behind: it may be trimmed for its sake no more, if that is too much.
     let mut world = World::new(2, 2);
     let both = |world: &mut World, first: u16, epoch: u64| {
         (first..first + 2).for_each(|node| world.save(node, Epoch(epoch)));
         world.settle();
     };
     [3, 5, 8].into_iter().for_each(|epoch| both(&mut world, 0, epoch));
-    let told = |node, by_all, by_own| [(at(node, LOG), by_all, by_own), (at(node, COURIER), by_all, by_own)];
+    let told = |node, by_all, by_own| [(at(node, LOG), by_all, by_own), (at(node, EXCHANGE), by_all, by_own)];
     let mut trimmed = std::mem::take(&mut world.trimmed);
     trimmed.sort();
     let wanted = |by_all, firsts: &[u64]| {
@@ -610,9 +612,9 @@ impl Wire for Nothing {
 }
 
 #[test]
-fn where_masters_may_change_only_what_is_certain_is_sealed() {
+fn where_primaries_may_change_only_what_is_certain_is_sealed() {
     let mut world = World::new(1, 2);
-    world.nodes.iter_mut().for_each(|node| node.role.settings.masters_change = true);
+    world.nodes.iter_mut().for_each(|node| node.role.settings.primaries_change = true);
     world.save(0, Epoch(5));
     world.settle();
     let say = |world: &mut World, epoch| {
@@ -628,7 +630,7 @@ fn where_masters_may_change_only_what_is_certain_is_sealed() {
     assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[][..], &[(0, 5)][..]));
 }
 
-// ---- from a twin ------------------------------------------------------------------------------------------------------
+// ---- from a member ------------------------------------------------------------------------------------------------------
 
 impl World {
     /// A node's log says that it is behind.
@@ -637,8 +639,8 @@ impl World {
         self.handle(node, Event::Message { from: at(node, 1), message });
     }
 
-    /// Two twins, of which the first has complete checkpoints of these epochs.
-    fn twins(epochs: &[u64]) -> World {
+    /// Two members, of which the first has complete checkpoints of these epochs.
+    fn members(epochs: &[u64]) -> World {
         let mut world = World::new(1, 2);
         for epoch in epochs {
             world.save(0, Epoch(*epoch));
@@ -649,14 +651,14 @@ impl World {
     }
 
     fn has_begun_again(&self, node: u16) -> bool {
-        let how = StartOver { without_log: false, without_inbox: true };
+        let how = StartOver { without_log: false, without_receive_journal: true };
         self.begun_again.contains(&(node, how))
     }
 }
 
 #[test]
-fn who_is_behind_gets_the_newest_checkpoint_of_a_twin_and_begins_again() {
-    let mut world = World::twins(&[9, 12]);
+fn who_is_behind_gets_the_newest_checkpoint_of_a_member_and_begins_again() {
+    let mut world = World::members(&[9, 12]);
     world.behind(1, 10);
     world.settle();
     assert!(world.has_begun_again(1) && !world.has_begun_again(0));
@@ -678,10 +680,10 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_twin_and_begins_again() {
 
 impl World {
     /// Starts a node whose log begins after an epoch that no checkpoint on its disk covers.
-    fn restart_lacking(&mut self, node: u16, lacking: Lacking, masters_change: bool) {
+    fn restart_lacking(&mut self, node: u16, lacking: Lacking, primaries_change: bool) {
         let found = list(self.disk(node)).expect("a list");
         let refused: Vec<Epoch> = found.iter().map(|found| found.epoch).collect();
-        let settings = CheckpointSettings { masters_change, ..settings(&self.topology, node) };
+        let settings = CheckpointSettings { primaries_change, ..settings(&self.topology, node) };
         self.nodes[usize::from(node)].role = Checkpointer::new(settings, &found, &refused).lacking(lacking);
         self.handle(node, Event::Start);
         for other in (0..self.topology.nodes()).filter(|other| *other != node) {
@@ -693,22 +695,22 @@ impl World {
 
 #[test]
 fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member() {
-    for (masters_change, reach, without_log) in
+    for (primaries_change, reach, without_log) in
         [(false, 10, false), (true, 10, true), (true, 12, false), (true, 15, false)]
     {
-        let mut world = World::twins(&[9, 12]);
+        let mut world = World::members(&[9, 12]);
         let lacking = Lacking { needed: Epoch(10), reach: Epoch(reach) };
-        world.restart_lacking(1, lacking, masters_change);
+        world.restart_lacking(1, lacking, primaries_change);
         world.settle();
         assert_eq!(world.complete(1), [12]);
-        let how = StartOver { without_log, without_inbox: true };
+        let how = StartOver { without_log, without_receive_journal: true };
         assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[(1, how)][..], &[][..]));
     }
 }
 
 #[test]
 fn a_node_that_cannot_begin_asks_for_a_checkpoint_where_there_is_none_that_helps() {
-    let mut world = World::twins(&[9]);
+    let mut world = World::members(&[9]);
     world.restart_lacking(1, Lacking { needed: Epoch(10), reach: Epoch(10) }, false);
     world.settle();
     let wanted = |world: &World| {
@@ -730,13 +732,13 @@ fn a_node_that_cannot_begin_asks_for_a_checkpoint_where_there_is_none_that_helps
 
 #[test]
 fn nobody_is_asked_for_what_nobody_has() {
-    let mut world = World::twins(&[]);
+    let mut world = World::members(&[]);
     world.meet(1, 0);
     world.meet(0, 1);
     world.settle();
     world.behind(1, 0);
     assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 0.0);
-    let mut world = World::twins(&[9]);
+    let mut world = World::members(&[9]);
     world.behind(1, 10);
     world.settle();
     assert!(!world.has_begun_again(1) && world.sound(1).is_empty());
@@ -755,7 +757,7 @@ fn nobody_is_asked_for_what_nobody_has() {
 fn wherever_the_machine_stops_there_is_all_of_it_or_none() {
     let mut whole = 0;
     for stops in 0..40 {
-        let mut world = World::twins(&[9]);
+        let mut world = World::members(&[9]);
         world.behind(1, 9);
         let mut left = stops;
         'stopped: for _ in 0..1000 {
@@ -791,7 +793,7 @@ fn wherever_the_machine_stops_there_is_all_of_it_or_none() {
 
 #[test]
 fn a_copy_that_is_damaged_is_thrown_away_and_asked_for_again_after_a_while() {
-    let mut world = World::twins(&[9]);
+    let mut world = World::members(&[9]);
     world.behind(1, 9);
     world.settle();
     assert!(world.has_begun_again(1));
@@ -825,7 +827,7 @@ fn a_copy_that_is_damaged_is_thrown_away_and_asked_for_again_after_a_while() {
 }
 
 #[test]
-fn one_that_waits_for_the_courier_holds_up_none_after_it() {
+fn one_that_waits_for_the_exchange_holds_up_none_after_it() {
     let mut world = World::new(2, 1);
     world.holds_covered = true;
     world.save(0, Epoch(3));
@@ -835,15 +837,15 @@ fn one_that_waits_for_the_courier_holds_up_none_after_it() {
     world.settle();
     // Nobody stands still for it: all of the second is written too, and the first is not waited for any more.
     assert_eq!(world.files(0), [file_name(Epoch(5))]);
-    world.tell(at(0, COURIER), Saving::Covered(Epoch(3)));
+    world.tell(at(0, EXCHANGE), Saving::Covered(Epoch(3)));
     assert_eq!(world.gauge(0, "ordain_checkpoint_saved_epoch"), 0.0);
-    world.tell(at(0, COURIER), Saving::Covered(Epoch(5)));
+    world.tell(at(0, EXCHANGE), Saving::Covered(Epoch(5)));
     assert_eq!(world.gauge(0, "ordain_checkpoint_saved_epoch"), 5.0);
 }
 
 #[test]
-fn a_twin_that_is_lost_or_has_removed_it_is_asked_for_another_later() {
-    let mut world = World::twins(&[9]);
+fn a_member_that_is_lost_or_has_removed_it_is_asked_for_another_later() {
+    let mut world = World::members(&[9]);
     world.behind(1, 9);
     for _ in 0..6 {
         world.deliver();
@@ -856,7 +858,7 @@ fn a_twin_that_is_lost_or_has_removed_it_is_asked_for_another_later() {
     assert_eq!(world.gauge(1, "ordain_checkpoint_copying"), 0.0);
     world.settle();
     assert!(!world.has_begun_again(1) && world.sound(1).is_empty());
-    // Two more, and the twin keeps no more than that.
+    // Two more, and the member keeps no more than that.
     world.behind(1, 9);
     world.deliver();
     for epoch in [12, 15] {
@@ -872,7 +874,7 @@ fn a_twin_that_is_lost_or_has_removed_it_is_asked_for_another_later() {
 
 #[test]
 fn a_full_disk_costs_the_copy_and_no_more() {
-    let mut world = World::twins(&[9]);
+    let mut world = World::members(&[9]);
     world.disk(1).set_full_from(Some(2));
     world.behind(1, 9);
     world.settle();

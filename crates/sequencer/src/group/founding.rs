@@ -2,14 +2,14 @@
 //!
 //! A founder with an empty disk has either never taken part, or has forgotten what it acknowledged and for whom it voted;
 //! it cannot tell which, and in the second case it must not take part (it could vote twice in a term, or elect a leader
-//! that lacks what it had helped to agree on). But its twins can tell. So it asks all of them, and is silent until it
+//! that lacks what it had helped to agree on). But its members can tell. So it asks all of them, and is silent until it
 //! knows:
 //!
-//! 1. it *asks* until every twin has answered, and none that the group has begun; then it writes an empty record;
-//! 2. once that is durable it is *ready*, and says so until every twin is, or one says that the group has begun;
+//! 1. it *asks* until every member has answered, and none that the group has begun; then it writes an empty record;
+//! 2. once that is durable it is *ready*, and says so until every member is, or one says that the group has begun;
 //! 3. then the group *has begun*, and it votes and agrees.
 //!
-//! Nobody begins before all are ready, and being ready is durable. So if a founder asks, and one twin says that the group
+//! Nobody begins before all are ready, and being ready is durable. So if a founder asks, and one member says that the group
 //! has begun, the founder has lost its disk: it stops, and is to come back in another generation (module `membership`).
 //! Whatever it took part in, a majority did; and as long as no majority has lost its disks, one of them is left to say
 //! so. That is why it asks all.
@@ -45,16 +45,16 @@ const ASK_EVERY: u64 = 25;
 
 impl<X> GroupLog<X> {
     fn others(&self) -> Vec<NodeId> {
-        self.settings.twins.iter().copied().filter(|node| *node != self.member.node).collect()
+        self.settings.members.iter().copied().filter(|node| *node != self.member.node).collect()
     }
 
-    /// How many twins have to be heard of before this member takes part.
+    /// How many members have to be heard of before this member takes part.
     pub(super) fn unfounded(&self) -> usize {
         let Some(founding) = &self.founding else { return 0 };
         self.others().len() - founding.heard.values().filter(|is_ready| **is_ready).count()
     }
 
-    /// Tells a twin how far this member is.
+    /// Tells a member how far this member is.
     pub(super) fn tell_founding(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
         let is_ready = self.founding.as_ref().is_none_or(|founding| founding.is_ready);
         self.tell(node, &Said::Found { is_ready, has_begun: self.founding.is_none() }, out);
@@ -72,14 +72,14 @@ impl<X> GroupLog<X> {
         }
     }
 
-    /// A twin says how far it is.
+    /// A member says how far it is.
     pub(super) fn hear_founding(
         &mut self,
         from: NodeId,
         (is_ready, has_begun): (bool, bool),
         out: &mut Outbox<Message<X>>,
     ) {
-        if from == self.member.node || !self.settings.twins.contains(&from) {
+        if from == self.member.node || !self.settings.members.contains(&from) {
             return;
         }
         let Some(founding) = &mut self.founding else {
@@ -94,7 +94,7 @@ impl<X> GroupLog<X> {
                 self.founding = None;
             } else {
                 out.halt(format!(
-                    "this node has nothing on its disk, and its twin node {} knows that the two have begun together: it \
+                    "this node has nothing on its disk, and its member node {} knows that the two have begun together: it \
                      has lost what it had; start it with an empty directory and --join",
                     from.0
                 ));

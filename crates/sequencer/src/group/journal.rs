@@ -1,4 +1,4 @@
-//! The journal of a group's log: records written by a [`LogWriter`], and read again for twins that lag.
+//! The journal of a group's log: records written by a [`LogWriter`], and read again for members that lag.
 
 use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Memo, Place, Progress, Recovered};
 use ordain_model::Epoch;
@@ -13,7 +13,7 @@ use super::membership::{founders, parse_change};
 use super::record;
 use super::store::{Store, epoch_of, is_change};
 
-/// How many bytes of entries are read for a twin before it gets some.
+/// How many bytes of entries are read for a member before it gets some.
 const FETCH_BYTES: usize = 4 << 20;
 
 /// Marks the requests that read; the others are the writer's.
@@ -162,7 +162,7 @@ pub(super) fn open(
     Ok(Opened { journal, store, dispatched, recovered })
 }
 
-/// Gives a directory without a journal the beginning of a group whose twins all have a checkpoint of everything up to an
+/// Gives a directory without a journal the beginning of a group whose members all have a checkpoint of everything up to an
 /// epoch, and whose log holds what comes after that. Whoever joins later and lacks the checkpoint is told so.
 ///
 /// # Errors
@@ -170,10 +170,10 @@ pub(super) fn open(
 pub fn found_after(
     directory: &mut dyn Directory,
     identity: &[u8],
-    twins: &[NodeId],
+    members: &[NodeId],
     epoch: Epoch,
 ) -> Result<(), LogError> {
-    let members = ConfState { voters: founders(twins), ..ConfState::default() };
+    let members = ConfState { voters: founders(members), ..ConfState::default() };
     // An entry that nobody ever has: with none the group would begin at its beginning, without a checkpoint.
     let base = Base { index: 1, term: 1, epoch, members, void: Epoch(0) };
     let (memo, _) = Memo::open(directory, MEMO, identity)?;
@@ -314,7 +314,7 @@ impl Journal {
         is_new || is_due
     }
 
-    /// Begins to read what twins want that has left memory, if nothing is being read. Says whether it did.
+    /// Begins to read what members want that has left memory, if nothing is being read. Says whether it did.
     pub fn fetch<M>(&mut self, store: &Store, out: &mut Outbox<M>) -> bool {
         if self.reading.is_some() {
             return false;

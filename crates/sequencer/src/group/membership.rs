@@ -1,7 +1,7 @@
 //! Who is in a group, and how a member that has lost its disk is replaced.
 //!
 //! A node that comes back without what it had on disk is another member of the same node: its generation is larger.
-//! It asks all twins to be let in, again and again, until it sees itself among the voters. The leader answers no word
+//! It asks all members to be let in, again and again, until it sees itself among the voters. The leader answers no word
 //! but takes one step each time it is asked, each a change of the membership that the group agrees on: take the new
 //! member in as a learner; once that one has the log, remove the old member; make the new one a voter. So a group
 //! never counts on a member that has nothing yet, and a new leader goes on where the old one was.
@@ -36,8 +36,8 @@ impl Member {
 }
 
 /// The members with which a group begins.
-pub(super) fn founders(twins: &[NodeId]) -> Vec<u64> {
-    twins.iter().map(|node| Member { node: *node, generation: 0 }.id()).collect()
+pub(super) fn founders(members: &[NodeId]) -> Vec<u64> {
+    members.iter().map(|node| Member { node: *node, generation: 0 }.id()).collect()
 }
 
 /// The bytes of every change that a member proposes are fewer.
@@ -72,7 +72,7 @@ impl<X> GroupLog<X> {
         if self.is_voter() || self.member.generation == 0 || !self.ticks.is_multiple_of(ASK_EVERY) {
             return;
         }
-        for node in self.settings.twins.iter().filter(|node| **node != self.member.node) {
+        for node in self.settings.members.iter().filter(|node| **node != self.member.node) {
             self.tell(*node, &Said::Join(self.member), out);
         }
     }
@@ -85,8 +85,8 @@ impl<X> GroupLog<X> {
 
     /// Takes the next step to let a newcomer in, if this member leads.
     pub(super) fn let_in(&mut self, now: Now, newcomer: Member) {
-        let is_twin = self.settings.twins.contains(&newcomer.node);
-        if !self.may_propose() || !is_twin || self.raft.raft.has_pending_conf() {
+        let is_member = self.settings.members.contains(&newcomer.node);
+        if !self.may_propose() || !is_member || self.raft.raft.has_pending_conf() {
             return;
         }
         let is_dead = |id| self.is_silent(id, now);

@@ -1,14 +1,14 @@
-//! The input log of a partition that has twins: they agree on every batch before any of them may see it (calvin.md,
+//! The input log of a partition that has members: they agree on every batch before any of them may see it (calvin.md,
 //! section 4.1, `sync`; section 4.11).
 //!
 //! ```text
-//!  Sequencer ──Append──▶ GroupLog ◀──Group──▶ GroupLog of each twin
+//!  Sequencer ──Append──▶ GroupLog ◀──Group──▶ GroupLog of each member
 //!      ▲  ▲                │   │
 //!      │  └─Logged, Lost,──┘   └─Sealed──▶ sinks, on every member
 //!      │    Leader
 //! ```
 //!
-//! The twins of a partition are a Raft group. The crate `raft` is the protocol; this role gives it what it has none
+//! The members of a partition are a Raft group. The crate `raft` is the protocol; this role gives it what it has none
 //! of: time, by a timer; a disk, by a journal that an [`ordain_log::LogWriter`] writes (module `record`); messages;
 //! and entries that have left memory (module `store`).
 //!
@@ -24,16 +24,16 @@
 //! member that holds it might still be elected and have it committed. So it stays open meanwhile, and it may be
 //! logged although this node leads no more.
 //!
-//! Every batch is an entry, also one that only reads: the proposer's twins then see the same epochs. The reads
+//! Every batch is an entry, also one that only reads: the proposer's members then see the same epochs. The reads
 //! themselves are not part of the entry. The proposer executes them with the batch that it has kept; the others
 //! have nobody to answer.
 //!
 //! Durability: whatever the protocol wants durable before a message may leave is one record of the journal, and the
 //! message waits for it. Records that gather while the disk is busy are written and synced together. A leader sends
-//! entries to its twins while it writes them itself. How far entries are committed is written along with the next
+//! entries to its members while it writes them itself. How far entries are committed is written along with the next
 //! record and never for its own sake: a member that starts again hears it from the leader.
 //!
-//! Trimming: what a checkpoint covers is let go ([`Sequencing::Trim`]; module `base`). A twin that needs some of it is told
+//! Trimming: what a checkpoint covers is let go ([`Sequencing::Trim`]; module `base`). A member that needs some of it is told
 //! so by the leader. It stays where it is until it has got a checkpoint: nobody agrees on anything in its place.
 //!
 //! Beginning: a founder takes part once all founders have met, so that one which has forgotten its past is noticed
@@ -81,29 +81,29 @@ pub struct GroupSettings {
     /// Where this role is. It has the same number on every member.
     pub me: Address,
     /// The nodes that hold the partition, this one among them; in the same order on all of them.
-    pub twins: Vec<NodeId>,
+    pub members: Vec<NodeId>,
     /// How often this node has come back without what it had on disk.
     pub generation: u32,
     /// Up to this epoch a checkpoint has everything already: no such batch is sealed again.
     pub executed: Epoch,
     /// Who gets a checkpoint for a member that is too far behind, if there is such a role.
     pub checkpointer: Option<Address>,
-    /// How much of what is dispatched is kept in memory for twins that lag.
+    /// How much of what is dispatched is kept in memory for members that lag.
     pub tail_bytes: usize,
-    /// How much is kept on disk, though a checkpoint covers it, for twins that are catching up.
+    /// How much is kept on disk, though a checkpoint covers it, for members that are catching up.
     pub kept_max: u64,
-    /// About how many bytes there may be before what twins that are away may want goes, once a checkpoint covers it.
+    /// About how many bytes there may be before what members that are away may want goes, once a checkpoint covers it.
     pub keep_bytes: u64,
     /// An entry longer than this has a message of its own; shorter ones share.
     pub message_bytes: usize,
 }
 
 impl GroupSettings {
-    /// The defaults for a member at `me` of a group of `twins`.
-    pub fn new(me: Address, twins: Vec<NodeId>) -> GroupSettings {
+    /// The defaults for a member at `me` of a group of `members`.
+    pub fn new(me: Address, members: Vec<NodeId>) -> GroupSettings {
         GroupSettings {
             me,
-            twins,
+            members,
             generation: 0,
             executed: Epoch(0),
             checkpointer: None,
@@ -142,13 +142,13 @@ const HEARTBEAT: usize = 2;
 const LEASE: usize = 10;
 /// In ticks: after how long without a leader the first member stands for election, and how much later the last.
 const ELECTION: (usize, usize) = (12, 8);
-/// How many messages with entries a twin may have to answer: how much it may have to keep while it cannot write, and a
-/// link until it is there. A twin that lags must not be sent more than a link has room for.
+/// How many messages with entries a member may have to answer: how much it may have to keep while it cannot write, and a
+/// link until it is there. A member that lags must not be sent more than a link has room for.
 const MESSAGES_OPEN: usize = 16;
-/// In ticks: how often a twin is told that what it needs is not kept any more.
+/// In ticks: how often a member is told that what it needs is not kept any more.
 const TELL_EVERY: u64 = 25;
 
-/// Agrees with its twins on batches, makes them durable and dispatches them.
+/// Agrees with its members on batches, makes them durable and dispatches them.
 pub struct GroupLog<X> {
     settings: GroupSettings,
     member: Member,
@@ -233,13 +233,13 @@ impl<X> GroupLog<X> {
         (sequencer, sinks): (Address, Vec<Address>),
         visit: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<X>, Recovered), GroupError> {
-        let founders = membership::founders(&settings.twins);
+        let founders = membership::founders(&settings.members);
         let opened =
             journal::open(directory, config, (founders, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
         let mut log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
-        if is_new && log.settings.twins.len() > 1 {
+        if is_new && log.settings.members.len() > 1 {
             log.founding = Some(Founding::new(recovered.entries > 0));
         }
         Ok((log, recovered))
@@ -254,7 +254,7 @@ impl<X> GroupLog<X> {
         registry: Arc<Registry>,
         (sequencer, sinks): (Address, Vec<Address>),
     ) -> Result<GroupLog<X>, GroupError> {
-        let store = Store::new(membership::founders(&settings.twins), 0);
+        let store = Store::new(membership::founders(&settings.members), 0);
         GroupLog::start(settings, registry, (sequencer, sinks), Journal::none(), store, (0, Epoch(0)))
     }
 
@@ -267,19 +267,19 @@ impl<X> GroupLog<X> {
         dispatched: (u64, Epoch),
     ) -> Result<GroupLog<X>, GroupError> {
         let refused = |reason: &str| Err(GroupError::Settings(reason.to_owned()));
-        let Some(rank) = settings.twins.iter().position(|twin| *twin == settings.me.node) else {
-            return refused("this node is not among the twins of its partition");
+        let Some(rank) = settings.members.iter().position(|member| *member == settings.me.node) else {
+            return refused("this node is not among the members of its partition");
         };
-        let mut sorted = settings.twins.clone();
+        let mut sorted = settings.members.clone();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            return refused("a node is named twice among the twins of its partition");
+            return refused("a node is named twice among the members of its partition");
         }
         let member = Member { node: settings.me.node, generation: settings.generation };
         let (first, spread) = ELECTION;
         // The crate draws the timeout from a range. This one has one value, another on every member: nothing is left
         // to chance, and no two stand for election together for long.
-        let election = first + rank * spread / (settings.twins.len() - 1).max(1);
+        let election = first + rank * spread / (settings.members.len() - 1).max(1);
         let config = Config {
             id: member.id(),
             election_tick: LEASE,
@@ -370,7 +370,7 @@ impl<X> GroupLog<X> {
         }
     }
 
-    /// Takes a message of the protocol, unless it is for somebody else or of a kind that no twin sends.
+    /// Takes a message of the protocol, unless it is for somebody else or of a kind that no member sends.
     fn step(&mut self, now: Now, from: NodeId, message: RaftMessage, out: &mut Outbox<Message<X>>) {
         use MessageType::*;
         let is_from_there = Member::of(message.from).is_some_and(|sender| sender.node == from);
@@ -624,7 +624,7 @@ impl<X> GroupLog<X> {
     }
 
     fn peer(&mut self, change: PeerChange, out: &mut Outbox<Message<X>>) {
-        if !self.settings.twins.contains(&change.node) {
+        if !self.settings.members.contains(&change.node) {
             return;
         }
         if change.state == PeerState::Fresh && self.founding.is_some() {
@@ -658,7 +658,7 @@ impl<X> GroupLog<X> {
         self.journal.ask_disk(out);
     }
 
-    /// The last entry that may go as far as twins are concerned that can be reached and are catching up. Only a leader
+    /// The last entry that may go as far as members are concerned that can be reached and are catching up. Only a leader
     /// knows how far they are.
     fn spared(&self, now: Now) -> u64 {
         let (raft, store) = (&self.raft.raft, self.raft.store());
@@ -673,7 +673,7 @@ impl<X> GroupLog<X> {
         reached.filter(is_near).min().unwrap_or(u64::MAX)
     }
 
-    /// Tells twins that are too far behind, now and then.
+    /// Tells members that are too far behind, now and then.
     fn tell_behind(&mut self, out: &mut Outbox<Message<X>>) {
         let base = self.raft.store().base().clone();
         self.late.append(&mut self.raft.mut_store().take_behind());

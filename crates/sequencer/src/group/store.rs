@@ -1,11 +1,11 @@
 //! The entries of a group's log as consensus sees them: the latest in memory, the others on disk.
 //!
-//! In memory are all entries that are not dispatched yet and a bounded tail of those that are. A twin that was away
+//! In memory are all entries that are not dispatched yet and a bounded tail of those that are. A member that was away
 //! for longer is served from disk: [`Storage::entries`] notes who wants what and says that it comes later, the role
 //! reads the journal from the last place it remembers before the entry, and hands what it finds to
 //! [`Store::fetched`]. An entry is known by its index and term, so stale ones that stand in between are passed over.
 //!
-//! What a checkpoint covers can be let go ([`Store::trim`]). A twin that needs it is noted by [`Storage::snapshot`].
+//! What a checkpoint covers can be let go ([`Store::trim`]). A member that needs it is noted by [`Storage::snapshot`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};

@@ -4,7 +4,7 @@
 //! Batches leave in the order in which they came. One that only reads has nothing to make durable, but it waits
 //! for those before it: what it will see must not be lost after it was seen.
 //!
-//! Where input is replicated asynchronously, the log also ships what it dispatches to those of its twins, or is shipped
+//! Where input is replicated asynchronously, the log also ships what it dispatches to those of its members, or is shipped
 //! what theirs has dispatched (module `shipping`).
 
 mod shipping;
@@ -34,7 +34,7 @@ pub struct LogSettings {
     pub dispatch_early: bool,
     /// Up to this epoch a checkpoint has everything already.
     pub executed: Epoch,
-    /// About how many bytes there may be before what twins that are away may want goes, once a checkpoint covers it.
+    /// About how many bytes there may be before what members that are away may want goes, once a checkpoint covers it.
     pub keep_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
@@ -51,7 +51,7 @@ pub struct InputLog<X> {
     /// None: nothing is kept (`--ephemeral`).
     writer: Option<LogWriter>,
     sequencer: Address,
-    /// Who is told of what was decided: the shards, or the courier for them.
+    /// Who is told of what was decided: the shards, or the exchange for them.
     sinks: Vec<Address>,
     /// Batches not dispatched yet.
     queue: VecDeque<Queued>,
@@ -67,7 +67,7 @@ pub struct InputLog<X> {
     covered: Covered,
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
-    /// Only if there are twins to ship to.
+    /// Only if there are members to ship to.
     shipping: Option<Box<Shipping>>,
     marker: std::marker::PhantomData<fn() -> X>,
 }
@@ -78,7 +78,7 @@ struct Queued {
     batch: Arc<Batch>,
     /// It has an entry that has to be durable first.
     waits: bool,
-    /// The entry, if there are twins to ship it to.
+    /// The entry, if there are members to ship it to.
     content: Option<Content>,
     /// It comes from this node's sequencer, which waits for it.
     is_own: bool,
@@ -194,7 +194,7 @@ impl<X> InputLog<X> {
     /// The disk is full: whatever is not durable is taken back. What of it has reached the disk is overwritten
     /// before anybody is told that it was refused, so that no crash can bring it back.
     ///
-    /// What twins have shipped, or know to be here, is kept until there is space: it is not for this log to refuse.
+    /// What members have shipped, or know to be here, is kept until there is space: it is not for this log to refuse.
     fn take_back(&mut self, out: &mut Outbox<Message<X>>) {
         out.set_timer(PROBE, PROBE_EVERY);
         if self.shipping.as_ref().is_some_and(|shipping| !shipping.takes()) {
@@ -233,7 +233,7 @@ impl<X> InputLog<X> {
         }
     }
 
-    /// Lets go the segments that a checkpoint covers and that no twin is being given.
+    /// Lets go the segments that a checkpoint covers and that no member is being given.
     fn trim(&mut self, out: &mut Outbox<Message<X>>) {
         let Some(writer) = &mut self.writer else { return };
         let spared = self.shipping.as_ref().map_or(Epoch(u64::MAX), |shipping| shipping.spared());
@@ -270,7 +270,10 @@ impl<X: Send> Role for InputLog<X> {
                 self.covered = covered;
             }
             Event::Message { message: Message::Sequencing(Sequencing::BeginAgain(epoch)), .. } => {
-                out.start_over(StartOver { without_log: self.reach() < epoch, without_inbox: true });
+                out.start_over(StartOver {
+                    without_log: self.reach() < epoch,
+                    without_receive_journal: true,
+                });
             }
             Event::Message { from, message } => {
                 if let Err(reason) = self.hear(from, message, out) {

@@ -1,20 +1,20 @@
-//! Log shipping: what one twin has sealed, the others take, without anybody waiting for them (calvin.md, sections 4.1,
+//! Log shipping: what one member has sealed, the others take, without anybody waiting for them (calvin.md, sections 4.1,
 //! `async`, and 4.12).
 //!
 //! ```text
-//!            the master                                      a twin
+//!            the primary                                      a member
 //!  Append ─▶ InputLog ─▶ sinks       Batch, Pause          InputLog ─▶ sinks
 //!                └────────────────────────────────────────────▶┘
 //!                ▲────────────────── Want, Have ───────────────┘
 //! ```
 //!
-//! The council says who is master, since which term ([`Seats`]). The master's log dispatches what its sequencer appends as
-//! soon as it is durable here, and then ships it. A twin puts what it is shipped through the very same path: durable, then
-//! dispatched. So the logs of twins hold the same entries, and each has a beginning of what the master's has.
+//! The configuration service says who is primary, since which term ([`LeadershipRecords`]). The primary's log dispatches what its sequencer appends as
+//! soon as it is durable here, and then ships it. A member puts what it is shipped through the very same path: durable, then
+//! dispatched. So the logs of members hold the same entries, and each has a beginning of what the primary's has.
 //!
-//! A twin that is up to date is sent everything at once. One that has found a gap, or may have missed something, *wants*
+//! A member that is up to date is sent everything at once. One that has found a gap, or may have missed something, *wants*
 //! what comes after its last epoch: it is sent that in pieces, each when it has the one before on its disk, from the tail
-//! that the master keeps in memory or else from its files; and from the last piece on everything at once again. So nobody,
+//! that the primary keeps in memory or else from its files; and from the last piece on everything at once again. So nobody,
 //! nor any link, ever has to hold more than a bounded amount.
 //!
 //! While a term is being prepared (the *fence*) a log takes nothing, and tells the candidate what it has
@@ -29,31 +29,31 @@ use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, Time
 
 use super::tail::{Content, Tail};
 use super::{InputLog, Queued};
-use crate::council::{Fence, Seat, Seats};
+use crate::configuration_service::{Fence, LeadershipRecord, LeadershipRecords};
 use crate::message::{Held, Message, Sequencing, Ship};
 use crate::reading::{Index, Piece, Readers};
 
-/// How a log ships to twins.
+/// How a log ships to members.
 #[derive(Clone, Debug)]
 pub struct ShippingSettings {
-    /// This very role; on the twins it has the same number.
+    /// This very role; on the members it has the same number.
     pub me: Address,
     /// Whose log it is.
     pub partition: PartitionId,
     /// The other nodes that hold the partition.
-    pub twins: Vec<NodeId>,
+    pub members: Vec<NodeId>,
     /// Who gets a checkpoint for a log that is too far behind, if there is such a role.
     pub checkpointer: Option<Address>,
-    /// What the log's files begin with: they are read again for twins that are far behind.
+    /// What the log's files begin with: they are read again for members that are far behind.
     pub identity: Vec<u8>,
-    /// How much of what was dispatched is kept in memory for twins that are behind, bytes at most; and how much of what it
-    /// was shipped a twin holds that its disk has not taken yet.
+    /// How much of what was dispatched is kept in memory for members that are behind, bytes at most; and how much of what it
+    /// was shipped a member holds that its disk has not taken yet.
     pub kept_bytes: usize,
-    /// About how many bytes a twin that is behind is sent at a time. A link has room for several times as many.
+    /// About how many bytes a member that is behind is sent at a time. A link has room for several times as many.
     pub piece: usize,
 }
 
-/// What a twin wants is asked for again if nothing has come.
+/// What a member wants is asked for again if nothing has come.
 pub(super) const ASK: TimerId = TimerId(3);
 const ASK_EVERY: Micros = Micros::from_millis(500);
 
@@ -62,36 +62,36 @@ const ASK_EVERY: Micros = Micros::from_millis(500);
 pub(super) struct Shipping {
     settings: ShippingSettings,
     registry: Arc<Registry>,
-    /// As the council has said last.
-    seats: Option<Arc<Seats>>,
+    /// As the configuration service has said last.
+    leadership_records: Option<Arc<LeadershipRecords>>,
     in_touch: bool,
-    /// It is master, and everything of the terms before is dispatched: the sequencer may append.
+    /// It is primary, and everything of the terms before is dispatched: the sequencer may append.
     takes: bool,
     /// A life of this node before may have used epochs up to here that are in no log.
     floor: Epoch,
     tail: Tail,
     index: Index,
     readers: Readers<Address>,
-    twins: BTreeMap<NodeId, Twin>,
+    members: BTreeMap<NodeId, Member>,
     /// What candidates have asked for and were not told yet.
     collects: BTreeMap<Address, Collect>,
-    /// As a twin: it is to ask its master for what it lacks, as soon as what it has is on disk.
+    /// As a member: it is to ask its primary for what it lacks, as soon as what it has is on disk.
     wants: bool,
     /// It has asked for what comes after this epoch, and nothing has come yet.
     asked: Option<Epoch>,
     /// What it has asked for is not kept any more up to this epoch.
     behind: Option<Epoch>,
-    /// What its master knows it to have.
+    /// What its primary knows it to have.
     told: Epoch,
     announced: Option<Announced>,
-    /// The council waits to be told how far the log is.
+    /// The configuration service waits to be told how far the log is.
     owes: Option<Address>,
     counts: Counts,
 }
 
-/// Another holder of the partition, as the master sees it.
+/// Another holder of the partition, as the primary sees it.
 #[derive(Debug, Default)]
-struct Twin {
+struct Member {
     /// It is sent everything at once.
     is_live: bool,
     /// What it has on its disk.
@@ -165,10 +165,10 @@ impl Shipping {
         }
         Shipping {
             readers: Readers::new("", settings.identity.clone()),
-            twins: settings.twins.iter().map(|twin| (*twin, Twin::default())).collect(),
+            members: settings.members.iter().map(|member| (*member, Member::default())).collect(),
             settings,
             registry,
-            seats: None,
+            leadership_records: None,
             in_touch: false,
             takes: false,
             floor: writer.map_or(Epoch(0), |_| InputLog::<()>::resume_after(last)),
@@ -187,33 +187,40 @@ impl Shipping {
 
     // ---- who is who --------------------------------------------------------------------------------------
 
-    fn seat(&self) -> Option<&Seat> {
-        self.seats.as_ref().map(|seats| seats.of(self.settings.partition))
+    fn leadership_record(&self) -> Option<&LeadershipRecord> {
+        self.leadership_records
+            .as_ref()
+            .map(|leadership_records| leadership_records.of(self.settings.partition))
     }
 
     fn is_out(&self, node: NodeId) -> bool {
-        self.seats.as_ref().is_some_and(|seats| seats.is_out(node))
+        self.leadership_records.as_ref().is_some_and(|leadership_records| leadership_records.is_out(node))
     }
 
-    /// The seat, unless a term is being prepared or this node has to start over.
-    fn open_seat(&self) -> Option<&Seat> {
+    /// The leadership_record, unless a term is being prepared or this node has to start over.
+    fn open_leadership_record(&self) -> Option<&LeadershipRecord> {
         let me = self.settings.me.node;
-        self.seat().filter(|seat| seat.fence.is_none() && !self.is_out(me))
+        self.leadership_record()
+            .filter(|leadership_record| leadership_record.fence.is_none() && !self.is_out(me))
     }
 
-    /// The term in which this node is master.
+    /// The term in which this node is primary.
     fn leads(&self) -> Option<u64> {
-        self.open_seat().filter(|seat| seat.master == self.settings.me.node).map(|seat| seat.term)
+        self.open_leadership_record()
+            .filter(|leadership_record| leadership_record.primary == self.settings.me.node)
+            .map(|leadership_record| leadership_record.term)
     }
 
-    /// The master that this node follows, and its term.
+    /// The primary that this node follows, and its term.
     fn follows(&self) -> Option<(NodeId, u64)> {
-        let seat = self.open_seat().filter(|seat| seat.master != self.settings.me.node)?;
-        Some((seat.master, seat.term))
+        let leadership_record = self
+            .open_leadership_record()
+            .filter(|leadership_record| leadership_record.primary != self.settings.me.node)?;
+        Some((leadership_record.primary, leadership_record.term))
     }
 
     fn fence(&self) -> Option<Fence> {
-        self.seat().and_then(|seat| seat.fence)
+        self.leadership_record().and_then(|leadership_record| leadership_record.fence)
     }
 
     fn at(&self, node: NodeId) -> Address {
@@ -230,32 +237,41 @@ impl Shipping {
         self.takes && epoch > self.last_used(view)
     }
 
-    /// The last epoch that the next master here must not use.
+    /// The last epoch that the next primary here must not use.
     fn last_used(&self, view: View<'_>) -> Epoch {
-        let before = self.leads().and_then(|_| self.seat()).map_or(0, |seat| seat.first.0.saturating_sub(1));
+        let before = self
+            .leads()
+            .and_then(|_| self.leadership_record())
+            .map_or(0, |leadership_record| leadership_record.first.0.saturating_sub(1));
         let floor = self.leads().map_or(Epoch(0), |_| self.floor);
         view.last().max(floor).max(Epoch(before))
     }
 
-    /// The council has said who is master.
-    fn seated<X>(&mut self, seats: Arc<Seats>, in_touch: bool, view: View<'_>, out: &mut Outbox<Message<X>>) {
-        if self.seats.as_ref().is_some_and(|known| known.version > seats.version) {
+    /// The configuration service has said who is primary.
+    fn seated<X>(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+        in_touch: bool,
+        view: View<'_>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        if self.leadership_records.as_ref().is_some_and(|known| known.version > leadership_records.version) {
             return;
         }
         self.in_touch = in_touch;
         let posture = |shipping: &Shipping| (shipping.leads(), shipping.follows(), shipping.fence());
-        let (before, known) = (posture(self), self.seats.replace(seats));
+        let (before, known) = (posture(self), self.leadership_records.replace(leadership_records));
         if known.is_none() || posture(self) != before {
             self.begin(view, out);
         } else if self.leads().is_some() {
             // Who was out and has come again may have asked too early.
             let was_out = |node: &NodeId| known.as_ref().is_some_and(|known| known.is_out(*node));
-            let back: Vec<NodeId> = self.twins.keys().copied().filter(was_out).collect();
-            back.into_iter().for_each(|twin| self.pause(twin, out));
+            let back: Vec<NodeId> = self.members.keys().copied().filter(was_out).collect();
+            back.into_iter().for_each(|member| self.pause(member, out));
         }
     }
 
-    /// Another one is master, or a term is being prepared, or it is decided.
+    /// Another one is primary, or a term is being prepared, or it is decided.
     fn begin<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
         let fenced = self.fence().map(|fence| fence.term);
         self.collects.retain(|_, collect| Some(collect.term) == fenced);
@@ -263,10 +279,10 @@ impl Shipping {
         self.readers.clear();
         (self.takes, self.asked, self.behind) = (false, None, None);
         (self.wants, self.told) = (self.follows().is_some(), view.dispatched);
-        self.twins.values_mut().for_each(|twin| twin.is_live = false);
+        self.members.values_mut().for_each(|member| member.is_live = false);
         let Some(term) = self.leads() else { return };
-        for node in self.settings.twins.clone() {
-            let early = self.twins.get_mut(&node).and_then(|twin| twin.early.take());
+        for node in self.settings.members.clone() {
+            let early = self.members.get_mut(&node).and_then(|member| member.early.take());
             match early.filter(|(wanted, _)| *wanted == term) {
                 Some((_, after)) => self.wanted(node, term, after, view, out),
                 None => self.pause(node, out),
@@ -274,18 +290,22 @@ impl Shipping {
         }
     }
 
-    /// Tells the sequencer who is master, if that has changed.
+    /// Tells the sequencer who is primary, if that has changed.
     fn announce<X>(&mut self, sequencer: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
         let is_me = self.takes;
-        let node = self.follows().map(|(master, _)| master).or(is_me.then_some(self.settings.me.node));
-        let now = Announced { node, term: self.seat().map_or(0, |seat| seat.term), is_me };
+        let node = self.follows().map(|(primary, _)| primary).or(is_me.then_some(self.settings.me.node));
+        let now = Announced {
+            node,
+            term: self.leadership_record().map_or(0, |leadership_record| leadership_record.term),
+            is_me,
+        };
         if self.announced.replace(now) != Some(now) {
             let Announced { node, term, is_me } = now;
             out.send(sequencer, Sequencing::Leader { node, term, is_me, last: self.last_used(view) });
         }
     }
 
-    /// Everything else is done: who has to be told something is. Returns up to where a master that begins has to seal
+    /// Everything else is done: who has to be told something is. Returns up to where a primary that begins has to seal
     /// everything, as others may have heard of it, with nothing in it.
     pub fn tend<X>(
         &mut self,
@@ -293,36 +313,40 @@ impl Shipping {
         view: View<'_>,
         out: &mut Outbox<Message<X>>,
     ) -> Option<Epoch> {
-        // A master knows what is in its log before it adds to it.
+        // A primary knows what is in its log before it adds to it.
         let took = self.takes;
         self.takes = self.leads().is_some() && self.in_touch && (self.takes || view.queue.is_empty());
         self.announce(sequencer, view, out);
         self.shrink(view, out);
         self.report(view, out);
-        self.answer_council(view, out);
+        self.answer_configuration_service(view, out);
         self.answer_candidates(view, out);
         let used = self.last_used(view);
         (self.takes && !took && used > view.last()).then_some(used)
     }
 
-    /// Tells the council how far the log is, on disk: up to there nobody remembers slices for it. While a term is being
-    /// prepared it waits until all is: nobody is to be master of what it would not have after a crash.
-    fn answer_council<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    /// Tells the configuration service how far the log is, on disk: up to there nobody remembers slices for it. While a term is being
+    /// prepared it waits until all is: nobody is to be primary of what it would not have after a crash.
+    fn answer_configuration_service<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
         let may_change = self.fence().is_some() && !view.is_at_rest();
-        let Some(council) = self.owes.take_if(|_| !may_change) else { return };
+        let Some(configuration_service) = self.owes.take_if(|_| !may_change) else { return };
         let leads = self.leads().is_some();
-        let in_sync = self.twins.iter().filter(|(node, twin)| leads && twin.is_live && !self.is_out(**node));
+        let in_sync =
+            self.members.iter().filter(|(node, member)| leads && member.is_live && !self.is_out(**node));
         let in_sync = in_sync.map(|(node, _)| *node).collect();
-        out.send(council, Sequencing::Kept { through: view.dispatched, in_sync });
+        out.send(configuration_service, Sequencing::Kept { through: view.dispatched, in_sync });
     }
 
     /// Numbers for metrics.
     pub fn gauges(&self, last: Epoch, report: &mut dyn FnMut(&'static str, f64)) {
         let (leads, least) = (self.leads().is_some(), self.least());
-        let live = self.twins.values().filter(|twin| twin.is_live).count();
-        report("ordain_ship_term", self.seat().map_or(0, |seat| seat.term) as f64);
-        report("ordain_ship_is_master", f64::from(u8::from(leads)));
-        report("ordain_ship_live_twins", live as f64);
+        let live = self.members.values().filter(|member| member.is_live).count();
+        report(
+            "ordain_ship_term",
+            self.leadership_record().map_or(0, |leadership_record| leadership_record.term) as f64,
+        );
+        report("ordain_ship_is_primary", f64::from(u8::from(leads)));
+        report("ordain_ship_live_members", live as f64);
         report("ordain_ship_shipped_epoch", last.0 as f64);
         report("ordain_ship_behind_bytes", if leads { self.tail.bytes_after(least) as f64 } else { 0.0 });
         let behind = if leads { self.tail.last().0.saturating_sub(least.0) } else { 0 };
@@ -340,7 +364,7 @@ impl Shipping {
         self.tail.check()
     }
 
-    // ---- the master --------------------------------------------------------------------------------------
+    // ---- the primary --------------------------------------------------------------------------------------
 
     /// A batch was dispatched, with this as its entry.
     pub fn dispatched<X>(&mut self, epoch: Epoch, content: Option<Content>, out: &mut Outbox<Message<X>>) {
@@ -349,7 +373,7 @@ impl Shipping {
             self.tail.push(epoch, content.clone());
         }
         let Some(term) = self.leads() else { return };
-        for (node, _) in self.twins.iter().filter(|(_, twin)| twin.is_live) {
+        for (node, _) in self.members.iter().filter(|(_, member)| member.is_live) {
             self.counts.shipped += 1;
             out.send(self.at(*node), Ship::Batch { term, after, through: epoch, content: content.clone() });
         }
@@ -361,7 +385,7 @@ impl Shipping {
         self.index.reach(writer.durable().next(), writer.place());
     }
 
-    /// A twin wants everything after an epoch, up to which it has everything on its disk.
+    /// A member wants everything after an epoch, up to which it has everything on its disk.
     fn wanted<X>(
         &mut self,
         node: NodeId,
@@ -371,15 +395,15 @@ impl Shipping {
         out: &mut Outbox<Message<X>>,
     ) {
         let (leads, is_out) = (self.leads() == Some(term), self.is_out(node));
-        let is_new = self.seat().is_none_or(|seat| seat.term < term);
-        let Some(twin) = self.twins.get_mut(&node) else { return };
+        let is_new = self.leadership_record().is_none_or(|leadership_record| leadership_record.term < term);
+        let Some(member) = self.members.get_mut(&node) else { return };
         if is_new {
-            twin.early = Some((term, after));
+            member.early = Some((term, after));
         }
         if !leads || is_out {
             return;
         }
-        (twin.is_live, twin.have) = (false, after);
+        (member.is_live, member.have) = (false, after);
         let to = self.at(node);
         let piece = self.tail.after(after).map(|rest| take_piece(rest, self.settings.piece));
         if let Some((entries, is_last)) = piece {
@@ -392,13 +416,13 @@ impl Shipping {
                 let (after, through) = (self.tail.last(), view.dispatched);
                 out.send(to, Ship::Batch { term, after, through, content: None });
             }
-            self.twins.entry(node).and_modify(|twin| twin.is_live = true);
+            self.members.entry(node).and_modify(|member| member.is_live = true);
         } else {
             self.read(to, after, view, out);
         }
     }
 
-    /// Sends a twin some entries that follow an epoch; the last one's.
+    /// Sends a member some entries that follow an epoch; the last one's.
     fn ship<X>(
         &mut self,
         to: Address,
@@ -414,7 +438,7 @@ impl Shipping {
         after
     }
 
-    /// Tells a twin to ask.
+    /// Tells a member to ask.
     fn pause<X>(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
         if let Some(term) = self.leads().filter(|_| !self.is_out(node)) {
             out.send(self.at(node), Ship::Pause { term });
@@ -422,19 +446,19 @@ impl Shipping {
     }
 
     fn least(&self) -> Epoch {
-        self.twins.values().map(|twin| twin.have).min().unwrap_or(Epoch(u64::MAX))
+        self.members.values().map(|member| member.have).min().unwrap_or(Epoch(u64::MAX))
     }
 
-    /// Lets go what need not be in memory. A twin that has not even got that on its disk is not kept up with.
+    /// Lets go what need not be in memory. A member that has not even got that on its disk is not kept up with.
     fn shrink<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
         let all_have = self.leads().map_or(Epoch(0), |_| self.least());
         self.tail.shrink(all_have, self.settings.kept_bytes, view.durable);
         let since = self.tail.since();
-        let is_behind = |twin: &Twin| twin.is_live && twin.have < since;
+        let is_behind = |member: &Member| member.is_live && member.have < since;
         let behind: Vec<NodeId> =
-            self.twins.iter().filter(|(_, twin)| is_behind(twin)).map(|(node, _)| *node).collect();
+            self.members.iter().filter(|(_, member)| is_behind(member)).map(|(node, _)| *node).collect();
         for node in behind {
-            self.twins.entry(node).and_modify(|twin| twin.is_live = false);
+            self.members.entry(node).and_modify(|member| member.is_live = false);
             self.pause(node, out);
         }
     }
@@ -461,7 +485,7 @@ impl Shipping {
         }
     }
 
-    /// The last epoch that may go: what comes after it a twin is being given from the files, and is not too far behind for
+    /// The last epoch that may go: what comes after it a member is being given from the files, and is not too far behind for
     /// that.
     pub fn spared(&self) -> Epoch {
         let is_near = |next: &Epoch| self.index.bytes_from(*next) <= self.settings.kept_bytes;
@@ -504,9 +528,9 @@ impl Shipping {
         }
     }
 
-    // ---- a twin ------------------------------------------------------------------------------------------
+    // ---- a member ------------------------------------------------------------------------------------------
 
-    /// Whether a batch that was shipped is to be taken: it comes from the master, and next.
+    /// Whether a batch that was shipped is to be taken: it comes from the primary, and next.
     fn expects(
         &mut self,
         from: NodeId,
@@ -547,21 +571,21 @@ impl Shipping {
         }
     }
 
-    /// Tells the master what is on the disk of this node, and asks for what is not.
+    /// Tells the primary what is on the disk of this node, and asks for what is not.
     fn report<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
-        let Some((master, term)) = self.follows() else { return };
+        let Some((primary, term)) = self.follows() else { return };
         if self.wants && view.queue.is_empty() {
             let after = view.dispatched;
             (self.wants, self.asked, self.told) = (false, Some(after), after);
-            out.send(self.at(master), Ship::Want { term, after });
+            out.send(self.at(primary), Ship::Want { term, after });
             out.set_timer(ASK, ASK_EVERY);
         } else if view.dispatched > self.told {
             self.told = view.dispatched;
-            out.send(self.at(master), Ship::Have { term, through: view.dispatched });
+            out.send(self.at(primary), Ship::Have { term, through: view.dispatched });
         }
     }
 
-    /// The master does not keep any more what this node wants.
+    /// The primary does not keep any more what this node wants.
     fn trimmed<X>(&mut self, from: NodeId, term: u64, through: Epoch, out: &mut Outbox<Message<X>>) {
         if self.follows() == Some((from, term)) && self.asked.is_some_and(|asked| asked < through) {
             self.behind = Some(through);
@@ -576,9 +600,9 @@ impl Shipping {
 
     fn peer<X>(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
         let at = self.at(node);
-        if let Some(twin) = self.twins.get_mut(&node) {
+        if let Some(member) = self.members.get_mut(&node) {
             // While it is away nothing has to be kept for it but what is kept in any case.
-            twin.is_live = false;
+            member.is_live = false;
             if state != PeerState::Lost {
                 self.readers.leave(at);
                 self.pause(node, out);
@@ -586,7 +610,7 @@ impl Shipping {
         }
         if state == PeerState::Fresh {
             self.collects.retain(|who, _| who.node != node);
-            if self.follows().is_some_and(|(master, _)| master == node) {
+            if self.follows().is_some_and(|(primary, _)| primary == node) {
                 (self.wants, self.asked) = (true, None);
             }
         }
@@ -605,7 +629,7 @@ impl Shipping {
         if !view.is_clean {
             return;
         }
-        // For the candidate's own council what is here counts as decided, so that has to be on disk too.
+        // For the candidate's own configuration service what is here counts as decided, so that has to be on disk too.
         let me = self.settings.me.node;
         let may_tell = |who: &Address| who.node != me || view.is_at_rest();
         let open = self.collects.iter().filter(|(who, collect)| !collect.is_being_read && may_tell(who));
@@ -667,9 +691,9 @@ fn take_piece<'a>(
 }
 
 impl<X> InputLog<X> {
-    /// A log that ships what it dispatches to twins, or is shipped it, once the council has said who is master. The
+    /// A log that ships what it dispatches to members, or is shipped it, once the configuration service has said who is primary. The
     /// index says where the entries are that the log has already.
-    pub fn with_twins(
+    pub fn with_members(
         mut self,
         settings: ShippingSettings,
         registry: Arc<Registry>,
@@ -680,7 +704,7 @@ impl<X> InputLog<X> {
         self
     }
 
-    /// The shipping, and the log as that sees it; if the log has twins.
+    /// The shipping, and the log as that sees it; if the log has members.
     pub(super) fn shipping(&mut self) -> Option<(&mut Shipping, View<'_>)> {
         let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
         let (dispatched, is_clean) = (self.dispatched_through, self.refused.is_empty());
@@ -689,18 +713,18 @@ impl<X> InputLog<X> {
         self.shipping.as_deref_mut().map(|shipping| (shipping, view))
     }
 
-    /// Takes something that only a log with twins is told; says whether it has.
+    /// Takes something that only a log with members is told; says whether it has.
     pub(super) fn hear(
         &mut self,
         from: Address,
         message: Message<X>,
         out: &mut Outbox<Message<X>>,
     ) -> Result<(), &'static str> {
-        let Some((shipping, view)) = self.shipping() else { return Err("it has no twins") };
+        let Some((shipping, view)) = self.shipping() else { return Err("it has no members") };
         let me = shipping.settings.me.node;
         match message {
-            Message::Sequencing(Sequencing::Seats { seats, in_touch }) => {
-                shipping.seated(seats, in_touch, view, out);
+            Message::Sequencing(Sequencing::LeadershipRecords { leadership_records, in_touch }) => {
+                shipping.seated(leadership_records, in_touch, view, out);
                 shipping.owes = Some(from);
             }
             Message::Peer(change) => shipping.peer(change, out),
@@ -719,9 +743,9 @@ impl<X> InputLog<X> {
             Message::Ship(Ship::Want { term, after }) => shipping.wanted(from.node, term, after, view, out),
             Message::Ship(Ship::Have { term, through }) => {
                 if shipping.leads() == Some(term)
-                    && let Some(twin) = shipping.twins.get_mut(&from.node)
+                    && let Some(member) = shipping.members.get_mut(&from.node)
                 {
-                    twin.have = through;
+                    member.have = through;
                 }
             }
             Message::Ship(Ship::Collect { partition, term, after }) => {
@@ -777,7 +801,7 @@ impl<X> InputLog<X> {
         }
     }
 
-    /// The disk has read something for a twin.
+    /// The disk has read something for a member.
     pub(super) fn was_read(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
         if let Some((shipping, view)) = self.shipping() {
             shipping.was_read(done, view, out);

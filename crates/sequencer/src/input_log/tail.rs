@@ -1,4 +1,4 @@
-//! The last entries of an input log, kept in memory for twins that are not far behind.
+//! The last entries of an input log, kept in memory for members that are not far behind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Tail {
         self.last = epoch;
     }
 
-    /// Lets go what all twins have, and beyond `most` bytes whatever is the oldest; but nothing that cannot be read from
+    /// Lets go what all members have, and beyond `most` bytes whatever is the oldest; but nothing that cannot be read from
     /// the disk.
     pub fn shrink(&mut self, all_have: Epoch, most: usize, durable: Epoch) {
         let may_go =

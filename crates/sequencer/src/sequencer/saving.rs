@@ -47,7 +47,7 @@ pub fn time_of_input(input: &[u8]) -> Option<Millis> {
 }
 
 impl<X> Sequencer<X> {
-    /// Begins where a checkpoint of an epoch ends, with what this sequencer, or a twin of it, had added to it.
+    /// Begins where a checkpoint of an epoch ends, with what this sequencer, or a member of it, had added to it.
     ///
     /// # Errors
     /// It is not what a sequencer adds.
@@ -62,8 +62,8 @@ impl<X> Sequencer<X> {
         self.epoch = self.epoch.max(epoch);
         self.now = self.now.max(now);
         self.checkpoints.through = epoch;
-        if let Some(twins) = &mut self.twins {
-            twins.sealed = sealed;
+        if let Some(members) = &mut self.members {
+            members.sealed = sealed;
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl<X> Sequencer<X> {
             let mut input = Vec::new();
             wire::u64(&mut input, self.now.0);
             let none = Chunks::default();
-            self.twins.as_ref().map_or(&none, |twins| &twins.sealed).encode(&mut input);
+            self.members.as_ref().map_or(&none, |members| &members.sealed).encode(&mut input);
             out.send(to, Saving::Piece { epoch, piece: Piece::input(input) });
             out.send(to, Saving::Last(epoch));
         }

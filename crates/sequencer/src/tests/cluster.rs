@@ -1,11 +1,11 @@
-//! The sequencer of a node among others: epochs kept together, and twins of whom one leads.
+//! The sequencer of a node among others: epochs kept together, and members of whom one leads.
 
 use super::*;
 use crate::Post;
 use crate::chunks::Chunks;
 use ordain_role::{PeerChange, PeerState};
 
-const COURIER: Address = at(2);
+const EXCHANGE: Address = at(2);
 const ME: Address = at(0);
 const WRITE: Ask = Ask::Write(None);
 const PACE: Micros = Micros::from_millis(1);
@@ -20,17 +20,17 @@ struct One {
 }
 
 impl One {
-    fn new(has_twins: bool) -> One {
-        One::with_room(has_twins, 1)
+    fn new(has_members: bool) -> One {
+        One::with_room(has_members, 1)
     }
 
     /// One whose log takes so many batches at once.
-    fn with_room(has_twins: bool, in_log_max: usize) -> One {
+    fn with_room(has_members: bool, in_log_max: usize) -> One {
         let neighbours = Neighbours {
             me: ME,
             log: LOG,
-            executors: vec![COURIER],
-            courier: Some(COURIER),
+            executors: vec![EXCHANGE],
+            exchange: Some(EXCHANGE),
             gateways: GATEWAY.role,
             readers: Readers {
                 layout: Arc::new(Layout::even(2, 1).unwrap()),
@@ -39,12 +39,12 @@ impl One {
         };
         let settings =
             Settings { partition: PartitionId(1), in_log_max, piece: PIECE, ..Settings::default() };
-        One { sequencer: Sequencer::new(settings, registry(), neighbours, has_twins), elapsed: Micros(0) }
+        One { sequencer: Sequencer::new(settings, registry(), neighbours, has_members), elapsed: Micros(0) }
     }
 
     fn tell(&mut self, message: impl Into<Message<()>>) -> Sent {
         let mut out = Outbox::default();
-        let event = Event::Message { from: COURIER, message: message.into() };
+        let event = Event::Message { from: EXCHANGE, message: message.into() };
         self.sequencer.handle(self.now(), event, &mut out);
         assert_eq!(out.halt, None);
         out.sends
@@ -83,7 +83,7 @@ impl One {
 
 fn opened(sent: &Sent) -> Vec<u64> {
     let opened = sent.iter().filter_map(|(to, message)| match message {
-        Message::Post(Post::Opened(epoch)) if *to == COURIER => Some(epoch.0),
+        Message::Post(Post::Opened(epoch)) if *to == EXCHANGE => Some(epoch.0),
         _ => None,
     });
     opened.collect()

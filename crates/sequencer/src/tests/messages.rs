@@ -4,7 +4,7 @@ use ordain_fuzz::{Source, target};
 use ordain_model::OutcomeBatch;
 use ordain_role::Wire;
 
-use super::courier::Note;
+use super::exchange::Note;
 use super::*;
 use crate::Post;
 use crate::message::GroupMessage;
@@ -50,7 +50,7 @@ fn message(source: &mut Source) -> Message<Note> {
             from: epoch(source),
             next: epoch(source),
             covers: Some(epoch(source)),
-            entrances: Arc::new(source.bytes(0..50)),
+            journal_records: Arc::new(source.bytes(0..50)),
         }
         .into(),
         4 => GroupMessage {

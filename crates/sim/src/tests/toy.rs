@@ -336,7 +336,7 @@ impl Ways for ToMain {
         let is_new = change.node == MAIN && change.state == PeerState::Fresh;
         let owes = is_new && std::mem::replace(&mut self.has_met, true);
         let (node, partition) = (MAIN.0, PartitionId(0));
-        owes.then_some(Owed { node, replica: 0, partition, is_gone: true, has_twins: false })
+        owes.then_some(Owed { node, replica: 0, partition, is_gone: true, has_members: false })
     }
 }
 

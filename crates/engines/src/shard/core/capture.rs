@@ -51,7 +51,7 @@ impl<S: RecordStore> Core<S> {
         self.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
         self.settled = self.started;
         self.backlog.begin_after(turn);
-        self.witness.begin(turn, self.store.digest());
+        self.digest_exchange.begin(turn, self.store.digest());
     }
 
     /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.

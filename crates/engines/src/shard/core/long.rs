@@ -154,7 +154,7 @@ impl<S: RecordStore> Core<S> {
             } else if active.slots.is_missing(slot)
                 && let Some(owner) = owner(fragment, self.maps.now())
             {
-                self.letters.add(owner, active.called(), Item::Return { slot, cell, changed });
+                self.remote_results.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A move is a transaction over the whole table, so a shard comes to it when everything before it is executed there, and
 //! to nothing after it before it is done. From its place on another [layout](Layout) is in force. Shards that
-//! lose slots send the records to those that gain them, by letters like all others: whoever was restarted hears them again.
+//! lose slots send the records to those that gain them, by remote results like all others: whoever was restarted hears them again.
 //! A record keeps its content and who wrote it last, so neither digests nor evidence change.
 //!
 //! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is to be sent
@@ -196,7 +196,7 @@ impl<S: RecordStore> Core<S> {
             self.copies.copying = Some(Copying { slot, to, last: epoch });
             self.copies.made += records.len() as u64;
         }
-        self.letters.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
+        self.remote_results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
     }
 
     /// Whether a slot is being copied from here or to here: then the state is not kept for a checkpoint, as the copies are not in
@@ -224,7 +224,7 @@ impl<S: RecordStore> Core<S> {
         for giving in &mut moving.gives {
             // What was taken may be known before it is sent: this shard was restarted and does it again.
             while !giving.slots.is_empty() && giving.sent < giving.taken + AHEAD {
-                // Where a piece ends is a function of what is in it, so that twins send the same pieces.
+                // Where a piece ends is a function of what is in it, so that members send the same pieces.
                 let (mut records, mut bytes) = (Vec::new(), 0);
                 let copies =
                     giving.copied.as_ref().map_or(Copies::None, |copied| Copies::Count(copied.count));
@@ -263,7 +263,7 @@ impl<S: RecordStore> Core<S> {
                     }
                 }
                 let (number, is_last) = (giving.sent, giving.slots.is_empty());
-                self.letters.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
+                self.remote_results.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
                 giving.sent += 1;
             }
         }
@@ -318,7 +318,7 @@ impl<S: RecordStore> Core<S> {
                     // One that was copied may be no more.
                     self.store.release_if_absent(record);
                 }
-                self.letters.add(from, gsn, Item::Taken(number));
+                self.remote_results.add(from, gsn, Item::Taken(number));
                 Known::New
             }
             Item::Taken(number) => {

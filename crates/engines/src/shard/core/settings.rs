@@ -19,7 +19,7 @@ pub struct Settings {
     pub checkpoints: CheckpointMode,
     /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
     pub piece: usize,
-    /// Set if executed transactions may be lost with a master: replies are then held back until they are certain.
+    /// Set if executed transactions may be lost with a primary: replies are then held back until they are certain.
     pub may_be_lost: bool,
     /// How the shards of a partition share its load, if they do.
     pub balance: Option<Balance>,

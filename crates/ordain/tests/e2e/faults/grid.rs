@@ -218,18 +218,18 @@ impl Grid {
         serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
     }
 
-    /// Whether a node says that it is master of its partition.
-    pub fn is_master(&self, id: usize) -> bool {
-        self.try_status(id).is_some_and(|status| status["role"] == "master")
+    /// Whether a node says that it is primary of its partition.
+    pub fn is_primary(&self, id: usize) -> bool {
+        self.try_status(id).is_some_and(|status| status["role"] == "primary")
     }
 
-    /// The node that leads a partition, or is its master.
+    /// The node that leads a partition, or is its primary.
     pub fn leader(&self, partition: usize) -> usize {
         let mut found = None;
         until("a partition has a leader", || {
-            let twins = (0..self.replicas).map(|replica| replica * self.partitions + partition);
-            let mut up = twins.filter(|id| self.nodes[*id].process.is_some());
-            let is_first = |status: Value| status["role"] == "leader" || status["role"] == "master";
+            let members = (0..self.replicas).map(|replica| replica * self.partitions + partition);
+            let mut up = members.filter(|id| self.nodes[*id].process.is_some());
+            let is_first = |status: Value| status["role"] == "leader" || status["role"] == "primary";
             found = up.find(|id| self.try_status(*id).is_some_and(is_first));
             found.is_some()
         });
@@ -361,7 +361,7 @@ impl Net {
             ip(&["netns", "add", &space])?;
             ip(&["link", "add", &here, "type", "veth", "peer", "name", &there])?;
             ip(&["link", "set", &there, "netns", &space])?;
-            ip(&["link", "set", &here, "master", &bridge, "up"])?;
+            ip(&["link", "set", &here, "primary", &bridge, "up"])?;
             let address = format!("{}/24", net.address(node, 0).ip());
             ip(&["-n", &space, "link", "set", &there, "name", "eth0"])?;
             ip(&["-n", &space, "addr", "add", &address, "dev", "eth0"])?;

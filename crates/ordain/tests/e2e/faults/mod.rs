@@ -179,13 +179,13 @@ fn links_are_cut_and_heal() {
                 others.iter().for_each(|id| grid.heal(alone, *id));
                 others.iter().for_each(|id| grid.heal(*id, alone));
                 grid.await_ready();
-                // What a leader says to one of its twins is lost, and what that says is not.
+                // What a leader says to one of its members is lost, and what that says is not.
                 load.advance(80);
-                let (leader, twin) = (grid.leader(round % 2), (grid.leader(round % 2) + 2) % 6);
-                grid.cut(leader, twin);
+                let (leader, member) = (grid.leader(round % 2), (grid.leader(round % 2) + 2) % 6);
+                grid.cut(leader, member);
                 load.advance(80);
-                grid.await_loss(leader, twin);
-                grid.heal(leader, twin);
+                grid.await_loss(leader, member);
+                grid.heal(leader, member);
                 grid.await_ready();
             }
             load.advance(80);

@@ -211,7 +211,7 @@ fn three_members_keep_their_promises() {
         total.trimmed += tally.trimmed;
         total.copied += tally.copied;
     }
-    // The runs are worth something: much is agreed on, something is lost, and twins that lag are served from disk.
+    // The runs are worth something: much is agreed on, something is lost, and members that lag are served from disk.
     assert!(
         total.logged > 10_000 && total.lost > 30 && total.fetches > 100.0 && total.replaced > 20,
         "{total:?}"

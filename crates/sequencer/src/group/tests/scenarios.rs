@@ -319,9 +319,9 @@ fn first_of(world: &World, node: usize) -> f64 {
     world.gauge(node, "ordain_group_first")
 }
 
-/// What only this member has a checkpoint of stays for its twins as long as it is not too much.
+/// What only this member has a checkpoint of stays for its members as long as it is not too much.
 #[test]
-fn a_log_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+fn a_log_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
     for (keep_bytes, is_too_long) in [(1 << 20, false), (10_000, true)] {
         let mut world = World::new(3, 1, Bugs::NONE);
         world.keep_bytes = keep_bytes;
@@ -472,9 +472,9 @@ fn a_newcomer_joins_a_group_whose_log_is_trimmed() {
 #[test]
 fn a_group_may_begin_after_a_checkpoint_and_whoever_has_not_got_it_is_told() {
     let mut world = World::new(3, 1, Bugs::NONE);
-    let twins: Vec<NodeId> = (0..3).map(NodeId).collect();
+    let members: Vec<NodeId> = (0..3).map(NodeId).collect();
     for node in &mut world.nodes {
-        found_after(&mut node.disk, b"group", &twins, Epoch(1000)).unwrap();
+        found_after(&mut node.disk, b"group", &members, Epoch(1000)).unwrap();
         node.checkpoint = 1000;
     }
     settle(&mut world);

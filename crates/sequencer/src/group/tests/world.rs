@@ -166,7 +166,7 @@ impl World {
 
     /// Starts a member that does not run, from what is on its disk.
     pub fn start(&mut self, node: usize) -> Fault {
-        let twins = (0..self.nodes.len() as u16).map(NodeId).collect();
+        let members = (0..self.nodes.len() as u16).map(NodeId).collect();
         let here = |role| Address { node: NodeId(node as u16), role };
         let state = &mut self.nodes[node];
         let settings = GroupSettings {
@@ -176,7 +176,7 @@ impl World {
             tail_bytes: self.tail_bytes,
             kept_max: self.kept_max,
             keep_bytes: self.keep_bytes,
-            ..GroupSettings::new(here(LOG), twins)
+            ..GroupSettings::new(here(LOG), members)
         };
         let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
         let mut replayed = Vec::new();

@@ -1,4 +1,4 @@
-//! Random faults, many seeds: every log seals a beginning of what the masters seal, whatever happens, and once the faults
+//! Random faults, many seeds: every log seals a beginning of what the primaries seal, whatever happens, and once the faults
 //! end all have all of it. The world looks at every batch that is sealed.
 
 use ordain_role::{PeerState, TimerId};
@@ -24,15 +24,15 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
         for _ in 0..world.random.below(12) {
             world.step()?;
         }
-        let master = world.master();
+        let primary = world.primary();
         let node = world.random.below(3) as usize;
         match world.random.below(40) {
             0..24 => {
-                let is_idle = world.nodes[master].open.is_empty() && world.nodes[master].leads;
-                if world.nodes[master].log.is_some() && (is_idle || world.random.below(50) == 0) {
+                let is_idle = world.nodes[primary].open.is_empty() && world.nodes[primary].leads;
+                if world.nodes[primary].log.is_some() && (is_idle || world.random.below(50) == 0) {
                     let size = world.random.below(2) * world.random.below(400);
-                    if world.nodes[master].open.is_empty() {
-                        world.append(master, size)?;
+                    if world.nodes[primary].open.is_empty() {
+                        world.append(primary, size)?;
                     }
                 }
             }
@@ -63,9 +63,9 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
             }
             36 => {
                 let in_touch = world.random.below(2) == 0;
-                world.tell_seats(node, in_touch)?;
+                world.tell_leadership_records(node, in_touch)?;
             }
-            37 => world.tell_seats(master, true)?,
+            37 => world.tell_leadership_records(primary, true)?,
             39 => match world.random.below(3) {
                 0 => world.checkpoint(node),
                 1 => {
@@ -88,7 +88,7 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
         for other in (0..node).filter(|other| *other != node) {
             world.peer(node, other, PeerState::Back)?;
         }
-        world.tell_seats(node, true)?;
+        world.tell_leadership_records(node, true)?;
     }
     for _ in 0..4 {
         world.settle()?;
@@ -98,11 +98,11 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
         }
     }
     tally.trimmed += usize::from(world.trimmed > 0);
-    let master = world.master();
-    if !world.nodes[master].leads {
-        return Err("the master does not lead".to_owned());
+    let primary = world.primary();
+    if !world.nodes[primary].leads {
+        return Err("the primary does not lead".to_owned());
     }
-    world.append(master, 100)?;
+    world.append(primary, 100)?;
     world.settle()?;
     world.converged()?;
     for node in 0..3 {
@@ -114,12 +114,12 @@ fn run(seed: u64, tally: &mut Tally) -> Fault {
     Ok(())
 }
 
-/// Another becomes master, while messages arrive or do not.
+/// Another becomes primary, while messages arrive or do not.
 fn succeed(world: &mut World, candidate: usize) -> Result<bool, String> {
     // Only who has all that is not in every log is ever in sync.
     let has = world.nodes[candidate].sealed.last().copied().unwrap_or(0);
     let is_in_sync = has.max(world.nodes[candidate].checkpoint) >= world.trimmed;
-    if world.nodes[candidate].log.is_none() || candidate == world.master() || !is_in_sync {
+    if world.nodes[candidate].log.is_none() || candidate == world.primary() || !is_in_sync {
         return Ok(false);
     }
     // Whoever gathers must be able to hear from all that live: their disks have space.
@@ -135,12 +135,12 @@ fn succeed(world: &mut World, candidate: usize) -> Result<bool, String> {
     for _ in 0..world.random.below(10) {
         world.step()?;
     }
-    world.seat(candidate)?;
+    world.leadership_record(candidate)?;
     Ok(true)
 }
 
 #[test]
-fn every_log_seals_a_beginning_of_what_the_masters_seal_and_all_come_to_have_it() {
+fn every_log_seals_a_beginning_of_what_the_primaries_seal_and_all_come_to_have_it() {
     let mut tally = Tally::default();
     for seed in 0..400 {
         run(seed, &mut tally).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));

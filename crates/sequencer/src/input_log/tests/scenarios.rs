@@ -6,7 +6,7 @@ use ordain_model::{Epoch, PartitionId};
 use ordain_role::{Address, Directory as _, DiskDone, Event, NodeId, Outbox, PeerState, Role, TimerId};
 
 use super::world::World;
-use crate::council::{Arrival, Expulsion};
+use crate::configuration_service::{Arrival, Eviction};
 use crate::message::{Message, Sequencing, Ship};
 use crate::tests::{by_all, by_own};
 use crate::{InputLog, LogSettings, RESERVE};
@@ -16,15 +16,15 @@ const ASK: TimerId = TimerId(3);
 fn world(nodes: usize) -> World {
     let mut world = World::new(nodes, 1).unwrap();
     world.settle().unwrap();
-    // What a master seals to begin with is not what the tests are about.
+    // What a primary seals to begin with is not what the tests are about.
     world.nodes.iter_mut().for_each(|node| node.sealed.clear());
     world
 }
 
-/// The master seals some batches, and everything comes to rest.
+/// The primary seals some batches, and everything comes to rest.
 fn seal(world: &mut World, sizes: &[u64]) {
     for size in sizes {
-        world.append(world.master(), *size).unwrap();
+        world.append(world.primary(), *size).unwrap();
         world.settle().unwrap();
     }
 }
@@ -44,7 +44,7 @@ fn on_link(world: &World, from: usize, to: usize) -> Vec<String> {
     world.links.get(&(from, to)).map_or_else(Vec::new, |link| link.iter().map(word).collect())
 }
 
-/// Epochs of the first life of the first master begin after the reserve.
+/// Epochs of the first life of the first primary begin after the reserve.
 fn short(epoch: Epoch) -> u64 {
     epoch.0.saturating_sub(RESERVE)
 }
@@ -56,7 +56,7 @@ fn run_disk(world: &mut World, node: usize) {
 }
 
 #[test]
-fn what_the_master_seals_is_shipped_in_order_and_nobody_is_waited_for() {
+fn what_the_primary_seals_is_shipped_in_order_and_nobody_is_waited_for() {
     let mut world = world(2);
     assert_eq!(world.nodes[0].leader, Some(NodeId(0)));
     assert_eq!((world.nodes[1].leader, world.nodes[1].leads), (Some(NodeId(0)), false));
@@ -76,9 +76,9 @@ fn what_the_master_seals_is_shipped_in_order_and_nobody_is_waited_for() {
     // All have it: nothing is kept.
     assert_eq!(world.gauge(0, "ordain_ship_kept_bytes"), 0.0);
     assert_eq!(world.gauge(0, "ordain_ship_behind_bytes"), 0.0);
-    world.tell_seats(0, true).unwrap();
+    world.tell_leadership_records(0, true).unwrap();
     assert_eq!(world.nodes[0].kept, (Epoch(RESERVE + 3), vec![NodeId(1)]));
-    world.tell_seats(1, true).unwrap();
+    world.tell_leadership_records(1, true).unwrap();
     assert_eq!(world.nodes[1].kept, (Epoch(RESERVE + 3), vec![]));
 }
 
@@ -99,7 +99,7 @@ fn a_gap_is_noticed_and_asked_for_once() {
 }
 
 #[test]
-fn a_question_that_is_lost_is_asked_again_and_an_idle_twin_asks_nothing() {
+fn a_question_that_is_lost_is_asked_again_and_an_idle_member_asks_nothing() {
     let mut world = world(2);
     seal(&mut world, &[10]);
     world.break_link(0, 1).unwrap();
@@ -115,7 +115,7 @@ fn a_question_that_is_lost_is_asked_again_and_an_idle_twin_asks_nothing() {
 }
 
 #[test]
-fn a_twin_that_starts_again_goes_on_after_its_log() {
+fn a_member_that_starts_again_goes_on_after_its_log() {
     let mut world = world(3);
     seal(&mut world, &[10, 10, 0]);
     world.crash(1);
@@ -129,7 +129,7 @@ fn a_twin_that_starts_again_goes_on_after_its_log() {
 }
 
 #[test]
-fn a_master_that_starts_again_skips_what_it_may_have_used() {
+fn a_primary_that_starts_again_skips_what_it_may_have_used() {
     let mut world = world(2);
     seal(&mut world, &[10, 0, 0]);
     world.crash(0);
@@ -140,11 +140,11 @@ fn a_master_that_starts_again_skips_what_it_may_have_used() {
     seal(&mut world, &[0, 10]);
     world.converged().unwrap();
     let new = [RESERVE + 2 + RESERVE, RESERVE + 3 + RESERVE];
-    assert!(world.nodes.iter().all(|node| node.sealed.ends_with(&new)), "and the twin knows of both");
+    assert!(world.nodes.iter().all(|node| node.sealed.ends_with(&new)), "and the member knows of both");
 }
 
 #[test]
-fn a_twin_that_was_away_for_long_is_read_the_files_piece_by_piece() {
+fn a_member_that_was_away_for_long_is_read_the_files_piece_by_piece() {
     let mut world = world(2);
     seal(&mut world, &[10]);
     world.crash(1);
@@ -160,13 +160,13 @@ fn a_twin_that_was_away_for_long_is_read_the_files_piece_by_piece() {
     world.converged().unwrap();
     assert!(world.gauge(0, "ordain_ship_read_again_total") >= 100.0);
     assert!(world.most_on_link < 8, "{} messages at once", world.most_on_link);
-    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 1.0);
+    assert_eq!(world.gauge(0, "ordain_ship_live_members"), 1.0);
     seal(&mut world, &[10]);
     world.converged().unwrap();
 }
 
 #[test]
-fn what_comes_while_a_twin_is_read_the_files_comes_after() {
+fn what_comes_while_a_member_is_read_the_files_comes_after() {
     let mut world = world(2);
     world.crash(1);
     seal(&mut world, &[200; 50]);
@@ -183,7 +183,7 @@ fn what_comes_while_a_twin_is_read_the_files_comes_after() {
 }
 
 #[test]
-fn a_twin_with_a_full_disk_disturbs_nobody_and_holds_little() {
+fn a_member_with_a_full_disk_disturbs_nobody_and_holds_little() {
     let mut world = world(2);
     seal(&mut world, &[10]);
     world.nodes[1].disk.set_full_from(Some(0));
@@ -192,17 +192,17 @@ fn a_twin_with_a_full_disk_disturbs_nobody_and_holds_little() {
     assert_eq!((world.nodes[0].entries, world.nodes[1].entries), (31, 1));
     let held = world.gauge(1, "ordain_log_pending_entries");
     assert!((1.0..12.0).contains(&held), "{held} entries in memory");
-    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 0.0);
+    assert_eq!(world.gauge(0, "ordain_ship_live_members"), 0.0);
     world.wait().unwrap();
     assert_eq!(world.nodes[1].entries, 1);
     world.nodes[1].disk.set_full_from(None);
     world.wait().unwrap();
     world.converged().unwrap();
-    assert_eq!(world.gauge(0, "ordain_ship_live_twins"), 1.0);
+    assert_eq!(world.gauge(0, "ordain_ship_live_members"), 1.0);
 }
 
 #[test]
-fn a_master_with_a_full_disk_refuses_and_ships_nothing_of_it() {
+fn a_primary_with_a_full_disk_refuses_and_ships_nothing_of_it() {
     let mut world = world(2);
     seal(&mut world, &[10]);
     world.nodes[0].disk.set_full_from(Some(0));
@@ -270,16 +270,16 @@ fn while_a_term_is_prepared_nothing_is_taken_and_what_is_in_the_log_is_sealed() 
 }
 
 #[test]
-fn a_master_that_has_lost_touch_takes_nothing_more_but_ships() {
+fn a_primary_that_has_lost_touch_takes_nothing_more_but_ships() {
     let mut world = world(2);
     world.append(0, 10).unwrap();
-    world.tell_seats(0, false).unwrap();
+    world.tell_leadership_records(0, false).unwrap();
     assert!(!world.nodes[0].leads);
     world.settle().unwrap();
     world.converged().unwrap();
     world.append(0, 10).unwrap();
     assert_eq!(world.nodes[0].lost, 1);
-    world.tell_seats(0, true).unwrap();
+    world.tell_leadership_records(0, true).unwrap();
     assert!(world.nodes[0].leads);
     seal(&mut world, &[10]);
     world.converged().unwrap();
@@ -350,7 +350,7 @@ fn a_candidate_is_told_of_its_own_log_what_is_on_disk() {
 fn a_candidate_leads_when_what_was_decided_is_sealed() {
     let mut world = world(3);
     seal(&mut world, &[10, 10]);
-    // One twin has more than the candidate.
+    // One member has more than the candidate.
     world.append(0, 10).unwrap();
     run_disk(&mut world, 0);
     world.deliver(0, 2).unwrap();
@@ -359,17 +359,17 @@ fn a_candidate_leads_when_what_was_decided_is_sealed() {
     world.fence(1).unwrap();
     world.gather(1).unwrap();
     let known = world.nodes[1].kept.0;
-    world.tell_seats(1, true).unwrap();
+    world.tell_leadership_records(1, true).unwrap();
     assert_eq!(
         (world.nodes[1].kept.0, world.nodes[1].entries),
         (known, 2),
         "it says nothing of what may be lost"
     );
-    world.seat(1).unwrap();
+    world.leadership_record(1).unwrap();
     assert!(world.nodes[1].kept.0 > known && world.nodes[1].leads);
     assert_eq!((world.nodes[1].entries, world.truth.len()), (3, 3));
     // What its sequencer might have sent before it knew of that is not taken.
-    let first = world.seats.seats[0].first.0;
+    let first = world.leadership_records.leadership_records[0].first.0;
     let early = world.batch(first - 1, 10);
     world.nodes[1].open.push_back(early.clone());
     world.tell(1, (1, 0), Sequencing::Append(early)).unwrap();
@@ -382,19 +382,19 @@ fn a_candidate_leads_when_what_was_decided_is_sealed() {
 }
 
 #[test]
-fn a_master_does_not_lead_before_it_has_sealed_what_it_was_given() {
+fn a_primary_does_not_lead_before_it_has_sealed_what_it_was_given() {
     let mut world = world(2);
     world.append(0, 10).unwrap();
     run_disk(&mut world, 0);
     world.fence(1).unwrap();
     world.gather(1).unwrap();
-    world.seat_at_once(1).unwrap();
+    world.leadership_record_at_once(1).unwrap();
     assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (0, false));
     run_disk(&mut world, 1);
     assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (1, true));
     // Others may have heard of any epoch before its first: it has sealed them all.
     assert_eq!(world.nodes[1].sealed.last(), Some(&world.nodes[1].epoch));
-    assert!(world.nodes[1].epoch >= world.seats.seats[0].first.0 - 1);
+    assert!(world.nodes[1].epoch >= world.leadership_records.leadership_records[0].first.0 - 1);
 }
 
 #[test]
@@ -449,40 +449,44 @@ fn what_stands_in_the_files_and_is_taken_back_is_not_shipped() {
 }
 
 #[test]
-fn who_knows_of_a_term_before_its_master_does_is_answered_when_that_knows() {
+fn who_knows_of_a_term_before_its_primary_does_is_answered_when_that_knows() {
     let mut world = world(2);
     seal(&mut world, &[10]);
     world.fence(1).unwrap();
     world.settle().unwrap();
-    let term = world.seats.seats[0].latest();
-    world.seats.version += 1;
-    let seat = &mut world.seats.seats[0];
-    (seat.term, seat.master, seat.fence) = (term, NodeId(1), None);
-    world.tell_seats(0, true).unwrap();
+    let term = world.leadership_records.leadership_records[0].latest();
+    world.leadership_records.version += 1;
+    let leadership_record = &mut world.leadership_records.leadership_records[0];
+    (leadership_record.term, leadership_record.primary, leadership_record.fence) = (term, NodeId(1), None);
+    world.tell_leadership_records(0, true).unwrap();
     assert_eq!(on_link(&world, 0, 1), ["want 1"]);
     world.settle().unwrap();
-    assert_eq!(world.gauge(1, "ordain_ship_live_twins"), 0.0);
-    world.tell_seats(1, true).unwrap();
-    assert_eq!(world.gauge(1, "ordain_ship_live_twins"), 1.0);
+    assert_eq!(world.gauge(1, "ordain_ship_live_members"), 0.0);
+    world.tell_leadership_records(1, true).unwrap();
+    assert_eq!(world.gauge(1, "ordain_ship_live_members"), 1.0);
 }
 
 #[test]
 fn who_has_to_start_over_is_sent_nothing_and_takes_nothing() {
     let mut world = world(2);
-    let expulsion = Expulsion { incarnation: 0, without_log: false };
-    world.decree(|seats| seats.expelled = [(NodeId(1), expulsion)].into()).unwrap();
+    let eviction = Eviction { incarnation: 0, without_log: false };
+    world
+        .configuration_entry(|leadership_records| leadership_records.evicted = [(NodeId(1), eviction)].into())
+        .unwrap();
     seal(&mut world, &[10]);
-    world.tell_seats(0, true).unwrap();
+    world.tell_leadership_records(0, true).unwrap();
     assert_eq!((world.nodes[1].entries, world.nodes[0].kept.1.len(), world.nodes[1].leader), (0, 0, None));
     let arrival = Arrival { incarnation: 1, life: 1 };
-    world.decree(|seats| seats.arrivals = [(NodeId(1), arrival)].into()).unwrap();
+    world
+        .configuration_entry(|leadership_records| leadership_records.arrivals = [(NodeId(1), arrival)].into())
+        .unwrap();
     world.settle().unwrap();
     world.wait().unwrap();
     world.converged().unwrap();
 }
 
 #[test]
-fn twins_that_keep_nothing_ship_from_memory() {
+fn members_that_keep_nothing_ship_from_memory() {
     let mut world = World::new(2, 1).unwrap();
     world.in_memory = true;
     (0..2).for_each(|node| world.crash(node));
@@ -495,7 +499,7 @@ fn twins_that_keep_nothing_ship_from_memory() {
 
 /// What all have checkpoints of is let go; who needs it is told so, and gets one.
 #[test]
-fn a_twin_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint() {
+fn a_member_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint() {
     let mut world = world(3);
     seal(&mut world, &[300; 60]);
     (0..3).for_each(|node| world.checkpoint(node));
@@ -523,7 +527,7 @@ fn a_twin_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint()
     // Its log says where it begins: whoever asks it for more is told.
     world.fence(2).unwrap();
     world.gather(2).unwrap();
-    world.seat(2).unwrap();
+    world.leadership_record(2).unwrap();
     world.crash(1);
     world.wipe(1);
     world.start(1).unwrap();
@@ -536,9 +540,9 @@ fn a_twin_that_needs_what_was_trimmed_is_told_so_and_begins_after_a_checkpoint()
     world.converged().unwrap();
 }
 
-/// What only the master has a checkpoint of stays for its twins as long as it is not too much.
+/// What only the primary has a checkpoint of stays for its members as long as it is not too much.
 #[test]
-fn a_log_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+fn a_log_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
     for (keep_bytes, is_too_long) in [(1 << 20, false), (2000, true)] {
         let mut world = World::new(2, 1).unwrap();
         world.keep_bytes = keep_bytes;
@@ -561,9 +565,9 @@ fn a_log_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
     }
 }
 
-/// What a twin is read from the files it is read to the end, although a checkpoint covers it.
+/// What a member is read from the files it is read to the end, although a checkpoint covers it.
 #[test]
-fn what_a_twin_is_being_read_is_not_trimmed_if_it_is_not_far_behind() {
+fn what_a_member_is_being_read_is_not_trimmed_if_it_is_not_far_behind() {
     for (kept_bytes, stays) in [(1 << 20, true), (500, false)] {
         let mut world = World::new(2, 1).unwrap();
         world.kept_bytes = 500;
@@ -626,11 +630,11 @@ fn a_log_that_is_trimmed_when_the_machine_stops_has_the_rest() {
 }
 
 #[test]
-fn a_log_without_twins_is_told_nothing_of_them() {
+fn a_log_without_members_is_told_nothing_of_them() {
     let here = |role| Address { node: NodeId(0), role };
     let mut log: InputLog<()> = InputLog::new(LogSettings::default(), None, here(0), vec![here(2)]);
     let mut out = Outbox::default();
     let message = Ship::Want { term: 1, after: Epoch(0) }.into();
     log.handle(Default::default(), Event::Message { from: here(1), message }, &mut out);
-    assert!(out.halt.is_some_and(|reason| reason.contains("no twins")));
+    assert!(out.halt.is_some_and(|reason| reason.contains("no members")));
 }

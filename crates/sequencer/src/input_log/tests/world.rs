@@ -1,7 +1,7 @@
-//! The twins of a partition in a virtual world: logs on disks that forget, joined by links that may break.
+//! The members of a partition in a virtual world: logs on disks that forget, joined by links that may break.
 //!
-//! The world plays each node's sequencer and the council, and holds the logs to what they promise: each seals a beginning
-//! of what the master seals, in order, each batch once. What it finds broken is an error.
+//! The world plays each node's sequencer and the configuration service, and holds the logs to what they promise: each seals a beginning
+//! of what the primary seals, in order, each batch once. What it finds broken is an error.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ordain_role::{
     TimerId, Topology,
 };
 
-use crate::council::{Fence, Seats};
+use crate::configuration_service::{Fence, LeadershipRecords};
 use crate::input_log::ShippingSettings;
 use crate::message::{Held, Message, Sequencing, Ship};
 use crate::reading::Index;
@@ -25,7 +25,7 @@ pub type Fault = Result<(), String>;
 const SEQUENCER: u16 = 0;
 const LOG: u16 = 1;
 const SINK: u16 = 2;
-const COUNCIL: u16 = 4;
+const CONFIGURATION_SERVICE: u16 = 4;
 const CHECKPOINTER: u16 = 6;
 
 const PROBE: TimerId = TimerId(1);
@@ -51,7 +51,7 @@ pub struct Node {
     pub checkpoint: u64,
     /// What its log has said is behind.
     pub behind: Option<u64>,
-    /// What its council was told last.
+    /// What its configuration service was told last.
     pub kept: (Epoch, Vec<NodeId>),
     pub collected: Vec<Ship>,
 }
@@ -62,8 +62,8 @@ pub struct World {
     /// The most that was ever on a link.
     pub most_on_link: usize,
     pub random: Random,
-    pub seats: Seats,
-    /// Which master may add to what is sealed, and what that is: each entry once.
+    pub leadership_records: LeadershipRecords,
+    /// Which primary may add to what is sealed, and what that is: each entry once.
     author: usize,
     pub truth: Vec<Vec<u8>>,
     /// Of the term that is being prepared.
@@ -88,7 +88,7 @@ fn epoch_of(batch: &[u8]) -> u64 {
 }
 
 impl World {
-    /// So many twins that have all heard that the first is master.
+    /// So many members that have all heard that the first is primary.
     pub fn new(nodes: usize, seed: u64) -> Result<World, String> {
         let mut registry = Registry::default();
         system::register(&mut registry);
@@ -98,7 +98,7 @@ impl World {
             links: BTreeMap::new(),
             most_on_link: 0,
             random: Random(seed),
-            seats: Seats::new(&Topology { layout, replicas: nodes as u16 }),
+            leadership_records: LeadershipRecords::new(&Topology { layout, replicas: nodes as u16 }),
             author: 0,
             truth: Vec::new(),
             first: Epoch(1),
@@ -124,8 +124,8 @@ impl World {
         (0..self.nodes.len()).filter(|node| self.nodes[*node].log.is_some()).collect()
     }
 
-    pub fn master(&self) -> usize {
-        usize::from(self.seats.seats[0].master.0)
+    pub fn primary(&self) -> usize {
+        usize::from(self.leadership_records.leadership_records[0].primary.0)
     }
 
     /// Starts a node from what is on its disk.
@@ -135,7 +135,7 @@ impl World {
             me: here(LOG),
             partition: PartitionId(0),
             checkpointer: Some(here(CHECKPOINTER)),
-            twins: self.others(node).map(|other| NodeId(other as u16)).collect(),
+            members: self.others(node).map(|other| NodeId(other as u16)).collect(),
             identity: b"ship".to_vec(),
             kept_bytes: self.kept_bytes,
             piece: self.piece,
@@ -169,7 +169,7 @@ impl World {
         let log_settings = LogSettings { executed, keep_bytes, ..LogSettings::default() };
         let log = InputLog::new(log_settings, writer, here(SEQUENCER), vec![here(SINK)]);
         let state = &mut self.nodes[node];
-        state.log = Some(log.with_twins(settings, self.registry.clone(), index));
+        state.log = Some(log.with_members(settings, self.registry.clone(), index));
         let covered = self.truth.iter().filter(|bytes| epoch_of(bytes) <= checkpoint).count();
         (state.entries, state.epoch, state.behind) = (covered, checkpoint, None);
         state.sealed.clear();
@@ -181,7 +181,7 @@ impl World {
         for other in self.live().into_iter().filter(|other| *other != node) {
             self.break_link(node, other)?;
         }
-        self.tell_seats(node, true)
+        self.tell_leadership_records(node, true)
     }
 
     /// Loses its power.
@@ -222,9 +222,9 @@ impl World {
         self.live().into_iter().try_for_each(|node| self.tell(node, (node, CHECKPOINTER), trim.clone()))
     }
 
-    /// A node that is behind starts over with the checkpoint of its master and nothing else. Whether it did.
+    /// A node that is behind starts over with the checkpoint of its primary and nothing else. Whether it did.
     pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
-        let (source, Some(behind)) = (self.master(), self.nodes[node].behind) else { return Ok(false) };
+        let (source, Some(behind)) = (self.primary(), self.nodes[node].behind) else { return Ok(false) };
         if self.nodes[source].checkpoint < behind || source == node || self.nodes[node].log.is_none() {
             return Ok(false);
         }
@@ -258,16 +258,20 @@ impl World {
         self.event(to, Event::Message { from, message: message.into() })
     }
 
-    pub fn tell_seats(&mut self, node: usize, in_touch: bool) -> Fault {
-        let seats = Arc::new(self.seats.clone());
-        self.tell(node, (node, COUNCIL), Sequencing::Seats { seats, in_touch })
+    pub fn tell_leadership_records(&mut self, node: usize, in_touch: bool) -> Fault {
+        let leadership_records = Arc::new(self.leadership_records.clone());
+        self.tell(
+            node,
+            (node, CONFIGURATION_SERVICE),
+            Sequencing::LeadershipRecords { leadership_records, in_touch },
+        )
     }
 
-    /// The council decides something, and all live nodes hear of it.
-    pub fn decree(&mut self, change: impl FnOnce(&mut Seats)) -> Fault {
-        self.seats.version += 1;
-        change(&mut self.seats);
-        self.live().into_iter().try_for_each(|node| self.tell_seats(node, true))
+    /// The configuration service decides something, and all live nodes hear of it.
+    pub fn configuration_entry(&mut self, change: impl FnOnce(&mut LeadershipRecords)) -> Fault {
+        self.leadership_records.version += 1;
+        change(&mut self.leadership_records);
+        self.live().into_iter().try_for_each(|node| self.tell_leadership_records(node, true))
     }
 
     // ---- the sequencer -----------------------------------------------------------------------------------
@@ -344,7 +348,7 @@ impl World {
                 self.truth.push(bytes);
                 Ok(())
             }
-            None => Err(format!("node {node} seals epoch {epoch}, which no master has sealed")),
+            None => Err(format!("node {node} seals epoch {epoch}, which no primary has sealed")),
         }
     }
 
@@ -366,13 +370,15 @@ impl World {
             match (to.role, message) {
                 (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
                 (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => self.sealed(node, &batch)?,
-                (COUNCIL, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
+                (CONFIGURATION_SERVICE, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
                     self.nodes[node].kept = (through, in_sync);
                 }
                 (CHECKPOINTER, Message::Sequencing(Sequencing::Behind(epoch))) => {
                     self.nodes[node].behind = Some(epoch.0);
                 }
-                (COUNCIL, Message::Ship(collected)) => self.nodes[there].collected.push(collected),
+                (CONFIGURATION_SERVICE, Message::Ship(collected)) => {
+                    self.nodes[there].collected.push(collected)
+                }
                 (LOG, message @ Message::Ship(_)) if there != node => {
                     if self.nodes[there].log.is_some() {
                         let link = self.links.entry((node, there)).or_default();
@@ -468,14 +474,14 @@ impl World {
         found
     }
 
-    // ---- the council -------------------------------------------------------------------------------------
+    // ---- the configuration service -------------------------------------------------------------------------------------
 
     /// A term is to be prepared.
     pub fn fence(&mut self, candidate: usize) -> Fault {
-        self.decree(|seats| {
-            let seat = &mut seats.seats[0];
-            let term = seat.latest() + 1;
-            seat.fence = Some(Fence { term, candidate: NodeId(candidate as u16) });
+        self.configuration_entry(|leadership_records| {
+            let leadership_record = &mut leadership_records.leadership_records[0];
+            let term = leadership_record.latest() + 1;
+            leadership_record.fence = Some(Fence { term, candidate: NodeId(candidate as u16) });
         })
     }
 
@@ -487,12 +493,12 @@ impl World {
         candidate: usize,
         mut after: Epoch,
     ) -> Result<(Vec<Held>, Epoch), String> {
-        let term = self.seats.seats[0].latest();
+        let term = self.leadership_records.leadership_records[0].latest();
         let mut all: Vec<Held> = Vec::new();
         for _ in 0..1000 {
             self.nodes[candidate].collected.clear();
             let message = Ship::Collect { partition: PartitionId(0), term, after };
-            self.tell(node, (candidate, COUNCIL), message)?;
+            self.tell(node, (candidate, CONFIGURATION_SERVICE), message)?;
             while self.nodes[candidate].collected.is_empty() && !self.nodes[node].requests.is_empty() {
                 self.disk(node)?;
                 self.fire(node, PROBE)?;
@@ -526,7 +532,7 @@ impl World {
             let held = held.into_iter().filter(|held| held.logged > 0);
             decided.extend(held.filter_map(|held| Some((held.epoch, held.content?))));
         }
-        let term = self.seats.seats[0].latest();
+        let term = self.leadership_records.leadership_records[0].latest();
         // What only the dead have sealed is lost; what is in the logs of the living is not, sealed or not.
         let before = self.nodes[candidate].checkpoint;
         let (own, _) = self.collect(candidate, candidate, Epoch(before))?;
@@ -541,13 +547,13 @@ impl World {
         (self.truth, self.author) = (whole, candidate);
         let batches = decided.into_values().collect();
         self.first = last.next();
-        self.tell(candidate, (candidate, COUNCIL), Ship::Decided { term, batches })
+        self.tell(candidate, (candidate, CONFIGURATION_SERVICE), Ship::Decided { term, batches })
     }
 
     /// A log says how far it is, if need be once that is on disk.
     pub fn kept(&mut self, node: usize) -> Fault {
         self.nodes[node].kept.0 = Epoch(u64::MAX);
-        self.tell_seats(node, true)?;
+        self.tell_leadership_records(node, true)?;
         while self.nodes[node].kept.0 == Epoch(u64::MAX) {
             if self.nodes[node].requests.is_empty() {
                 return Err(format!("node {node} does not say how far it is"));
@@ -557,19 +563,20 @@ impl World {
         Ok(())
     }
 
-    /// The candidate becomes master, when it has on disk what it was given.
-    pub fn seat(&mut self, candidate: usize) -> Fault {
+    /// The candidate becomes primary, when it has on disk what it was given.
+    pub fn leadership_record(&mut self, candidate: usize) -> Fault {
         self.kept(candidate)?;
-        self.seat_at_once(candidate)
+        self.leadership_record_at_once(candidate)
     }
 
-    /// The candidate becomes master.
-    pub fn seat_at_once(&mut self, candidate: usize) -> Fault {
+    /// The candidate becomes primary.
+    pub fn leadership_record_at_once(&mut self, candidate: usize) -> Fault {
         let first = self.first;
-        self.decree(|seats| {
-            let seat = &mut seats.seats[0];
-            (seat.term, seat.master, seat.first) = (seat.latest(), NodeId(candidate as u16), first);
-            seat.fence = None;
+        self.configuration_entry(|leadership_records| {
+            let leadership_record = &mut leadership_records.leadership_records[0];
+            (leadership_record.term, leadership_record.primary, leadership_record.first) =
+                (leadership_record.latest(), NodeId(candidate as u16), first);
+            leadership_record.fence = None;
         })
     }
 }

@@ -1,34 +1,35 @@
-//! The council: who is master of what, where input is replicated asynchronously (calvin.md, section 4.12).
+//! The configuration service: who is primary of what, where input is replicated asynchronously (calvin.md, section 4.12).
 //!
-//! A master seals batches without asking anybody, so somebody else has to say who is master, and where the batches of one
-//! end and those of the next begin. That is the council: up to three nodes that agree on [`Decree`]s, by a [`GroupLog`]
-//! of their own. Its decrees make [`Seats`], and every node acts by the latest that it has heard of.
+//! A primary seals batches without asking anybody, so somebody else has to say who is primary, and where the batches of one
+//! end and those of the next begin. That is the configuration service: up to three nodes that agree on [`ConfigurationEntry`]s, by a [`GroupLog`]
+//! of their own. Its configuration entries make [`LeadershipRecords`], and every node acts by the latest that it has heard of.
 //!
-//! Every node has this role. It *reports* to the members, and hears from their leader what the seats are. The leader
-//! notices a master that is not heard from any more, and has a term prepared: all nodes refuse what comes from the
+//! Every node has this role. It *reports* to the members, and hears from their leader what the leadership records are. The leader
+//! notices a primary that is not heard from any more, and has a term prepared: all nodes refuse what comes from the
 //! former one (the *fence*), and a candidate gathers what is left of it (module `succession`). What it concludes
-//! becomes a decree.
+//! becomes a configuration entry.
 //!
 //! ```text
-//!        every node                       the leader's node                     members
-//!  ┌─────────────────────┐  Report   ┌──────────────────────┐  Append   ┌──────────────────┐
-//!  │ log ◀─┐             │ ────────▶ │        Council       │ ────────▶ │ GroupLog of the  │
-//!  │       ├── Council   │ ◀──────── │                      │ ◀──────── │ council          │
-//!  │ courier ◀┘          │   State   └──────────────────────┘  Sealed   └──────────────────┘
-//!  └─────────────────────┘
+//!         every node                     the leader's node                     members
+//!  ┌──────────────────────┐  Report   ┌──────────────────────┐  Append   ┌────────────────────┐
+//!  │ log ◀──┐             │ ────────▶ │ ConfigurationService │ ────────▶ │ GroupLog of the    │
+//!  │        ├── Config-   │ ◀──────── │                      │ ◀──────── │ service            │
+//!  │ exchange ◀┘ uration  │   State   └──────────────────────┘  Sealed   └────────────────────┘
+//!  │             Service  │
+//!  └──────────────────────┘
 //! ```
 //!
-//! A node believes nothing of what it hears before a decree says that it has arrived in this life of its: so nobody who
+//! A node believes nothing of what it hears before a configuration entry says that it has arrived in this life of its: so nobody who
 //! has lost the leadership and does not know it can make a node that has just started forget a fence that it has promised
 //! to keep.
 //!
-//! A master that does not hear from the council for a while seals nothing more. That keeps small what is lost when the
-//! council has given it up; what is *right* does not depend on it, or on any clock.
+//! A primary that does not hear from the configuration service for a while seals nothing more. That keeps small what is lost when the
+//! configuration service has given it up; what is *right* does not depend on it, or on any clock.
 //!
 //! [`GroupLog`]: crate::GroupLog
 
-mod decree;
-mod seats;
+mod configuration_entry;
+mod leadership_records;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -42,24 +43,24 @@ use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, StartOve
 
 use crate::message::{Counsel, Message, Sequencing, Ship};
 
-pub use decree::{Decree, registry};
-pub use seats::{Arrival, Expulsion, Fence, Seat, Seats};
+pub use configuration_entry::{ConfigurationEntry, registry};
+pub use leadership_records::{Arrival, Eviction, Fence, LeadershipRecord, LeadershipRecords};
 
 use succession::{Knowledge, Succession};
 
-/// How a node's part of the council is set up.
+/// How a node's part of the configuration service is set up.
 #[derive(Clone, Debug)]
-pub struct CouncilSettings {
+pub struct ConfigurationServiceSettings {
     /// The cluster.
     pub topology: Topology,
     /// This very role; on the other nodes it has the same number.
     pub me: Address,
-    /// The role number of the council's own log, on its members.
-    pub council_log: u16,
+    /// The role number of the configuration service's own log, on its members.
+    pub configuration_service_log: u16,
     /// The role number of the partition's log, on all nodes.
     pub log: u16,
-    /// The role number of the courier, where there are other partitions.
-    pub courier: Option<u16>,
+    /// The role number of the exchange, where there are other partitions.
+    pub exchange: Option<u16>,
     /// The role number of the checkpointer.
     pub checkpointer: u16,
     /// How often this node has started over, and which of its lives this is: a number that is never used again.
@@ -70,7 +71,7 @@ pub struct CouncilSettings {
     pub registry: Arc<Registry>,
 }
 
-impl CouncilSettings {
+impl ConfigurationServiceSettings {
     /// The members: three nodes of different replicas if there are so many, or else of different partitions too.
     pub fn members(topology: &Topology) -> Vec<NodeId> {
         let partitions = (0..topology.layout.partitions()).map(PartitionId);
@@ -81,19 +82,19 @@ impl CouncilSettings {
 const TICK: TimerId = TimerId(1);
 /// Who is not heard from for so many reports is given up.
 const SILENCE: u64 = 8;
-/// A master that has not heard from the council for so long seals nothing more.
+/// A primary that has not heard from the configuration service for so long seals nothing more.
 const TOUCH: u64 = 6;
 /// A candidate waits for so long for those that do not answer, after the last answer.
 const PATIENCE: u64 = 4;
-/// A candidate that has not become master after so long is replaced.
+/// A candidate that has not become primary after so long is replaced.
 const PREPARATION: u64 = 30;
 
 /// The role.
-pub struct Council<X> {
-    settings: CouncilSettings,
+pub struct ConfigurationService<X> {
+    settings: ConfigurationServiceSettings,
     /// The latest that was heard of.
-    seats: Arc<Seats>,
-    /// The decree of this node's arrival was among what was heard.
+    leadership_records: Arc<LeadershipRecords>,
+    /// The configuration entry of this node's arrival was among what was heard.
     has_arrived: bool,
     /// When the leader was heard from last.
     heard: Option<Micros>,
@@ -118,17 +119,17 @@ struct Kept {
 struct Chair {
     registry: Arc<Registry>,
     pace: Micros,
-    /// As of the last decree in the log of this member.
-    seats: Seats,
+    /// As of the last configuration entry in the log of this member.
+    leadership_records: LeadershipRecords,
     leads: bool,
     last: Epoch,
-    /// A decree is in the log and not decided.
+    /// A configuration entry is in the log and not decided.
     is_open: bool,
     /// Since when it leads.
     since: Micros,
     /// What was heard from each node.
     reports: BTreeMap<NodeId, Report>,
-    /// Twins that a master has named as in sync and no decree has, and how far its log was when it named them first.
+    /// Members that a primary has named as in sync and no configuration entry has, and how far its log was when it named them first.
     joining: BTreeMap<(PartitionId, u64, NodeId), Epoch>,
     /// Since when each term is being prepared, as far as this member has seen.
     fenced: BTreeMap<(PartitionId, u64), Micros>,
@@ -139,7 +140,7 @@ struct Chair {
 struct Report {
     at: Micros,
     arrival: Arrival,
-    /// As of which decree.
+    /// As of which configuration entry.
     version: u64,
     kept: Kept,
     conclusion: Option<Ending>,
@@ -166,36 +167,37 @@ impl Ending {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         wire::u16(out, self.partition.0);
         [self.term, self.end.0, self.first.0].iter().for_each(|number| wire::u64(out, *number));
-        Seats::encode_nodes(&self.absent.iter().copied().collect::<Vec<NodeId>>(), out);
+        LeadershipRecords::encode_nodes(&self.absent.iter().copied().collect::<Vec<NodeId>>(), out);
         let stained = self.stained.iter().map(|replica| NodeId(replica.0));
-        Seats::encode_nodes(&stained.collect::<Vec<NodeId>>(), out);
+        LeadershipRecords::encode_nodes(&stained.collect::<Vec<NodeId>>(), out);
     }
 
     pub(crate) fn decode(bytes: &mut Reader<'_>) -> Option<Ending> {
         let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
         let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-        let absent = Seats::decode_nodes(bytes)?.into_iter().collect();
-        let stained = Seats::decode_nodes(bytes)?.into_iter().map(|node| ReplicaId(node.0)).collect();
+        let absent = LeadershipRecords::decode_nodes(bytes)?.into_iter().collect();
+        let stained =
+            LeadershipRecords::decode_nodes(bytes)?.into_iter().map(|node| ReplicaId(node.0)).collect();
         Some(Ending { partition, term, end, first, absent, stained })
     }
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    decrees: u64,
+    configuration_entries: u64,
     successions: u64,
     restored: u64,
 }
 
-impl<X> Council<X> {
+impl<X> ConfigurationService<X> {
     /// A node's part of it, before anything was heard.
-    pub fn new(settings: CouncilSettings) -> Council<X> {
-        let seats = Seats::new(&settings.topology);
-        let is_member = CouncilSettings::members(&settings.topology).contains(&settings.me.node);
+    pub fn new(settings: ConfigurationServiceSettings) -> ConfigurationService<X> {
+        let leadership_records = LeadershipRecords::new(&settings.topology);
+        let is_member = ConfigurationServiceSettings::members(&settings.topology).contains(&settings.me.node);
         let chair = is_member.then(|| Chair {
             registry: registry(),
             pace: settings.pace,
-            seats: seats.clone(),
+            leadership_records: leadership_records.clone(),
             leads: false,
             last: Epoch(0),
             is_open: false,
@@ -204,9 +206,9 @@ impl<X> Council<X> {
             joining: BTreeMap::new(),
             fenced: BTreeMap::new(),
         });
-        Council {
+        ConfigurationService {
             settings,
-            seats: Arc::new(seats),
+            leadership_records: Arc::new(leadership_records),
             has_arrived: false,
             heard: None,
             kept: Kept::default(),
@@ -217,7 +219,7 @@ impl<X> Council<X> {
         }
     }
 
-    /// Takes note of a decree that the council's log held at start.
+    /// Takes note of a configuration entry that the configuration service's log held at start.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -244,61 +246,74 @@ impl<X> Council<X> {
 
     // ---- every node --------------------------------------------------------------------------------------
 
-    /// The leader has said what the seats are.
-    fn hear(&mut self, now: Micros, seats: Seats, out: &mut Outbox<Message<X>>) {
-        if seats.version < self.seats.version || seats.seats.len() != self.seats.seats.len() {
+    /// The leader has said what the leadership records are.
+    fn hear(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<Message<X>>) {
+        if leadership_records.version < self.leadership_records.version
+            || leadership_records.leadership_records.len() != self.leadership_records.leadership_records.len()
+        {
             // Somebody who led; or of another cluster.
             return;
         }
-        self.has_arrived |= seats.arrivals.get(&self.node()) == Some(&self.settings.arrival);
+        self.has_arrived |= leadership_records.arrivals.get(&self.node()) == Some(&self.settings.arrival);
         if !self.has_arrived {
             return;
         }
         self.heard = Some(now);
-        if seats.version > self.seats.version || seats != *self.seats {
-            self.seats = Arc::new(seats);
+        if leadership_records.version > self.leadership_records.version
+            || leadership_records != *self.leadership_records
+        {
+            self.leadership_records = Arc::new(leadership_records);
         }
         self.tell(now, out);
         self.start_over(out);
         self.stand(now, out);
     }
 
-    /// Tells the roles of this node what the seats are.
+    /// Tells the roles of this node what the leadership records are.
     fn tell(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
         if !self.has_arrived {
             return;
         }
         let in_touch = self.heard.is_some_and(|heard| now.since(heard) < self.times(TOUCH));
-        for role in [Some(self.settings.log), self.settings.courier].into_iter().flatten() {
-            let seats = self.seats.clone();
-            out.send(self.at(self.node(), role), Sequencing::Seats { seats, in_touch });
+        for role in [Some(self.settings.log), self.settings.exchange].into_iter().flatten() {
+            let leadership_records = self.leadership_records.clone();
+            out.send(
+                self.at(self.node(), role),
+                Sequencing::LeadershipRecords { leadership_records, in_touch },
+            );
         }
     }
 
     /// A node that is out stops, and comes back as another. Not before somebody else has what only it may have.
     fn start_over(&self, out: &mut Outbox<Message<X>>) {
-        let (node, seat) = (self.node(), self.seats.of(self.partition()));
-        let Some(expulsion) = self.seats.expulsion(node, self.settings.arrival.incarnation) else { return };
-        let has_seat = seat.master == node || seat.fence.is_some();
-        if !expulsion.without_log || !has_seat {
-            out.start_over(StartOver { without_log: expulsion.without_log, without_inbox: false });
+        let (node, leadership_record) = (self.node(), self.leadership_records.of(self.partition()));
+        let Some(eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation) else {
+            return;
+        };
+        let has_leadership_record = leadership_record.primary == node || leadership_record.fence.is_some();
+        if !eviction.without_log || !has_leadership_record {
+            out.start_over(StartOver { without_log: eviction.without_log, without_receive_journal: false });
         }
     }
 
     /// Becomes a candidate if it is to be one, and ceases to be if it is not.
     fn stand(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
         let (me, partition) = (self.node(), self.partition());
-        let term =
-            self.seats.of(partition).fence.filter(|fence| fence.candidate == me).map(|fence| fence.term);
+        let term = self
+            .leadership_records
+            .of(partition)
+            .fence
+            .filter(|fence| fence.candidate == me)
+            .map(|fence| fence.term);
         if self.succession.as_ref().map(|succession| succession.term) == term {
             return;
         }
         let topology = &self.settings.topology;
         let logs =
             topology.group(partition).filter(|node| *node != me).map(|node| self.at(node, self.settings.log));
-        let couriers =
-            (0..topology.nodes()).filter_map(|node| Some(self.at(NodeId(node), self.settings.courier?)));
-        let others: Vec<Address> = logs.chain(couriers).collect();
+        let exchanges =
+            (0..topology.nodes()).filter_map(|node| Some(self.at(NodeId(node), self.settings.exchange?)));
+        let others: Vec<Address> = logs.chain(exchanges).collect();
         self.succession = term.map(|term| Succession::new((partition, term), others.into_iter(), now));
         if let Some(term) = term {
             self.counts.successions += 1;
@@ -308,7 +323,7 @@ impl<X> Council<X> {
         }
     }
 
-    /// A log or a courier has answered the candidate.
+    /// A log or an exchange has answered the candidate.
     fn gather(
         &mut self,
         (now, from): (Micros, Address),
@@ -368,7 +383,7 @@ impl<X> Council<X> {
     /// Tells the members how far this node is.
     fn report(&self, out: &mut Outbox<Message<X>>) {
         let ending = self.succession.as_ref().and_then(|succession| {
-            // Nobody is to be master of what it would not have after a crash: while a term is being prepared, the log says
+            // Nobody is to be primary of what it would not have after a crash: while a term is being prepared, the log says
             // only what is on its disk.
             let conclusion = succession.conclusion.as_ref().filter(|c| self.kept.through >= c.end)?;
             Some(Ending {
@@ -380,8 +395,8 @@ impl<X> Council<X> {
                 stained: conclusion.stained.clone(),
             })
         });
-        let version = if self.has_arrived { self.seats.version } else { 0 };
-        for member in CouncilSettings::members(&self.settings.topology) {
+        let version = if self.has_arrived { self.leadership_records.version } else { 0 };
+        for member in ConfigurationServiceSettings::members(&self.settings.topology) {
             let counsel = Counsel::Report {
                 arrival: self.settings.arrival,
                 version,
@@ -395,17 +410,18 @@ impl<X> Council<X> {
 
     // ---- members -----------------------------------------------------------------------------------------
 
-    /// The members have agreed on a batch of decrees.
+    /// The members have agreed on a batch of configuration entries.
     fn decided(&mut self, now: Micros, batch: &Batch) -> Result<(), String> {
-        let decrees = Decree::of_batch(batch).ok_or("the council agreed on a decree that cannot be read")?;
+        let configuration_entries = ConfigurationEntry::of_batch(batch)
+            .ok_or("the configuration service agreed on a configuration entry that cannot be read")?;
         let Some(chair) = &mut self.chair else {
-            return Err("this node is no member of the council".to_owned());
+            return Err("this node is no member of the configuration service".to_owned());
         };
         chair.last = batch.epoch;
-        for decree in decrees {
-            self.counts.decrees += 1;
-            chair.seats.apply(&decree);
-            if let Decree::Fence { partition, fence } = decree {
+        for configuration_entry in configuration_entries {
+            self.counts.configuration_entries += 1;
+            chair.leadership_records.apply(&configuration_entry);
+            if let ConfigurationEntry::Fence { partition, fence } = configuration_entry {
                 chair.fenced.insert((partition, fence.term), now);
             }
         }
@@ -415,14 +431,16 @@ impl<X> Council<X> {
     fn lead(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
         let (topology, me) = (&self.settings.topology, self.settings.me);
         let Some(chair) = self.chair.as_mut().filter(|chair| chair.leads && !chair.is_open) else { return };
-        let Some(decree) = chair.next_decree(topology, now) else { return };
-        let log = Address { role: self.settings.council_log, ..me };
-        match decree.to_batch(&chair.registry, chair.last.next()) {
+        let Some(configuration_entry) = chair.next_configuration_entry(topology, now) else { return };
+        let log = Address { role: self.settings.configuration_service_log, ..me };
+        match configuration_entry.to_batch(&chair.registry, chair.last.next()) {
             Ok(batch) => {
                 chair.is_open = true;
                 out.send(log, Sequencing::Append(Arc::new(batch)));
             }
-            Err(refusal) => out.halt(format!("a decree of the council cannot be: {refusal}")),
+            Err(refusal) => {
+                out.halt(format!("a configuration entry of the configuration service cannot be: {refusal}"))
+            }
         }
     }
 
@@ -432,7 +450,7 @@ impl<X> Council<X> {
         let topology = &self.settings.topology;
         let safe = (0..topology.layout.partitions()).map(|p| chair.safe(topology, PartitionId(p))).collect();
         let to = self.at(node, self.settings.me.role);
-        out.send(to, Counsel::State { seats: Box::new(chair.seats.clone()), safe });
+        out.send(to, Counsel::State { leadership_records: Box::new(chair.leadership_records.clone()), safe });
     }
 }
 
@@ -444,13 +462,13 @@ impl Chair {
     }
 
     /// What is to be decided next, if anything is.
-    fn next_decree(&self, topology: &Topology, now: Micros) -> Option<Decree> {
+    fn next_configuration_entry(&self, topology: &Topology, now: Micros) -> Option<ConfigurationEntry> {
         let is_new = |(node, report): (&NodeId, &Report)| {
-            let known = self.seats.arrivals.get(node);
+            let known = self.leadership_records.arrivals.get(node);
             let is_known = known.is_some_and(|known| {
                 *known == report.arrival || known.incarnation > report.arrival.incarnation
             });
-            (!is_known).then_some(Decree::Arrive { node: *node, arrival: report.arrival })
+            (!is_known).then_some(ConfigurationEntry::Arrive { node: *node, arrival: report.arrival })
         };
         let partitions = (0..topology.layout.partitions()).map(PartitionId);
         let arrival = self.reports.iter().find_map(is_new);
@@ -458,92 +476,113 @@ impl Chair {
             .or_else(|| partitions.into_iter().find_map(|partition| self.next_for(partition, topology, now)))
     }
 
-    fn next_for(&self, partition: PartitionId, topology: &Topology, now: Micros) -> Option<Decree> {
-        let seat = self.seats.of(partition);
+    fn next_for(
+        &self,
+        partition: PartitionId,
+        topology: &Topology,
+        now: Micros,
+    ) -> Option<ConfigurationEntry> {
+        let leadership_record = self.leadership_records.of(partition);
         let heir = || {
-            let able = seat.heirs().filter(|node| {
-                self.reports.contains_key(node) && self.is_live(*node, now) && !self.seats.is_out(*node)
+            let able = leadership_record.heirs().filter(|node| {
+                self.reports.contains_key(node)
+                    && self.is_live(*node, now)
+                    && !self.leadership_records.is_out(*node)
             });
             able.max_by_key(|node| (self.reports[node].kept.through, std::cmp::Reverse(*node)))
         };
-        let term = seat.latest() + 1;
-        let fence = |candidate| Decree::Fence { partition, fence: Fence { term, candidate } };
-        if let Some(prepared) = seat.fence {
+        let term = leadership_record.latest() + 1;
+        let fence = |candidate| ConfigurationEntry::Fence { partition, fence: Fence { term, candidate } };
+        if let Some(prepared) = leadership_record.fence {
             let report = self.reports.get(&prepared.candidate);
             let ending = report.and_then(|report| report.conclusion.as_ref());
             if let Some(ending) = ending.filter(|e| (e.partition, e.term) == (partition, prepared.term)) {
-                return Some(self.seat(ending, topology));
+                return Some(self.leadership_record(ending, topology));
             }
             let since =
                 self.fenced.get(&(partition, prepared.term)).copied().unwrap_or_default().max(self.since);
             let is_late = now.since(since) >= Micros(self.pace.0 * PREPARATION);
-            let is_able = self.is_live(prepared.candidate, now) && !self.seats.is_out(prepared.candidate);
+            let is_able =
+                self.is_live(prepared.candidate, now) && !self.leadership_records.is_out(prepared.candidate);
             return heir().filter(|_| is_late || !is_able).map(fence);
         }
-        if !self.is_live(seat.master, now) || self.seats.is_out(seat.master) {
-            return heir().filter(|heir| *heir != seat.master).map(fence);
+        if !self.is_live(leadership_record.primary, now)
+            || self.leadership_records.is_out(leadership_record.primary)
+        {
+            return heir().filter(|heir| *heir != leadership_record.primary).map(fence);
         }
-        let report = self.reports.get(&seat.master)?;
-        let is_current = report.version >= self.seats.version;
-        let may_follow = |twin: &NodeId| seat.in_sync.contains(twin) || self.has_joined(partition, *twin);
+        let report = self.reports.get(&leadership_record.primary)?;
+        let is_current = report.version >= self.leadership_records.version;
+        let may_follow = |member: &NodeId| {
+            leadership_record.in_sync.contains(member) || self.has_joined(partition, *member)
+        };
         let in_sync: Vec<NodeId> = report.kept.in_sync.iter().copied().filter(may_follow).collect();
-        (is_current && in_sync != seat.in_sync).then_some(Decree::Sync {
+        (is_current && in_sync != leadership_record.in_sync).then_some(ConfigurationEntry::Sync {
             partition,
-            term: seat.term,
+            term: leadership_record.term,
             in_sync,
         })
     }
 
-    /// A node has reported. If it is a master and names twins that are not heirs yet, how far it is now is noted.
+    /// A node has reported. If it is a primary and names members that are not heirs yet, how far it is now is noted.
     fn note_joining(&mut self, node: NodeId) {
         let Some(report) = self.reports.get(&node) else { return };
-        for (seat, partition) in self.seats.seats.iter().zip((0..).map(PartitionId)) {
-            if seat.master == node {
-                let named =
-                    |twin: &NodeId| report.kept.in_sync.contains(twin) && !seat.in_sync.contains(twin);
-                self.joining
-                    .retain(|(of, term, twin), _| *of != partition || *term == seat.term && named(twin));
-                for twin in report.kept.in_sync.iter().filter(|twin| named(twin)) {
-                    self.joining.entry((partition, seat.term, *twin)).or_insert(report.kept.through);
+        for (leadership_record, partition) in
+            self.leadership_records.leadership_records.iter().zip((0..).map(PartitionId))
+        {
+            if leadership_record.primary == node {
+                let named = |member: &NodeId| {
+                    report.kept.in_sync.contains(member) && !leadership_record.in_sync.contains(member)
+                };
+                self.joining.retain(|(of, term, member), _| {
+                    *of != partition || *term == leadership_record.term && named(member)
+                });
+                for member in report.kept.in_sync.iter().filter(|member| named(member)) {
+                    self.joining
+                        .entry((partition, leadership_record.term, *member))
+                        .or_insert(report.kept.through);
                 }
             }
         }
     }
 
-    /// Whether a twin that its master has named has on its disk all that may have been called [safe](Chair::safe) without
-    /// it: only then may it be an heir. What is safe counts for certain, whoever is master next.
-    fn has_joined(&self, partition: PartitionId, twin: NodeId) -> bool {
-        let named_at = self.joining.get(&(partition, self.seats.of(partition).term, twin));
+    /// Whether a member that its primary has named has on its disk all that may have been called [safe](Chair::safe) without
+    /// it: only then may it be an heir. What is safe counts for certain, whoever is primary next.
+    fn has_joined(&self, partition: PartitionId, member: NodeId) -> bool {
+        let named_at = self.joining.get(&(partition, self.leadership_records.of(partition).term, member));
         // What it said before it began anew it may have lost with its log.
-        let is_it = |report: &&Report| self.seats.arrivals.get(&twin) == Some(&report.arrival);
-        let report = self.reports.get(&twin).filter(is_it);
+        let is_it = |report: &&Report| self.leadership_records.arrivals.get(&member) == Some(&report.arrival);
+        let report = self.reports.get(&member).filter(is_it);
         named_at.zip(report).is_some_and(|(named_at, report)| report.kept.through >= *named_at)
     }
 
-    /// The decree that makes the candidate master, by what it has come to.
-    fn seat(&self, ending: &Ending, topology: &Topology) -> Decree {
+    /// The configuration entry that makes the candidate primary, by what it has come to.
+    fn leadership_record(&self, ending: &Ending, topology: &Topology) -> ConfigurationEntry {
         let Ending { partition, term, end, first, ref absent, ref stained } = *ending;
         let nodes = (0..topology.nodes()).map(NodeId);
         let out = nodes.filter(|node| absent.contains(node) || stained.contains(&topology.replica_of(*node)));
-        let expelled = out.map(|node| {
+        let evicted = out.map(|node| {
             let without_log = absent.contains(&node) && topology.partition_of(node) == partition;
-            (node, Expulsion { incarnation: self.seats.last_incarnation_of(node), without_log })
+            (node, Eviction { incarnation: self.leadership_records.last_incarnation_of(node), without_log })
         });
-        Decree::Seat { partition, term, end, first, expelled: expelled.collect() }
+        ConfigurationEntry::LeadershipRecord { partition, term, end, first, evicted: evicted.collect() }
     }
 
-    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A twin counts
-    /// from its master's word on: until that is decreed, more of what it has not must not be forgotten.
+    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A member counts
+    /// from its primary's word on: until that is decided, more of what it has not must not be forgotten.
     fn safe(&self, topology: &Topology, partition: PartitionId) -> Epoch {
-        let seat = self.seats.of(partition);
-        let reported = self.reports.get(&seat.master).map_or(&[][..], |report| &report.kept.in_sync);
-        let counts = |node: &NodeId| seat.heirs().chain(reported.iter().copied()).any(|heir| heir == *node);
+        let leadership_record = self.leadership_records.of(partition);
+        let reported =
+            self.reports.get(&leadership_record.primary).map_or(&[][..], |report| &report.kept.in_sync);
+        let counts = |node: &NodeId| {
+            leadership_record.heirs().chain(reported.iter().copied()).any(|heir| heir == *node)
+        };
         let through = |node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through);
         topology.group(partition).filter(counts).map(through).min().unwrap_or_default()
     }
 }
 
-impl<X: Send> Role for Council<X> {
+impl<X: Send> Role for ConfigurationService<X> {
     type Message = Message<X>;
 
     fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
@@ -568,14 +607,14 @@ impl<X: Send> Role for Council<X> {
                     self.answer(from.node, out);
                     self.lead(at, out);
                 }
-                Message::Counsel(Counsel::State { seats, safe }) => {
-                    self.hear(at, *seats, out);
+                Message::Counsel(Counsel::State { leadership_records, safe }) => {
+                    self.hear(at, *leadership_records, out);
                     if self.has_arrived {
                         let certain = safe.iter().min().copied().unwrap_or_default();
                         let checkpointer = self.at(self.node(), self.settings.checkpointer);
                         out.send(checkpointer, Sequencing::Certain(certain));
-                        if let Some(courier) = self.settings.courier {
-                            out.send(self.at(self.node(), courier), Sequencing::Safe(safe.clone()));
+                        if let Some(exchange) = self.settings.exchange {
+                            out.send(self.at(self.node(), exchange), Sequencing::Safe(safe.clone()));
                         }
                     }
                 }
@@ -613,27 +652,33 @@ impl<X: Send> Role for Council<X> {
                         chair.last = chair.last.max(last);
                     }
                 }
-                _ => out.halt("the council was sent a message that is not for it"),
+                _ => out.halt("the configuration service was sent a message that is not for it"),
             },
             Event::Timer(_) | Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
     }
 
     fn name(&self) -> &'static str {
-        "council"
+        "configuration_service"
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        let seat = self.seats.of(self.partition());
-        report("ordain_council_version", self.seats.version as f64);
-        report("ordain_council_term", seat.term as f64);
-        report("ordain_council_master", f64::from(seat.master.0));
-        report("ordain_council_is_fenced", f64::from(u8::from(self.seats.is_fenced())));
-        report("ordain_council_has_arrived", f64::from(u8::from(self.has_arrived)));
-        report("ordain_council_in_sync", seat.in_sync.len() as f64);
-        report("ordain_council_leads", f64::from(u8::from(self.chair.as_ref().is_some_and(|c| c.leads))));
-        report("ordain_council_decrees_total", self.counts.decrees as f64);
-        report("ordain_council_successions_total", self.counts.successions as f64);
-        report("ordain_council_restored_batches_total", self.counts.restored as f64);
+        let leadership_record = self.leadership_records.of(self.partition());
+        report("ordain_configuration_service_version", self.leadership_records.version as f64);
+        report("ordain_configuration_service_term", leadership_record.term as f64);
+        report("ordain_configuration_service_primary", f64::from(leadership_record.primary.0));
+        report(
+            "ordain_configuration_service_is_fenced",
+            f64::from(u8::from(self.leadership_records.is_fenced())),
+        );
+        report("ordain_configuration_service_has_arrived", f64::from(u8::from(self.has_arrived)));
+        report("ordain_configuration_service_in_sync", leadership_record.in_sync.len() as f64);
+        report(
+            "ordain_configuration_service_leads",
+            f64::from(u8::from(self.chair.as_ref().is_some_and(|c| c.leads))),
+        );
+        report("ordain_configuration_entries_total", self.counts.configuration_entries as f64);
+        report("ordain_configuration_service_successions_total", self.counts.successions as f64);
+        report("ordain_configuration_service_restored_batches_total", self.counts.restored as f64);
     }
 }

@@ -1,12 +1,12 @@
-//! Twins bear witness for each other: a node whose state is not that of its twins takes itself out (calvin.md, section
+//! Members bear digest_exchange for each other: a node whose state is not that of its members takes itself out (calvin.md, section
 //! 8, oracle 2 and scenario 18).
 //!
 //! Every change of the state is credited to the batch that made it. So a shard knows exactly what its digest was when a
 //! batch and all before it were executed and nothing else was, although transactions of later ones are under way. Now
-//! and then it tells the shards of the same number on its twins. Whoever had another digest there *doubts*, to all; then
+//! and then it tells the shards of the same number on its members. Whoever had another digest there *doubts*, to all; then
 //! all tell what they had, each once. What most of them had stands; who had something else has diverged.
 //!
-//! If no digest has a majority although all have told, which is so with two twins, the one that more of them had
+//! If no digest has a majority although all have told, which is so with two members, the one that more of them had
 //! stands, and among equals the one of the lowest node. While somebody who would decide it is away, all go on.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,19 +18,19 @@ use super::backlog::Turn;
 
 /// What the digest was after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Vouch {
+pub(crate) struct Attestation {
     pub(crate) after: Turn,
     pub(crate) digest: Digest,
     /// Somebody had another: everybody is to tell.
     pub(crate) doubted: bool,
 }
 
-/// What a shard knows of its own digests, and of its twins'.
+/// What a shard knows of its own digests, and of its members'.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct DigestExchange {
     me: NodeId,
     /// The same shard on the other nodes that hold its partition.
-    twins: Vec<Address>,
+    members: Vec<Address>,
     /// The batch that changes are credited to, and the digest when that began.
     credited: Turn,
     since: Digest,
@@ -41,7 +41,7 @@ pub(crate) struct Witness {
     before: (Turn, Digest),
     applied: Turn,
     told: Turn,
-    /// What twins have said of batches that are not applied here, or that are in doubt.
+    /// What members have said of batches that are not applied here, or that are in doubt.
     heard: BTreeMap<Turn, Heard>,
     /// Up to here nothing is heard any more.
     closed: Turn,
@@ -56,17 +56,17 @@ struct Heard {
     answered: bool,
 }
 
-/// How many digests are remembered: of more batches than a twin is behind, unless it is far behind.
+/// How many digests are remembered: of more batches than a member is behind, unless it is far behind.
 const HISTORY: usize = 1 << 12;
-/// Of how many batches something is kept that twins have said.
+/// Of how many batches something is kept that members have said.
 const HEARD: usize = 1 << 8;
 
-impl Witness {
-    /// Of a shard on a node with twins; without any there is nothing to witness.
-    pub(crate) fn new(me: NodeId, twins: Vec<Address>) -> Witness {
-        Witness {
+impl DigestExchange {
+    /// Of a shard on a node with members; without any there is nothing to digest_exchange.
+    pub(crate) fn new(me: NodeId, members: Vec<Address>) -> DigestExchange {
+        DigestExchange {
             me,
-            twins,
+            members,
             credited: Turn::default(),
             since: Digest::default(),
             changes: BTreeMap::new(),
@@ -87,8 +87,8 @@ impl Witness {
     }
 
     /// Whom to tell.
-    pub(crate) fn twins(&self) -> &[Address] {
-        &self.twins
+    pub(crate) fn members(&self) -> &[Address] {
+        &self.members
     }
 
     /// How often there was doubt.
@@ -99,7 +99,7 @@ impl Witness {
     /// Changes of the state from now on are a batch's; `digest` is that of the state.
     #[inline]
     pub(crate) fn credit(&mut self, turn: Turn, digest: impl FnOnce() -> Digest) {
-        if turn != self.credited && !self.twins.is_empty() {
+        if turn != self.credited && !self.members.is_empty() {
             self.settle(digest());
             self.credited = turn;
         }
@@ -114,7 +114,7 @@ impl Witness {
         }
     }
 
-    /// Everything up to a batch is executed. Answers what is to be told to all twins.
+    /// Everything up to a batch is executed. Answers what is to be told to all members.
     ///
     /// # Errors
     /// This node has diverged.
@@ -122,8 +122,8 @@ impl Witness {
         &mut self,
         turn: Turn,
         digest: impl FnOnce() -> Digest,
-    ) -> Result<Vec<Vouch>, String> {
-        if self.twins.is_empty() {
+    ) -> Result<Vec<Attestation>, String> {
+        if self.members.is_empty() {
             return Ok(Vec::new());
         }
         self.settle(digest());
@@ -156,7 +156,7 @@ impl Witness {
     /// is too long ago, or nobody compares digests.
     pub(crate) fn span_at(&self, epoch: Epoch, complete: Epoch) -> Option<DigestSpan> {
         let end = (epoch, PartitionId(u16::MAX));
-        if self.twins.is_empty() || end < self.before.0 {
+        if self.members.is_empty() || end < self.before.0 {
             return None;
         }
         let known = self.history.partition_point(|(at, _)| *at <= end);
@@ -166,35 +166,39 @@ impl Witness {
         Some(DigestSpan { first: first.0, last: complete.min(Epoch(next.0 - 1)), digest: *digest })
     }
 
-    /// What twins should be told now and then.
-    pub(crate) fn news(&mut self) -> Option<Vouch> {
-        let is_new = self.applied > self.told && !self.twins.is_empty();
+    /// What members should be told now and then.
+    pub(crate) fn news(&mut self) -> Option<Attestation> {
+        let is_new = self.applied > self.told && !self.members.is_empty();
         self.told = self.applied;
         let digest = self.digest_after(self.applied).filter(|_| is_new)?;
-        Some(Vouch { after: self.applied, digest, doubted: false })
+        Some(Attestation { after: self.applied, digest, doubted: false })
     }
 
-    /// A twin tells something. Answers what is to be told to all of them.
+    /// A member tells something. Answers what is to be told to all of them.
     ///
     /// # Errors
     /// This node has diverged.
-    pub(crate) fn hear(&mut self, twin: NodeId, vouch: Vouch) -> Result<Option<Vouch>, String> {
-        if vouch.after <= self.closed {
+    pub(crate) fn hear(
+        &mut self,
+        member: NodeId,
+        attestation: Attestation,
+    ) -> Result<Option<Attestation>, String> {
+        if attestation.after <= self.closed {
             return Ok(None);
         }
-        let heard = self.heard.entry(vouch.after).or_default();
-        heard.said.insert(twin, vouch.digest);
-        heard.doubted |= vouch.doubted;
+        let heard = self.heard.entry(attestation.after).or_default();
+        heard.said.insert(member, attestation.digest);
+        heard.doubted |= attestation.doubted;
         if self.heard.len() > HEARD
             && let Some((oldest, _)) = self.heard.pop_first()
         {
             self.closed = oldest;
         }
-        if vouch.after <= self.applied { self.judge(vouch.after) } else { Ok(None) }
+        if attestation.after <= self.applied { self.judge(attestation.after) } else { Ok(None) }
     }
 
     /// Compares what was said of an applied batch with what is known of it.
-    fn judge(&mut self, turn: Turn) -> Result<Option<Vouch>, String> {
+    fn judge(&mut self, turn: Turn) -> Result<Option<Attestation>, String> {
         let own = self.digest_after(turn);
         let Some(heard) = self.heard.get_mut(&turn) else { return Ok(None) };
         let Some(own) = own.filter(|own| heard.doubted || heard.said.values().any(|said| said != own)) else {
@@ -203,7 +207,7 @@ impl Witness {
         };
         let is_first = !std::mem::replace(&mut heard.answered, true);
         self.doubts += u64::from(is_first);
-        let all = self.twins.len() + 1;
+        let all = self.members.len() + 1;
         let said = heard.said.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
         let mut holders: Vec<(Digest, Vec<NodeId>)> = Vec::new();
         for (node, digest) in said {
@@ -221,13 +225,13 @@ impl Witness {
             let names: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
             return Err(format!(
                 "the state after epoch {} of partition {} has digest {own} here and {digest} on node {}: this node has \
-                 diverged from its twins and takes itself out",
+                 diverged from its members and takes itself out",
                 turn.0,
                 turn.1,
                 names.join(", ")
             ));
         }
-        Ok(is_first.then_some(Vouch { after: turn, digest: own, doubted: true }))
+        Ok(is_first.then_some(Attestation { after: turn, digest: own, doubted: true }))
     }
 }
 
@@ -243,33 +247,34 @@ mod tests {
         Digest { sum, records: 1 }
     }
 
-    fn witness(me: u16, of: u16) -> Witness {
-        let twins = (0..of).filter(|node| *node != me).map(|node| Address { node: NodeId(node), role: 16 });
-        Witness::new(NodeId(me), twins.collect())
+    fn digest_exchange(me: u16, of: u16) -> DigestExchange {
+        let members = (0..of).filter(|node| *node != me).map(|node| Address { node: NodeId(node), role: 16 });
+        DigestExchange::new(NodeId(me), members.collect())
     }
 
-    /// Twins with these digests after batch 1 tell each other until nobody has anything to say; who has diverged?
+    /// Members with these digests after batch 1 tell each other until nobody has anything to say; who has diverged?
     fn told(digests: &[u128], away: Option<usize>) -> Vec<usize> {
         let count = digests.len();
-        let mut twins: Vec<Witness> = (0..count).map(|me| witness(me as u16, count as u16)).collect();
+        let mut members: Vec<DigestExchange> =
+            (0..count).map(|me| digest_exchange(me as u16, count as u16)).collect();
         let mut under_way = VecDeque::new();
-        for (me, twin) in twins.iter_mut().enumerate().filter(|(me, _)| Some(*me) != away) {
-            twin.credit(turn(1), Digest::default);
-            assert_eq!(twin.applied(turn(1), || state(digests[me])), Ok(Vec::new()));
-            under_way.extend(twin.news().map(|vouch| (me, vouch)));
-            assert_eq!(twin.news(), None, "it is no news");
+        for (me, member) in members.iter_mut().enumerate().filter(|(me, _)| Some(*me) != away) {
+            member.credit(turn(1), Digest::default);
+            assert_eq!(member.applied(turn(1), || state(digests[me])), Ok(Vec::new()));
+            under_way.extend(member.news().map(|attestation| (me, attestation)));
+            assert_eq!(member.news(), None, "it is no news");
         }
         let mut diverged = Vec::new();
         let mut said = 0;
-        while let Some((from, vouch)) = under_way.pop_front() {
+        while let Some((from, attestation)) = under_way.pop_front() {
             said += 1;
             assert!(said < 100, "they never stop");
             for to in (0..count).filter(|to| *to != from && Some(*to) != away) {
                 if diverged.contains(&to) {
                     continue;
                 }
-                match twins[to].hear(NodeId(from as u16), vouch) {
-                    Ok(answer) => under_way.extend(answer.map(|vouch| (to, vouch))),
+                match members[to].hear(NodeId(from as u16), attestation) {
+                    Ok(answer) => under_way.extend(answer.map(|attestation| (to, attestation))),
                     Err(_) => diverged.push(to),
                 }
             }
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_from_most_of_its_twins_takes_itself_out() {
+    fn who_differs_from_most_of_its_members_takes_itself_out() {
         assert_eq!(told(&[5, 5, 5], None), []);
         for odd in 0..3 {
             let mut digests = [5; 3];
@@ -295,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_that_of_a_batch_though_later_ones_are_under_way() {
-        let (mut one, mut other) = (witness(0, 3), witness(1, 3));
+        let (mut one, mut other) = (digest_exchange(0, 3), digest_exchange(1, 3));
         // Batch 2 runs in the middle of batch 1; the other does one after the other.
         one.credit(turn(1), Digest::default);
         one.credit(turn(2), || state(10));
@@ -315,27 +320,30 @@ mod tests {
         assert_eq!(one.applied(turn(4), || state(15)), Ok(Vec::new()));
         assert_eq!(one.applied(turn(9), || state(15)), Ok(Vec::new()));
         let after = turn(6);
-        assert_eq!(one.hear(NodeId(1), Vouch { after, digest: state(15), doubted: false }), Ok(None));
-        assert!(one.hear(NodeId(1), Vouch { after, digest: state(16), doubted: false }).unwrap().is_some());
+        assert_eq!(one.hear(NodeId(1), Attestation { after, digest: state(15), doubted: false }), Ok(None));
+        assert!(
+            one.hear(NodeId(1), Attestation { after, digest: state(16), doubted: false }).unwrap().is_some()
+        );
     }
 
     #[test]
     fn the_digest_at_the_end_of_an_epoch_is_that_of_its_last_batch() {
-        let mut witness = witness(0, 3);
+        let mut digest_exchange = digest_exchange(0, 3);
         let second = (Epoch(4), PartitionId(1));
         for (at, sum) in [(turn(2), 5), (turn(4), 6), (second, 7), (turn(9), 8)] {
-            witness.credit(at, || witness_state(&at));
-            assert_eq!(witness.applied(at, || state(sum)), Ok(Vec::new()));
+            digest_exchange.credit(at, || digest_exchange_state(&at));
+            assert_eq!(digest_exchange.applied(at, || state(sum)), Ok(Vec::new()));
         }
-        let at =
-            |epoch| witness.span_at(Epoch(epoch), Epoch(12)).map(|s| (s.first.0, s.last.0, s.digest.sum));
+        let at = |epoch| {
+            digest_exchange.span_at(Epoch(epoch), Epoch(12)).map(|s| (s.first.0, s.last.0, s.digest.sum))
+        };
         assert_eq!((at(1), at(2), at(3)), (Some((0, 1, 0)), Some((2, 3, 5)), Some((2, 3, 5))));
         assert_eq!((at(4), at(8), at(12)), (Some((4, 8, 7)), Some((4, 8, 7)), Some((9, 12, 8))));
-        assert_eq!(Witness::new(NodeId(0), Vec::new()).span_at(Epoch(1), Epoch(1)), None);
+        assert_eq!(DigestExchange::new(NodeId(0), Vec::new()).span_at(Epoch(1), Epoch(1)), None);
     }
 
     /// The state before a batch of the test above.
-    fn witness_state(at: &Turn) -> Digest {
+    fn digest_exchange_state(at: &Turn) -> Digest {
         match (at.0.0, at.1.0) {
             (2, _) => Digest::default(),
             (4, 0) => state(5),
@@ -346,18 +354,18 @@ mod tests {
 
     #[test]
     fn what_is_long_ago_is_not_judged() {
-        let mut witness = witness(0, 3);
+        let mut digest_exchange = digest_exchange(0, 3);
         for epoch in 1..=2 * HISTORY as u64 {
-            witness.credit(turn(epoch), || state(u128::from(epoch - 1)));
-            assert_eq!(witness.applied(turn(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
+            digest_exchange.credit(turn(epoch), || state(u128::from(epoch - 1)));
+            assert_eq!(digest_exchange.applied(turn(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
         }
-        let vouch = |epoch| Vouch { after: turn(epoch), digest: state(0), doubted: false };
-        assert_eq!(witness.hear(NodeId(1), vouch(1)), Ok(None));
-        assert!(witness.hear(NodeId(1), vouch(HISTORY as u64 + 1)).unwrap().is_some());
+        let attestation = |epoch| Attestation { after: turn(epoch), digest: state(0), doubted: false };
+        assert_eq!(digest_exchange.hear(NodeId(1), attestation(1)), Ok(None));
+        assert!(digest_exchange.hear(NodeId(1), attestation(HISTORY as u64 + 1)).unwrap().is_some());
         // What is of the future is bounded.
         for epoch in 0..4 * HEARD as u64 {
-            assert_eq!(witness.hear(NodeId(2), vouch((1 << 20) + epoch)), Ok(None));
+            assert_eq!(digest_exchange.hear(NodeId(2), attestation((1 << 20) + epoch)), Ok(None));
         }
-        assert_eq!(witness.heard.len(), HEARD);
+        assert_eq!(digest_exchange.heard.len(), HEARD);
     }
 }

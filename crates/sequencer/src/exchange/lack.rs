@@ -1,7 +1,7 @@
-//! What a node lacks that its senders do not keep any more: it reads it in the journal of a twin.
+//! What a node lacks that its senders do not keep any more: it reads it in the journal of a member.
 //!
 //! A node that has lost its disk, or was away for longer than the others keep things for it, hears that from those that
-//! it asks to send something again. Its twins have received the same and have it on their disks. So it asks one of them
+//! it asks to send something again. Its members have received the same and have it on their disks. So it asks one of them
 //! for its journal, a piece at a time, the next when it has written the one before into its own; and at the end, up to
 //! which epoch that is complete. From there on it asks its senders again.
 
@@ -18,9 +18,9 @@ pub(super) struct Lack {
     /// Who keeps nothing any more up to an epoch that is not covered.
     by: BTreeMap<NodeId, Epoch>,
     reading: Option<Reading>,
-    /// Which twin was asked last.
+    /// Which member was asked last.
     last: Option<NodeId>,
-    /// Twins that could not help: up to which epoch their journals are not there any more, or 0 if they lack the same.
+    /// Members that could not help: up to which epoch their journals are not there any more, or 0 if they lack the same.
     no_help: BTreeMap<NodeId, Epoch>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Lack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     /// Whose it is.
-    pub twin: NodeId,
+    pub member: NodeId,
     /// The entry that comes next.
     pub from: Epoch,
     /// Nothing up to this epoch is of any use.
@@ -60,20 +60,21 @@ impl Lack {
 
     /// A node cannot be reached: if it is the one whose journal is read, another will have to do.
     pub fn leave(&mut self, node: NodeId) {
-        if self.reading.is_some_and(|reading| reading.twin == node) {
+        if self.reading.is_some_and(|reading| reading.member == node) {
             self.reading = None;
         }
     }
 
-    /// Begins to read a twin's journal, if there is need, none is being read and there is a twin. The next one is taken
+    /// Begins to read a member's journal, if there is need, none is being read and there is a member. The next one is taken
     /// each time.
-    pub fn begin(&mut self, twins: &[NodeId], progress: Epoch) -> Option<Reading> {
+    pub fn begin(&mut self, members: &[NodeId], progress: Epoch) -> Option<Reading> {
         if self.by.is_empty() || self.reading.is_some() {
             return None;
         }
-        let next = twins.iter().find(|twin| self.last.is_none_or(|last| **twin > last)).or(twins.first());
+        let next =
+            members.iter().find(|member| self.last.is_none_or(|last| **member > last)).or(members.first());
         self.last = next.copied();
-        let reading = Reading { twin: *next?, from: Epoch(1), after: self.reach(progress) };
+        let reading = Reading { member: *next?, from: Epoch(1), after: self.reach(progress) };
         self.reading = Some(reading);
         self.reading
     }
@@ -81,15 +82,16 @@ impl Lack {
     /// A piece has come. What comes next, if there is more; `Err` if nobody has asked for this.
     pub fn take(
         &mut self,
-        twin: NodeId,
+        member: NodeId,
         (from, next): (Epoch, Epoch),
         covers: Option<Epoch>,
     ) -> Result<Option<Reading>, ()> {
-        let reading = self.reading.as_mut().filter(|reading| (reading.twin, reading.from) == (twin, from));
+        let reading =
+            self.reading.as_mut().filter(|reading| (reading.member, reading.from) == (member, from));
         let Some(reading) = reading else { return Err(()) };
         reading.from = next;
         if covers.is_some_and(|covers| covers <= reading.after) {
-            self.no_help.entry(twin).or_default();
+            self.no_help.entry(member).or_default();
         } else {
             self.no_help.clear();
         }
@@ -101,15 +103,15 @@ impl Lack {
     }
 
     /// The journal that is read does not go back as far as this epoch. `Err` if nobody has asked.
-    pub fn refused(&mut self, twin: NodeId, up_to: Epoch) -> Result<(), ()> {
-        self.reading.take_if(|reading| reading.twin == twin).ok_or(())?;
-        self.no_help.insert(twin, up_to);
+    pub fn refused(&mut self, member: NodeId, up_to: Epoch) -> Result<(), ()> {
+        self.reading.take_if(|reading| reading.member == member).ok_or(())?;
+        self.no_help.insert(member, up_to);
         Ok(())
     }
 
-    /// If none of these twins can help: what is lacking is not in their journals any more up to this epoch.
-    pub fn beyond_help(&self, twins: &[NodeId]) -> Option<Epoch> {
-        let can_none = !twins.is_empty() && twins.iter().all(|twin| self.no_help.contains_key(twin));
+    /// If none of these members can help: what is lacking is not in their journals any more up to this epoch.
+    pub fn beyond_help(&self, members: &[NodeId]) -> Option<Epoch> {
+        let can_none = !members.is_empty() && members.iter().all(|member| self.no_help.contains_key(member));
         let gone = self.no_help.values().copied().filter(|epoch| *epoch > Epoch(0)).min();
         gone.filter(|_| can_none && !self.by.is_empty())
     }
@@ -127,30 +129,30 @@ mod tests {
 
     #[test]
     fn a_journal_is_read_to_its_end_and_another_if_that_was_not_enough() {
-        let twins = [NodeId(3), NodeId(6)];
+        let members = [NodeId(3), NodeId(6)];
         let mut lack = Lack::default();
-        assert_eq!(lack.begin(&twins, Epoch(5)), None, "nothing is lacking");
+        assert_eq!(lack.begin(&members, Epoch(5)), None, "nothing is lacking");
         lack.note(NodeId(1), Epoch(20));
         lack.note(NodeId(2), Epoch(9));
-        let first = lack.begin(&twins, Epoch(5)).unwrap();
-        assert_eq!(first, Reading { twin: NodeId(3), from: Epoch(1), after: Epoch(5) });
-        assert_eq!(lack.begin(&twins, Epoch(5)), None, "one at a time");
+        let first = lack.begin(&members, Epoch(5)).unwrap();
+        assert_eq!(first, Reading { member: NodeId(3), from: Epoch(1), after: Epoch(5) });
+        assert_eq!(lack.begin(&members, Epoch(5)), None, "one at a time");
         assert_eq!(lack.take(NodeId(6), (Epoch(1), Epoch(4)), None), Err(()));
         let more = lack.take(NodeId(3), (Epoch(1), Epoch(4)), None).unwrap().unwrap();
         assert_eq!((more.from, lack.settled(Epoch(5))), (Epoch(4), vec![]));
         assert_eq!(lack.take(NodeId(3), (Epoch(4), Epoch(7)), Some(Epoch(12))), Ok(None));
         assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(2)], Epoch(20)));
-        let second = lack.begin(&twins, Epoch(5)).unwrap();
-        assert_eq!(second, Reading { twin: NodeId(6), from: Epoch(1), after: Epoch(12) });
+        let second = lack.begin(&members, Epoch(5)).unwrap();
+        assert_eq!(second, Reading { member: NodeId(6), from: Epoch(1), after: Epoch(12) });
         lack.drop(NodeId(6));
-        assert_eq!(lack.begin(&twins, Epoch(5)).unwrap().twin, NodeId(3));
+        assert_eq!(lack.begin(&members, Epoch(5)).unwrap().member, NodeId(3));
         assert_eq!(lack.take(NodeId(3), (Epoch(1), Epoch(1)), Some(Epoch(20))), Ok(None));
         assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(1)], Epoch(0)));
         assert_eq!(lack.reach(Epoch(5)), Epoch(20));
     }
 
     #[test]
-    fn without_a_twin_it_stays_lacking() {
+    fn without_a_member_it_stays_lacking() {
         let mut lack = Lack::default();
         lack.note(NodeId(1), Epoch(20));
         assert_eq!((lack.begin(&[], Epoch(5)), lack.up_to()), (None, Epoch(20)));

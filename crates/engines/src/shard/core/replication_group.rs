@@ -1,4 +1,4 @@
-//! A shard and its twins: what the [witness](super::super::witness) has to say is said here.
+//! A shard and its members: what the [digest_exchange](super::super::digest_exchange) has to say is said here.
 
 use ordain_model::serial::key_of;
 use ordain_model::{Chunk, DigestSpan, Epoch, Gsn, Txn, Value};
@@ -7,10 +7,10 @@ use ordain_store::RecordStore;
 
 use super::{Core, turn_of};
 use crate::shard::backlog::Turn;
+use crate::shard::digest_exchange::Attestation;
 use crate::shard::messages::Message;
 use crate::shard::messages::{Item, ShardMessage};
 use crate::shard::spans;
-use crate::shard::witness::Vouch;
 
 /// How many records that were changed are hashed in one go while nothing is under way: a millisecond's.
 const SETTLED: usize = 8 << 10;
@@ -19,13 +19,13 @@ impl<S: RecordStore> Core<S> {
     /// Changes of the state from now on are a batch's.
     #[inline]
     pub(crate) fn credit(&mut self, turn: Turn) {
-        self.witness.credit(turn, || self.store.digest());
+        self.digest_exchange.credit(turn, || self.store.digest());
     }
 
-    /// Everything up to a batch is executed: what twins have said of it is compared with what came of it here.
+    /// Everything up to a batch is executed: what members have said of it is compared with what came of it here.
     pub(in crate::shard) fn compare(&mut self, turn: Turn) {
-        match self.witness.applied(turn, || self.store.digest()) {
-            Ok(vouches) => self.vouches.extend(vouches),
+        match self.digest_exchange.applied(turn, || self.store.digest()) {
+            Ok(attestations) => self.attestations.extend(attestations),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }
     }
@@ -33,8 +33,9 @@ impl<S: RecordStore> Core<S> {
     /// Looks for the digests at the ends of late epochs.
     pub(in crate::shard) fn note_spans(&mut self) {
         let complete = self.backlog.complete();
-        if !self.witness.twins().is_empty() {
-            let found = spans::marks(complete).filter_map(|mark| self.witness.span_at(mark, complete));
+        if !self.digest_exchange.members().is_empty() {
+            let found =
+                spans::marks(complete).filter_map(|mark| self.digest_exchange.span_at(mark, complete));
             found.for_each(|span| self.spans.note(span));
         } else if self.backlog.is_idle() {
             self.store.settle(SETTLED);
@@ -46,7 +47,7 @@ impl<S: RecordStore> Core<S> {
 
     /// The batch of an epoch is about to be handed in: the last moment to look at what was before it.
     pub(in crate::shard) fn note_span_before(&mut self, next: Epoch) {
-        if self.witness.twins().is_empty()
+        if self.digest_exchange.members().is_empty()
             && self.backlog.is_idle()
             && spans::has_mark(self.backlog.applied().0, next)
             && self.store.unsettled() <= spans::HASHED_MAX
@@ -61,45 +62,45 @@ impl<S: RecordStore> Core<S> {
         self.spans.note(DigestSpan { first, last, digest });
     }
 
-    /// A twin has said what its digests were.
-    pub(in crate::shard) fn take_vouches(&mut self, twin: NodeId, letter: &ShardMessage) {
-        for (gsn, item) in &letter.items {
-            let Item::Vouch { digest, doubted } = *item else {
-                self.broken.get_or_insert(format!("shard {} was told by a twin: {item:?}", self.number));
+    /// A member has said what its digests were.
+    pub(in crate::shard) fn take_attestations(&mut self, member: NodeId, remote_result: &ShardMessage) {
+        for (gsn, item) in &remote_result.items {
+            let Item::Attestation { digest, doubted } = *item else {
+                self.broken.get_or_insert(format!("shard {} was told by a member: {item:?}", self.number));
                 return;
             };
-            match self.witness.hear(twin, Vouch { after: turn_of(*gsn), digest, doubted }) {
-                Ok(vouch) => self.vouches.extend(vouch),
+            match self.digest_exchange.hear(member, Attestation { after: turn_of(*gsn), digest, doubted }) {
+                Ok(attestation) => self.attestations.extend(attestation),
                 Err(diverged) => _ = self.broken.get_or_insert(diverged),
             }
         }
     }
 
-    /// Tells twins what this shard's digests were.
-    pub(in crate::shard) fn vouch(&mut self, out: &mut Outbox<Message>) {
-        if self.vouches.is_empty() {
+    /// Tells members what this shard's digests were.
+    pub(in crate::shard) fn attestation(&mut self, out: &mut Outbox<Message>) {
+        if self.attestations.is_empty() {
             return;
         }
-        let item = |vouch: Vouch| {
-            let Vouch { after: (epoch, partition), digest, doubted } = vouch;
-            (Gsn::new(epoch, partition, 0), Item::Vouch { digest, doubted })
+        let item = |attestation: Attestation| {
+            let Attestation { after: (epoch, partition), digest, doubted } = attestation;
+            (Gsn::new(epoch, partition, 0), Item::Attestation { digest, doubted })
         };
-        let items: Vec<(Gsn, Item)> = self.vouches.drain(..).map(item).collect();
-        for twin in self.witness.twins() {
-            let letter = ShardMessage { from: self.number, items: items.clone(), bytes: Vec::new() };
-            out.send(*twin, Message::Engine(letter));
+        let items: Vec<(Gsn, Item)> = self.attestations.drain(..).map(item).collect();
+        for member in self.digest_exchange.members() {
+            let remote_result = ShardMessage { from: self.number, items: items.clone(), bytes: Vec::new() };
+            out.send(*member, Message::Engine(remote_result));
         }
     }
 
     /// Tells them the last one.
-    pub(in crate::shard) fn vouch_now_and_then(&mut self, out: &mut Outbox<Message>) {
-        self.vouches.extend(self.witness.news());
-        self.vouch(out);
+    pub(in crate::shard) fn attestation_now_and_then(&mut self, out: &mut Outbox<Message>) {
+        self.attestations.extend(self.digest_exchange.news());
+        self.attestation(out);
     }
 
     /// Changes the first record of a transaction, if it is here, as nobody has asked for.
     pub(crate) fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
-        let is_last = usize::from(self.places.replica) == self.witness.twins().len();
+        let is_last = usize::from(self.places.replica) == self.digest_exchange.members().len();
         let fragment = chunk.fragments(txn).iter().find(|f| f.is_keyed() && self.owns(f));
         let Some(fragment) = fragment.filter(|_| is_last) else { return };
         let key = key_of(chunk.args(txn), fragment).bytes;

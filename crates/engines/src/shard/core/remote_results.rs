@@ -12,13 +12,18 @@ use crate::shard::state::{Active, Known, Lent, Loan, ShardSet};
 use crate::shard::turns::Turns;
 
 impl<S: RecordStore> Core<S> {
-    pub(in crate::shard) fn take_letter(&mut self, turns: &mut dyn Turns<S>, letter: ShardMessage) {
-        let ShardMessage { from, items, bytes } = letter;
+    pub(in crate::shard) fn take_remote_result(
+        &mut self,
+        turns: &mut dyn Turns<S>,
+        remote_result: ShardMessage,
+    ) {
+        let ShardMessage { from, items, bytes } = remote_result;
         if from >= self.shards() {
-            self.broken.get_or_insert(format!("shard {} was sent a letter by a shard {from}", self.number));
+            self.broken
+                .get_or_insert(format!("shard {} was sent a remote result by a shard {from}", self.number));
             return;
         }
-        // What another node has said it may say again, when it was restarted or somebody stands in for it.
+        // What another node has said it may say again, when it was restarted or somebody substitutes for it.
         let may_repeat = !self.partition.contains(&from);
         for (gsn, item) in items {
             if let Item::Round(round) = item {
@@ -138,7 +143,7 @@ impl<S: RecordStore> Core<S> {
             Item::Answers { .. }
             | Item::Records { .. }
             | Item::Taken(_)
-            | Item::Vouch { .. }
+            | Item::Attestation { .. }
             | Item::Round(_) => Known::Other("something else"),
             Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
                 None => {

@@ -1,4 +1,4 @@
-//! What a courier has sent to one partition and keeps, and to whom of it it sends.
+//! What an exchange has sent to one partition and keeps, and to whom of it it sends.
 //!
 //! Whoever is up to date is sent everything at once. Whoever has asked to be sent something again gets it in pieces, each
 //! when it has taken the one before, and what is new comes after that: so no link ever has to hold more than a piece.

@@ -1,4 +1,4 @@
-//! What candidates conclude, and what decrees make of the seats. Whole councils run in the simulator.
+//! What candidates conclude, and what configuration entries make of the leadership records. Whole configuration services run in the simulator.
 
 use ordain_model::{
     Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Layouts, Millis, Placed, Value, system,
@@ -10,7 +10,7 @@ use super::*;
 use crate::message::Held;
 
 const LOG: u16 = 1;
-const COURIER: u16 = 2;
+const EXCHANGE: u16 = 2;
 
 /// Three partitions on two replicas: nodes 0 to 2 and 3 to 5.
 fn topology() -> Topology {
@@ -70,9 +70,10 @@ fn gsns(batch: &Batch) -> Vec<(Gsn, Vec<u8>)> {
 
 /// Node 3 is to follow node 0, which does not answer, and has everything up to epoch 4.
 fn succession() -> Succession {
-    let others = [at(0, LOG), at(0, COURIER), at(1, COURIER), at(2, COURIER), at(3, COURIER), at(4, COURIER)];
+    let others =
+        [at(0, LOG), at(0, EXCHANGE), at(1, EXCHANGE), at(2, EXCHANGE), at(3, EXCHANGE), at(4, EXCHANGE)];
     let mut succession =
-        Succession::new((PartitionId(0), 2), others.into_iter().chain([at(5, COURIER)]), Micros(0));
+        Succession::new((PartitionId(0), 2), others.into_iter().chain([at(5, EXCHANGE)]), Micros(0));
     assert!(succession.questions().is_empty(), "it does not know yet what it has itself");
     succession.begin(Epoch(4));
     assert_eq!(succession.questions().len(), 7);
@@ -86,7 +87,7 @@ fn hear(succession: &mut Succession, node: u16, through: u64, evidence: u64, hel
 /// The same of one that does not know of everything.
 fn hear_since(succession: &mut Succession, node: u16, knows: [u64; 3], held: Vec<Held>) {
     let [since, through, evidence] = knows.map(Epoch);
-    let from = (at(node, COURIER), false, Micros(5));
+    let from = (at(node, EXCHANGE), false, Micros(5));
     assert!(!succession.hear(from, Knowledge { since, through, evidence }, held, true));
 }
 
@@ -98,7 +99,7 @@ fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
 #[test]
 fn a_candidate_waits_for_what_its_own_node_knows() {
     let mut succession = succession();
-    assert!(!succession.has_heard(NodeId(3)), "its own courier has not answered");
+    assert!(!succession.has_heard(NodeId(3)), "its own exchange has not answered");
     hear(&mut succession, 3, 4, 0, Vec::new());
     assert!(succession.has_heard(NodeId(3)) && !succession.has_heard(NodeId(0)));
 }
@@ -151,7 +152,7 @@ fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
 }
 
 #[test]
-fn a_twin_that_has_a_batch_whole_makes_slices_needless() {
+fn a_member_that_has_a_batch_whole_makes_slices_needless() {
     let mut succession = succession();
     let six = batch(6, &[&[0, 1], &[0]]);
     hear(&mut succession, 1, 6, 0, vec![slice(&six, 1)]);
@@ -186,38 +187,42 @@ fn report(through: u64, in_sync: &[u16]) -> Report {
     Report { at: Micros(0), arrival, version: 0, kept, conclusion: None }
 }
 
-/// Of whoever leads, with these reports of the master of partition 0 and of its twin, which was taken off the list.
-fn chair(of_master: Report, of_twin: Report) -> Chair {
-    let mut seats = Seats::new(&topology());
-    seats.apply(&Decree::Sync { partition: PartitionId(0), term: 1, in_sync: vec![] });
+/// Of whoever leads, with these reports of the primary of partition 0 and of its member, which was taken off the list.
+fn chair(of_primary: Report, of_member: Report) -> Chair {
+    let mut leadership_records = LeadershipRecords::new(&topology());
+    leadership_records.apply(&ConfigurationEntry::Sync {
+        partition: PartitionId(0),
+        term: 1,
+        in_sync: vec![],
+    });
     for node in 0..6 {
         let arrival = Arrival { incarnation: 0, life: 1 };
-        seats.apply(&Decree::Arrive { node: NodeId(node), arrival });
+        leadership_records.apply(&ConfigurationEntry::Arrive { node: NodeId(node), arrival });
     }
-    seats.version = 0;
+    leadership_records.version = 0;
     Chair {
         registry: registry(),
         pace: Micros(1),
-        seats,
+        leadership_records,
         leads: true,
         last: Epoch(0),
         is_open: false,
         since: Micros(0),
-        reports: [(NodeId(0), of_master), (NodeId(3), of_twin)].into(),
+        reports: [(NodeId(0), of_primary), (NodeId(3), of_member)].into(),
         joining: BTreeMap::new(),
         fenced: BTreeMap::new(),
     }
 }
 
 #[test]
-fn a_twin_counts_for_what_is_safe_from_its_masters_word_on() {
-    for (of_master, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
-        assert_eq!(chair(of_master, report(4, &[])).safe(&topology(), PartitionId(0)), Epoch(safe));
+fn a_member_counts_for_what_is_safe_from_its_primaries_word_on() {
+    for (of_primary, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
+        assert_eq!(chair(of_primary, report(4, &[])).safe(&topology(), PartitionId(0)), Epoch(safe));
     }
 }
 
 #[test]
-fn a_twin_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
+fn a_member_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
     let partition = PartitionId(0);
     let mut chair = chair(report(9, &[]), report(4, &[]));
     let hear = |chair: &mut Chair, node, report| {
@@ -225,11 +230,11 @@ fn a_twin_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
         chair.note_joining(NodeId(node));
         match chair.next_for(partition, &topology(), Micros(0)) {
             None => None,
-            Some(Decree::Sync { in_sync, .. }) => Some(in_sync),
+            Some(ConfigurationEntry::Sync { in_sync, .. }) => Some(in_sync),
             other => panic!("{other:?}"),
         }
     };
-    // Up to 9 was safe without the twin. What is sealed after that is not, before the twin has it too.
+    // Up to 9 was safe without the member. What is sealed after that is not, before the member has it too.
     assert_eq!(hear(&mut chair, 0, report(9, &[3])), None);
     assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
     assert_eq!(hear(&mut chair, 3, report(8, &[])), None);
@@ -237,60 +242,88 @@ fn a_twin_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
     let earlier = Report { arrival: Arrival { incarnation: 0, life: 0 }, ..report(30, &[]) };
     assert_eq!(hear(&mut chair, 3, earlier), None);
     assert_eq!(hear(&mut chair, 3, report(9, &[])), Some(vec![NodeId(3)]));
-    // If the master does not name it any more, and then again, it is as at first.
+    // If the primary does not name it any more, and then again, it is as at first.
     assert_eq!(hear(&mut chair, 0, report(20, &[])), None);
     assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
     assert_eq!(hear(&mut chair, 3, report(20, &[])), Some(vec![NodeId(3)]));
 }
 
 #[test]
-fn decrees_make_seats_in_their_order() {
-    let mut seats = Seats::new(&topology());
+fn configuration_entries_make_leadership_records_in_their_order() {
+    let mut leadership_records = LeadershipRecords::new(&topology());
     let partition = PartitionId(0);
-    assert_eq!((seats.of(partition).master, &seats.of(partition).in_sync[..]), (NodeId(0), &[NodeId(3)][..]));
-    let arrive =
-        |incarnation, life| Decree::Arrive { node: NodeId(0), arrival: Arrival { incarnation, life } };
-    let expulsion = Expulsion { incarnation: 0, without_log: true };
-    let seat = |term| Decree::Seat {
+    assert_eq!(
+        (leadership_records.of(partition).primary, &leadership_records.of(partition).in_sync[..]),
+        (NodeId(0), &[NodeId(3)][..])
+    );
+    let arrive = |incarnation, life| ConfigurationEntry::Arrive {
+        node: NodeId(0),
+        arrival: Arrival { incarnation, life },
+    };
+    let eviction = Eviction { incarnation: 0, without_log: true };
+    let leadership_record = |term| ConfigurationEntry::LeadershipRecord {
         partition,
         term,
         end: Epoch(4),
         first: Epoch(9),
-        expelled: vec![(NodeId(0), expulsion), (NodeId(1), Expulsion { incarnation: 0, without_log: false })],
+        evicted: vec![(NodeId(0), eviction), (NodeId(1), Eviction { incarnation: 0, without_log: false })],
     };
-    let fence = |term| Decree::Fence { partition, fence: Fence { term, candidate: NodeId(3) } };
-    for decree in
-        [arrive(0, 5), seat(2), fence(2), fence(2), Decree::Sync { partition, term: 1, in_sync: vec![] }]
-    {
-        seats.apply(&decree);
-        let batch = decree.to_batch(&registry(), Epoch(1)).unwrap();
+    let fence = |term| ConfigurationEntry::Fence { partition, fence: Fence { term, candidate: NodeId(3) } };
+    for configuration_entry in [
+        arrive(0, 5),
+        leadership_record(2),
+        fence(2),
+        fence(2),
+        ConfigurationEntry::Sync { partition, term: 1, in_sync: vec![] },
+    ] {
+        leadership_records.apply(&configuration_entry);
+        let batch = configuration_entry.to_batch(&registry(), Epoch(1)).unwrap();
         let batch = Batch::decode(&registry(), &batch.encode()).unwrap();
-        assert_eq!(Decree::of_batch(&batch), Some(vec![decree]));
+        assert_eq!(ConfigurationEntry::of_batch(&batch), Some(vec![configuration_entry]));
     }
-    assert!(seats.is_fenced() && seats.of(partition).master == NodeId(0));
-    assert_eq!(seats.of(partition).in_sync, [NodeId(3)], "while a term is prepared that stays");
-    seats.apply(&seat(2));
-    let now = seats.of(partition);
-    assert_eq!((now.term, now.master, now.first, now.fence), (2, NodeId(3), Epoch(9), None));
-    assert!(now.in_sync.is_empty() && seats.is_out(NodeId(0)) && seats.is_out(NodeId(1)));
-    assert_eq!(seats.expulsion(NodeId(0), 0), Some(expulsion));
+    assert!(leadership_records.is_fenced() && leadership_records.of(partition).primary == NodeId(0));
+    assert_eq!(leadership_records.of(partition).in_sync, [NodeId(3)], "while a term is prepared that stays");
+    leadership_records.apply(&leadership_record(2));
+    let now = leadership_records.of(partition);
+    assert_eq!((now.term, now.primary, now.first, now.fence), (2, NodeId(3), Epoch(9), None));
+    assert!(
+        now.in_sync.is_empty()
+            && leadership_records.is_out(NodeId(0))
+            && leadership_records.is_out(NodeId(1))
+    );
+    assert_eq!(leadership_records.eviction(NodeId(0), 0), Some(eviction));
     // It may be in its next incarnation by now, with a log that was not known to be wrong when it began that.
-    assert_eq!((seats.last_incarnation_of(NodeId(0)), seats.last_incarnation_of(NodeId(2))), (1, 0));
-    let stained = Expulsion { incarnation: 1, without_log: false };
-    let expelled = vec![(NodeId(0), stained), (NodeId(2), stained)];
-    seats.apply(&fence(3));
-    seats.apply(&Decree::Seat { partition, term: 3, end: Epoch(11), first: Epoch(12), expelled });
-    assert_eq!(seats.expulsion(NodeId(0), 0), Some(Expulsion { incarnation: 1, without_log: true }));
-    assert_eq!(seats.expulsion(NodeId(2), 1), Some(stained));
-    seats.apply(&arrive(2, 6));
-    assert!(!seats.is_out(NodeId(0)));
+    assert_eq!(
+        (
+            leadership_records.last_incarnation_of(NodeId(0)),
+            leadership_records.last_incarnation_of(NodeId(2))
+        ),
+        (1, 0)
+    );
+    let stained = Eviction { incarnation: 1, without_log: false };
+    let evicted = vec![(NodeId(0), stained), (NodeId(2), stained)];
+    leadership_records.apply(&fence(3));
+    leadership_records.apply(&ConfigurationEntry::LeadershipRecord {
+        partition,
+        term: 3,
+        end: Epoch(11),
+        first: Epoch(12),
+        evicted,
+    });
+    assert_eq!(
+        leadership_records.eviction(NodeId(0), 0),
+        Some(Eviction { incarnation: 1, without_log: true })
+    );
+    assert_eq!(leadership_records.eviction(NodeId(2), 1), Some(stained));
+    leadership_records.apply(&arrive(2, 6));
+    assert!(!leadership_records.is_out(NodeId(0)));
     // Somebody of an earlier life is late.
-    seats.apply(&arrive(0, 5));
-    assert_eq!(seats.arrivals[&NodeId(0)], Arrival { incarnation: 2, life: 6 });
+    leadership_records.apply(&arrive(0, 5));
+    assert_eq!(leadership_records.arrivals[&NodeId(0)], Arrival { incarnation: 2, life: 6 });
     let mut bytes = Vec::new();
-    seats.encode(&mut bytes);
-    assert_eq!(Seats::decode(&mut Reader(&bytes)), Some(seats));
-    assert!((0..bytes.len()).all(|cut| Seats::decode(&mut Reader(&bytes[..cut])).is_none()));
+    leadership_records.encode(&mut bytes);
+    assert_eq!(LeadershipRecords::decode(&mut Reader(&bytes)), Some(leadership_records));
+    assert!((0..bytes.len()).all(|cut| LeadershipRecords::decode(&mut Reader(&bytes[..cut])).is_none()));
 }
 
 proptest! {

@@ -1,12 +1,12 @@
-//! What a courier takes while masters may change (calvin.md, section 4.12).
+//! What an exchange takes while primaries may change (calvin.md, section 4.12).
 //!
 //! While a term is being prepared, what comes in is *held back*, from everybody: some of it may stem from batches that
 //! will not be decided. When it is decided, what comes from nodes that have to start over is dropped, and the rest is
 //! taken in its order. So is what a node that has just started gets before it has heard how things are; and what comes from
-//! a node that has heard of a term of which this one has not ([`Post::Terms`]): a master that was given up, and does not know
+//! a node that has heard of a term of which this one has not ([`Post::Terms`]): a primary that was given up, and does not know
 //! it, must not take what others have made of its successor's batches for something about its own.
 //!
-//! The slices of the other partitions' last batches are remembered for their next masters, until those who may be it
+//! The slices of the other partitions' last batches are remembered for their next primaries, until those who may be it
 //! have the batches themselves.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use ordain_model::{Epoch, Gsn, PartitionId};
 use ordain_role::{Bug, Bugs, NodeId};
 
-use crate::council::Seats;
+use crate::configuration_service::LeadershipRecords;
 use crate::message::{Held, Post, Ship};
 
-/// The gate of a courier.
+/// The gate of an exchange.
 #[derive(Debug)]
 pub(super) struct Gate<X> {
     /// As was heard last; nothing at first.
-    seats: Option<Arc<Seats>>,
+    leadership_records: Option<Arc<LeadershipRecords>>,
     /// What was held back, in order, and as whom its sender had introduced itself.
     held: VecDeque<(NodeId, Introduced, Post<X>)>,
     /// As whom each node has introduced itself.
@@ -55,7 +55,7 @@ impl<X> Gate<X> {
     pub fn new(partitions: u16, bugs: Bugs) -> Gate<X> {
         Gate {
             bugs,
-            seats: None,
+            leadership_records: None,
             held: VecDeque::new(),
             introduced: BTreeMap::new(),
             recent: (0..partitions).map(|_| VecDeque::new()).collect(),
@@ -79,7 +79,10 @@ impl<X> Gate<X> {
         if self.bugs.has(Bug::IgnoreFence) {
             return Some(post);
         }
-        let is_open = self.seats.as_ref().is_some_and(|seats| !seats.is_fenced());
+        let is_open = self
+            .leadership_records
+            .as_ref()
+            .is_some_and(|leadership_records| !leadership_records.is_fenced());
         let is_open = is_open && self.held.is_empty() && introduced.terms <= self.terms();
         if self.is_out(from, introduced.incarnation) {
             None
@@ -93,13 +96,15 @@ impl<X> Gate<X> {
 
     /// Whether a node of this incarnation has to start over, as far as is known.
     fn is_out(&self, node: NodeId, incarnation: u64) -> bool {
-        self.seats.as_ref().is_some_and(|seats| seats.expulsion(node, incarnation).is_some())
+        self.leadership_records
+            .as_ref()
+            .is_some_and(|leadership_records| leadership_records.eviction(node, incarnation).is_some())
     }
 
-    /// The council has spoken. What was held back and is to be taken now.
-    pub fn told(&mut self, seats: Arc<Seats>) -> Vec<(NodeId, Post<X>)> {
-        let is_fenced = seats.is_fenced();
-        self.seats = Some(seats);
+    /// The configuration service has spoken. What was held back and is to be taken now.
+    pub fn told(&mut self, leadership_records: Arc<LeadershipRecords>) -> Vec<(NodeId, Post<X>)> {
+        let is_fenced = leadership_records.is_fenced();
+        self.leadership_records = Some(leadership_records);
         let terms = self.terms();
         let mut held = std::mem::take(&mut self.held);
         held.retain(|(from, introduced, _)| !self.is_out(*from, introduced.incarnation));
@@ -111,7 +116,7 @@ impl<X> Gate<X> {
 
     /// Of how many terms it has heard.
     pub fn terms(&self) -> u64 {
-        self.seats.as_ref().map_or(0, |seats| seats.terms())
+        self.leadership_records.as_ref().map_or(0, |leadership_records| leadership_records.terms())
     }
 
     /// How much is held back.
@@ -144,7 +149,7 @@ impl<X> Gate<X> {
         self.evidence = self.evidence.max(gsn);
     }
 
-    /// All who may be masters have what is up to these epochs. Should one who has not be made master nevertheless, then
+    /// All who may be primaries have what is up to these epochs. Should one who has not be made primary nevertheless, then
     /// nobody here knows of it any more.
     pub fn forget(&mut self, safe: &[Epoch]) {
         for ((recent, heard), safe) in self.recent.iter_mut().zip(&mut self.heard).zip(safe) {
@@ -163,8 +168,9 @@ impl<X> Gate<X> {
         through: Epoch,
         most: usize,
     ) -> Option<Ship> {
-        let seat = self.seats.as_ref()?.seats.get(usize::from(partition.0))?;
-        seat.fence.filter(|fence| fence.term == term)?;
+        let leadership_record =
+            self.leadership_records.as_ref()?.leadership_records.get(usize::from(partition.0))?;
+        leadership_record.fence.filter(|fence| fence.term == term)?;
         // Whoever executes a transaction has every batch before its own, and that.
         let has_own = self.evidence.partition() >= partition;
         let evidence = Epoch(self.evidence.epoch().0.saturating_sub(u64::from(!has_own)));
@@ -187,51 +193,52 @@ mod tests {
     use ordain_role::Topology;
 
     use super::*;
-    use crate::council::Fence;
+    use crate::configuration_service::Fence;
 
     type Post = crate::message::Post<()>;
 
-    fn seats(version: u64, term: u64, fence: Option<u64>) -> Arc<Seats> {
+    fn leadership_records(version: u64, term: u64, fence: Option<u64>) -> Arc<LeadershipRecords> {
         let topology = Topology { layout: Arc::new(Layout::even(2, 1).unwrap()), replicas: 2 };
-        let mut seats = Seats { version, ..Seats::new(&topology) };
-        seats.seats[1].term = term;
-        seats.seats[1].fence = fence.map(|term| Fence { term, candidate: NodeId(3) });
-        Arc::new(seats)
+        let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
+        leadership_records.leadership_records[1].term = term;
+        leadership_records.leadership_records[1].fence =
+            fence.map(|term| Fence { term, candidate: NodeId(3) });
+        Arc::new(leadership_records)
     }
 
     fn opened(gate: &mut Gate<()>, from: u16, epoch: u64) -> bool {
         gate.admit(NodeId(from), Post::Opened(Epoch(epoch))).is_some()
     }
 
-    /// The epochs of what is taken once the council has spoken.
-    fn told(gate: &mut Gate<()>, seats: Arc<Seats>) -> Vec<u64> {
+    /// The epochs of what is taken once the configuration service has spoken.
+    fn told(gate: &mut Gate<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
         let epoch = |post| match post {
             Post::Opened(epoch) => epoch.0,
             other => panic!("{other:?} was not held back"),
         };
-        gate.told(seats).into_iter().map(|(_, post)| epoch(post)).collect()
+        gate.told(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
     }
 
     #[test]
     fn what_may_be_of_a_term_that_was_not_heard_of_is_held_back() {
         let mut gate = Gate::new(2, Bugs::default());
         assert!(!opened(&mut gate, 2, 1), "it has heard of nothing yet");
-        assert_eq!(told(&mut gate, seats(1, 1, None)), [1]);
+        assert_eq!(told(&mut gate, leadership_records(1, 1, None)), [1]);
         assert!(opened(&mut gate, 2, 2));
         // Node 2 has heard that a term is being prepared, then that it is decided; node 3 has not.
-        assert!(gate.admit(NodeId(2), Post::Terms(seats(2, 1, Some(2)).terms())).is_none());
+        assert!(gate.admit(NodeId(2), Post::Terms(leadership_records(2, 1, Some(2)).terms())).is_none());
         assert!(opened(&mut gate, 3, 3));
         assert!(!opened(&mut gate, 2, 4) && !opened(&mut gate, 3, 5), "everything keeps its order");
-        gate.admit(NodeId(2), Post::Terms(seats(3, 2, None).terms()));
+        gate.admit(NodeId(2), Post::Terms(leadership_records(3, 2, None).terms()));
         assert!(!opened(&mut gate, 2, 6));
-        assert_eq!(told(&mut gate, seats(2, 1, Some(2))), [0; 0]);
-        assert_eq!((told(&mut gate, seats(3, 2, None)), gate.held()), (vec![4, 5, 6], 0));
+        assert_eq!(told(&mut gate, leadership_records(2, 1, Some(2))), [0; 0]);
+        assert_eq!((told(&mut gate, leadership_records(3, 2, None)), gate.held()), (vec![4, 5, 6], 0));
         // Another term, of which only some of it may be.
         assert!(opened(&mut gate, 3, 7));
-        let next = seats(5, 3, None);
+        let next = leadership_records(5, 3, None);
         gate.admit(NodeId(3), Post::Terms(next.terms()));
         assert!(!opened(&mut gate, 3, 8));
-        assert_eq!((told(&mut gate, seats(4, 2, None)), gate.held()), (vec![], 1));
+        assert_eq!((told(&mut gate, leadership_records(4, 2, None)), gate.held()), (vec![], 1));
         // One that starts again says anew what it knows.
         gate.admit(NodeId(3), Post::Incarnation(1));
         assert!(!opened(&mut gate, 3, 9));
@@ -241,7 +248,7 @@ mod tests {
     #[test]
     fn of_what_it_has_forgotten_it_says_that_it_knows_nothing() {
         let mut gate = Gate::<()>::new(2, Bugs::default());
-        gate.told(seats(1, 1, Some(2)));
+        gate.told(leadership_records(1, 1, Some(2)));
         let held = |epoch| Held { epoch: Epoch(epoch), logged: 1, content: None };
         (3..6).for_each(|epoch| gate.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
         let known = |gate: &Gate<()>| {

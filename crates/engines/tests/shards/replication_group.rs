@@ -18,21 +18,21 @@ use crate::support::{GATEWAY, SEQUENCER, SHARD, gauge, registry};
 
 const REPLICAS: usize = 3;
 
-struct Twins {
+struct Members {
     registry: Arc<Registry>,
     random: Random,
     shards: Vec<Shard<MemoryStore>>,
     /// By shard: batches that it has not been handed.
     batches: Vec<VecDeque<Arc<Batch>>>,
     /// From one to another.
-    letters: Vec<Vec<VecDeque<ShardMessage>>>,
+    remote_results: Vec<Vec<VecDeque<ShardMessage>>>,
     /// The timer at which each looks around.
     timers: Vec<Option<TimerId>>,
     halted: Vec<Option<String>>,
 }
 
-impl Twins {
-    fn new(bugs: Bugs, seed: u64) -> Twins {
+impl Members {
+    fn new(bugs: Bugs, seed: u64) -> Members {
         let (registry, layout) = (registry(), Arc::new(Layout::single(1)));
         let at = |replica: usize, role| Address { node: NodeId(replica as u16), role };
         let shards = (0..REPLICAS).map(|replica| {
@@ -48,42 +48,42 @@ impl Twins {
                 doors: GATEWAY,
             };
             let settings = shard::Settings { bugs, ..shard::Settings::default() };
-            let twins = (0..REPLICAS).filter(|twin| *twin != replica).map(|twin| at(twin, SHARD));
+            let members = (0..REPLICAS).filter(|member| *member != replica).map(|member| at(member, SHARD));
             let store = MemoryStore::new(layout.slots_of_shard(0));
-            Shard::new(0, places, settings, registry.clone(), store).with_twins(twins.collect())
+            Shard::new(0, places, settings, registry.clone(), store).with_members(members.collect())
         });
-        let mut twins = Twins {
+        let mut members = Members {
             random: Random::new(seed),
             shards: shards.collect(),
             batches: vec![VecDeque::new(); REPLICAS],
-            letters: vec![vec![VecDeque::new(); REPLICAS]; REPLICAS],
+            remote_results: vec![vec![VecDeque::new(); REPLICAS]; REPLICAS],
             timers: vec![None; REPLICAS],
             halted: vec![None; REPLICAS],
             registry,
         };
-        (0..REPLICAS).for_each(|twin| twins.handle(twin, Event::Start));
-        twins
+        (0..REPLICAS).for_each(|member| members.handle(member, Event::Start));
+        members
     }
 
-    fn handle(&mut self, twin: usize, event: Event<Message>) {
-        if self.halted[twin].is_some() {
+    fn handle(&mut self, member: usize, event: Event<Message>) {
+        if self.halted[member].is_some() {
             return;
         }
         let mut out = Outbox::default();
-        self.shards[twin].handle(Now::default(), event, &mut out);
+        self.shards[member].handle(Now::default(), event, &mut out);
         for (to, message) in out.sends {
-            if let Message::Engine(letter) = message {
+            if let Message::Engine(remote_result) = message {
                 let mut bytes = Vec::new();
-                letter.encode(&mut bytes);
-                let letter = ShardMessage::decode(&self.registry, &bytes).expect("a letter");
-                self.letters[twin][usize::from(to.node.0)].push_back(letter);
+                remote_result.encode(&mut bytes);
+                let remote_result = ShardMessage::decode(&self.registry, &bytes).expect("a remote result");
+                self.remote_results[member][usize::from(to.node.0)].push_back(remote_result);
             }
         }
         for (timer, delay) in out.timers {
             assert!(delay.is_some_and(|delay| delay > Micros(0)), "one shard has nobody to let on");
-            self.timers[twin] = Some(timer);
+            self.timers[member] = Some(timer);
         }
-        self.halted[twin] = out.halt;
+        self.halted[member] = out.halt;
     }
 
     /// Seals a batch of appends to a few lists.
@@ -110,26 +110,26 @@ impl Twins {
 
     /// Something happens to one of them.
     fn step(&mut self) {
-        let twin = self.random.index(REPLICAS);
+        let member = self.random.index(REPLICAS);
         let from = |address: usize| Address { node: NodeId(address as u16), role: SHARD };
         match self.random.below(4) {
             0 | 1 => {
-                if let Some(batch) = self.batches[twin].pop_front() {
+                if let Some(batch) = self.batches[member].pop_front() {
                     let message = Sequencing::Sealed(batch).into();
-                    self.handle(twin, Event::Message { from: Address::default(), message });
+                    self.handle(member, Event::Message { from: Address::default(), message });
                 }
             }
             2 => {
-                if let Some(timer) = self.timers[twin].take() {
-                    self.handle(twin, Event::Timer(timer));
+                if let Some(timer) = self.timers[member].take() {
+                    self.handle(member, Event::Timer(timer));
                 }
             }
             _ => {
                 let sender = self.random.index(REPLICAS);
-                if let Some(letter) = self.letters[sender][twin].pop_front() {
+                if let Some(remote_result) = self.remote_results[sender][member].pop_front() {
                     self.handle(
-                        twin,
-                        Event::Message { from: from(sender), message: Message::Engine(letter) },
+                        member,
+                        Event::Message { from: from(sender), message: Message::Engine(remote_result) },
                     );
                 }
             }
@@ -137,24 +137,24 @@ impl Twins {
     }
 }
 
-fn run(bugs: Bugs, seed: u64) -> Twins {
-    let mut twins = Twins::new(bugs, seed);
+fn run(bugs: Bugs, seed: u64) -> Members {
+    let mut members = Members::new(bugs, seed);
     for epoch in 1..=100 {
-        let next = epoch + twins.random.below(2) * 1000;
-        twins.seal(next + epoch * 2000);
-        (0..8).for_each(|_| twins.step());
+        let next = epoch + members.random.below(2) * 1000;
+        members.seal(next + epoch * 2000);
+        (0..8).for_each(|_| members.step());
     }
-    (0..2000).for_each(|_| twins.step());
-    twins
+    (0..2000).for_each(|_| members.step());
+    members
 }
 
 #[test]
-fn twins_that_execute_the_same_never_doubt() {
+fn members_that_execute_the_same_never_doubt() {
     for seed in 0..20 {
-        let twins = run(Bugs::NONE, seed);
-        assert_eq!(twins.halted, [None, None, None]);
-        for shard in &twins.shards {
-            assert_eq!(shard.digest(), twins.shards[0].digest());
+        let members = run(Bugs::NONE, seed);
+        assert_eq!(members.halted, [None, None, None]);
+        for shard in &members.shards {
+            assert_eq!(shard.digest(), members.shards[0].digest());
             assert_eq!(gauge(shard, "ordain_shard_doubts_total"), 0.0);
         }
     }
@@ -165,12 +165,12 @@ fn twins_that_execute_the_same_never_doubt() {
 fn scenario_18_a_record_is_flipped_on_one_replica() {
     let mut fenced = 0;
     for seed in 0..20 {
-        let twins = run(Bugs::NONE.with(Bug::FlipRecord), seed);
-        assert_eq!(twins.halted[..2], [None, None], "the others are right");
-        assert_eq!(twins.shards[0].digest(), twins.shards[1].digest());
-        if twins.shards[2].digest() != twins.shards[0].digest() {
-            let reason = twins.halted[2].as_ref().expect("it has diverged");
-            assert!(reason.contains("has diverged from its twins and takes itself out"), "{reason}");
+        let members = run(Bugs::NONE.with(Bug::FlipRecord), seed);
+        assert_eq!(members.halted[..2], [None, None], "the others are right");
+        assert_eq!(members.shards[0].digest(), members.shards[1].digest());
+        if members.shards[2].digest() != members.shards[0].digest() {
+            let reason = members.halted[2].as_ref().expect("it has diverged");
+            assert!(reason.contains("has diverged from its members and takes itself out"), "{reason}");
             fenced += 1;
         }
     }

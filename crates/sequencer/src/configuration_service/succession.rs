@@ -1,6 +1,6 @@
-//! What a candidate does to become master: it gathers what is left of the terms before (calvin.md, section 4.12).
+//! What a candidate does to become primary: it gathers what is left of the terms before (calvin.md, section 4.12).
 //!
-//! It asks the logs of its twins for whole batches, and the couriers of all nodes for their slices. A
+//! It asks the logs of its members for whole batches, and the exchanges of all nodes for their slices. A
 //! batch that nobody has whole is decided all the same if its slices make a whole one. The first of which something is
 //! missing ends what is decided: it and everything after it is lost.
 //!
@@ -76,7 +76,7 @@ pub(super) struct Conclusion {
 }
 
 impl Succession {
-    /// A candidate who is to ask all these logs and couriers.
+    /// A candidate who is to ask all these logs and exchanges.
     pub fn new(
         (partition, term): (PartitionId, u64),
         others: impl Iterator<Item = Address>,

@@ -1,4 +1,4 @@
-//! What couriers make of the batches of several sequencers before shards see them.
+//! What exchanges make of the batches of several sequencers before shards see them.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use ordain_model::{
     PartitionId, Placed, Registry,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sequencer::{Courier, CourierSettings, Post, Sequencing};
+use ordain_sequencer::{Exchange, ExchangeSettings, Post, Sequencing};
 use ordain_sim::workload::procedures as p;
 
 use crate::support::{SEQUENCER, SHARD, registry};
 
 const PARTITIONS: usize = 3;
-const COURIER: u16 = 2;
+const EXCHANGE: u16 = 2;
 
-/// The courier of node 0 of three partitions.
+/// The exchange of node 0 of three partitions.
 struct Desk {
-    courier: Courier<ShardMessage>,
+    exchange: Exchange<ShardMessage>,
     registry: Arc<Registry>,
     layout: Arc<Layout>,
     /// What the shard was given: epochs and partitions.
@@ -33,10 +33,10 @@ impl Desk {
     fn new() -> Desk {
         let at = |role| Address { node: NodeId(0), role };
         let (registry, layout) = (registry(), Arc::new(Layout::even(PARTITIONS, 1).unwrap()));
-        let settings = CourierSettings {
+        let settings = ExchangeSettings {
             checkpointer: None,
             topology: Topology { layout: layout.clone(), replicas: 1 },
-            me: at(COURIER),
+            me: at(EXCHANGE),
             sequencer: at(SEQUENCER),
             shards: vec![at(SHARD)],
             kept_max: 1 << 20,
@@ -45,15 +45,15 @@ impl Desk {
             incarnation: None,
             bugs: Bugs::NONE,
         };
-        let mut courier = Courier::new(settings, registry.clone());
-        courier.begin(None, Epoch(0));
-        Desk { courier, registry, layout, given: Vec::new(), reached: Vec::new(), halted: None }
+        let mut exchange = Exchange::new(settings, registry.clone());
+        exchange.begin(None, Epoch(0));
+        Desk { exchange, registry, layout, given: Vec::new(), reached: Vec::new(), halted: None }
     }
 
     fn handle(&mut self, from: u16, message: impl Into<Message>) {
         let mut out = Outbox::default();
-        let from = Address { node: NodeId(from), role: COURIER };
-        self.courier.handle(Now::default(), Event::Message { from, message: message.into() }, &mut out);
+        let from = Address { node: NodeId(from), role: EXCHANGE };
+        self.exchange.handle(Now::default(), Event::Message { from, message: message.into() }, &mut out);
         for (to, message) in out.sends {
             match message {
                 Message::Sequencing(Sequencing::Sealed(batch)) => {

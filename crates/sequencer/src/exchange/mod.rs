@@ -1,20 +1,20 @@
-//! The courier: everything that crosses partitions goes through the one of each node.
+//! The exchange: everything that crosses partitions goes through the one of each node.
 //!
 //! Going out, it cuts the slices of this partition's batches for the others (calvin.md, section 4.1, rule 4) and
-//! carries the letters of this node's shards. It *keeps* what it has sent until every node that may ask for it has said
+//! carries the remote results of this node's shards. It *keeps* what it has sent until every node that may ask for it has said
 //! that it needs it no more. Coming in, it puts the slices of all sequencers in the one order and hands them to the
-//! shards, and hands on the letters. It *journals* what comes in, off the critical path.
+//! shards, and hands on the remote results. It *journals* what comes in, off the critical path.
 //!
 //! Keeping and journaling together are how a node comes back (calvin.md, section 4.13, where senders keep everything
 //! until the receiver's next checkpoint): what it received and has on disk it executes again by itself, and what it
 //! received last and has not, it asks for. *Progress* is the border: everything up to that epoch is executed, and all
 //! that it came from is on this node's disk.
 //!
-//! When a node of this replica is lost and there is another replica, the lost one's twin there *stands in*: it sends us
-//! what it has kept for our twin, which is the same (calvin.md, section 4.11), until the lost one is back and up to date.
+//! When a node of this replica is lost and there is another replica, the lost one's member there *stands in*: it sends us
+//! what it has kept for our member, which is the same (calvin.md, section 4.11), until the lost one is back and up to date.
 //!
 //! A node that lacks what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
-//! the journal of a twin (module `lack`).
+//! the journal of a member (module `lack`).
 
 mod gate;
 mod journal;
@@ -31,20 +31,20 @@ use ordain_role::{
     Wire,
 };
 
-use crate::council::Seats;
+use crate::configuration_service::LeadershipRecords;
 use crate::interleave::{Interleave, Put};
-use crate::message::{Covered, Held, Letter, Message, Post, Saving, Sequencing, Ship};
+use crate::message::{Covered, Held, Message, Post, RemoteResult, Saving, Sequencing, Ship};
 
-pub use journal::{Counting, Entrance, Index, Opened};
+pub use journal::{Counting, Index, JournalRecord, Opened};
 
 use gate::Gate;
 use journal::Journal;
 use lack::{Lack, Reading};
 use outgoing::{Forgotten, Outgoing, Piece};
 
-/// How a courier is set up.
+/// How an exchange is set up.
 #[derive(Clone, Debug)]
-pub struct CourierSettings {
+pub struct ExchangeSettings {
     /// The cluster.
     pub topology: Topology,
     /// This very role; on the other nodes it has the same number.
@@ -58,12 +58,12 @@ pub struct CourierSettings {
     /// How much is kept for the nodes of a partition that are behind the majority of them, bytes at most. What the
     /// majority of them has not on disk yet is kept in any case.
     pub kept_max: usize,
-    /// About how many bytes the journal may have before what twins that are away may want goes, once a checkpoint covers it.
+    /// About how many bytes the journal may have before what members that are away may want goes, once a checkpoint covers it.
     pub keep_bytes: u64,
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
-    /// How often this node has started over, where masters may change.
+    /// How often this node has started over, where primaries may change.
     pub incarnation: Option<u64>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
@@ -71,8 +71,8 @@ pub struct CourierSettings {
 
 /// The role.
 #[derive(Debug)]
-pub struct Courier<X> {
-    settings: CourierSettings,
+pub struct Exchange<X> {
+    settings: ExchangeSettings,
     registry: Arc<Registry>,
     partition: PartitionId,
     /// By which batches are divided: by the map of each chunk, whether or not this node has come to it.
@@ -106,17 +106,17 @@ pub struct Courier<X> {
     telling: bool,
     /// Nodes that cannot be reached.
     lost: BTreeSet<NodeId>,
-    /// Who stands in for the nodes of this replica that are lost, or are back and not up to date.
-    stand_ins: BTreeMap<NodeId, StandIn>,
+    /// Who substitutes for the nodes of this replica that are lost, or are back and not up to date.
+    substitutes: BTreeMap<NodeId, Substitute>,
     lack: Lack,
-    /// Where masters may change.
+    /// Where primaries may change.
     gate: Option<Gate<X>>,
     /// The checkpointer waits until all that has come in up to an epoch is on disk.
     saving: Option<(Address, Epoch)>,
     /// What is said once what was written at that time is durable.
     owed: VecDeque<(Epoch, NodeId, Post<X>)>,
     covered: Covered,
-    /// Where masters may change: nothing up to here can be lost with one.
+    /// Where primaries may change: nothing up to here can be lost with one.
     certain: Epoch,
     /// What the node had before it was stopped is being executed again: nothing leaves.
     is_rehearsing: bool,
@@ -125,8 +125,8 @@ pub struct Courier<X> {
 
 /// Who sends what a node of this replica does not.
 #[derive(Debug, Default)]
-struct StandIn {
-    /// A twin of it, if one can be reached.
+struct Substitute {
+    /// A member of it, if one can be reached.
     node: Option<NodeId>,
     /// The lost one is back, and up to date when its progress is here.
     until: Option<Epoch>,
@@ -136,19 +136,19 @@ struct StandIn {
 struct Counts {
     slices_out: u64,
     slices_in: u64,
-    letters_out: u64,
-    letters_in: u64,
+    remote_results_out: u64,
+    remote_results_in: u64,
     known: u64,
     gaps: u64,
     sent_again: u64,
-    stood_in: u64,
+    substituted: u64,
     fetched: u64,
     served: u64,
 }
 
 const FLUSH: TimerId = TimerId(1);
 const PROBE: TimerId = TimerId(2);
-/// A twin's journal is looked at again.
+/// A member's journal is looked at again.
 const FETCH: TimerId = TimerId(3);
 const FETCH_EVERY: Micros = Micros::from_millis(200);
 /// Progress is told.
@@ -159,9 +159,9 @@ const TELL_EVERY: Micros = Micros::from_millis(100);
 const FLUSH_EVERY: Micros = Micros::from_millis(10);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
 
-impl<X: Letter> Courier<X> {
-    /// A courier of a node that has received nothing yet.
-    pub fn new(settings: CourierSettings, registry: Arc<Registry>) -> Courier<X> {
+impl<X: RemoteResult> Exchange<X> {
+    /// An exchange of a node that has received nothing yet.
+    pub fn new(settings: ExchangeSettings, registry: Arc<Registry>) -> Exchange<X> {
         let topology = &settings.topology;
         let (node, layout) = (settings.me.node, &topology.layout);
         let (replica, partition) = (topology.replica_of(node), topology.partition_of(node));
@@ -170,7 +170,7 @@ impl<X: Letter> Courier<X> {
             Outgoing::new(topology.group(to), near)
         });
         let gate = settings.incarnation.map(|_| Gate::new(layout.partitions(), settings.bugs));
-        Courier {
+        Exchange {
             order: Interleave::new(layout.partitions()),
             outgoing: outgoing.collect(),
             applied: settings.shards.iter().map(|shard| (*shard, (Epoch(0), PartitionId(0)))).collect(),
@@ -191,7 +191,7 @@ impl<X: Letter> Courier<X> {
             pausing: false,
             telling: false,
             lost: BTreeSet::new(),
-            stand_ins: BTreeMap::new(),
+            substitutes: BTreeMap::new(),
             lack: Lack::default(),
             gate,
             saving: None,
@@ -204,17 +204,17 @@ impl<X: Letter> Courier<X> {
     }
 
     /// Reads an entry of a journal: what came in, in order.
-    pub fn entrances(registry: &Registry, entry: &[u8]) -> Option<Vec<Entrance<X>>> {
-        Entrance::read(registry, entry)
+    pub fn journal_records(registry: &Registry, entry: &[u8]) -> Option<Vec<JournalRecord<X>>> {
+        JournalRecord::read(registry, entry)
     }
 
     /// Takes note again of what came in before the node was stopped. What it asks for is for this node's own roles.
-    pub fn rehearse(&mut self, entrance: Entrance<X>, out: &mut Outbox<Message<X>>) {
-        match entrance {
-            Entrance::Post(from, post) => self.receive(from, post, out),
-            Entrance::Progress(node, epoch) => self.note_progress(node, epoch),
-            Entrance::Certain(epoch) => self.certain = self.certain.max(epoch),
-            Entrance::Incarnation(..) => {}
+    pub fn replay(&mut self, journal_record: JournalRecord<X>, out: &mut Outbox<Message<X>>) {
+        match journal_record {
+            JournalRecord::Post(from, post) => self.receive(from, post, out),
+            JournalRecord::Progress(node, epoch) => self.note_progress(node, epoch),
+            JournalRecord::Certain(epoch) => self.certain = self.certain.max(epoch),
+            JournalRecord::Incarnation(..) => {}
         }
         self.deliver(out);
     }
@@ -277,14 +277,14 @@ impl<X: Letter> Courier<X> {
     /// This partition has sealed a batch.
     fn sealed(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
         if batch.epoch <= self.begun {
-            // Twins know later than they execute what was agreed on.
+            // Members know later than they execute what was agreed on.
             return;
         }
         if batch.epoch <= self.sealed {
             return out.halt(format!("the log sealed epoch {} after {}", batch.epoch, self.sealed));
         }
         self.sealed = batch.epoch;
-        // Where a next master may have to know it, all are told of every batch, and not only who takes part in it.
+        // Where a next primary may have to know it, all are told of every batch, and not only who takes part in it.
         let logged = self.gate.as_ref().map_or(0, |_| batch.count_logged());
         for to in (0..self.partitions()).map(PartitionId).filter(|to| *to != self.partition) {
             let content = batch.encode_slice(to, &mut self.layouts).map(Arc::new);
@@ -315,14 +315,14 @@ impl<X: Letter> Courier<X> {
     }
 
     /// A shard of this node tells one of another partition something.
-    fn post(&mut self, to: u16, letter: Arc<X>, out: &mut Outbox<Message<X>>) {
+    fn post(&mut self, to: u16, remote_result: Arc<X>, out: &mut Outbox<Message<X>>) {
         let partition = self.settings.topology.layout.partition_of_shard(usize::from(to));
-        let (epoch, weight) = (letter.epoch(), letter.weight());
-        self.counts.letters_out += 1;
-        let post = Post::Letter { to, letter };
+        let (epoch, weight) = (remote_result.epoch(), remote_result.weight());
+        self.counts.remote_results_out += 1;
+        let post = Post::RemoteResult { to, remote_result };
         let outgoing = &mut self.outgoing[usize::from(partition.0)];
         outgoing.keep(epoch, weight, post.clone());
-        if self.settings.bugs.has(Bug::LoseLetter) && self.counts.letters_out % 53 == 7 {
+        if self.settings.bugs.has(Bug::LoseRemoteResult) && self.counts.remote_results_out % 53 == 7 {
             return;
         }
         self.send(partition, epoch, post, out);
@@ -340,7 +340,7 @@ impl<X: Letter> Courier<X> {
         let is_new = !outgoing.serves(node);
         match outgoing.ask_again(node, after) {
             Ok(()) => {
-                self.counts.stood_in += u64::from(is_new && !self.is_peer(node));
+                self.counts.substituted += u64::from(is_new && !self.is_peer(node));
                 self.go_on(node, out);
             }
             Err(Forgotten(epoch)) => out.send(self.at(node), Post::Forgotten(epoch)),
@@ -398,7 +398,7 @@ impl<X: Letter> Courier<X> {
                     self.hear_of(through, out);
                 }
             }
-            Post::Letter { to, letter } => self.take_letter(from, to, letter, out),
+            Post::RemoteResult { to, remote_result } => self.take_remote_result(from, to, remote_result, out),
             Post::Opened(epoch) => self.hear_of(epoch, out),
             Post::Progress(epoch) => {
                 self.note_progress(from, epoch);
@@ -417,30 +417,37 @@ impl<X: Letter> Courier<X> {
             Post::Pause => self.owe(from, Post::Continue, out),
             Post::Continue => self.go_on(from, out),
             Post::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
-            Post::Fetched { from: entry, next, covers, entrances } => {
-                self.take_fetched(from, (entry, next), covers, &entrances, out);
+            Post::Fetched { from: entry, next, covers, journal_records } => {
+                self.take_fetched(from, (entry, next), covers, &journal_records, out);
             }
             Post::Trimmed(epoch) => self.come_too_late(from, epoch, out),
         }
     }
 
-    fn take_letter(&mut self, from: NodeId, to: u16, letter: Arc<X>, out: &mut Outbox<Message<X>>) {
+    fn take_remote_result(
+        &mut self,
+        from: NodeId,
+        to: u16,
+        remote_result: Arc<X>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         let mine = self.settings.topology.layout.shards_of(self.partition);
         let shard = usize::from(to).checked_sub(mine.start).and_then(|n| self.settings.shards.get(n));
         let Some(shard) = shard.copied() else {
-            return out.halt(format!("node {} sent a letter for shard {to}, which is not here", from.0));
+            return out
+                .halt(format!("node {} sent a remote result for shard {to}, which is not here", from.0));
         };
-        self.counts.letters_in += 1;
-        self.gate.iter_mut().for_each(|gate| gate.note_evidence(letter.last()));
-        if letter.epoch() <= self.progress {
+        self.counts.remote_results_in += 1;
+        self.gate.iter_mut().for_each(|gate| gate.note_evidence(remote_result.last()));
+        if remote_result.epoch() <= self.progress {
             // Somebody tells again what is done with.
             self.counts.known += 1;
             return;
         }
         if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
-            journal.note_post(from, &Post::Letter { to, letter: letter.clone() });
+            journal.note_post(from, &Post::RemoteResult { to, remote_result: remote_result.clone() });
         }
-        out.send(shard, Message::Engine(Arc::unwrap_or_clone(letter)));
+        out.send(shard, Message::Engine(Arc::unwrap_or_clone(remote_result)));
     }
 
     /// Takes what a sequencer has sealed, and says whether it was something new.
@@ -457,7 +464,7 @@ impl<X: Letter> Courier<X> {
             return false;
         }
         if let Some(gate) = self.gate.as_mut().filter(|_| self.is_rehearsing && through <= self.begun) {
-            // A checkpoint covers it, so it is not executed again. The partition's next master may have to know it still.
+            // A checkpoint covers it, so it is not executed again. The partition's next primary may have to know it still.
             gate.note_slot(sequencer, after, Held { epoch: through, logged, content: content.clone() });
         }
         // What is known or has a gap before it need not be looked into.
@@ -633,7 +640,7 @@ impl<X: Letter> Courier<X> {
         let Some(journal) = &mut self.journal else { return };
         if Journal::is_read(done) {
             match journal.was_read(done, (&self.registry, most), out) {
-                Ok(Some((twin, piece))) => out.send(self.at(twin), piece),
+                Ok(Some((member, piece))) => out.send(self.at(member), piece),
                 Ok(None) => {}
                 Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
             }
@@ -654,69 +661,71 @@ impl<X: Letter> Courier<X> {
 
     // ---- what nobody keeps any more ----------------------------------------------------------------------
 
-    /// Gets what is lacking from a twin, and asks those again who keep what comes after.
+    /// Gets what is lacking from a member, and asks those again who keep what comes after.
     fn fill_lack(&mut self, out: &mut Outbox<Message<X>>) {
         let reach = self.lack.reach(self.progress);
         for node in self.lack.settled(self.progress) {
             out.send(self.at(node), Post::Resume(reach));
         }
-        let twins = self.twins();
-        if let Some(Reading { twin, from, after }) = self.lack.begin(&twins, self.progress) {
-            out.send(self.at(twin), Post::Fetch { from, after });
+        let members = self.members();
+        if let Some(Reading { member, from, after }) = self.lack.begin(&members, self.progress) {
+            out.send(self.at(member), Post::Fetch { from, after });
         }
     }
 
-    /// A twin wants some of the journal.
-    fn serve(&mut self, twin: NodeId, wanted: (Epoch, Epoch), out: &mut Outbox<Message<X>>) {
-        if self.settings.topology.partition_of(twin) != self.partition {
-            return out.halt(format!("node {} asks for a journal, and is no twin", twin.0));
+    /// A member wants some of the journal.
+    fn serve(&mut self, member: NodeId, wanted: (Epoch, Epoch), out: &mut Outbox<Message<X>>) {
+        if self.settings.topology.partition_of(member) != self.partition {
+            return out.halt(format!("node {} asks for a journal, and is no member", member.0));
         }
         self.counts.served += 1;
-        // Of one that lacks something itself, a twin would get what it has sent, and the other way round, for ever.
+        // Of one that lacks something itself, a member would get what it has sent, and the other way round, for ever.
         let journal = self.journal.as_mut().filter(|_| self.lack.up_to() == Epoch(0));
         let piece = match journal {
-            Some(journal) => journal.read(twin, wanted, (&self.registry, self.settings.piece), out),
+            Some(journal) => journal.read(member, wanted, (&self.registry, self.settings.piece), out),
             None => {
                 let (from, _) = wanted;
-                let (covers, entrances) = (Some(Epoch(0)), Arc::default());
-                Ok(Some(Post::Fetched { from, next: from, covers, entrances }))
+                let (covers, journal_records) = (Some(Epoch(0)), Arc::default());
+                Ok(Some(Post::Fetched { from, next: from, covers, journal_records }))
             }
         };
         match piece {
-            Ok(piece) => piece.into_iter().for_each(|piece| out.send(self.at(twin), piece)),
+            Ok(piece) => piece.into_iter().for_each(|piece| out.send(self.at(member), piece)),
             Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
         }
     }
 
-    /// A piece of a twin's journal has come.
+    /// A piece of a member's journal has come.
     fn take_fetched(
         &mut self,
-        twin: NodeId,
+        member: NodeId,
         numbers: (Epoch, Epoch),
         covers: Option<Epoch>,
-        entrances: &[u8],
+        journal_records: &[u8],
         out: &mut Outbox<Message<X>>,
     ) {
-        let Ok(more) = self.lack.take(twin, numbers, covers) else { return };
-        let Some(entrances) = Entrance::<X>::read(&self.registry, entrances) else {
-            return out.halt(format!("node {} sent a journal that cannot be read", twin.0));
+        let Ok(more) = self.lack.take(member, numbers, covers) else { return };
+        let Some(journal_records) = JournalRecord::<X>::read(&self.registry, journal_records) else {
+            return out.halt(format!("node {} sent a journal that cannot be read", member.0));
         };
-        self.counts.fetched += entrances.len() as u64;
-        for entrance in entrances {
-            match entrance {
-                Entrance::Post(from, Post::Slot { sequencer, after, through, logged, content }) => {
+        self.counts.fetched += journal_records.len() as u64;
+        for journal_record in journal_records {
+            match journal_record {
+                JournalRecord::Post(from, Post::Slot { sequencer, after, through, logged, content }) => {
                     self.take_slot(from, sequencer, (after, through), (logged, content), out);
                 }
-                Entrance::Post(from, Post::Letter { to, letter }) => self.take_letter(from, to, letter, out),
+                JournalRecord::Post(from, Post::RemoteResult { to, remote_result }) => {
+                    self.take_remote_result(from, to, remote_result, out)
+                }
                 // How far others were then is not how far they are, and what is certain this node hears itself.
-                Entrance::Post(..)
-                | Entrance::Progress(..)
-                | Entrance::Certain(_)
-                | Entrance::Incarnation(..) => {}
+                JournalRecord::Post(..)
+                | JournalRecord::Progress(..)
+                | JournalRecord::Certain(_)
+                | JournalRecord::Incarnation(..) => {}
             }
         }
         match more {
-            Some(Reading { from, after, .. }) => self.owe(twin, Post::Fetch { from, after }, out),
+            Some(Reading { from, after, .. }) => self.owe(member, Post::Fetch { from, after }, out),
             None => {
                 // Whoever has no more may have some later, and another one may have more.
                 for node in self.lack.settled(self.progress) {
@@ -728,26 +737,27 @@ impl<X: Letter> Courier<X> {
         }
     }
 
-    /// A twin's journal does not go back as far as this node needs it to. Another one's may.
-    fn come_too_late(&mut self, twin: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
-        if self.lack.refused(twin, epoch).is_ok() {
+    /// A member's journal does not go back as far as this node needs it to. Another one's may.
+    fn come_too_late(&mut self, member: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.lack.refused(member, epoch).is_ok() {
             self.ask_for_checkpoint(out);
             out.set_timer(FETCH, FETCH_EVERY);
         }
     }
 
-    /// If no twin that can be reached has what is lacking, only a checkpoint helps.
+    /// If no member that can be reached has what is lacking, only a checkpoint helps.
     fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
-        if let (Some(epoch), Some(to)) = (self.lack.beyond_help(&self.twins()), self.settings.checkpointer) {
+        if let (Some(epoch), Some(to)) = (self.lack.beyond_help(&self.members()), self.settings.checkpointer)
+        {
             out.send(to, Sequencing::Behind(epoch));
         }
     }
 
     /// The other nodes of this partition that can be reached.
-    fn twins(&self) -> Vec<NodeId> {
+    fn members(&self) -> Vec<NodeId> {
         let me = self.settings.me.node;
-        let twins = self.settings.topology.group(self.partition);
-        twins.filter(|twin| *twin != me && !self.lost.contains(twin)).collect()
+        let members = self.settings.topology.group(self.partition);
+        members.filter(|member| *member != me && !self.lost.contains(member)).collect()
     }
 
     /// Lets go what a checkpoint covers.
@@ -755,16 +765,20 @@ impl<X: Letter> Courier<X> {
         let (most, keep_bytes) = (self.settings.kept_max, self.settings.keep_bytes);
         let Some(journal) = &mut self.journal else { return };
         let covered = self.covered.through(journal.writer.stats().bytes, keep_bytes);
-        for (twin, post) in journal.trim(covered, most) {
-            out.send(self.at(twin), post);
+        for (member, post) in journal.trim(covered, most) {
+            out.send(self.at(member), post);
         }
     }
 
-    /// The council has spoken. What was held back and is to be taken now.
-    fn told(&mut self, seats: Arc<Seats>, out: &mut Outbox<Message<X>>) -> Vec<(NodeId, Post<X>)> {
+    /// The configuration service has spoken. What was held back and is to be taken now.
+    fn told(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Vec<(NodeId, Post<X>)> {
         let Some(gate) = &mut self.gate else { return Vec::new() };
         let before = gate.terms();
-        let released = gate.told(seats);
+        let released = gate.told(leadership_records);
         let terms = gate.terms();
         if terms != before {
             // Ahead of all that may be made of it.
@@ -820,36 +834,38 @@ impl<X: Letter> Courier<X> {
             if state == PeerState::Fresh {
                 self.meet(node, out);
             }
-            self.find_stand_ins(out);
+            self.find_substitutes(out);
         }
         self.fill_lack(out);
     }
 
-    /// A node of this replica is lost, or is back: then whoever stands in for it does so until it is up to date.
+    /// A node of this replica is lost, or is back: then whoever substitutes for it does so until it is up to date.
     fn note_peer(&mut self, node: NodeId, state: PeerState, out: &mut Outbox<Message<X>>) {
         if state == PeerState::Lost {
-            self.stand_ins.entry(node).or_default().until = None;
+            self.substitutes.entry(node).or_default().until = None;
             return;
         }
-        if let Some(stand_in) = self.stand_ins.get_mut(&node) {
-            stand_in.until = Some(self.progress);
+        if let Some(substitute) = self.substitutes.get_mut(&node) {
+            substitute.until = Some(self.progress);
             // One that begins anew says how far it is.
-            if state == PeerState::Back || stand_in.node.is_none() {
+            if state == PeerState::Back || substitute.node.is_none() {
                 self.relieve(node, out);
             }
         }
     }
 
-    /// Nobody has to stand in for a node any more that is up to date again.
+    /// Nobody has to substitute for a node any more that is up to date again.
     fn relieve(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
-        let Some(StandIn { node: twin, until: Some(until) }) = self.stand_ins.get(&node) else { return };
-        let (twin, until) = (*twin, *until);
-        if twin.is_some() && self.outgoing_to(node).progress_of(node) < until {
+        let Some(Substitute { node: member, until: Some(until) }) = self.substitutes.get(&node) else {
+            return;
+        };
+        let (member, until) = (*member, *until);
+        if member.is_some() && self.outgoing_to(node).progress_of(node) < until {
             return;
         }
-        self.stand_ins.remove(&node);
-        if let Some(twin) = twin {
-            out.send(self.at(twin), Post::Relieved);
+        self.substitutes.remove(&node);
+        if let Some(member) = member {
+            out.send(self.at(member), Post::Relieved);
         }
     }
 
@@ -860,32 +876,32 @@ impl<X: Letter> Courier<X> {
             out.send(self.at(node), Post::Resume(self.lack.reach(self.progress)));
             return;
         }
-        // Whoever it stood in for will be said again.
+        // Whoever it substituted for will be said again.
         self.outgoing_to(node).leave(node);
-        for stand_in in self.stand_ins.values_mut().filter(|stand_in| stand_in.node == Some(node)) {
-            stand_in.node = None;
+        for substitute in self.substitutes.values_mut().filter(|substitute| substitute.node == Some(node)) {
+            substitute.node = None;
         }
     }
 
-    /// For every lost peer without a stand-in, asks one of its twins that can be reached.
-    fn find_stand_ins(&mut self, out: &mut Outbox<Message<X>>) {
+    /// For every lost peer without a substitute, asks one of its members that can be reached.
+    fn find_substitutes(&mut self, out: &mut Outbox<Message<X>>) {
         let topology = self.settings.topology.clone();
         let reach = self.lack.reach(self.progress);
         let at = |node| Address { node, ..self.settings.me };
-        for (node, stand_in) in &mut self.stand_ins {
-            if stand_in.node.is_some_and(|twin| !self.lost.contains(&twin)) {
+        for (node, substitute) in &mut self.substitutes {
+            if substitute.node.is_some_and(|member| !self.lost.contains(&member)) {
                 continue;
             }
-            let mut twins = topology.group(topology.partition_of(*node));
-            stand_in.node = twins.find(|twin| twin != node && !self.lost.contains(twin));
-            if let Some(twin) = stand_in.node {
-                out.send(at(twin), Post::Resume(reach));
+            let mut members = topology.group(topology.partition_of(*node));
+            substitute.node = members.find(|member| member != node && !self.lost.contains(member));
+            if let Some(member) = substitute.node {
+                out.send(at(member), Post::Resume(reach));
             }
         }
     }
 }
 
-impl<X: Letter> Role for Courier<X> {
+impl<X: RemoteResult> Role for Exchange<X> {
     type Message = Message<X>;
 
     fn handle(&mut self, _now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
@@ -904,12 +920,14 @@ impl<X: Letter> Role for Courier<X> {
                     self.opened = self.opened.max(epoch);
                     self.peers().for_each(|node| out.send(self.at(node), Post::Opened(epoch)));
                 }
-                Message::Post(Post::Letter { to, letter }) if from.node == self.settings.me.node => {
-                    self.post(to, letter, out);
+                Message::Post(Post::RemoteResult { to, remote_result })
+                    if from.node == self.settings.me.node =>
+                {
+                    self.post(to, remote_result, out);
                 }
                 Message::Post(post) => self.admit(from.node, post, out),
-                Message::Sequencing(Sequencing::Seats { seats, .. }) => {
-                    let released = self.told(seats, out);
+                Message::Sequencing(Sequencing::LeadershipRecords { leadership_records, .. }) => {
+                    let released = self.told(leadership_records, out);
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
                 Message::Sequencing(Sequencing::Safe(epochs)) => {
@@ -931,7 +949,7 @@ impl<X: Letter> Role for Courier<X> {
                 }
                 Message::Peer(change) => self.peer_changed(change, out),
                 Message::Saving(Saving::Covered(epoch)) => self.saving = Some((from, epoch)),
-                _ => out.halt("the courier was sent a message that is not for it"),
+                _ => out.halt("the exchange was sent a message that is not for it"),
             },
             Event::Disk(done) => self.disk(&done, out),
             Event::Timer(FETCH) => self.fill_lack(out),
@@ -972,32 +990,32 @@ impl<X: Letter> Role for Courier<X> {
     }
 
     fn name(&self) -> &'static str {
-        "courier"
+        "exchange"
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let kept: usize = self.outgoing.iter().map(Outgoing::bytes).sum();
         let counts = &self.counts;
-        report("ordain_courier_progress_epoch", self.progress.0 as f64);
-        report("ordain_courier_durable_epoch", self.durable.0 as f64);
-        report("ordain_courier_sealed_epoch", self.sealed.0 as f64);
-        report("ordain_courier_kept_bytes", kept as f64);
-        report("ordain_courier_waiting_batches", self.order.waiting() as f64);
-        report("ordain_courier_unfinished_batches", self.handed.len() as f64);
-        report("ordain_courier_lost_nodes", self.lost.len() as f64);
-        report("ordain_courier_slices_sent_total", counts.slices_out as f64);
-        report("ordain_courier_slices_received_total", counts.slices_in as f64);
-        report("ordain_courier_letters_sent_total", counts.letters_out as f64);
-        report("ordain_courier_letters_received_total", counts.letters_in as f64);
-        report("ordain_courier_duplicates_total", counts.known as f64);
-        report("ordain_courier_gaps_total", counts.gaps as f64);
-        report("ordain_courier_sent_again_total", counts.sent_again as f64);
-        report("ordain_courier_stood_in_total", counts.stood_in as f64);
-        report("ordain_courier_held_back", self.gate.as_ref().map_or(0, Gate::held) as f64);
-        report("ordain_courier_lacking_epoch", self.lack.up_to().0 as f64);
-        let behind = self.lack.beyond_help(&self.twins()).unwrap_or_default();
-        report("ordain_courier_behind_epoch", behind.0 as f64);
-        report("ordain_courier_fetched_total", counts.fetched as f64);
-        report("ordain_courier_served_total", counts.served as f64);
+        report("ordain_exchange_progress_epoch", self.progress.0 as f64);
+        report("ordain_exchange_durable_epoch", self.durable.0 as f64);
+        report("ordain_exchange_sealed_epoch", self.sealed.0 as f64);
+        report("ordain_exchange_kept_bytes", kept as f64);
+        report("ordain_exchange_waiting_batches", self.order.waiting() as f64);
+        report("ordain_exchange_unfinished_batches", self.handed.len() as f64);
+        report("ordain_exchange_lost_nodes", self.lost.len() as f64);
+        report("ordain_exchange_slices_sent_total", counts.slices_out as f64);
+        report("ordain_exchange_slices_received_total", counts.slices_in as f64);
+        report("ordain_exchange_remote_results_sent_total", counts.remote_results_out as f64);
+        report("ordain_exchange_remote_results_received_total", counts.remote_results_in as f64);
+        report("ordain_exchange_duplicates_total", counts.known as f64);
+        report("ordain_exchange_gaps_total", counts.gaps as f64);
+        report("ordain_exchange_sent_again_total", counts.sent_again as f64);
+        report("ordain_exchange_substituted_total", counts.substituted as f64);
+        report("ordain_exchange_held_back", self.gate.as_ref().map_or(0, Gate::held) as f64);
+        report("ordain_exchange_lacking_epoch", self.lack.up_to().0 as f64);
+        let behind = self.lack.beyond_help(&self.members()).unwrap_or_default();
+        report("ordain_exchange_behind_epoch", behind.0 as f64);
+        report("ordain_exchange_fetched_total", counts.fetched as f64);
+        report("ordain_exchange_served_total", counts.served as f64);
     }
 }

@@ -1,9 +1,9 @@
 //! What comes into a node from outside its partition, written down: so that the node can execute again by itself, and so
-//! that a twin which has lost its own can.
+//! that a member which has lost its own can.
 //!
-//! Where masters may change, some of it may not count in the end. The journal says up to which epoch it does for certain
-//! ([`Entrance::Certain`]), always before others are told that this node needs nothing more up to there. A node that has to start
-//! over keeps what is certain and says so behind it ([`Entrance::Incarnation`]): what stands before and is not certain does not
+//! Where primaries may change, some of it may not count in the end. The journal says up to which epoch it does for certain
+//! ([`JournalRecord::Certain`]), always before others are told that this node needs nothing more up to there. A node that has to start
+//! over keeps what is certain and says so behind it ([`JournalRecord::Incarnation`]): what stands before and is not certain does not
 //! count any more, and whoever has sent it still keeps it.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, Registry};
 use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
 
-use crate::message::{Letter, Message, Post};
+use crate::message::{Message, Post, RemoteResult};
 use crate::reading::{self, Piece, Readers};
 
 pub use crate::reading::Index;
 
 /// What comes into a node from outside its partition, as the journal has kept it.
 #[derive(Clone, Debug)]
-pub enum Entrance<X> {
+pub enum JournalRecord<X> {
     /// From another node.
     Post(NodeId, Post<X>),
     /// How far another node was.
@@ -32,11 +32,11 @@ pub enum Entrance<X> {
     Incarnation(u64, Epoch),
 }
 
-impl<X: Letter> Entrance<X> {
+impl<X: RemoteResult> JournalRecord<X> {
     /// The epoch that it opens, if it is a batch.
     pub fn opens(&self) -> Epoch {
         match self {
-            Entrance::Post(_, Post::Slot { through, .. }) => *through,
+            JournalRecord::Post(_, Post::Slot { through, .. }) => *through,
             _ => Epoch(0),
         }
     }
@@ -44,9 +44,9 @@ impl<X: Letter> Entrance<X> {
     /// Once everything up to this epoch is executed, it is done with.
     fn epoch(&self) -> Epoch {
         match self {
-            Entrance::Post(_, Post::Letter { letter, .. }) => letter.epoch(),
+            JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => remote_result.epoch(),
             // Whoever goes on from there needs to know.
-            Entrance::Certain(epoch) => *epoch,
+            JournalRecord::Certain(epoch) => *epoch,
             other => other.opens(),
         }
     }
@@ -60,30 +60,30 @@ impl<X: Letter> Entrance<X> {
     fn encode(&self, out: &mut Vec<u8>) {
         let me = NodeId(0);
         match self {
-            Entrance::Post(from, post) => encode_post(*from, post, out),
-            Entrance::Progress(node, epoch) => encode_mark(PROGRESS, *node, &[epoch.0], out),
-            Entrance::Certain(epoch) => encode_mark(CERTAIN, me, &[epoch.0], out),
-            Entrance::Incarnation(number, certain) => {
+            JournalRecord::Post(from, post) => encode_post(*from, post, out),
+            JournalRecord::Progress(node, epoch) => encode_mark(PROGRESS, *node, &[epoch.0], out),
+            JournalRecord::Certain(epoch) => encode_mark(CERTAIN, me, &[epoch.0], out),
+            JournalRecord::Incarnation(number, certain) => {
                 encode_mark(INCARNATION, me, &[*number, certain.0], out)
             }
         }
     }
 
     /// Reads an entry of a journal: what came in, in order.
-    pub(super) fn read(registry: &Registry, entry: &[u8]) -> Option<Vec<Entrance<X>>> {
+    pub(super) fn read(registry: &Registry, entry: &[u8]) -> Option<Vec<JournalRecord<X>>> {
         let mut bytes = Reader(entry);
-        let mut entrances = Vec::new();
+        let mut journal_records = Vec::new();
         while !bytes.is_empty() {
             let (kind, node) = (bytes.u8()?, NodeId(bytes.u16()?));
-            entrances.push(match kind {
-                POST => Entrance::Post(node, Post::decode(registry, bytes.bytes()?)?),
-                PROGRESS => Entrance::Progress(node, Epoch(bytes.u64()?)),
-                CERTAIN => Entrance::Certain(Epoch(bytes.u64()?)),
-                INCARNATION => Entrance::Incarnation(bytes.u64()?, Epoch(bytes.u64()?)),
+            journal_records.push(match kind {
+                POST => JournalRecord::Post(node, Post::decode(registry, bytes.bytes()?)?),
+                PROGRESS => JournalRecord::Progress(node, Epoch(bytes.u64()?)),
+                CERTAIN => JournalRecord::Certain(Epoch(bytes.u64()?)),
+                INCARNATION => JournalRecord::Incarnation(bytes.u64()?, Epoch(bytes.u64()?)),
                 _ => return None,
             });
         }
-        Some(entrances)
+        Some(journal_records)
     }
 }
 
@@ -98,7 +98,7 @@ fn encode_mark(kind: u8, node: NodeId, numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| wire::u64(out, *number));
 }
 
-fn encode_post<X: Letter>(from: NodeId, post: &Post<X>, out: &mut Vec<u8>) {
+fn encode_post<X: RemoteResult>(from: NodeId, post: &Post<X>, out: &mut Vec<u8>) {
     encode_mark(POST, from, &[], out);
     let at = out.len();
     wire::u32(out, 0);
@@ -118,27 +118,37 @@ pub struct Counting {
 
 impl Counting {
     /// Takes note of the next entry: with it come these, of which some may not count, nor of those that came before.
-    pub fn note<X: Letter>(&mut self, number: Epoch, entry: Vec<Entrance<X>>, all: &mut Vec<Entrance<X>>) {
-        for entrance in entry {
-            match entrance {
-                Entrance::Certain(epoch) => self.certain = self.certain.max(epoch),
-                Entrance::Incarnation(incarnation, certain) => {
+    pub fn note<X: RemoteResult>(
+        &mut self,
+        number: Epoch,
+        entry: Vec<JournalRecord<X>>,
+        all: &mut Vec<JournalRecord<X>>,
+    ) {
+        for journal_record in entry {
+            match journal_record {
+                JournalRecord::Certain(epoch) => self.certain = self.certain.max(epoch),
+                JournalRecord::Incarnation(incarnation, certain) => {
                     self.incarnation = incarnation;
                     self.limit(number, certain, all);
                 }
-                Entrance::Post(..) | Entrance::Progress(..) => {}
+                JournalRecord::Post(..) | JournalRecord::Progress(..) => {}
             }
-            all.push(entrance);
+            all.push(journal_record);
         }
     }
 
-    fn limit<X: Letter>(&mut self, number: Epoch, certain: Epoch, all: &mut Vec<Entrance<X>>) {
+    fn limit<X: RemoteResult>(&mut self, number: Epoch, certain: Epoch, all: &mut Vec<JournalRecord<X>>) {
         self.limits.push((number, certain));
-        all.retain(|entrance| entrance.outlasts(certain));
+        all.retain(|journal_record| journal_record.outlasts(certain));
     }
 
     /// All is read, and the next entry will have this number. A node in a later incarnation than before keeps what is certain.
-    pub fn begin<X: Letter>(&mut self, number: Epoch, incarnation: u64, all: &mut Vec<Entrance<X>>) {
+    pub fn begin<X: RemoteResult>(
+        &mut self,
+        number: Epoch,
+        incarnation: u64,
+        all: &mut Vec<JournalRecord<X>>,
+    ) {
         if incarnation > self.incarnation {
             self.incarnation = incarnation;
             self.limit(number, self.certain, all);
@@ -154,13 +164,19 @@ impl Counting {
 
 impl Index {
     /// The entry with this number begins here or behind; it has so many bytes and holds these.
-    pub fn note<X: Letter>(&mut self, number: Epoch, place: Place, bytes: usize, entrances: &[Entrance<X>]) {
-        let largest = entrances.iter().map(Entrance::epoch).max().unwrap_or_default();
+    pub fn note<X: RemoteResult>(
+        &mut self,
+        number: Epoch,
+        place: Place,
+        bytes: usize,
+        journal_records: &[JournalRecord<X>],
+    ) {
+        let largest = journal_records.iter().map(JournalRecord::epoch).max().unwrap_or_default();
         self.note_entry(number, place, bytes, largest);
     }
 }
 
-/// A journal as it is handed to the courier of a node that begins to run.
+/// A journal as it is handed to the exchange of a node that begins to run.
 #[derive(Debug)]
 pub struct Opened {
     /// What writes it.
@@ -171,7 +187,7 @@ pub struct Opened {
     pub identity: Vec<u8>,
     /// Where things are in it.
     pub index: Index,
-    /// What counts of it, where masters may change.
+    /// What counts of it, where primaries may change.
     pub counting: Option<Counting>,
 }
 
@@ -190,7 +206,7 @@ pub(super) struct Journal {
     /// Progress that everything durable allows for.
     pub durable: Epoch,
     index: Index,
-    /// Twins that read it.
+    /// Members that read it.
     readers: Readers<NodeId>,
     counting: Option<Counting>,
 }
@@ -233,11 +249,11 @@ impl Journal {
     }
 
     /// Takes down what a node has sent.
-    pub fn note_post<X: Letter>(&mut self, from: NodeId, post: &Post<X>) {
+    pub fn note_post<X: RemoteResult>(&mut self, from: NodeId, post: &Post<X>) {
         encode_post(from, post, &mut self.pending);
         let epoch = match post {
             Post::Slot { through, .. } => *through,
-            Post::Letter { letter, .. } => letter.epoch(),
+            Post::RemoteResult { remote_result, .. } => remote_result.epoch(),
             _ => Epoch(0),
         };
         self.largest = self.largest.max(epoch);
@@ -248,7 +264,7 @@ impl Journal {
         encode_mark(PROGRESS, node, &[epoch.0], &mut self.pending);
     }
 
-    /// Makes an entry of what waits. Progress at this time may be told once it is durable; where masters may change, so much of
+    /// Makes an entry of what waits. Progress at this time may be told once it is durable; where primaries may change, so much of
     /// it as is certain.
     pub fn append(&mut self, progress: Epoch) -> Result<(), AppendError> {
         if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.certain) {
@@ -285,61 +301,62 @@ impl Journal {
         self.index.reach(self.writer.durable().next(), self.writer.place());
     }
 
-    // ---- read again, for a twin --------------------------------------------------------------------------
+    // ---- read again, for a member --------------------------------------------------------------------------
 
-    /// A twin wants the entries from a number on, and has no use for anything up to an epoch. What it is given, if that
+    /// A member wants the entries from a number on, and has no use for anything up to an epoch. What it is given, if that
     /// is not to be read first.
-    pub fn read<X: Letter>(
+    pub fn read<X: RemoteResult>(
         &mut self,
-        twin: NodeId,
+        member: NodeId,
         (from, after): (Epoch, Epoch),
         (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<Post<X>>, String> {
-        match self.readers.ask(twin, &self.index, (from, after)) {
-            Some(()) => self.go_on(twin, (registry, most), out),
+        match self.readers.ask(member, &self.index, (from, after)) {
+            Some(()) => self.go_on(member, (registry, most), out),
             None => Ok(Some(Post::Trimmed(self.index.begins_after()))),
         }
     }
 
-    /// Gives a twin what was read, or reads more.
-    fn go_on<X: Letter>(
+    /// Gives a member what was read, or reads more.
+    fn go_on<X: RemoteResult>(
         &mut self,
-        twin: NodeId,
+        member: NodeId,
         (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<Post<X>>, String> {
         let durable = self.writer.durable();
-        let piece = self.readers.next_piece(twin, most, durable, out);
+        let piece = self.readers.next_piece(member, most, durable, out);
         let Some(Piece { asked, next, entries }) = piece else { return Ok(None) };
         let covers = (next > durable).then_some(self.durable);
-        covers.iter().for_each(|_| self.readers.leave(twin));
-        let mut entrances = Vec::new();
+        covers.iter().for_each(|_| self.readers.leave(member));
+        let mut journal_records = Vec::new();
         for (number, entry) in entries {
             match self.counting.as_ref().and_then(|counting| counting.limit_of(number)) {
-                None => entrances.extend(entry),
+                None => journal_records.extend(entry),
                 Some(certain) => {
-                    let entry = Entrance::<X>::read(registry, &entry).ok_or("an entry does not parse")?;
-                    let counts = entry.iter().filter(|entrance| entrance.outlasts(certain));
-                    counts.for_each(|entrance| entrance.encode(&mut entrances));
+                    let entry =
+                        JournalRecord::<X>::read(registry, &entry).ok_or("an entry does not parse")?;
+                    let counts = entry.iter().filter(|journal_record| journal_record.outlasts(certain));
+                    counts.for_each(|journal_record| journal_record.encode(&mut journal_records));
                 }
             }
         }
-        Ok(Some(Post::Fetched { from: asked, next, covers, entrances: Arc::new(entrances) }))
+        Ok(Some(Post::Fetched { from: asked, next, covers, journal_records: Arc::new(journal_records) }))
     }
 
-    /// Takes what the disk has read, if the answer is to that; and gives the twin for which it was what it gets.
-    pub fn was_read<X: Letter>(
+    /// Takes what the disk has read, if the answer is to that; and gives the member for which it was what it gets.
+    pub fn was_read<X: RemoteResult>(
         &mut self,
         done: &DiskDone,
         terms: (&Registry, usize),
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<(NodeId, Post<X>)>, String> {
-        let Some(twin) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
-        Ok(self.go_on(twin, terms, out)?.map(|post| (twin, post)))
+        let Some(member) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
+        Ok(self.go_on(member, terms, out)?.map(|post| (member, post)))
     }
 
-    /// Lets go what has nothing to do with epochs beyond this one, but not what a twin is being given that is not more than
+    /// Lets go what has nothing to do with epochs beyond this one, but not what a member is being given that is not more than
     /// so many bytes behind. Says who is told that it is too late, and what.
     pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, Post<X>)> {
         let is_near = |next: &Epoch| self.index.bytes_from(*next) <= most;
@@ -351,7 +368,7 @@ impl Journal {
         self.index.trim(begins, kept);
         self.readers.trim(begins);
         let through = self.index.begins_after();
-        self.readers.late().into_iter().map(|twin| (twin, Post::Trimmed(through))).collect()
+        self.readers.late().into_iter().map(|member| (member, Post::Trimmed(through))).collect()
     }
 
     /// Whether an answer of the disk is to a request that reads.
@@ -359,8 +376,8 @@ impl Journal {
         reading::is_read(done)
     }
 
-    /// A twin does not read any more.
-    pub fn leave(&mut self, twin: NodeId) {
-        self.readers.leave(twin);
+    /// A member does not read any more.
+    pub fn leave(&mut self, member: NodeId) {
+        self.readers.leave(member);
     }
 }

@@ -1,4 +1,4 @@
-//! What the council has decided: whose batches count for each partition, and who has to start over.
+//! What the configuration service has decided: whose batches count for each partition, and who has to start over.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 
-/// Who is master of a partition.
+/// Who is primary of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct LeadershipRecord {
     /// The number of the mastership. What comes from an earlier one is refused.
     pub term: u64,
-    /// Whose batches the twins take.
-    pub master: NodeId,
+    /// Whose batches the members take.
+    pub primary: NodeId,
     /// The term's first epoch. What earlier terms have sealed is all before it.
     pub first: Epoch,
     /// A later term is being prepared: until it is decided, nothing of the partition is taken from anybody.
     pub fence: Option<Fence>,
-    /// The twins that have all that the master has, but for what is on its way: only they may follow it.
+    /// The members that have all that the primary has, but for what is on its way: only they may follow it.
     pub in_sync: Vec<NodeId>,
 }
 
@@ -26,25 +26,25 @@ pub struct Seat {
 pub struct Fence {
     /// Its number.
     pub term: u64,
-    /// Who gathers what is left of the terms before, and will be its master.
+    /// Who gathers what is left of the terms before, and will be its primary.
     pub candidate: NodeId,
 }
 
-impl Seat {
+impl LeadershipRecord {
     /// The largest term that there is, decided or not.
     pub fn latest(&self) -> u64 {
         self.fence.map_or(self.term, |fence| fence.term)
     }
 
-    /// Who may be the next master.
+    /// Who may be the next primary.
     pub fn heirs(&self) -> impl Iterator<Item = NodeId> {
-        std::iter::once(self.master).chain(self.in_sync.iter().copied())
+        std::iter::once(self.primary).chain(self.in_sync.iter().copied())
     }
 }
 
 /// A node that has to start over: nothing that it says counts before it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expulsion {
+pub struct Eviction {
     /// Its last incarnation of which that is true.
     pub incarnation: u64,
     /// Not even its log can be trusted: it may hold batches that were not decided.
@@ -60,54 +60,62 @@ pub struct Arrival {
     pub life: u64,
 }
 
-/// Everything that the council has decided, as of one of its decisions.
+/// Everything that the configuration service has decided, as of one of its decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seats {
+pub struct LeadershipRecords {
     /// How many decisions that is.
     pub version: u64,
     /// By partition.
-    pub seats: Vec<Seat>,
+    pub leadership_records: Vec<LeadershipRecord>,
     /// Who has to start over, or had to.
-    pub expelled: BTreeMap<NodeId, Expulsion>,
+    pub evicted: BTreeMap<NodeId, Eviction>,
     /// As whom each node has introduced itself last.
     pub arrivals: BTreeMap<NodeId, Arrival>,
 }
 
-impl Seats {
-    /// Before the first decision: the first replica has all masters.
-    pub fn new(topology: &Topology) -> Seats {
-        let seat = |master| {
-            let twins = topology.group(topology.partition_of(master));
-            let in_sync = twins.filter(|twin| *twin != master).collect();
-            Seat { term: 1, master, first: Epoch(1), fence: None, in_sync }
+impl LeadershipRecords {
+    /// Before the first decision: the first replica has all primaries.
+    pub fn new(topology: &Topology) -> LeadershipRecords {
+        let leadership_record = |primary| {
+            let members = topology.group(topology.partition_of(primary));
+            let in_sync = members.filter(|member| *member != primary).collect();
+            LeadershipRecord { term: 1, primary, first: Epoch(1), fence: None, in_sync }
         };
-        let seats = topology.replica(ReplicaId(0)).map(seat).collect();
-        Seats { version: 0, seats, expelled: BTreeMap::new(), arrivals: BTreeMap::new() }
+        let leadership_records = topology.replica(ReplicaId(0)).map(leadership_record).collect();
+        LeadershipRecords {
+            version: 0,
+            leadership_records,
+            evicted: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+        }
     }
 
     /// That of a partition.
-    pub fn of(&self, partition: PartitionId) -> &Seat {
-        &self.seats[usize::from(partition.0)]
+    pub fn of(&self, partition: PartitionId) -> &LeadershipRecord {
+        &self.leadership_records[usize::from(partition.0)]
     }
 
     /// Whether a term is being prepared anywhere.
     pub fn is_fenced(&self) -> bool {
-        self.seats.iter().any(|seat| seat.fence.is_some())
+        self.leadership_records.iter().any(|leadership_record| leadership_record.fence.is_some())
     }
 
     /// A number that grows with every term that begins to be prepared, and with every one that is decided.
     pub fn terms(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.latest() + seat.term).sum()
+        self.leadership_records
+            .iter()
+            .map(|leadership_record| leadership_record.latest() + leadership_record.term)
+            .sum()
     }
 
     /// Why a node in this incarnation has to start over, if it has to.
-    pub fn expulsion(&self, node: NodeId, incarnation: u64) -> Option<Expulsion> {
-        self.expelled.get(&node).copied().filter(|expulsion| incarnation <= expulsion.incarnation)
+    pub fn eviction(&self, node: NodeId, incarnation: u64) -> Option<Eviction> {
+        self.evicted.get(&node).copied().filter(|eviction| incarnation <= eviction.incarnation)
     }
 
     /// Whether a node has to start over, and has not.
     pub fn is_out(&self, node: NodeId) -> bool {
-        self.expulsion(node, self.incarnation_of(node)).is_some()
+        self.eviction(node, self.incarnation_of(node)).is_some()
     }
 
     /// In which incarnation a node was seen last.
@@ -124,17 +132,17 @@ impl Seats {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u64(out, self.version);
-        wire::u32(out, self.seats.len() as u32);
-        for seat in &self.seats {
-            wire::u64(out, seat.term);
-            wire::u16(out, seat.master.0);
-            wire::u64(out, seat.first.0);
-            let fence = seat.fence.unwrap_or(Fence { term: 0, candidate: NodeId(0) });
+        wire::u32(out, self.leadership_records.len() as u32);
+        for leadership_record in &self.leadership_records {
+            wire::u64(out, leadership_record.term);
+            wire::u16(out, leadership_record.primary.0);
+            wire::u64(out, leadership_record.first.0);
+            let fence = leadership_record.fence.unwrap_or(Fence { term: 0, candidate: NodeId(0) });
             wire::u64(out, fence.term);
             wire::u16(out, fence.candidate.0);
-            Seats::encode_nodes(&seat.in_sync, out);
+            LeadershipRecords::encode_nodes(&leadership_record.in_sync, out);
         }
-        Seats::encode_expelled(self.expelled.iter().map(|(node, out)| (*node, *out)), out);
+        LeadershipRecords::encode_evicted(self.evicted.iter().map(|(node, out)| (*node, *out)), out);
         wire::u32(out, self.arrivals.len() as u32);
         for (node, arrival) in &self.arrivals {
             wire::u16(out, node.0);
@@ -144,20 +152,28 @@ impl Seats {
     }
 
     /// Reads what was written so.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Seats> {
+    pub fn decode(bytes: &mut Reader<'_>) -> Option<LeadershipRecords> {
         let version = bytes.u64()?;
-        let seat = |bytes: &mut Reader<'_>| {
-            let (term, master, first) = (bytes.u64()?, NodeId(bytes.u16()?), Epoch(bytes.u64()?));
+        let leadership_record = |bytes: &mut Reader<'_>| {
+            let (term, primary, first) = (bytes.u64()?, NodeId(bytes.u16()?), Epoch(bytes.u64()?));
             let fence = Fence { term: bytes.u64()?, candidate: NodeId(bytes.u16()?) };
             let fence = Some(fence).filter(|fence| fence.term > 0);
-            Some(Seat { term, master, first, fence, in_sync: Seats::decode_nodes(bytes)? })
+            Some(LeadershipRecord {
+                term,
+                primary,
+                first,
+                fence,
+                in_sync: LeadershipRecords::decode_nodes(bytes)?,
+            })
         };
-        let seats = (0..bytes.count(32)?).map(|_| seat(bytes)).collect::<Option<Vec<Seat>>>()?;
-        let expelled = Seats::decode_expelled(bytes)?.into_iter().collect();
+        let leadership_records = (0..bytes.count(32)?)
+            .map(|_| leadership_record(bytes))
+            .collect::<Option<Vec<LeadershipRecord>>>()?;
+        let evicted = LeadershipRecords::decode_evicted(bytes)?.into_iter().collect();
         let arrivals = (0..bytes.count(18)?)
             .map(|_| Some((NodeId(bytes.u16()?), Arrival { incarnation: bytes.u64()?, life: bytes.u64()? })));
         let arrivals = arrivals.collect::<Option<BTreeMap<NodeId, Arrival>>>()?;
-        Some(Seats { version, seats, expelled, arrivals })
+        Some(LeadershipRecords { version, leadership_records, evicted, arrivals })
     }
 
     /// Appends some nodes.
@@ -172,12 +188,12 @@ impl Seats {
     }
 
     /// Appends who has to start over.
-    pub(super) fn encode_expelled(
-        expelled: impl ExactSizeIterator<Item = (NodeId, Expulsion)>,
+    pub(super) fn encode_evicted(
+        evicted: impl ExactSizeIterator<Item = (NodeId, Eviction)>,
         out: &mut Vec<u8>,
     ) {
-        wire::u32(out, expelled.len() as u32);
-        for (node, Expulsion { incarnation, without_log }) in expelled {
+        wire::u32(out, evicted.len() as u32);
+        for (node, Eviction { incarnation, without_log }) in evicted {
             wire::u16(out, node.0);
             wire::u64(out, incarnation);
             wire::u8(out, u8::from(without_log));
@@ -185,10 +201,10 @@ impl Seats {
     }
 
     /// Reads what was written so.
-    pub(super) fn decode_expelled(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Expulsion)>> {
+    pub(super) fn decode_evicted(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Eviction)>> {
         let one = |bytes: &mut Reader<'_>| {
             let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
-            Some((node, Expulsion { incarnation, without_log: wire::flag(bytes)? }))
+            Some((node, Eviction { incarnation, without_log: wire::flag(bytes)? }))
         };
         (0..bytes.count(11)?).map(|_| one(bytes)).collect()
     }

@@ -1,13 +1,13 @@
-//! The courier by itself: what it sends, keeps, sends again, journals and asks for.
+//! The exchange by itself: what it sends, keeps, sends again, journals and asks for.
 
 use ordain_log::Space;
 use ordain_model::{KeyHash, Layout, Layouts};
 use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
-use crate::council::{Fence, Seats};
+use crate::configuration_service::{Fence, LeadershipRecords};
 use crate::message::Ship;
-use crate::{Counting, Courier, CourierSettings, Entrance, Index, Letter, Opened, Post};
+use crate::{Counting, Exchange, ExchangeSettings, Index, JournalRecord, Opened, Post, RemoteResult};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Note(u64, u8);
@@ -24,7 +24,7 @@ impl Wire for Note {
     }
 }
 
-impl Letter for Note {
+impl RemoteResult for Note {
     fn last(&self) -> Gsn {
         Gsn::new(Epoch(self.0), PartitionId(0), 0)
     }
@@ -41,13 +41,13 @@ const CHECKPOINTER: Address = at(6);
 const PREFIX: &str = "inbox-";
 const PIECE: usize = 1000;
 
-fn courier_of(node: u16) -> Address {
+fn exchange_of(node: u16) -> Address {
     Address { node: NodeId(node), role: 2 }
 }
 
-/// Node 0 of two replicas of three partitions with one shard each: its peers are 1 and 2, their twins 4 and 5.
+/// Node 0 of two replicas of three partitions with one shard each: its peers are 1 and 2, their members 4 and 5.
 struct Desk {
-    courier: Courier<Note>,
+    exchange: Exchange<Note>,
     directory: MemoryDirectory,
     disk: Vec<DiskRequest>,
     sequencer: Vec<Sequencing>,
@@ -63,12 +63,12 @@ impl Desk {
         Desk::after(Epoch(0), directory, None)
     }
 
-    /// One that begins with a checkpoint of an epoch, where masters may change if it has an incarnation.
+    /// One that begins with a checkpoint of an epoch, where primaries may change if it has an incarnation.
     fn after(epoch: Epoch, directory: Option<MemoryDirectory>, incarnation: Option<u64>) -> Desk {
         let layout = Arc::new(Layout::even(3, 1).unwrap());
-        let settings = CourierSettings {
+        let settings = ExchangeSettings {
             topology: Topology { layout, replicas: 2 },
-            me: courier_of(0),
+            me: exchange_of(0),
             sequencer: at(0),
             checkpointer: Some(CHECKPOINTER),
             shards: vec![SHARD],
@@ -79,7 +79,7 @@ impl Desk {
             bugs: Default::default(),
         };
         let mut desk = Desk {
-            courier: Courier::new(settings, registry()),
+            exchange: Exchange::new(settings, registry()),
             directory: directory.clone().unwrap_or_default(),
             disk: Vec::new(),
             sequencer: Vec::new(),
@@ -87,17 +87,18 @@ impl Desk {
             behind: Vec::new(),
             shipped: Vec::new(),
         };
-        desk.courier.begin_after(epoch);
+        desk.exchange.begin_after(epoch);
         let mut out = Out::default();
         let writer = directory.is_some().then(|| {
             let mut space = Space::new(&mut desk.directory, PREFIX);
-            let courier = &mut desk.courier;
+            let exchange = &mut desk.exchange;
             let (mut index, mut counting, mut all) = (Index::new(1024), Counting::default(), Vec::new());
             let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"desk") };
             let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
-                let entrances = Courier::entrances(&registry(), &entry.payload).expect("an entry");
-                index.note(entry.epoch, place, entry.payload.len(), &entrances);
-                counting.note(entry.epoch, entrances, &mut all);
+                let journal_records =
+                    Exchange::journal_records(&registry(), &entry.payload).expect("an entry");
+                index.note(entry.epoch, place, entry.payload.len(), &journal_records);
+                counting.note(entry.epoch, journal_records, &mut all);
                 Ok(())
             });
             let (writer, _) = opened.unwrap();
@@ -105,12 +106,12 @@ impl Desk {
                 counting.begin(writer.appended().next(), incarnation, &mut all);
                 counting
             });
-            all.into_iter().for_each(|entrance| courier.rehearse(entrance, &mut out));
+            all.into_iter().for_each(|journal_record| exchange.replay(journal_record, &mut out));
             Opened { writer, prefix: PREFIX, identity: b"desk".to_vec(), index, counting }
         });
         let sent = desk.take(out);
-        assert_eq!(sent.len(), 0, "nothing leaves while it rehearses: {sent:?}");
-        desk.courier.begin(writer, Epoch(0));
+        assert_eq!(sent.len(), 0, "nothing leaves while it replays: {sent:?}");
+        desk.exchange.begin(writer, Epoch(0));
         desk
     }
 
@@ -138,12 +139,12 @@ impl Desk {
 
     fn event(&mut self, event: Event<Message<Note>>) -> Vec<(u16, Post<Note>)> {
         let mut out = Out::default();
-        self.courier.handle(Now::default(), event, &mut out);
+        self.exchange.handle(Now::default(), event, &mut out);
         self.take(out)
     }
 
     fn hear(&mut self, node: u16, post: Post<Note>) -> Vec<(u16, Post<Note>)> {
-        self.event(Event::Message { from: courier_of(node), message: post.into() })
+        self.event(Event::Message { from: exchange_of(node), message: post.into() })
     }
 
     fn tell(&mut self, from: Address, message: impl Into<Message<Note>>) -> Vec<(u16, Post<Note>)> {
@@ -164,7 +165,7 @@ impl Desk {
         }
     }
 
-    /// The disk does what it was asked for; what the courier says then.
+    /// The disk does what it was asked for; what the exchange says then.
     fn disk_is_done(&mut self) -> Vec<(u16, Post<Note>)> {
         let mut sent = Vec::new();
         while !self.disk.is_empty() {
@@ -184,7 +185,7 @@ impl Desk {
     fn live_through(&mut self, epoch: u64, slice: Post<Note>) {
         self.hear(1, slice);
         self.hear(2, empty_slot(2, epoch));
-        self.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(epoch, 7)) });
+        self.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
         self.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
         self.execute();
         self.time_passes();
@@ -211,7 +212,7 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
     Arc::new(Batch { epoch, partition, layout: 1, now, total: 1, chunks, ..Batch::default() })
 }
 
-/// What a sequencer's courier sends node 0 of such a batch.
+/// What a sequencer's exchange sends node 0 of such a batch.
 fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
     let batch = batch_over(sequencer, epoch, &[0, sequencer]);
     let mut layouts = Layouts::new(Arc::new(Layout::even(3, 1).unwrap()));
@@ -270,12 +271,12 @@ fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
 fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     let mut desk = Desk::new(None);
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
-    desk.tell(SHARD, Post::Letter { to: 2, letter: Arc::new(Note(4, 1)) });
+    desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(4, 1)) });
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[0, 2])));
     let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
-    let letter = "2: Letter { to: 2, letter: Note(4, 1) }";
-    assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", letter, "2: Opened(Epoch(0))"]);
-    // Its twin has not said so yet, so epoch 4 stays; whoever asks is sent what comes after.
+    let remote_result = "2: Remote result { to: 2, remote result: Note(4, 1) }";
+    assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", remote_result, "2: Opened(Epoch(0))"]);
+    // Its member has not said so yet, so epoch 4 stays; whoever asks is sent what comes after.
     assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(4)))).len(), 3);
     assert_eq!(shown(&desk.hear(5, Post::Resume(Epoch(0)))).len(), 5);
     desk.hear(5, Post::Progress(Epoch(5)));
@@ -291,11 +292,11 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
         shown(&desk.hear(2, Post::Resume(Epoch(4)))),
         ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
     );
-    // The twin has lost its own source and is stood in for, until it is relieved.
+    // The member has lost its own source and is substituted for, until it is relieved.
     let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 7, &[0, 2])));
     assert_eq!(shown(&sent), ["1: 0..7", "2: 6..7 full", "5: 6..7 full"]);
     desk.hear(5, Post::Relieved);
-    let sent = desk.tell(SHARD, Post::Letter { to: 2, letter: Arc::new(Note(7, 2)) });
+    let sent = desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(7, 2)) });
     assert_eq!(sent.len(), 1);
 }
 
@@ -339,17 +340,17 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     desk.hear(1, slot(1, 0, 3));
     desk.hear(2, empty_slot(2, 3));
-    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(3, 9)) });
+    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(3, 9)) });
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
     desk.execute();
-    assert_eq!(desk.courier.progress(), Epoch(3));
+    assert_eq!(desk.exchange.progress(), Epoch(3));
     assert_eq!(desk.time_passes().len(), 0, "it is asked of the disk only now");
     desk.disk_is_done();
     let told = shown(&desk.time_passes());
     // The nodes of the other replica keep it for this one too.
     assert_eq!(told, [1, 2, 4, 5].map(|node| format!("{node}: Progress(Epoch(3))")));
     // All of it is there after a crash, and what was not on disk is not.
-    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(4, 9)) });
+    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(4, 9)) });
     let mut directory = desk.directory.clone();
     directory.crash(|| 0);
     let again = Desk::new(Some(directory));
@@ -361,17 +362,17 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
 fn a_node_that_is_met_anew_is_asked_for_what_is_missing() {
     let mut desk = Desk::new(None);
     assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Progress(Epoch(0))", "1: Resume(Epoch(0))"]);
-    // One of another replica is owed only how far this one is; a twin, nothing.
+    // One of another replica is owed only how far this one is; a member, nothing.
     assert_eq!(shown(&desk.change(4, PeerState::Fresh)), ["4: Progress(Epoch(0))"]);
     assert_eq!(desk.change(3, PeerState::Fresh).len(), 0);
 }
 
 #[test]
-fn a_lost_node_is_stood_in_for_by_its_twin() {
+fn a_lost_node_is_substituted_for_by_its_member() {
     let mut desk = Desk::new(None);
     assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(0))"]);
     assert_eq!(desk.change(1, PeerState::Lost).len(), 0);
-    // The stand-in is lost too: there is no third. When it is met again, it is asked again.
+    // The substitute is lost too: there is no third. When it is met again, it is asked again.
     assert_eq!(desk.change(4, PeerState::Lost).len(), 0);
     let sent = shown(&desk.change(4, PeerState::Fresh));
     assert_eq!(sent, ["4: Progress(Epoch(0))", "4: Resume(Epoch(0))"]);
@@ -380,13 +381,13 @@ fn a_lost_node_is_stood_in_for_by_its_twin() {
 }
 
 #[test]
-fn a_node_that_begins_anew_is_stood_in_for_until_it_is_up_to_date() {
+fn a_node_that_begins_anew_is_substituted_for_until_it_is_up_to_date() {
     let mut desk = Desk::new(None);
     desk.hear(1, empty_slot(1, 5));
     desk.hear(2, empty_slot(2, 5));
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 5, &[0])));
     desk.execute();
-    assert_eq!(desk.courier.progress(), Epoch(5));
+    assert_eq!(desk.exchange.progress(), Epoch(5));
     assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(5))"]);
     assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Progress(Epoch(0))", "1: Resume(Epoch(5))"]);
     assert_eq!(desk.hear(1, Post::Progress(Epoch(4))).len(), 0);
@@ -432,7 +433,7 @@ fn what_is_sent_again_comes_in_pieces() {
 fn what_is_owed_to_a_node_that_is_lost_and_back_is_still_owed() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     for (state, owed) in [(PeerState::Lost, 1), (PeerState::Fresh, 0)] {
-        desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(9, 9)) });
+        desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(9, 9)) });
         desk.hear(1, Post::Pause);
         desk.change(1, state);
         if state == PeerState::Lost {
@@ -443,16 +444,16 @@ fn what_is_owed_to_a_node_that_is_lost_and_back_is_still_owed() {
     }
 }
 
-/// A node that has received what others keep no more reads the journal of its twin, a piece at a time, each when the one
+/// A node that has received what others keep no more reads the journal of its member, a piece at a time, each when the one
 /// before is on its disk.
 #[test]
-fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
+fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
     let mut old = Desk::new(Some(MemoryDirectory::new()));
     let mut before = 0;
     for epoch in 1..=30u64 {
         old.hear(1, slot(1, before, epoch));
         old.hear(2, empty_slot(2, epoch));
-        old.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(epoch, 7)) });
+        old.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
         old.hear(1, Post::Progress(Epoch(before)));
         old.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
         old.execute();
@@ -474,7 +475,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
                 before = epoch;
             }
             new.execute();
-            assert_eq!(new.courier.progress(), Epoch(after));
+            assert_eq!(new.exchange.progress(), Epoch(after));
             new.shard.clear();
         }
         let mut wanted = new.hear(1, Post::Forgotten(Epoch(25)));
@@ -496,11 +497,12 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
         };
         assert_eq!(shown(&asked_again), ["1: Resume(Epoch(30))"], "partition 2 has forgotten more");
         assert!(pieces > 3, "{pieces}");
-        let letters = new.shard.iter().filter(|message| matches!(message, Message::Engine(Note(_, 7))));
-        let letters: Vec<_> = letters.collect();
-        assert_eq!(letters.len(), 30 - after as usize);
+        let remote_results =
+            new.shard.iter().filter(|message| matches!(message, Message::Engine(Note(_, 7))));
+        let remote_results: Vec<_> = remote_results.collect();
+        assert_eq!(remote_results.len(), 30 - after as usize);
         new.execute();
-        assert_eq!(new.courier.progress(), Epoch(30));
+        assert_eq!(new.exchange.progress(), Epoch(30));
         // It has it all on its own disk now.
         new.time_passes();
         new.disk_is_done();
@@ -509,14 +511,14 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_twin() {
         let mut again = Desk::new(Some(directory));
         (1..=30).for_each(|epoch| drop(again.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
         again.execute();
-        assert_eq!(again.courier.progress(), Epoch(30));
+        assert_eq!(again.exchange.progress(), Epoch(30));
     }
 }
 
-/// So long a journal may be for twins that are away.
+/// So long a journal may be for members that are away.
 const KEEP: u64 = 20 << 10;
 
-/// A node that has taken slices and letters of so many epochs.
+/// A node that has taken slices and remote results of so many epochs.
 fn desk_after(epochs: u64) -> Desk {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     for epoch in 1..=epochs {
@@ -526,33 +528,34 @@ fn desk_after(epochs: u64) -> Desk {
     desk
 }
 
-/// The epochs of the letters that a directory's journal still has.
-fn letters_in(directory: &MemoryDirectory) -> Vec<u64> {
+/// The epochs of the remote results that a directory's journal still has.
+fn remote_results_in(directory: &MemoryDirectory) -> Vec<u64> {
     let mut directory = directory.clone();
-    let mut letters = Vec::new();
+    let mut remote_results = Vec::new();
     let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"desk") };
     LogWriter::open(&mut Space::new(&mut directory, PREFIX), config, |entry| {
-        let entrances: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entry.payload).unwrap();
-        letters.extend(entrances.iter().filter_map(|entrance| match entrance {
-            Entrance::Post(_, Post::Letter { letter, .. }) => Some(letter.0),
+        let journal_records: Vec<JournalRecord<Note>> =
+            Exchange::journal_records(&registry(), &entry.payload).unwrap();
+        remote_results.extend(journal_records.iter().filter_map(|journal_record| match journal_record {
+            JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => Some(remote_result.0),
             _ => None,
         }));
         Ok(())
     })
     .unwrap();
-    letters
+    remote_results
 }
 
-/// What only this node has a checkpoint of stays for its twins as long as it is not too much.
+/// What only this node has a checkpoint of stays for its members as long as it is not too much.
 #[test]
-fn a_journal_is_trimmed_for_a_twin_that_is_away_once_it_is_too_long() {
+fn a_journal_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
     for (epochs, is_too_long) in [(10, false), (40, true)] {
         let mut desk = desk_after(epochs);
         let bytes: u64 = desk.directory.list().unwrap().iter().map(|(_, len)| *len).sum();
         assert_eq!(bytes > KEEP, is_too_long, "{bytes}");
         desk.tell(CHECKPOINTER, Sequencing::Trim(by_own(Epoch(epochs - 2))));
         desk.disk_is_done();
-        assert_eq!(letters_in(&desk.directory)[0] > 1, is_too_long);
+        assert_eq!(remote_results_in(&desk.directory)[0] > 1, is_too_long);
     }
 }
 
@@ -579,10 +582,10 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
         let was_whole = desk.directory.list().unwrap().len() == whole.directory.list().unwrap().len();
         let mut random = Random(stops);
         desk.directory.crash(|| random.next());
-        let letters = letters_in(&desk.directory);
-        let first = letters[0];
+        let remote_results = remote_results_in(&desk.directory);
+        let first = remote_results[0];
         assert!((1..=31).contains(&first) && (first == 1 || !was_whole), "{first}");
-        assert_eq!(letters, (first..=40).collect::<Vec<u64>>());
+        assert_eq!(remote_results, (first..=40).collect::<Vec<u64>>());
         assert!(left == 0 || first > 20, "it has trimmed little: {first}");
     }
     // Not beyond what is on disk here.
@@ -590,10 +593,10 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(1000))));
     desk.disk_is_done();
     desk.hear(1, slot(1, 40, 41));
-    desk.hear(1, Post::Letter { to: 0, letter: Arc::new(Note(41, 7)) });
+    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(41, 7)) });
     desk.time_passes();
     desk.disk_is_done();
-    assert_eq!(letters_in(&desk.directory).last(), Some(&41));
+    assert_eq!(remote_results_in(&desk.directory).last(), Some(&41));
 }
 
 /// A disk that was full or slow takes many entries at once: the place behind them is behind the last of them, not the first.
@@ -609,8 +612,11 @@ fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers
         }
         desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(covered))));
         desk.disk_is_done();
-        let letters = letters_in(&desk.directory);
-        assert!(letters.iter().copied().eq(letters[0]..=41) && letters[0] <= covered + 1, "{letters:?}");
+        let remote_results = remote_results_in(&desk.directory);
+        assert!(
+            remote_results.iter().copied().eq(remote_results[0]..=41) && remote_results[0] <= covered + 1,
+            "{remote_results:?}"
+        );
     }
 }
 
@@ -619,7 +625,7 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     let mut old = desk_after(40);
     old.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(30))));
     old.disk_is_done();
-    let first = letters_in(&old.directory)[0];
+    let first = remote_results_in(&old.directory)[0];
     let fetch = |after: u64| Post::Fetch { from: Epoch(1), after: Epoch(after) };
     let refused = old.hear(3, fetch(5));
     let [(3, Post::Trimmed(through))] = refused[..] else { panic!("{refused:?}") };
@@ -627,18 +633,18 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     // Who has a checkpoint of that epoch is served.
     let mut served = old.hear(3, fetch(through.0));
     served.extend(old.disk_is_done());
-    let [(3, Post::Fetched { entrances, .. })] = &served[..] else { panic!("{served:?}") };
-    assert!(!entrances.is_empty());
+    let [(3, Post::Fetched { journal_records, .. })] = &served[..] else { panic!("{served:?}") };
+    assert!(!journal_records.is_empty());
 
     let mut new = Desk::new(Some(MemoryDirectory::new()));
     let asked = new.hear(1, Post::Forgotten(Epoch(25)));
     assert_eq!(shown(&asked), ["3: Fetch { from: Epoch(1), after: Epoch(0) }"]);
     assert_eq!(new.hear(3, Post::Trimmed(through)).len(), 0);
-    assert_eq!(new.behind, [through.0], "there is no other twin");
+    assert_eq!(new.behind, [through.0], "there is no other member");
     let gauge = |desk: &Desk| {
         let mut found = f64::NAN;
-        desk.courier.gauges(&mut |name, value| {
-            found = if name == "ordain_courier_behind_epoch" { value } else { found };
+        desk.exchange.gauges(&mut |name, value| {
+            found = if name == "ordain_exchange_behind_epoch" { value } else { found };
         });
         found
     };
@@ -651,18 +657,19 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     assert_eq!(new.behind.len(), 2);
 }
 
-/// A twin that is being given the journal is given all of it, if it is not far behind.
+/// A member that is being given the journal is given all of it, if it is not far behind.
 #[test]
-fn what_a_twin_is_being_given_is_not_trimmed() {
+fn what_a_member_is_being_given_is_not_trimmed() {
     let mut desk = desk_after(40);
     let mut wanted = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
     desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
     let (mut epochs, mut last) = (Vec::new(), None);
     for _ in 0..1000 {
         wanted.extend(desk.disk_is_done());
-        let Some((3, Post::Fetched { next, covers, entrances, .. })) = wanted.pop() else { break };
-        let read: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entrances).unwrap();
-        epochs.extend(read.iter().map(Entrance::opens).filter(|epoch| *epoch > Epoch(0)));
+        let Some((3, Post::Fetched { next, covers, journal_records, .. })) = wanted.pop() else { break };
+        let read: Vec<JournalRecord<Note>> =
+            Exchange::journal_records(&registry(), &journal_records).unwrap();
+        epochs.extend(read.iter().map(JournalRecord::opens).filter(|epoch| *epoch > Epoch(0)));
         last = covers;
         if covers.is_some() {
             break;
@@ -675,7 +682,7 @@ fn what_a_twin_is_being_given_is_not_trimmed() {
     // Then it goes.
     desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
     desk.disk_is_done();
-    assert!(letters_in(&desk.directory)[0] > 20);
+    assert!(remote_results_in(&desk.directory)[0] > 20);
 }
 
 #[test]
@@ -683,9 +690,9 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
     let mut desk = Desk::new(None);
     let fetch = "3: Fetch { from: Epoch(1), after: Epoch(0) }";
     assert_eq!(shown(&desk.hear(1, Post::Forgotten(Epoch(9)))), [fetch]);
-    assert_eq!(desk.change(3, PeerState::Lost).len(), 0, "there is no other twin");
+    assert_eq!(desk.change(3, PeerState::Lost).len(), 0, "there is no other member");
     assert_eq!(shown(&desk.change(3, PeerState::Fresh)), [fetch]);
-    // A twin that keeps nothing on disk has nothing to give; it is asked again later.
+    // A member that keeps nothing on disk has nothing to give; it is asked again later.
     let nothing = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
     assert_eq!(desk.hear(3, nothing[0].1.clone()).len(), 0);
     assert_eq!(shown(&desk.event(Event::Timer(TimerId(3)))), [fetch]);
@@ -693,8 +700,8 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
     desk.change(1, PeerState::Lost);
     desk.change(1, PeerState::Fresh);
     let mut lacking = None;
-    desk.courier.gauges(&mut |name, value| {
-        lacking = lacking.or((name == "ordain_courier_lacking_epoch").then_some(value));
+    desk.exchange.gauges(&mut |name, value| {
+        lacking = lacking.or((name == "ordain_exchange_lacking_epoch").then_some(value));
     });
     assert_eq!(lacking, Some(0.0));
 }
@@ -740,25 +747,26 @@ fn an_entry_of_the_journal_that_is_cut_is_refused() {
         Ok(())
     })
     .unwrap();
-    let read: Vec<Entrance<Note>> = Courier::entrances(&registry(), &entries[0]).unwrap();
+    let read: Vec<JournalRecord<Note>> = Exchange::journal_records(&registry(), &entries[0]).unwrap();
     assert_eq!((entries.len(), read.len(), read[0].opens()), (1, 2, Epoch(3)));
     for cut in 1..entries[0].len() {
-        let read: Option<Vec<Entrance<Note>>> = Courier::entrances(&registry(), &entries[0][..cut]);
+        let read: Option<Vec<JournalRecord<Note>>> =
+            Exchange::journal_records(&registry(), &entries[0][..cut]);
         assert!(read.is_none_or(|read| read.len() == 1), "cut at {cut}");
     }
 }
 
-/// What a checkpoint covers is not executed again, but the next master of another partition may have to put it together.
+/// What a checkpoint covers is not executed again, but the next primary of another partition may have to put it together.
 #[test]
 fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
-    let seats = |version, fence| {
-        let mut seats = Seats { version, ..Seats::new(&topology) };
-        seats.seats[1].fence = fence;
-        Sequencing::Seats { seats: Arc::new(seats), in_touch: true }
+    let leadership_records = |version, fence| {
+        let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
+        leadership_records.leadership_records[1].fence = fence;
+        Sequencing::LeadershipRecords { leadership_records: Arc::new(leadership_records), in_touch: true }
     };
     let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
-    desk.tell(at(0), seats(1, None));
+    desk.tell(at(0), leadership_records(1, None));
     for epoch in 1..=4 {
         let Post::Slot { sequencer, after, through, content, .. } = slot(1, epoch - 1, epoch) else {
             panic!("a slot")
@@ -768,7 +776,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     desk.time_passes();
     desk.disk_is_done();
     let mut again = Desk::after(Epoch(3), Some(desk.directory.clone()), Some(0));
-    again.tell(at(0), seats(2, Some(Fence { term: 2, candidate: NodeId(4) })));
+    again.tell(at(0), leadership_records(2, Some(Fence { term: 2, candidate: NodeId(4) })));
     let collect = Ship::Collect { partition: PartitionId(1), term: 2, after: Epoch(1) };
     again.tell(Address { node: NodeId(4), role: 4 }, collect);
     let [Ship::Collected { held, since, through, .. }] = &again.shipped[..] else {
@@ -778,7 +786,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     assert_eq!((*since, *through), (Epoch(0), Epoch(4)));
     // Without what came in before, it does not know what there was.
     let mut without = Desk::after(Epoch(3), Some(MemoryDirectory::new()), Some(0));
-    without.tell(at(0), seats(2, Some(Fence { term: 2, candidate: NodeId(4) })));
+    without.tell(at(0), leadership_records(2, Some(Fence { term: 2, candidate: NodeId(4) })));
     let collect = Ship::Collect { partition: PartitionId(1), term: 2, after: Epoch(1) };
     without.tell(Address { node: NodeId(4), role: 4 }, collect);
     let [Ship::Collected { held, since, through, .. }] = &without.shipped[..] else {
@@ -790,11 +798,14 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
 #[test]
 fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
-    let seats = || Sequencing::Seats { seats: Arc::new(Seats::new(&topology)), in_touch: true };
+    let leadership_records = || Sequencing::LeadershipRecords {
+        leadership_records: Arc::new(LeadershipRecords::new(&topology)),
+        in_touch: true,
+    };
     let told = |desk: &Desk| {
         let mut found = f64::NAN;
-        desk.courier.gauges(&mut |name, value| {
-            found = if name == "ordain_courier_durable_epoch" { value } else { found };
+        desk.exchange.gauges(&mut |name, value| {
+            found = if name == "ordain_exchange_durable_epoch" { value } else { found };
         });
         found as u64
     };
@@ -803,51 +814,51 @@ fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
         desk.disk_is_done();
         desk.time_passes();
     };
-    let letters = |desk: &Desk| {
-        let letters = desk.shard.iter().filter_map(|message| match message {
+    let remote_results = |desk: &Desk| {
+        let remote_results = desk.shard.iter().filter_map(|message| match message {
             Message::Engine(Note(epoch, _)) => Some(*epoch),
             _ => None,
         });
-        letters.collect::<Vec<u64>>()
+        remote_results.collect::<Vec<u64>>()
     };
     let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
-    desk.tell(at(0), seats());
+    desk.tell(at(0), leadership_records());
     (1..=4).for_each(|epoch| live_through(&mut desk, epoch));
-    assert_eq!((desk.courier.progress(), told(&desk)), (Epoch(4), 0), "nothing is certain yet");
+    assert_eq!((desk.exchange.progress(), told(&desk)), (Epoch(4), 0), "nothing is certain yet");
     desk.tell(at(4), Sequencing::Safe([9, 3, 4].map(Epoch).into()));
     desk.time_passes();
     assert_eq!(told(&desk), 0, "not before it is written down");
     desk.disk_is_done();
     (5..=6).for_each(|epoch| live_through(&mut desk, epoch));
-    assert_eq!((desk.courier.progress(), told(&desk)), (Epoch(6), 3));
+    assert_eq!((desk.exchange.progress(), told(&desk)), (Epoch(6), 3));
     let directory = desk.directory.clone();
 
     // In the same incarnation all of it counts.
     let same = Desk::after(Epoch(0), Some(directory.clone()), Some(0));
-    assert_eq!(letters(&same), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(remote_results(&same), [1, 2, 3, 4, 5, 6]);
     let mut next = Desk::after(Epoch(0), Some(directory), Some(1));
-    assert_eq!(letters(&next), [1, 2, 3]);
+    assert_eq!(remote_results(&next), [1, 2, 3]);
     next.shard.retain(|message| matches!(message, Message::Sequencing(_)));
     (1..=3).for_each(|epoch| drop(next.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
     next.execute();
-    assert_eq!(next.courier.progress(), Epoch(3), "not what came after that");
+    assert_eq!(next.exchange.progress(), Epoch(3), "not what came after that");
     // What comes now counts, and is there again.
-    next.tell(at(0), seats());
+    next.tell(at(0), leadership_records());
     (4..=5).for_each(|epoch| live_through(&mut next, epoch));
     let again = Desk::after(Epoch(0), Some(next.directory.clone()), Some(1));
-    assert_eq!(letters(&again), [1, 2, 3, 4, 5]);
-    // A twin that reads the journal is not given what does not count.
+    assert_eq!(remote_results(&again), [1, 2, 3, 4, 5]);
+    // A member that reads the journal is not given what does not count.
     let (mut wanted, mut read) = (next.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) }), Vec::new());
     wanted.extend(next.disk_is_done());
-    while let Some((3, Post::Fetched { next: from, covers, entrances, .. })) = wanted.pop() {
-        read.extend(Courier::<Note>::entrances(&registry(), &entrances).unwrap());
+    while let Some((3, Post::Fetched { next: from, covers, journal_records, .. })) = wanted.pop() {
+        read.extend(Exchange::<Note>::journal_records(&registry(), &journal_records).unwrap());
         if covers.is_none() {
             wanted = next.hear(3, Post::Fetch { from, after: Epoch(0) });
             wanted.extend(next.disk_is_done());
         }
     }
-    let epochs = read.iter().filter_map(|entrance| match entrance {
-        Entrance::Post(_, Post::Letter { letter, .. }) => Some(letter.0),
+    let epochs = read.iter().filter_map(|journal_record| match journal_record {
+        JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => Some(remote_result.0),
         _ => None,
     });
     assert_eq!(epochs.collect::<Vec<u64>>(), [1, 2, 3, 4, 5]);

@@ -1,6 +1,6 @@
 //! Answers that have a gateway go on with a request, held back until they are certain.
 //!
-//! Where a master's batches may be lost with it, so may what was executed of them. A client has to live with an answer that
+//! Where a primary's batches may be lost with it, so may what was executed of them. A client has to live with an answer that
 //! does not hold then. A gateway does not: told that a transaction had to start over, or that its slots had moved, it submits
 //! the next attempt. If the one before takes effect after all, executed again without what is lost, the request takes
 //! effect twice. So such an answer leaves only when nothing that it may be made of can be lost any more, and from a node that
@@ -11,13 +11,13 @@ use ordain_model::{Abort, Epoch, OutcomeBatch, OutcomeStatus};
 
 /// What is held back.
 #[derive(Debug, Default)]
-pub(crate) struct Withheld {
+pub(crate) struct DeferredReplies {
     /// Nothing of this epoch or before can be lost.
     certain: Epoch,
     batches: Vec<OutcomeBatch>,
 }
 
-impl Withheld {
+impl DeferredReplies {
     /// Takes out of these what must not leave yet.
     pub(crate) fn sift(&mut self, outcomes: &mut Vec<OutcomeBatch>) {
         let certain = self.certain;
@@ -75,16 +75,16 @@ mod tests {
         let logic = OutcomeStatus::Aborted(Abort::Logic);
         let mixed = [(7, OutcomeStatus::Committed), (7, restart), (8, OutcomeStatus::Moved), (8, logic)];
         let mut leaving = vec![outcomes(1, &mixed), outcomes(2, &[(6, restart)])];
-        let mut withheld = Withheld::default();
-        withheld.sift(&mut leaving);
+        let mut deferred_replies = DeferredReplies::default();
+        deferred_replies.sift(&mut leaving);
         assert_eq!(indices(&leaving), [vec![0, 3]]);
-        assert_eq!(indices(&withheld.certain(Epoch(5))), [[0; 0]; 0]);
-        assert_eq!(indices(&withheld.certain(Epoch(7))), [vec![1], vec![0]]);
-        assert_eq!(indices(&withheld.certain(Epoch(6))), [[0; 0]; 0]);
-        assert_eq!(indices(&withheld.certain(Epoch(8))), [vec![2]]);
+        assert_eq!(indices(&deferred_replies.certain(Epoch(5))), [[0; 0]; 0]);
+        assert_eq!(indices(&deferred_replies.certain(Epoch(7))), [vec![1], vec![0]]);
+        assert_eq!(indices(&deferred_replies.certain(Epoch(6))), [[0; 0]; 0]);
+        assert_eq!(indices(&deferred_replies.certain(Epoch(8))), [vec![2]]);
         // What is certain does not wait.
         let mut leaving = vec![outcomes(1, &[(8, restart)])];
-        withheld.sift(&mut leaving);
+        deferred_replies.sift(&mut leaving);
         assert_eq!(indices(&leaving), [vec![0]]);
     }
 }

@@ -1,0 +1,225 @@
+//! The configuration service's decisions, one at a time. What they make of [`LeadershipRecords`] is a function of their order alone.
+//!
+//! The configuration service's log is a [`GroupLog`](crate::GroupLog) like a partition's, and a configuration entry is a transaction in it: of a
+//! procedure of its own, which no client can call and nothing executes.
+
+use std::sync::Arc;
+
+use ordain_model::args::Args;
+use ordain_model::wire::{self, Reader};
+use ordain_model::{
+    Abort, Access, Batch, Call, Chunk, ChunkNo, Db, Epoch, FragmentContext, GatewayId, PartitionId, Placed,
+    PlanError, Planner, Procedure, ProcedureId, Registry,
+};
+use ordain_role::NodeId;
+
+use super::leadership_records::{Arrival, Eviction, Fence, LeadershipRecords};
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigurationEntry {
+    /// A node has started.
+    Arrive {
+        /// The node.
+        node: NodeId,
+        /// As whom.
+        arrival: Arrival,
+    },
+    /// These members of a partition have all that its primary has, but for what is on its way.
+    Sync {
+        /// The partition.
+        partition: PartitionId,
+        /// The primary's term.
+        term: u64,
+        /// The members.
+        in_sync: Vec<NodeId>,
+    },
+    /// A term is to be prepared: what comes from those before is refused from now on.
+    Fence {
+        /// The partition.
+        partition: PartitionId,
+        /// The term.
+        fence: Fence,
+    },
+    /// The candidate is primary.
+    LeadershipRecord {
+        /// The partition.
+        partition: PartitionId,
+        /// The term that was prepared.
+        term: u64,
+        /// The last epoch that was decided of the terms before, and the first of this one. What anybody has sealed
+        /// between them is lost.
+        end: Epoch,
+        /// See `end`.
+        first: Epoch,
+        /// Who has to start over.
+        evicted: Vec<(NodeId, Eviction)>,
+    },
+}
+
+impl LeadershipRecords {
+    /// Takes a decision into account, if it still fits what was decided before.
+    pub fn apply(&mut self, configuration_entry: &ConfigurationEntry) {
+        self.version += 1;
+        match configuration_entry {
+            ConfigurationEntry::Arrive { node, arrival } => {
+                let known = self.arrivals.entry(*node).or_insert(*arrival);
+                if arrival.incarnation >= known.incarnation {
+                    *known = *arrival;
+                }
+            }
+            ConfigurationEntry::Sync { partition, term, in_sync } => {
+                if let Some(leadership_record) = self.leadership_records.get_mut(usize::from(partition.0))
+                    && (leadership_record.term, leadership_record.fence) == (*term, None)
+                {
+                    leadership_record.in_sync.clone_from(in_sync);
+                }
+            }
+            ConfigurationEntry::Fence { partition, fence } => {
+                if let Some(leadership_record) = self.leadership_records.get_mut(usize::from(partition.0))
+                    && fence.term > leadership_record.latest()
+                {
+                    leadership_record.fence = Some(*fence);
+                }
+            }
+            ConfigurationEntry::LeadershipRecord { partition, term, first, evicted, .. } => {
+                let Some(leadership_record) = self.leadership_records.get_mut(usize::from(partition.0))
+                else {
+                    return;
+                };
+                let Some(fence) = leadership_record.fence.take_if(|fence| fence.term == *term) else {
+                    return;
+                };
+                let primary = fence.candidate;
+                let is_out = |node: &NodeId| evicted.iter().any(|(out, _)| out == node);
+                leadership_record.in_sync.retain(|member| *member != primary && !is_out(member));
+                (leadership_record.term, leadership_record.primary, leadership_record.first) =
+                    (*term, primary, *first);
+                self.evict(evicted);
+            }
+        }
+    }
+
+    fn evict(&mut self, evicted: &[(NodeId, Eviction)]) {
+        for (node, eviction) in evicted {
+            // Whoever was to discard its log, and has not been heard of since, still is.
+            let still_out = self.is_out(*node);
+            let known = self.evicted.entry(*node).or_insert(*eviction);
+            known.without_log = eviction.without_log || (still_out && known.without_log);
+            known.incarnation = known.incarnation.max(eviction.incarnation);
+        }
+    }
+}
+
+/// The only procedure of a configuration service's registry.
+const CONFIGURATION_ENTRY: ProcedureId = ProcedureId(1);
+
+struct Enact;
+
+impl Procedure for Enact {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        // It is to be logged, so it has to write something, if only by that name.
+        let text = args.iter().next().ok_or(PlanError::fixed("ERR a configuration entry without a text"))?;
+        planner.key_in(Db(0), 0, Access::Write, text)?;
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+}
+
+/// What the configuration service's log is read with.
+pub fn registry() -> Arc<Registry> {
+    let mut registry = Registry::default();
+    registry.register(CONFIGURATION_ENTRY, "ordain.decree", Arc::new(Enact));
+    Arc::new(registry)
+}
+
+impl ConfigurationEntry {
+    /// The batch that puts a decision into the log.
+    pub(super) fn to_batch(&self, registry: &Registry, epoch: Epoch) -> Result<Batch, PlanError> {
+        let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(epoch.0));
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        chunk.push(registry, Call::new(CONFIGURATION_ENTRY, Db(0)), |args| _ = args.push(&bytes))?;
+        let chunks = vec![Placed::whole(0, Arc::new(chunk))];
+        Ok(Batch { epoch, total: 1, chunks, ..Batch::default() })
+    }
+
+    /// The decisions of a batch; `None` if it is damaged.
+    pub fn of_batch(batch: &Batch) -> Option<Vec<ConfigurationEntry>> {
+        let configuration_entry = |bytes: &[u8]| {
+            let mut bytes = Reader(bytes);
+            let configuration_entry = ConfigurationEntry::decode(&mut bytes)?;
+            bytes.end(configuration_entry)
+        };
+        batch.txns().map(|(_, chunk, txn)| configuration_entry(chunk.args(txn).get(0)?)).collect()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            ConfigurationEntry::Arrive { node, arrival } => {
+                wire::u8(out, 0);
+                wire::u16(out, node.0);
+                wire::u64(out, arrival.incarnation);
+                wire::u64(out, arrival.life);
+            }
+            ConfigurationEntry::Sync { partition, term, in_sync } => {
+                wire::u8(out, 1);
+                wire::u16(out, partition.0);
+                wire::u64(out, *term);
+                LeadershipRecords::encode_nodes(in_sync, out);
+            }
+            ConfigurationEntry::Fence { partition, fence } => {
+                wire::u8(out, 2);
+                wire::u16(out, partition.0);
+                wire::u64(out, fence.term);
+                wire::u16(out, fence.candidate.0);
+            }
+            ConfigurationEntry::LeadershipRecord { partition, term, end, first, evicted } => {
+                wire::u8(out, 3);
+                wire::u16(out, partition.0);
+                wire::u64(out, *term);
+                wire::u64(out, end.0);
+                wire::u64(out, first.0);
+                LeadershipRecords::encode_evicted(evicted.iter().copied(), out);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<ConfigurationEntry> {
+        Some(match bytes.u8()? {
+            0 => {
+                let node = NodeId(bytes.u16()?);
+                ConfigurationEntry::Arrive {
+                    node,
+                    arrival: Arrival { incarnation: bytes.u64()?, life: bytes.u64()? },
+                }
+            }
+            1 => {
+                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
+                ConfigurationEntry::Sync { partition, term, in_sync: LeadershipRecords::decode_nodes(bytes)? }
+            }
+            2 => {
+                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
+                ConfigurationEntry::Fence {
+                    partition,
+                    fence: Fence { term, candidate: NodeId(bytes.u16()?) },
+                }
+            }
+            3 => {
+                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
+                let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
+                ConfigurationEntry::LeadershipRecord {
+                    partition,
+                    term,
+                    end,
+                    first,
+                    evicted: LeadershipRecords::decode_evicted(bytes)?,
+                }
+            }
+            _ => return None,
+        })
+    }
+}
