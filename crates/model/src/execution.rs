@@ -2,7 +2,7 @@
 
 use crate::named::named;
 
-/// How what depends on verdicts of other shards is executed (the Q-Store paper, section 3.2.2; qstore.md, sections 4.7 and
+/// How what depends on verdicts of other shards is executed (the Q-Store paper, section 4.2; qstore.md, sections 4.7 and
 /// 4.8). The results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
@@ -33,13 +33,13 @@ named!(Execution, UnknownExecution, "no way to execute transactions: speculative
 pub enum Choice {
     /// What is written is seen when all verdicts are known.
     Wait,
-    /// It may be executed before it is known what aborts (the Q-Store paper, section 3.2.2; qstore.md, section 4.7). Then
+    /// It may be executed before it is known what aborts (the Q-Store paper, section 4.2; qstore.md, section 4.7). Then
     /// this becomes of what has used something of it.
     Speculate(Cascade),
 }
 
 /// What becomes of a transaction that was executed on what another one had written which then aborted (the Q-Store paper,
-/// section 3.2.2; qstore.md, section 4.7, step 7).
+/// section 4.2; qstore.md, section 4.7, step 7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cascade {
     /// It is executed again: the results are those of one after the other.

@@ -1,5 +1,5 @@
 //! Speculation: transactions in a row that are executed before it is known which of them abort (the Q-Store paper, section
-//! 3.2.2; qstore.md, section 4.7).
+//! 4.2; qstore.md, section 4.7).
 //!
 //! A *unit* is what is left of an epoch from the first batch on that says so, up to a transaction over the whole table, if
 //! there is one; then another begins. Every shard of the replica finds the same units in the order.

@@ -13,7 +13,7 @@
 //! | 9 answers before their batch | below | sim |
 //! | 10 nobody asks for anything | all that is here: no epoch is closed then; `sequencer/src/tests.rs` | |
 //! | 11 killed amid a batch | | sim; e2e `kill` |
-//! | 12 another number of shards at replay | `random`; `replay` in `src/calvin/replay.rs` | |
+//! | 12 another number of shards at replay | `random`; `replay` in `src/shard/replay.rs` | |
 //! | 13 another map, and transactions planned under the old one | below: a range is a fixed part of a shard, and slots move between shards | `moving`; sim |
 //! | 14 slots that change hands often, under load | below | `moving`; sim |
 //! | 15 all keys in one range | below | |

@@ -9,7 +9,7 @@ use ordain_role::{NodeId, ReplicaId, Topology};
 /// Who is primary of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadershipRecord {
-    /// The number of the mastership. What comes from an earlier one is refused.
+    /// The number of the leadership. What comes from an earlier one is refused.
     pub term: u64,
     /// Whose batches the members take.
     pub primary: NodeId,
