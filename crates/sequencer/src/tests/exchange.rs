@@ -274,8 +274,8 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(4, 1)) });
     desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[0, 2])));
     let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
-    let remote_result = "2: Remote result { to: 2, remote result: Note(4, 1) }";
-    assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", remote_result, "2: Opened(Epoch(0))"]);
+    let remote_result = "2: RemoteResult { to: 2, remote_result: Note(4, 1) }";
+    assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))", remote_result]);
     // Its member has not said so yet, so epoch 4 stays; whoever asks is sent what comes after.
     assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(4)))).len(), 3);
     assert_eq!(shown(&desk.hear(5, Post::Resume(Epoch(0)))).len(), 5);
