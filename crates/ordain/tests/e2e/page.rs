@@ -197,10 +197,12 @@ fn a_node_that_was_killed_is_shown_as_one_that_is_not_reached() {
         let nodes = read("/series")["nodes"].as_array().cloned().unwrap_or_default();
         nodes.into_iter().find(|other| other["node"] == node).unwrap_or_default()
     };
-    until("the others are well", || [1, 2].iter().all(|node| of(*node)["epoch"].is_u64()));
+    let is_well =
+        |node: &Value| node["epoch"].is_u64() && node["unreachable"].is_null() && node["not_ready"].is_null();
+    // Before all have met once, no two of them can go on alone.
+    until("the others are well", || [1, 2].iter().all(|node| is_well(&of(*node))));
     cluster.kill(2);
     until("the one that was killed says nothing, and the other is well", || {
-        let is_well = |node: &Value| node["unreachable"].is_null() && node["not_ready"].is_null();
         of(2)["unreachable"].as_str().is_some_and(|reason| !reason.is_empty()) && is_well(&of(1))
     });
     until("the link to it is down", || {
