@@ -330,7 +330,7 @@ pub fn check_arity(command: &Command, argc: usize) -> Result<(), PlanError> {
     if takes(command.arity, argc) { Ok(()) } else { Err(PlanError::arity(command.name)) }
 }
 
-/// Whether a command of this [arity](Command::arity) takes so many words, its name included.
+/// Checks a number of words, the command's name included, against an [arity](Command::arity).
 #[inline]
 pub(crate) fn takes(arity: i16, argc: usize) -> bool {
     let wanted = usize::from(arity.unsigned_abs());

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-use ordain_model::table::Expiring;
+use ordain_model::table::{Expiring, Piece, weight};
 use ordain_model::value::record_hash;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
 
@@ -49,7 +49,7 @@ impl Sums {
         sum.expiring.add(cell);
     }
 
-    /// The same of a record.
+    /// Counts a record of the store, if it has content.
     pub(crate) fn count(&mut self, record: &Record) {
         self.add(record.db(), record.key(), &record.cell);
     }
@@ -90,8 +90,7 @@ pub(crate) struct Copying {
     copies: u32,
     /// What records add up to that have not changed since they were copied.
     sums: Sums,
-    /// Names at copied positions whose records are not as they were copied, or may not be.
-    /// Each with whether there is a copy.
+    /// Names at copied positions whose records may have changed since, each with whether there is a copy.
     changed: BTreeMap<(Position, Db, Box<[u8]>), bool>,
 }
 
@@ -142,7 +141,7 @@ pub(crate) struct Generation {
     sums: Sums,
     /// Entries with smaller tags have been freed, unless somebody uses them.
     freed: u32,
-    /// All have.
+    /// All entries have been freed, unless somebody uses them.
     is_freed: bool,
 }
 
@@ -163,9 +162,9 @@ impl Generation {
 pub(crate) struct Generations {
     pub(crate) copying: Option<Box<Copying>>,
     copies: Option<Box<Copies>>,
-    /// Of slots whose records came of late.
+    /// Arrivals by slot, kept until nobody asks for an epoch before them.
     came: BTreeMap<usize, Arrival>,
-    /// By slot.
+    /// Generations that have left, by slot.
     gone: BTreeMap<usize, Vec<Generation>>,
 }
 
@@ -213,15 +212,22 @@ impl Generations {
         Some((before, gone.index.bytes()))
     }
 
-    /// The next records of what has gone that nobody can see, at least so many if there are: they are to be freed.
-    pub(crate) fn next_to_free(&mut self, horizon: Epoch, least: usize) -> Vec<RecordId> {
-        // Those of which all is freed that there is.
+    /// Drops generations that are empty, and answers the bytes of their indexes; and at least so many records to be freed, if there
+    /// are, of a generation that nobody can see.
+    pub(crate) fn next_to_free(&mut self, horizon: Epoch, least: usize) -> (usize, Vec<RecordId>) {
+        let mut dropped = 0;
         self.gone.retain(|_, gone| {
-            gone.retain(|gone| gone.index.len() > 0 || gone.left > horizon);
+            gone.retain(|gone| {
+                let stays = gone.index.len() > 0 || gone.left > horizon;
+                dropped += if stays { 0 } else { gone.index.bytes() };
+                stays
+            });
             !gone.is_empty()
         });
         let can_go = |gone: &&mut Generation| gone.left <= horizon && !gone.is_freed;
-        let Some(gone) = self.gone.values_mut().flatten().find(can_go) else { return Vec::new() };
+        let Some(gone) = self.gone.values_mut().flatten().find(can_go) else {
+            return (dropped, Vec::new());
+        };
         let mut entries = gone.index.entries_from(gone.freed).peekable();
         let mut records = Vec::new();
         let mut last = gone.freed;
@@ -233,7 +239,7 @@ impl Generations {
         let next = entries.peek().map(|(tag, _)| *tag);
         drop(entries);
         (gone.freed, gone.is_freed) = (next.unwrap_or_default(), next.is_none());
-        records
+        (dropped, records)
     }
 
     /// The sums by which a past state differs from the present one, as far as slots have come or gone since: what is to be added, and
@@ -311,8 +317,9 @@ pub trait Handover {
     /// The names at copied positions whose records have changed since, or may have, in canonical order.
     fn changed(&self) -> Vec<Name>;
 
-    /// Shows so many of [those](Handover::changed) at most, the first ones, as they are now: absent ones too. They are copied anew then.
-    fn copy_changed(&mut self, most: usize, visit: impl FnMut(&Name, &Cell, Gsn));
+    /// Copies changed records anew, in canonical order: shows each as it is now, absent ones too, until there are so many records or bytes
+    /// of keys and cells.
+    fn copy_changed(&mut self, records: usize, bytes: usize, visit: impl FnMut(&Name, &Cell, Gsn));
 
     /// Does not note any more what changes.
     fn give_up_copying(&mut self);
@@ -374,13 +381,17 @@ impl Handover for MemoryStore {
         changed.map(|((_, db, key), _)| (*db, key.clone())).collect()
     }
 
-    fn copy_changed(&mut self, most: usize, mut visit: impl FnMut(&Name, &Cell, Gsn)) {
+    fn copy_changed(&mut self, records: usize, bytes: usize, mut visit: impl FnMut(&Name, &Cell, Gsn)) {
         let Some(mut copying) = self.generations.copying.take() else { return };
-        for _ in 0..most.min(copying.changed.len()) {
-            let Some(((_, db, key), is_copied)) = copying.changed.pop_first() else { break };
+        let mut piece = Piece::of(records, bytes);
+        while let Some(((position, db, key), is_copied)) = copying.changed.pop_first() {
             let id = self.find(db, &key, KeyHash::of_record(db, &key));
             let (cell, version) =
                 id.map_or((&Cell::ABSENT, Gsn::NONE), |id| (self.cell(id), self.version(id)));
+            if !piece.takes(position, weight(&key, cell)) {
+                copying.changed.insert((position, db, key), is_copied);
+                break;
+            }
             copying.sums.add(db, &key, cell);
             copying.copies = copying.copies + u32::from(cell.value.is_some()) - u32::from(is_copied);
             visit(&(db, key), cell, version);

@@ -174,7 +174,8 @@ impl MemoryStore {
         if self.generations.is_idle() {
             return 0;
         }
-        let records = self.generations.next_to_free(self.horizon(), least);
+        let (dropped, records) = self.generations.next_to_free(self.horizon(), least);
+        self.totals.index_resized(dropped, 0);
         for id in &records {
             let record = self.slab.get_mut(*id);
             let cell = std::mem::replace(&mut record.cell, Cell::ABSENT);

@@ -91,7 +91,7 @@ fn distinct(len: u32, wanted: u32, random: &mut Random) -> Vec<u32> {
         places.truncate(wanted as usize);
         return places;
     }
-    // Of all the others it holds only those that have changed their place.
+    // The permutation holds only the places whose content has changed.
     let mut moved = BTreeMap::new();
     (0..wanted)
         .map(|i| {

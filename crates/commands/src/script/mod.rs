@@ -331,7 +331,7 @@ impl Procedure for Eval {
         let rights = take_rights(&mut words, self.limited);
         let sha = words.bytes();
         match code {
-            // What does not compile is answered by the run.
+            // The run answers the error of a source that does not compile.
             Eval::NOTE => note(cx, &self.programs, sha, words.bytes()).unwrap_or(()),
             Eval::CHECK => check(cx, &self.programs, sha, words.bytes()),
             Eval::FETCH => match cx.cell().string().map(<[u8]>::to_vec) {

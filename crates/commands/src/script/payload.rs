@@ -73,7 +73,7 @@ pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// How long the payload of libraries is at most, bytes.
+/// The longest payload of libraries, bytes.
 pub(super) fn bytes<'a>(sources: impl Iterator<Item = &'a [u8]>) -> usize {
     /// Opcode and length.
     const HEAD_BYTES: usize = 6;

@@ -216,7 +216,7 @@ impl Engine {
 /// The units of work that are left for loading libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// Of the budget, which ends the loading.
+    /// Units left of the budget; the loading ends when they are used up.
     pub budget: i64,
     /// Of what may be done here, if there is a bound: beyond it the loading is to be done elsewhere, from its beginning.
     pub patience: Option<i64>,
@@ -591,7 +591,7 @@ impl Cache {
             }
             Err(CompileError::Dead(death)) => return Err(Failure::Death(death)),
         };
-        // What gives way is dropped when nobody waits for the lock any more.
+        // Evicted forms are dropped after the lock is released.
         let old = match is_large {
             true => lock(large).keep(sha, code.len(), &program),
             false => self.keep(sha, code.len(), &program),

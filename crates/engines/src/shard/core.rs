@@ -99,7 +99,7 @@ pub(crate) struct Core<S> {
     pub(crate) digest_exchange: DigestExchange,
     /// Digests at the ends of late epochs, for operators.
     pub(super) spans: Spans,
-    /// What members are to be told.
+    /// Attestations for the other members of the replication group.
     pub(crate) attestations: Vec<Attestation>,
     pub(crate) outcomes: Vec<OutcomeBatch>,
     /// Those that are not certain yet, once this runs.

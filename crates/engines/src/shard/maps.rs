@@ -88,7 +88,7 @@ pub(crate) struct Copied {
 /// What copies there are of slots that are to move, here and of here.
 #[derive(Debug, Default)]
 pub(crate) struct CopyState {
-    /// Of a slot here.
+    /// Copies that are made of a slot here.
     pub(crate) copying: Option<Copying>,
     /// The epoch in which copies have come last.
     pub(crate) came_in: Epoch,
@@ -116,7 +116,7 @@ pub(crate) struct Getting {
     pub(crate) pieces: BTreeSet<u32>,
     /// How many there are in all, once the last has come.
     pub(crate) count: Option<u32>,
-    /// What was copied of them before is in its place.
+    /// Copies that came before are among the slot's records.
     pub(crate) is_adopted: bool,
 }
 

@@ -126,6 +126,10 @@ impl Asked<'_> {
             }
             let next = answer.strip_prefix(':').and_then(|next| next.parse::<i64>().ok());
             let next = next.with_context(|| format!("DEBUG COPY-SLOT answered {answer}"))?;
+            if next < 0 && from == Position::of_slot(slot) {
+                // A slot of one part: what changes until it moves is no more than a part either.
+                return Ok(true);
+            }
             // After the last part: what has changed meanwhile.
             again += usize::from(next < 0);
             from = if next < 0 { CopyPart::last(slot) } else { Position(next as u64) };

@@ -31,7 +31,7 @@ pub(in crate::shard) const GIVE: TimerId = TimerId(3);
 /// load; there this guard against a mistake of ours would hold everybody up.
 const COMPARED_MAX: u64 = 16 << 10;
 /// So many records are settled with each piece that is given away, so that few are not when it is compared: a millisecond's.
-const SETTLED: usize = 16 << 10;
+pub(super) const SETTLED: usize = 16 << 10;
 
 impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn set_checkpointer(&mut self, checkpointer: Address) {

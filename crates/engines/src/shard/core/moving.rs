@@ -23,6 +23,7 @@ use ordain_role::{Bug, Outbox};
 use ordain_sequencer::Sequencing;
 use ordain_store::{Entry, RecordStore};
 
+use super::capture::SETTLED;
 use super::{Core, before, conclude};
 use crate::shard::balance::SMALL;
 use crate::shard::maps::{Copied, Copying, Getting, Maps, Moving};
@@ -35,10 +36,7 @@ const AHEAD: u32 = 16;
 /// For how many epochs copies are kept since the last were made, until they are given up: some minutes at most, in which no
 /// checkpoint is made.
 const COPIES_LIVE: u64 = 1 << 14;
-/// So many records are settled with each part that is copied: more than it has.
-const SETTLED: usize = 16 << 10;
-
-/// Whether copies may still be used, of which the last were made in an epoch.
+/// Copies may be used for [`COPIES_LIVE`] epochs after the last of them were made.
 const fn lives(last: Epoch, now: Epoch) -> bool {
     now.0 <= last.0 + COPIES_LIVE
 }
@@ -168,7 +166,7 @@ impl<S: RecordStore> Core<S> {
         let is_whole = part.is_last() && copied == Some(Position::of_slot(slot + 1));
         let is_next = is_whole || copied == Some(part.from);
         let copies = match (is_first, is_next) {
-            // Of an epoch whose state is kept for a checkpoint, nothing is copied: copies are in none.
+            // A checkpoint of this epoch has no copies in it, so none are made.
             _ if self.copies.cut_in == epoch => Copies::Over,
             (true, _) => Copies::First,
             (false, true) => Copies::More,
@@ -180,7 +178,7 @@ impl<S: RecordStore> Core<S> {
             self.copies.copying = None;
         } else {
             if copies == Copies::More {
-                self.store.copy_changed(part.records, |(db, key), cell, version| {
+                self.store.copy_changed(part.records, part.bytes, |(db, key), cell, version| {
                     records.push(MovedRecord { db: *db, key: key.to_vec(), cell: cell.clone(), version });
                 });
             }
@@ -191,7 +189,7 @@ impl<S: RecordStore> Core<S> {
                     records.push(MovedRecord { db, key: key.to_vec(), cell: cell.clone(), version });
                 });
             }
-            // What is not settled when the slot goes is then.
+            // Unsettled records would all be settled in the step in which the slot goes.
             self.store.settle(SETTLED);
             self.copies.copying = Some(Copying { slot, to, last: epoch });
             self.copies.made += records.len() as u64;
@@ -199,8 +197,7 @@ impl<S: RecordStore> Core<S> {
         self.remote_results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
     }
 
-    /// Whether a slot is being copied from here or to here: then the state is not kept for a checkpoint, as the copies are not in
-    /// it.
+    /// Copies from here or to here exist: no checkpoint is cut then, as it would not have them.
     pub(in crate::shard) fn has_copies(&self) -> bool {
         self.copies.copying.is_some() || self.store.copies().is_some()
     }
