@@ -7,4 +7,5 @@ pub mod calvin;
 pub mod calvin_paper;
 pub mod paxflow;
 pub mod qstore;
+pub mod registry;
 pub mod shard;

@@ -34,6 +34,7 @@ pub mod layout;
 pub mod limits;
 pub mod map;
 mod named;
+pub mod options;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;
@@ -69,6 +70,7 @@ pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use limits::Limits;
 pub use map::{Lane, Lanes, Map, Place};
+pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue, Options};
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{

@@ -3,6 +3,21 @@
 /// Lets a choice be written and read by its name in `ALL`, and says what is wrong with another name.
 macro_rules! named {
     ($choice:ident, $unknown:ident, $wrong:literal) => {
+        impl $choice {
+            /// The names alone.
+            pub const NAMES: [&'static str; Self::ALL.len()] = {
+                let mut names = [""; Self::ALL.len()];
+                let mut i = 0;
+                while i < names.len() {
+                    names[i] = Self::ALL[i].0;
+                    i += 1;
+                }
+                names
+            };
+            /// What an error says of any other name: "no such thing: the names".
+            pub const WRONG: &'static str = $wrong;
+        }
+
         impl std::fmt::Display for $choice {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes, read and written as Redis does ([`parse_size`](ordain_resp::memory::parse_size)).
+/// A number of bytes, read and written as Redis does ([`parse_size`](ordain_model::options::parse_size)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "SizeText", into = "u64")]
 pub struct Size(pub u64);
@@ -24,7 +24,7 @@ impl std::str::FromStr for Size {
     type Err = NoSize;
 
     fn from_str(text: &str) -> Result<Size, NoSize> {
-        ordain_resp::memory::parse_size(text).map(Size).ok_or_else(|| NoSize(text.to_owned()))
+        ordain_model::options::parse_size(text).map(Size).ok_or_else(|| NoSize(text.to_owned()))
     }
 }
 

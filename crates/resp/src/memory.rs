@@ -317,27 +317,10 @@ impl Account {
     }
 }
 
-/// Reads a size as Redis does: a number with `b`, `k`, `kb`, `m`, `mb`, `g` or `gb` after it, in any case. With a `b`, units
-/// are powers of 1024, without one of 1000.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit: u64 = match &*unit.to_ascii_lowercase() {
-        "" | "b" => 1,
-        "k" => 1000,
-        "kb" => 1 << 10,
-        "m" => 1_000_000,
-        "mb" => 1 << 20,
-        "g" => 1_000_000_000,
-        "gb" => 1 << 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_model::options::parse_size;
 
     const NOW: Micros = Micros(1_000_000_000);
 

@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Ticket};
+use ordain_model::options::parse_size;
 use ordain_model::procedure::Locals;
 use ordain_model::{Computations, Db, Micros, plan, serial};
 
 use crate::acl::Access;
 use crate::diagnostics::{CommandTimes, Diagnostics};
-use crate::memory::{CLIENTS_MAX, Memory, parse_size};
+use crate::memory::{CLIENTS_MAX, Memory};
 use crate::session::{ClientId, Cost, Session};
 
 /// What a session has at hand while it handles something.

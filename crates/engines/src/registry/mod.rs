@@ -1,0 +1,491 @@
+//! The registry of engines: one entry each, with its paper, its level, what it can do and its options.
+//!
+//! Tools ask what is written here and never an engine's name. An engine that is not built has an entry too, so that it
+//! is refused by name and never silently another one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ordain_model::{Offer, OptionError, OptionInfo, Options};
+
+use crate::shard::Order;
+
+pub mod options;
+
+/// An engine that is built: a reference to its entry.
+#[derive(Clone, Copy)]
+pub struct Engine(&'static EngineInfo);
+
+/// The two kinds of engines (DESIGN.md, "Engines are siblings").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Order the inputs first, then execute them.
+    Deterministic,
+    /// Execute first, then agree on the outcome.
+    Commit,
+}
+
+impl Family {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Deterministic => "deterministic",
+            Family::Commit => "commit",
+        }
+    }
+}
+
+/// Where an engine is described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paper {
+    /// The title.
+    pub title: &'static str,
+    /// Where it was published, if anywhere.
+    pub venue: Option<&'static str>,
+    /// When, if that is known.
+    pub year: Option<u16>,
+}
+
+/// What an engine can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// How a partition's log can be replicated.
+    pub replication: &'static [&'static str],
+    /// Slots can move between threads and partitions.
+    pub moves_slots: bool,
+    /// Members of a replication group come to equal digests, which can be compared.
+    pub has_digests: bool,
+    /// Checkpoints are taken, and logs trimmed behind them.
+    pub takes_checkpoints: bool,
+    /// A request of a session has at most one effect, however often it is sent.
+    pub has_sessions: bool,
+    /// Transactions can be interactive: `TXN.BEGIN` to `TXN.COMMIT`.
+    pub is_interactive: bool,
+    /// Equal logs give equal results, so that a run can be held to the reference executor.
+    pub is_replayable: bool,
+}
+
+impl Abilities {
+    /// The names of what it can do, for lists.
+    pub fn names(&self) -> Vec<&'static str> {
+        let all = [
+            ("moves", self.moves_slots),
+            ("digests", self.has_digests),
+            ("checkpoints", self.takes_checkpoints),
+            ("sessions", self.has_sessions),
+            ("interactive", self.is_interactive),
+            ("replay", self.is_replayable),
+        ];
+        all.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect()
+    }
+}
+
+/// What only an engine has that is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Built {
+    /// What it can do.
+    pub can: Abilities,
+    /// How transactions are scheduled on the records of a shard.
+    pub order: Order,
+    /// Its options.
+    pub options: &'static [Offer],
+}
+
+/// The entry of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineInfo {
+    /// The name that `--engine` takes.
+    pub name: &'static str,
+    /// What it is, in a clause.
+    pub what: &'static str,
+    /// The paper.
+    pub paper: Paper,
+    /// Its isolation level.
+    pub level: &'static str,
+    /// Its family.
+    pub family: Family,
+    /// The rest, if it is built.
+    pub built: Option<Built>,
+}
+
+const CALVIN_PAPER: Paper = Paper {
+    title: "Calvin: Fast Distributed Transactions for Partitioned Database Systems",
+    venue: Some("SIGMOD"),
+    year: Some(2012),
+};
+const PAXFLOW_PAPER: Paper = Paper {
+    title: "PaxFlow: A Fast-Path Optimization for Read-Only Workloads in Deterministic Database Systems",
+    venue: None,
+    year: None,
+};
+const QSTORE_PAPER: Paper = Paper {
+    title: "Q-Store: Distributed, Multi-partition Transactions via Queue-oriented Execution and Communication",
+    venue: Some("EDBT"),
+    year: Some(2020),
+};
+const FWKV_PAPER: Paper =
+    Paper { title: "FW-KV: Improving Read Guarantees in PSI", venue: Some("Middleware"), year: Some(2021) };
+const REGIONS_PAPER: Paper = Paper {
+    title: "Scaling Write Throughput with Validation-Based Approach Between Regions",
+    venue: None,
+    year: None,
+};
+
+/// What all deterministic engines can do.
+const DETERMINISTIC: Abilities = Abilities {
+    replication: &["none", "async", "sync"],
+    moves_slots: true,
+    has_digests: true,
+    takes_checkpoints: true,
+    has_sessions: true,
+    is_interactive: true,
+    is_replayable: true,
+};
+
+const fn deterministic(order: Order, options: &'static [Offer]) -> Option<Built> {
+    Some(Built { can: DETERMINISTIC, order, options })
+}
+
+const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
+    EngineInfo { name, what, paper, level, family: Family::Commit, built: None }
+}
+
+/// Every engine of the contract.
+#[rustfmt::skip]
+pub static ENGINES: [EngineInfo; 15] = [
+    EngineInfo { name: "calvin", what: "sequenced input log, deterministic locks", paper: CALVIN_PAPER,
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(Order::Locks, &options::CALVIN) },
+    EngineInfo { name: "calvin-paper", what: "as calvin, with one lock manager a node, as the papers have it: a baseline", paper: CALVIN_PAPER,
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(Order::Handed, &options::CALVIN) },
+    EngineInfo { name: "paxflow", what: "as calvin, and what only reads is run on snapshots", paper: PAXFLOW_PAPER,
+                 level: "serializable", family: Family::Deterministic, built: deterministic(Order::Locks, &options::PAXFLOW) },
+    EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
+                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(Order::Queues, &options::QSTORE) },
+    planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit"),
+    planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit"),
+    planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
+    planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
+    planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),
+    planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
+    planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),
+    planned("occ-2pc", FWKV_PAPER, "strict serializable", "optimistic reads, validation and two-phase commit"),
+    planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
+    planned("regions-silo", REGIONS_PAPER, "strict serializable", "regions that write their own data by Silo, validation between them"),
+    planned("regions-mvocc", REGIONS_PAPER, "strict serializable", "regions that write their own data by multiversion OCC, validation between them"),
+];
+
+/// A name that is no engine, or an engine that is not built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// It is in the plan.
+    #[error("engine '{name}' is not built yet; the engines that are there: {}", names().join(", "))]
+    NotBuilt {
+        /// Its name.
+        name: String,
+    },
+    /// It is nothing.
+    #[error("there is no engine '{name}'; the engines that are there: {}", names().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+/// The engines that are built.
+pub fn built() -> impl Iterator<Item = Engine> {
+    ENGINES.iter().filter(|info| info.built.is_some()).map(Engine)
+}
+
+fn names() -> Vec<&'static str> {
+    built().map(Engine::name).collect()
+}
+
+/// Every option of any engine, once, in the order in which help lists them.
+pub fn all_options() -> Vec<&'static OptionInfo> {
+    let mut all: Vec<&'static OptionInfo> = Vec::new();
+    // The engine with the most options says where those stand that others have not got.
+    let mut engines: Vec<Engine> = built().collect();
+    engines.sort_by_key(|engine| std::cmp::Reverse(engine.offers().len()));
+    for info in engines.iter().flat_map(|engine| engine.offers()).map(|offer| offer.info) {
+        if !all.iter().any(|known| known.name == info.name) {
+            all.push(info);
+        }
+    }
+    all
+}
+
+/// The option with a name, whichever engines have it.
+pub fn option(name: &str) -> Option<&'static OptionInfo> {
+    all_options().into_iter().find(|info| info.name == name)
+}
+
+/// The engines that have an option.
+pub fn engines_with(option: &OptionInfo) -> Vec<&'static str> {
+    built().filter(|engine| engine.defaults().has(option)).map(Engine::name).collect()
+}
+
+impl Engine {
+    /// Its entry.
+    pub const fn info(self) -> &'static EngineInfo {
+        self.0
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The rest of the entry; [`Engine`]s are made of entries that have it.
+    fn built(self) -> &'static Built {
+        self.0.built.as_ref().expect("only an engine that is built is an Engine")
+    }
+
+    /// What it can do.
+    pub fn can(self) -> &'static Abilities {
+        &self.built().can
+    }
+
+    /// How transactions are scheduled on the records of a shard.
+    pub fn order(self) -> Order {
+        self.built().order
+    }
+
+    /// The options that it has.
+    pub fn offers(self) -> &'static [Offer] {
+        self.built().options
+    }
+
+    /// Its options as they are if nobody says anything.
+    pub fn defaults(self) -> Options {
+        Options::new(self.name(), self.offers())
+    }
+
+    /// Its options with what was given, by name.
+    ///
+    /// # Errors
+    /// An option that it has not got, a value out of its range, or values that do not go together. The value that every
+    /// engine without the option behaves by is not refused.
+    pub fn options<'a>(
+        self,
+        given: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Options, OptionError> {
+        let mut options = self.defaults();
+        for (name, text) in given {
+            let Some(info) = option(name) else {
+                let known = self.offers().iter().map(|offer| offer.info.name).collect();
+                return Err(OptionError::Unknown { name: name.to_owned(), engine: self.name(), known });
+            };
+            let value = info.parse(text)?;
+            if !options.has(info) && value != info.default {
+                return Err(OptionError::NotOffered {
+                    option: info,
+                    value: text.to_owned(),
+                    engine: self.name(),
+                    engines: engines_with(info),
+                });
+            }
+            options.set(info, value);
+        }
+        options.check()?;
+        Ok(options)
+    }
+}
+
+impl Default for Engine {
+    /// The engine that runs where none is named.
+    fn default() -> Engine {
+        Engine(&ENGINES[0])
+    }
+}
+
+impl PartialEq for Engine {
+    fn eq(&self, other: &Engine) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Engine {}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({})", self.name())
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = EngineError;
+
+    fn from_str(name: &str) -> Result<Engine, EngineError> {
+        match ENGINES.iter().find(|info| info.name == name) {
+            Some(info) if info.built.is_some() => Ok(Engine(info)),
+            Some(_) => Err(EngineError::NotBuilt { name: name.into() }),
+            None => Err(EngineError::Unknown { name: name.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
+    use super::*;
+    use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
+
+    fn engine(name: &str) -> Engine {
+        name.parse().unwrap()
+    }
+
+    fn refusal(name: &str, given: &[(&str, &str)]) -> String {
+        engine(name).options(given.iter().copied()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_engine_that_is_not_there_is_refused_by_name() {
+        assert_eq!(engine("calvin").name(), "calvin");
+        let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore"
+        );
+        assert!(
+            "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
+        );
+        assert_eq!(Engine::default().name(), "calvin");
+    }
+
+    #[test]
+    fn defaults_are_the_engines_own() {
+        for (name, reads, execution) in [
+            ("calvin", Reads::Ordered, Execution::Conservative),
+            ("calvin-paper", Reads::Ordered, Execution::Conservative),
+            ("paxflow", Reads::Session, Execution::Conservative),
+            ("qstore", Reads::Ordered, Execution::Auto),
+        ] {
+            let knobs = Knobs {
+                reads,
+                checkpoint_mode: CheckpointMode::Multiversion,
+                execution,
+                cascade: Cascade::Repair,
+                isolation: Isolation::Serializable,
+                balance: true,
+                plan_ahead: 3,
+                linger: Micros(0),
+                window: 2000,
+            };
+            assert_eq!(Knobs::of(&engine(name).defaults()), knobs, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_option_can_be_set_and_is_read_by_the_family() {
+        let given = [
+            ("reads", "strict"),
+            ("execution", "speculative"),
+            ("cascade", "abort"),
+            ("isolation", "read-committed"),
+            ("checkpoint-mode", "zigzag"),
+            ("balance", "false"),
+            ("plan-ahead", "64"),
+            ("linger-us", "7"),
+            ("window", "1"),
+        ];
+        let options = engine("qstore").options(given).unwrap();
+        assert_eq!(options.iter().count(), given.len(), "every option is in this test");
+        let knobs = Knobs {
+            reads: Reads::Strict,
+            checkpoint_mode: CheckpointMode::ZigZag,
+            execution: Execution::Speculative,
+            cascade: Cascade::Abort,
+            isolation: Isolation::ReadCommitted,
+            balance: false,
+            plan_ahead: 64,
+            linger: Micros(7),
+            window: 1,
+        };
+        assert_eq!(Knobs::of(&options), knobs);
+    }
+
+    #[test]
+    fn an_option_of_other_engines_is_refused_by_name_but_for_what_the_engine_does_anyway() {
+        for name in ["calvin", "calvin-paper", "paxflow"] {
+            assert_eq!(
+                refusal(name, &[("execution", "auto")]),
+                format!(
+                    "--execution auto is not for engine {name}, which has no such option: leave it out, or say --engine qstore"
+                )
+            );
+            assert!(
+                refusal(name, &[("isolation", "read-committed")])
+                    .contains("--isolation read-committed is not for")
+            );
+            assert!(refusal(name, &[("cascade", "abort")]).contains("say --engine qstore"));
+            let neutral =
+                [("execution", "conservative"), ("cascade", "repair"), ("isolation", "serializable")];
+            assert_eq!(engine(name).options(neutral).unwrap(), engine(name).defaults());
+        }
+        assert_eq!(engines_with(&EXECUTION), ["qstore"]);
+        assert_eq!(engines_with(&READS), names());
+    }
+
+    #[test]
+    fn values_out_of_range_and_unknown_names_are_refused() {
+        assert!(refusal("qstore", &[("execution", "hopeful")]).contains("'hopeful' is no way to execute"));
+        assert!(refusal("qstore", &[("cascade", "retry")]).contains("'retry' is nothing that can become"));
+        assert!(refusal("qstore", &[("isolation", "snapshot")]).contains("'snapshot' is no isolation level"));
+        assert_eq!(
+            refusal("calvin", &[("window", "0")]),
+            "--option window: '0' is out of range: it takes 1 to 65536 transactions"
+        );
+        assert!(refusal("calvin", &[("plan-ahead", "65")]).contains("0 to 64 batches"));
+        let unknown = refusal("calvin", &[("prepare-wait", "1ms")]);
+        assert!(
+            unknown.contains("there is no option 'prepare-wait'; engine calvin has: reads,"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn only_what_is_speculated_cascades() {
+        for execution in ["speculative", "auto"] {
+            assert!(engine("qstore").options([("cascade", "abort"), ("execution", execution)]).is_ok());
+        }
+        assert_eq!(
+            refusal("qstore", &[("execution", "conservative"), ("cascade", "abort")]),
+            "--cascade abort is for --execution speculative or auto, and nothing is executed speculatively: leave it out, or \
+             say --engine qstore --execution speculative"
+        );
+    }
+
+    #[test]
+    fn descriptions_are_sound() {
+        let all = all_options();
+        for (i, info) in all.iter().enumerate() {
+            let is_kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(!info.name.is_empty() && info.name.chars().all(is_kebab), "{info:?}");
+            assert!(
+                !info.doc.is_empty() && !info.doc.ends_with('.') && !info.value_name.is_empty(),
+                "{info:?}"
+            );
+            assert!(all[..i].iter().all(|other| other.name != info.name), "{info:?} is there twice");
+            if let Some(need) = info.needs {
+                let other = option(need.other).unwrap();
+                assert!(info.parse(need.value).is_ok() && need.values.iter().all(|v| other.parse(v).is_ok()));
+            }
+        }
+        for engine in built() {
+            for offer in engine.offers() {
+                // One description for all engines, and defaults within its range.
+                assert!(std::ptr::eq(offer.info, option(offer.info.name).unwrap()), "{engine}: {offer:?}");
+                assert_eq!(offer.info.parse(&offer.default.to_string()), Ok(offer.default), "{engine}");
+            }
+            assert_eq!(engine.defaults().check(), Ok(()), "{engine}");
+        }
+        assert!(all.iter().any(|info| std::ptr::eq(*info, &LINGER_US)));
+        assert!([&WINDOW, &CASCADE].iter().all(|info| all.iter().any(|known| std::ptr::eq(*known, *info))));
+    }
+}
