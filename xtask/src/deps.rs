@@ -49,7 +49,7 @@ const LAYERS: &[Row] = &[
     row("lua",       &[], &["fuzz"]),
     row("commands",  &["model", "lua"], &[]),
     row("workload",  &["model", "checker"], &[]),
-    row("gateway",   &["model"], &[]),
+    row("gateway",   &["model", "role"], &[]),
     // Protocols. An engine meets the simulator and real commands in its tests only.
     row("sequencer", &["model", "role", "log", "checkpoint"], &["fuzz"]),
     row("engines",   &["model", "role", "store", "sequencer", "checkpoint"], &["commands", "workload", "sim", "gateway", "log"]),

@@ -45,6 +45,7 @@
 //! that says that they have come ([`Gateway::leaves`]).
 
 mod lost;
+mod router;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ use ordain_model::{
 };
 
 pub use lost::Owed;
+pub use router::{AloneRouter, Dispatcher, HOLD_FOR, ReplicaRouter, Route, Router};
 pub use streams::Stream;
 use streams::{Held, Line, Seat};
 

@@ -6,7 +6,7 @@ use std::vec;
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_engines::calvin_paper::Scheduler;
 use ordain_engines::shard::{self, ShardMessage};
-use ordain_gateway::Gateway;
+use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
     Batch, Cascade, CheckpointMode, ChunkNo, Computations, Digest, Epoch, Execution, GatewayId, Isolation,
@@ -350,6 +350,11 @@ impl NodeSettings {
         let gateway = gateway.with_reads(self.reads).in_pieces(self.piece);
         let gateway = if self.topology.nodes() > 1 { gateway } else { gateway.without_others() };
         if self.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
+    }
+
+    /// The routes of the node's front doors.
+    pub fn router(&self) -> Box<dyn Router> {
+        Box::new(ReplicaRouter::new(self.topology.clone(), self.node, places::SEQUENCER))
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {

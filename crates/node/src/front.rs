@@ -13,22 +13,19 @@ use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_engines::shard::Message;
-use ordain_gateway::{Departure, Finished, Gateway, Owed, Path, Ticket};
+use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::memory::Report;
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, LARGE_REPLY, NodeInfo,
     Notice, Reason, Session, Shared, UsersFileError,
 };
-use ordain_role::{
-    Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role, Series, TimerId,
-};
+use ordain_role::{Address, Event, Now, Outbox, PeerChange, Role, Series, TimerId};
 use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
 use rustls::ServerConfig;
 
 use crate::notices::Notices;
 use crate::users_file::{Action, Desk, Done};
-use crate::ways::Ways;
 
 /// How much is read from one connection before the next has its turn, bytes.
 const READ: usize = 64 << 10;
@@ -48,8 +45,6 @@ const LOOK_FOR_ROOM: Micros = Micros::from_millis(1);
 /// When the first loop of a node looks at its memory, and tells the other nodes how it stands.
 const MEMORY: TimerId = TimerId(4);
 const LOOK_AT_MEMORY: Micros = Micros::from_millis(100);
-/// How long a request waits for a partition of which nobody can be reached.
-const HOLD_FOR: Micros = Micros::from_millis(5000);
 /// The token number of the listening socket, and of the one for TLS.
 const LISTENER: usize = 0;
 const TLS_LISTENER: usize = 1;
@@ -65,7 +60,7 @@ const ROOM_AHEAD: usize = READ;
 /// Where the doors of a node leave things for each other.
 #[derive(Debug)]
 pub struct Mailboxes {
-    boxes: Vec<Mutex<ReceiveJournal>>,
+    boxes: Vec<Mutex<Mailbox>>,
     places: Vec<Address>,
     clients: AtomicU64,
     open: AtomicUsize,
@@ -79,7 +74,7 @@ pub struct Mailboxes {
 }
 
 #[derive(Debug, Default)]
-struct ReceiveJournal {
+struct Mailbox {
     connections: Vec<(TcpStream, bool)>,
     questions: Vec<Arc<Question>>,
     answers: Vec<Arc<Question>>,
@@ -103,7 +98,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Mailboxes {
-    /// A mailboxes for doors at these addresses.
+    /// Mailboxes of doors at these addresses.
     pub fn new(places: Vec<Address>, info: NodeInfo) -> Mailboxes {
         Mailboxes {
             boxes: places.iter().map(|_| Mutex::default()).collect(),
@@ -149,7 +144,7 @@ impl Mailboxes {
     }
 
     /// Leaves something in a door's box and knocks.
-    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut ReceiveJournal)) {
+    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut Mailbox)) {
         put(&mut lock(&self.boxes[door]));
         out.send(self.places[door], Front::Outcomes(OutcomeBatch::default()));
     }
@@ -159,11 +154,8 @@ impl Mailboxes {
 pub struct Door {
     number: usize,
     gateway: Gateway,
-    /// The sequencer of this node; on the others it has the same number.
-    sequencer: Address,
-    ways: Ways,
-    /// What there is no way for, and since when.
-    held: Vec<(Departure, Micros)>,
+    /// What takes the gateway's departures to the nodes of the cluster.
+    dispatcher: Dispatcher,
     /// The timer for what is waited for too long is set.
     is_looking: bool,
     /// Nothing more is taken in, and what is under way is to end.
@@ -276,7 +268,7 @@ impl Door {
     pub fn new(
         number: usize,
         gateway: Gateway,
-        (sequencer, ways): (Address, Ways),
+        dispatcher: Dispatcher,
         shared: Shared,
         mailboxes: Arc<Mailboxes>,
         listener: Option<std::net::TcpListener>,
@@ -284,9 +276,7 @@ impl Door {
         Door {
             number,
             gateway,
-            sequencer,
-            ways,
-            held: Vec::new(),
+            dispatcher,
             is_looking: false,
             is_stopping: false,
             shared,
@@ -362,9 +352,7 @@ impl Door {
                     if door == self.number {
                         self.welcome(socket, is_tls);
                     } else {
-                        self.mailboxes.leave(door, out, |receive_journal| {
-                            receive_journal.connections.push((socket, is_tls))
-                        });
+                        self.mailboxes.leave(door, out, |mailbox| mailbox.connections.push((socket, is_tls)));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -555,7 +543,7 @@ impl Door {
         let report = self.shared.memory.look();
         self.shared.memory.pass(self.now);
         if report != Report::UNLIMITED || self.has_told {
-            for node in self.ways.others() {
+            for node in self.dispatcher.router().others() {
                 let to = Address { node, role: self.mailboxes.places[0].role };
                 out.send(to, Front::Memory { is_over: report.is_over, room: report.room });
             }
@@ -590,7 +578,7 @@ impl Door {
 
     /// Empties this door's box.
     fn look_in_box(&mut self, out: &mut Outbox<Message>) {
-        let ReceiveJournal { connections, questions, answers, settings } =
+        let Mailbox { connections, questions, answers, settings } =
             std::mem::take(&mut *lock(&self.mailboxes.boxes[self.number]));
         for (name, value) in settings {
             // Checked where it was asked for.
@@ -657,8 +645,7 @@ impl Door {
             }
         }
         if question.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.mailboxes
-                .leave(question.asker, out, |receive_journal| receive_journal.answers.push(question.clone()));
+            self.mailboxes.leave(question.asker, out, |mailbox| mailbox.answers.push(question.clone()));
         }
     }
 
@@ -719,8 +706,7 @@ impl Door {
                 lines: Mutex::default(),
             });
             for door in 0..doors {
-                self.mailboxes
-                    .leave(door, out, |receive_journal| receive_journal.questions.push(question.clone()));
+                self.mailboxes.leave(door, out, |mailbox| mailbox.questions.push(question.clone()));
             }
         }
         if std::mem::take(&mut self.asked.users_changed) {
@@ -737,13 +723,11 @@ impl Door {
             let spike_ms = self.shared.settings.spike_ms().unwrap_or_default();
             self.mailboxes.spike_ms.store(spike_ms, Ordering::Relaxed);
             for door in (0..self.mailboxes.boxes.len()).filter(|door| *door != self.number) {
-                self.mailboxes
-                    .leave(door, out, |receive_journal| receive_journal.settings.push((name, value.clone())));
+                self.mailboxes.leave(door, out, |mailbox| mailbox.settings.push((name, value.clone())));
             }
         }
-        while let Some(departure) = self.gateway.flush() {
-            self.submit(departure, self.now, out);
-        }
+        self.dispatcher.flush(&mut self.gateway, self.now, |to, message| out.send(to, message));
+        self.look_for_lost(out);
     }
 
     fn set_wait_timer(&self, out: &mut Outbox<Message>) {
@@ -796,43 +780,22 @@ impl Door {
         }
     }
 
-    /// Sends a chunk to a sequencer, or holds it until one can be reached.
-    fn submit(&mut self, departure: Departure, since: Micros, out: &mut Outbox<Message>) {
-        let way = match &departure {
-            Departure::Order(home, _) => self.ways.sequencer(*home, self.gateway.answerers(&departure)),
-            Departure::Read(..) => self.ways.reader(),
-            // Nobody answers.
-            Departure::Word(node, _) => Some((NodeId(*node), ReplicaId(0))),
-        };
-        let Some((node, replica)) = way else {
-            self.held.push((departure, since));
-            return self.look_for_lost(out);
-        };
-        if let Some(departure) = self.gateway.leaves(departure, node.0, replica.0) {
-            out.send(Address { node, ..self.sequencer }, departure.into_message());
-        }
-    }
-
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
     fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
-        if change.state == PeerState::Fresh {
-            self.gateway.greet(change.node.0);
-        }
-        let owed = self.ways.change(self.now, change);
-        self.ways_changed(owed, out);
+        let owed = self.dispatcher.change(&mut self.gateway, self.now, change);
+        self.routes_changed(owed, out);
     }
 
-    fn ways_changed(&mut self, owed: Option<Owed>, out: &mut Outbox<Message>) {
+    fn routes_changed(&mut self, owed: Option<Owed>, out: &mut Outbox<Message>) {
         owed.into_iter().for_each(|owed| self.give_up(owed));
         self.look_for_lost(out);
-        for (departure, since) in std::mem::take(&mut self.held) {
-            self.submit(departure, since, out);
-        }
+        self.dispatcher.retry(&mut self.gateway, |to, message| out.send(to, message));
+        self.look_for_lost(out);
     }
 
     /// As long as something waits for what may never come, the clock is looked at.
     fn look_for_lost(&mut self, out: &mut Outbox<Message>) {
-        if !self.is_looking && (self.is_stopping || self.ways.lacks_any() || !self.held.is_empty()) {
+        if !self.is_looking && (self.is_stopping || self.dispatcher.waits()) {
             self.is_looking = true;
             out.set_timer(PATIENCE, LOOK_FOR_LOST);
         }
@@ -850,14 +813,12 @@ impl Door {
     /// that stops gives up at once what nobody can answer because a partition is gone.
     fn lose_patience(&mut self) {
         let now = self.now;
-        for owed in self.ways.give_up(now) {
+        for owed in self.dispatcher.give_up(now) {
             self.give_up(owed);
         }
         // A node that stops does not wait for what would make it complete again.
-        let is_hopeless = self.is_stopping && !self.ways.is_complete();
-        let is_late = |held: &mut (_, Micros)| is_hopeless || now.since(held.1) > HOLD_FOR;
-        let late: Vec<(Departure, Micros)> = self.held.extract_if(.., is_late).collect();
-        for chunk in late.iter().filter_map(|(departure, _)| departure.chunk()) {
+        let is_hopeless = self.is_stopping && !self.dispatcher.router().is_complete();
+        for chunk in self.dispatcher.expire(now, is_hopeless) {
             let mut busy = OutcomeBatch::new(chunk.gateway);
             for txn in chunk.txns() {
                 busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});
@@ -960,8 +921,8 @@ impl Role for Door {
                 self.pass_on(out);
             }
             Event::Message { from, message: Message::Front(Front::Continue(PauseNo::GREETING)) } => {
-                let owed = self.ways.greeted(from.node);
-                self.ways_changed(owed, out);
+                let owed = self.dispatcher.greeted(from.node);
+                self.routes_changed(owed, out);
                 self.pass_on(out);
             }
             Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
@@ -969,7 +930,7 @@ impl Role for Door {
                 self.pass_on(out);
             }
             Event::Message { from, message: Message::Front(Front::Memory { is_over, room }) } => {
-                let about = (from.node.0, self.ways.partition_of(from.node).0);
+                let about = (from.node.0, self.dispatcher.router().partition_of(from.node).0);
                 self.shared.memory.report(about, Report { is_over, room }, self.now);
             }
             Event::Message { message: Message::Peer(change), .. } => {

@@ -24,4 +24,3 @@ pub mod serve;
 pub mod size;
 pub mod tls;
 mod users_file;
-pub mod ways;

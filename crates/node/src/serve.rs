@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
 use ordain_checkpoint::Header;
 use ordain_engines::shard;
+use ordain_gateway::Dispatcher;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
@@ -43,7 +44,6 @@ use crate::procedures;
 use crate::secrets::{self, SecretError};
 use crate::tls::{self, AuthClients, ClientTls, LinkFiles, TlsError};
 use crate::users_file::{Desk, UsersFile};
-use crate::ways::Ways;
 
 /// How a node is to run.
 #[derive(Clone, Debug)]
@@ -480,7 +480,7 @@ impl Node {
             let door = Door::new(
                 i,
                 settings.new_gateway(i as u16, life, &registry),
-                (at(places::SEQUENCER), Ways::new(settings.topology.clone(), settings.node)),
+                Dispatcher::new(settings.router()),
                 shared(config, resp, (&access, &memory), (&diagnostics, &computations)),
                 mailboxes.clone(),
                 listener.take(),

@@ -10,18 +10,16 @@ use clap::{Args, ValueEnum};
 use ordain_checker::Promise;
 use ordain_checkpoint::{Found, file_name, list};
 use ordain_engines::shard::{self, Balance};
-use ordain_gateway::Owed;
 use ordain_model::{
     Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Limits, Micros,
     PartitionId, Reads, Registry,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::{Engine, cascades};
-use ordain_node::ways::Ways;
 use ordain_node::{cluster, procedures};
 use ordain_role::{
-    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange,
-    ReplicaId, Role, StartOver, Topology,
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, Role,
+    StartOver, Topology,
 };
 use ordain_sequencer::{ConfigurationEntry, Sequencing};
 use ordain_sim::system::{FrontDoor, Roles};
@@ -351,34 +349,6 @@ impl CalvinSystem {
     }
 }
 
-/// The ways of a front door, as a node's own doors know them.
-#[derive(Debug)]
-struct DoorWays(Ways);
-
-impl ordain_sim::Ways for DoorWays {
-    fn sequencer(&mut self, home: PartitionId, answerers: &[PartitionId]) -> Option<(Address, ReplicaId)> {
-        let way = self.0.sequencer(home, answerers.iter().copied());
-        way.map(|(node, replica)| (Address { node, role: places::SEQUENCER }, replica))
-    }
-
-    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
-        self.0.reader().map(|(node, replica)| (Address { node, role: places::SEQUENCER }, replica))
-    }
-
-    fn change(&mut self, change: PeerChange) -> Option<Owed> {
-        // The simulator's clients wait until everything is healed.
-        self.0.change(Micros(0), change)
-    }
-
-    fn sequencer_of(&self, node: NodeId) -> Option<Address> {
-        Some(Address { node, role: places::SEQUENCER })
-    }
-
-    fn greeted(&mut self, node: NodeId) -> Option<Owed> {
-        self.0.greeted(node)
-    }
-}
-
 impl System for CalvinSystem {
     type Message = shard::Message;
 
@@ -433,8 +403,8 @@ impl System for CalvinSystem {
         let settings = NodeSettings { node, ..self.settings.clone() };
         // No life submits so many chunks that its numbers would reach those of the next.
         let gateway = settings.new_gateway(n, u64::from(incarnation) << 32, &self.registry);
-        let ways = DoorWays(Ways::new(self.settings.topology.clone(), node));
-        FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, ways: Box::new(ways) }
+        let router = settings.router();
+        FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, router }
     }
 
     fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
@@ -449,7 +419,7 @@ impl System for CalvinSystem {
         Some((*self.settings.topology.layout).clone())
     }
 
-    fn way(&self, message: &shard::Message) -> Option<PeerChange> {
+    fn peer_change(&self, message: &shard::Message) -> Option<PeerChange> {
         match message {
             shard::Message::Peer(change) => Some(*change),
             _ => None,

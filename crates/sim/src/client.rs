@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use ordain_gateway::{Departure, Finished, Gateway, Owed, Ticket};
-use ordain_model::{Epoch, Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
-use ordain_role::{Address, NodeId, PeerChange, PeerState};
+use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Ticket};
+use ordain_model::{Epoch, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
+use ordain_role::{Address, NodeId, PeerChange};
 
-use crate::system::{FrontDoor, Ways};
+use crate::system::FrontDoor;
 use ordain_checker::RequestId;
 
 /// A gateway and who waits at it. It is part of its node's process: a crash takes it.
@@ -20,11 +20,9 @@ pub(crate) struct Door {
     pub(crate) node: NodeId,
     pub(crate) address: Address,
     pub(crate) gateway: Gateway,
-    pub(crate) ways: Box<dyn Ways>,
+    pub(crate) dispatcher: Dispatcher,
     /// Whether the event loop's turn at which the chunk is sent is scheduled.
     pub(crate) flushing: bool,
-    /// What there is no way for yet.
-    pub(crate) held: Vec<Departure>,
     next_ticket: u64,
     waiting: BTreeMap<Ticket, Waiter>,
 }
@@ -65,9 +63,9 @@ impl Ended {
 
 impl Door {
     pub(crate) fn new(node: NodeId, door: FrontDoor) -> Door {
-        let FrontDoor { address, gateway, ways } = door;
-        let (held, waiting) = (Vec::new(), BTreeMap::new());
-        Door { node, address, gateway, ways, flushing: false, held, next_ticket: 0, waiting }
+        let FrontDoor { address, gateway, router } = door;
+        let (dispatcher, waiting) = (Dispatcher::new(router), BTreeMap::new());
+        Door { node, address, gateway, dispatcher, flushing: false, next_ticket: 0, waiting }
     }
 
     /// Takes outcomes: the answers to those who wait.
@@ -80,16 +78,14 @@ impl Door {
     /// Takes note of a change of the stream to another node: the answers to those who wait for what nobody can tell any
     /// more.
     pub(crate) fn change(&mut self, change: PeerChange) -> Vec<Answered> {
-        if change.state == PeerState::Fresh && self.ways.sequencer_of(change.node).is_some() {
-            self.gateway.greet(change.node.0);
-        }
-        let owed = self.ways.change(change);
+        // No clock: the simulator's clients wait until everything is healed.
+        let owed = self.dispatcher.change(&mut self.gateway, Micros(0), change);
         self.give_up(owed)
     }
 
     /// A node has answered the greeting: the same.
     pub(crate) fn greeted(&mut self, node: NodeId) -> Vec<Answered> {
-        let owed = self.ways.greeted(node);
+        let owed = self.dispatcher.greeted(node);
         self.give_up(owed)
     }
 
@@ -106,6 +102,20 @@ impl Door {
             self.redeem(ticket).map(|waiter| Answered { waiter, status, gsn, reply })
         };
         finished.into_iter().filter_map(redeem).collect()
+    }
+
+    /// What the gateway sends now, in order, and to whom.
+    pub(crate) fn flush(&mut self) -> Vec<(Address, Front)> {
+        let mut sent = Vec::new();
+        self.dispatcher.flush(&mut self.gateway, Micros(0), |to, front| sent.push((to, front)));
+        sent
+    }
+
+    /// What was held and can be sent now.
+    pub(crate) fn retry(&mut self) -> Vec<(Address, Front)> {
+        let mut sent = Vec::new();
+        self.dispatcher.retry(&mut self.gateway, |to, front| sent.push((to, front)));
+        sent
     }
 
     pub(crate) fn ticket(&mut self, waiter: Waiter) -> Ticket {

@@ -33,5 +33,5 @@ pub use faults::{Fault, Faults};
 pub use random::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};
-pub use system::{Alone, FrontDoor, Roles, System, Ways};
+pub use system::{FrontDoor, Roles, System};
 pub use workload::{Mix, Workload};

@@ -67,7 +67,7 @@ impl<M> Node<M> {
         let waits = |event: &Event<M>| matches!(event, Event::Stop | Event::Disk(_));
         self.roles
             .values()
-            .all(|slot| !slot.disk.iter().any(DiskQueue::is_busy) && !slot.receive_journal.iter().any(waits))
+            .all(|slot| !slot.disk.iter().any(DiskQueue::is_busy) && !slot.mailbox.iter().any(waits))
     }
 
     /// There is an empty disk in the place of the one that was there.
@@ -87,7 +87,7 @@ impl<M> Node<M> {
 /// A role and what is waiting for it.
 pub(crate) struct Slot<M> {
     pub(crate) role: Box<dyn Role<Message = M>>,
-    pub(crate) receive_journal: VecDeque<Event<M>>,
+    pub(crate) mailbox: VecDeque<Event<M>>,
     /// For each change of a stream in the receive journal, the node to which a fresh one has begun.
     pub(crate) news: VecDeque<Option<usize>>,
     /// Whether a turn is scheduled.
@@ -106,7 +106,7 @@ impl<M> Slot<M> {
     pub(crate) fn new(role: Box<dyn Role<Message = M>>, step_us_max: u64) -> Slot<M> {
         Slot {
             role,
-            receive_journal: VecDeque::from([Event::Start]),
+            mailbox: VecDeque::from([Event::Start]),
             news: VecDeque::new(),
             awake: false,
             ready_at: Micros(0),

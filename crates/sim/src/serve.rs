@@ -1,9 +1,9 @@
 //! The clients' side of the simulator: what happens at the front doors.
 
-use ordain_gateway::{Departure, Stream};
+use ordain_gateway::Stream;
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::{Call, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId, SessionId, View};
-use ordain_role::{NodeId, PeerChange, ReplicaId};
+use ordain_model::{Call, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId, View};
+use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::client::{Answered, Client, Waiter};
 use crate::simulator::{Happening, Simulator};
@@ -204,33 +204,14 @@ impl<S: System> Simulator<'_, S> {
 
     pub(crate) fn flush(&mut self, number: usize) {
         self.doors[number].flushing = false;
-        while let Some(departure) = self.doors[number].gateway.flush() {
-            self.depart(number, departure);
-        }
+        let sent = self.doors[number].flush();
+        self.send_all(number, sent);
     }
 
-    /// Sends something to a sequencer, or keeps it until there is a way.
-    fn depart(&mut self, number: usize, departure: Departure) {
-        let door = &mut self.doors[number];
-        let way = match &departure {
-            Departure::Order(home, _) => {
-                let answerers: Vec<PartitionId> = door.gateway.answerers(&departure).collect();
-                door.ways.sequencer(*home, &answerers)
-            }
-            Departure::Read(..) => door.ways.reader(),
-            // Nobody answers.
-            Departure::Word(node, _) => {
-                door.ways.sequencer_of(NodeId(*node)).map(|sequencer| (sequencer, ReplicaId(0)))
-            }
-        };
-        match way {
-            Some((sequencer, replica)) => {
-                let from = door.address;
-                if let Some(departure) = door.gateway.leaves(departure, sequencer.node.0, replica.0) {
-                    self.send(from, sequencer, departure.into_message().into());
-                }
-            }
-            None => door.held.push(departure),
+    fn send_all(&mut self, number: usize, sent: Vec<(Address, Front)>) {
+        let from = self.doors[number].address;
+        for (to, front) in sent {
+            self.send(from, to, front.into());
         }
     }
 
@@ -278,9 +259,8 @@ impl<S: System> Simulator<'_, S> {
             let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
             self.answer(waiter, answerer, status, gsn, &reply);
         }
-        for departure in std::mem::take(&mut self.doors[number].held) {
-            self.depart(number, departure);
-        }
+        let sent = self.doors[number].retry();
+        self.send_all(number, sent);
         // What may have been lost and does no harm is asked again.
         self.flush_soon(number);
     }

@@ -49,7 +49,7 @@ pub(crate) enum Happening<M> {
     Beat { here: usize, there: usize, life: u32 },
     /// A node sends again what another has not acknowledged.
     Retransmit { here: usize, there: usize, life: u32 },
-    /// A role handles the first event of its receive journal.
+    /// A role handles the first event of its mailbox.
     Turn { node: usize, life: u32, role: u16 },
     /// A timer fires, if this setting of it still holds.
     Timer { node: usize, life: u32, role: u16, timer: TimerId, setting: u64 },
@@ -658,7 +658,7 @@ impl<'a, S: System> Simulator<'a, S> {
 
     pub(crate) fn push_event(&mut self, node: usize, role: u16, event: Event<S::Message>) {
         if let Some(slot) = self.nodes[node].roles.get_mut(&role) {
-            slot.receive_journal.push_back(event);
+            slot.mailbox.push_back(event);
             self.wake(node, role);
         }
     }
@@ -666,7 +666,7 @@ impl<'a, S: System> Simulator<'a, S> {
     fn wake(&mut self, node: usize, role: u16) {
         let life = self.nodes[node].incarnation;
         let Some(slot) = self.nodes[node].roles.get_mut(&role) else { return };
-        if !slot.awake && !slot.receive_journal.is_empty() {
+        if !slot.awake && !slot.mailbox.is_empty() {
             slot.awake = true;
             let at = slot.ready_at.max(self.now);
             self.at(at, Happening::Turn { node, life, role });
@@ -678,7 +678,7 @@ impl<'a, S: System> Simulator<'a, S> {
         let clock = node.clock.read(self.now);
         let Some(slot) = node.roles.get_mut(&role) else { return };
         slot.awake = false;
-        let Some(event) = slot.receive_journal.pop_front() else { return };
+        let Some(event) = slot.mailbox.pop_front() else { return };
         let name = slot.role.name();
         let is_news = matches!(&event, Event::Message { from, .. } if from.role == DRIVER);
         self.trace.note(self.now, format_args!("{number}/{role} {name} {}", Shown(&event)));
@@ -777,7 +777,7 @@ impl<'a, S: System> Simulator<'a, S> {
     /// A message has arrived that was said in a life of its sender.
     pub(crate) fn deliver(&mut self, (from, life): (Address, u32), to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
-            if let Some(change) = self.system.way(&message) {
+            if let Some(change) = self.system.peer_change(&message) {
                 return self.tell_door(door, change);
             }
             return match message.try_into() {
@@ -848,7 +848,7 @@ impl<'a, S: System> Simulator<'a, S> {
         disk.fail_syncs(false);
         trace.note(*now, format_args!("{number}/{role} disk {op:?} {result:?}"));
         if let Some(done) = slot.disk[line].advance(result) {
-            slot.receive_journal.push_back(Event::Disk(done));
+            slot.mailbox.push_back(Event::Disk(done));
             if slot.disk[line].is_busy() {
                 self.schedule_disk(number, role, line);
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ordain_gateway::{Gateway, Owed};
+use ordain_gateway::{Gateway, Router};
 use ordain_model::{Batch, Digest, Front, Gsn, Layout, PartitionId, Registry};
-use ordain_role::{Address, Directory, NodeId, PeerChange, ReplicaId, Role, StartOver, Wire};
+use ordain_role::{Address, Directory, NodeId, PeerChange, Role, StartOver, Wire};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -19,53 +19,8 @@ pub struct FrontDoor {
     pub address: Address,
     /// Its gateway. No life of a node may number its chunks as another did: outcomes of an earlier one may still come.
     pub gateway: Gateway,
-    /// Where it turns to.
-    pub ways: Box<dyn Ways>,
-}
-
-/// What a front door knows of the nodes around it.
-pub trait Ways: Debug {
-    /// Where a chunk goes whose home is a partition and whose answers come from the nodes of some, and the replica of
-    /// those; `None`: nowhere yet.
-    fn sequencer(&mut self, home: PartitionId, answerers: &[PartitionId]) -> Option<(Address, ReplicaId)>;
-
-    /// Where reads go that are run on a snapshot, and the replica that is to answer; `None`: nowhere yet.
-    fn reader(&mut self) -> Option<(Address, ReplicaId)>;
-
-    /// Takes note of what has become of the stream to another node, and says what that node may owe by it.
-    fn change(&mut self, change: PeerChange) -> Option<Owed>;
-
-    /// The sequencer of a node, if that takes words: it is greeted when a stream has begun, so that it is known when that node
-    /// has met this one too.
-    fn sequencer_of(&self, _node: NodeId) -> Option<Address> {
-        None
-    }
-
-    /// Takes note that it has; the same as of a change.
-    fn greeted(&mut self, _node: NodeId) -> Option<Owed> {
-        None
-    }
-}
-
-/// The only way of a front door on a node that is alone.
-#[derive(Clone, Copy, Debug)]
-pub struct Alone(
-    /// Its sequencer.
-    pub Address,
-);
-
-impl Ways for Alone {
-    fn sequencer(&mut self, _home: PartitionId, _answerers: &[PartitionId]) -> Option<(Address, ReplicaId)> {
-        Some((self.0, ReplicaId(0)))
-    }
-
-    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
-        Some((self.0, ReplicaId(0)))
-    }
-
-    fn change(&mut self, _change: PeerChange) -> Option<Owed> {
-        None
-    }
+    /// Its routes.
+    pub router: Box<dyn Router>,
 }
 
 /// A system under simulation.
@@ -116,8 +71,8 @@ pub trait System {
     /// Why the log cannot be read, which is a violation.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
 
-    /// What a message to a front door says of the ways to other nodes, if it is about that and comes from a role.
-    fn way(&self, message: &Self::Message) -> Option<PeerChange> {
+    /// The change of a stream to another node that a message to a front door tells, if it tells one.
+    fn peer_change(&self, message: &Self::Message) -> Option<PeerChange> {
         let _ = message;
         None
     }

@@ -25,10 +25,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ordain_gateway::Dispatcher;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
 use ordain_node::assembly::{NodeSettings, places};
 use ordain_node::cluster::Replication;
-use ordain_role::{Address, Topology};
+use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Seen, Source, Workload};
 
@@ -239,9 +240,9 @@ impl Crowd<'_> {
                 settings.new_gateway(i as u16, 1, self.registry),
                 (source, asking),
                 Reach {
-                    sequencers: sequencers(&settings),
-                    own: usize::from(settings.partition().0),
+                    dispatcher: Dispatcher::new(settings.router()),
                     unmet: peers.iter().copied().collect(),
+                    ungreeted: peers.iter().copied().collect(),
                 },
                 audits,
                 Told {
@@ -312,13 +313,6 @@ impl Crowd<'_> {
         };
         (source, asking)
     }
-}
-
-/// The sequencers that a node's clients turn to, by partition: those of its own replica.
-fn sequencers(settings: &NodeSettings) -> Vec<Address> {
-    let replica = settings.topology.replica_of(settings.node);
-    let nodes = settings.topology.replica(replica);
-    nodes.map(|node| Address { node, role: places::SEQUENCER }).collect()
 }
 
 /// What replaying a log came to.

@@ -9,11 +9,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use ordain_engines::shard::Message;
-use ordain_gateway::{Departure, Gateway, Path, Ticket};
+use ordain_gateway::{Dispatcher, Gateway, Path, Ticket};
 use ordain_model::{
-    Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, ProcedureId, View, system,
+    Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, PauseNo, ProcedureId,
+    View, system,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+use ordain_role::{Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source};
 
@@ -101,14 +102,14 @@ pub(super) struct Asking {
     pub checkpoint: Option<bool>,
 }
 
-/// Whom a population turns to.
+/// The nodes that a population asks.
 pub(super) struct Reach {
-    /// By home partition.
-    pub sequencers: Vec<Address>,
-    /// Which of them is this node's.
-    pub own: usize,
-    /// Nodes that it has to hear of before it begins.
+    /// What takes its gateway's departures to them.
+    pub dispatcher: Dispatcher,
+    /// Nodes whose stream with this one has not begun yet.
     pub unmet: BTreeSet<NodeId>,
+    /// Nodes that have not answered this one's greeting yet: it asks for nothing before all of them have.
+    pub ungreeted: BTreeSet<NodeId>,
 }
 
 /// What leads a population, and hears from it.
@@ -241,19 +242,7 @@ impl Population {
         {
             self.say(Word::Failed(refusal));
         }
-        while let Some(departure) = self.gateway.flush() {
-            let sequencer = match &departure {
-                Departure::Order(home, _) => self.reach.sequencers[usize::from(home.0)],
-                Departure::Read(..) => self.reach.sequencers[self.reach.own],
-                Departure::Word(node, _) => {
-                    Address { node: NodeId(*node), ..self.reach.sequencers[self.reach.own] }
-                }
-            };
-            let replica = departure.chunk().map_or(0, |chunk| chunk.replica);
-            if let Some(departure) = self.gateway.leaves(departure, sequencer.node.0, replica) {
-                out.send(sequencer, departure.into_message());
-            }
-        }
+        self.reach.dispatcher.flush(&mut self.gateway, now.elapsed, |to, message| out.send(to, message));
         if self.gateway.outstanding() == 0 {
             self.waiting.hear(now.elapsed);
             self.finish_stage(now.elapsed);
@@ -276,7 +265,9 @@ impl Population {
 
     /// The stream to another node has changed. All of them must be there at first; what is under way when one begins
     /// anew is lost, and with it the run.
-    fn hear_of(&mut self, change: PeerChange) {
+    fn peer_changed(&mut self, change: PeerChange, now: Micros) {
+        // Nothing is given up: a run whose answers are lost has failed.
+        let _ = self.reach.dispatcher.change(&mut self.gateway, now, change);
         if change.state == PeerState::Fresh && !self.reach.unmet.remove(&change.node) {
             let (here, there) = (self.place.node, change.node.0);
             self.say(Word::Failed(format!(
@@ -534,10 +525,15 @@ impl Role for Population {
                 let meter = self.meters.answering.clone();
                 meter.time(|| self.take(&outcomes, now.elapsed));
             }
+            Event::Message { from, message: Message::Front(Front::Continue(PauseNo::GREETING)) } => {
+                self.reach.ungreeted.remove(&from.node);
+                // Nothing has been asked for yet.
+                let _ = self.reach.dispatcher.greeted(from.node);
+            }
             Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
                 self.gateway.go_on_sending(from.node.0, pause);
             }
-            Event::Message { message: Message::Peer(change), .. } => self.hear_of(change),
+            Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, now.elapsed),
             Event::Message { .. } => {
                 out.halt("a population of clients was sent a message that is not for it");
             }
@@ -564,8 +560,10 @@ impl Edge for Population {
 
     fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.told.turns.0.turn(self.told.turns.1);
-        if self.reach.unmet.is_empty() {
+        if self.reach.unmet.is_empty() && self.reach.ungreeted.is_empty() {
             self.go_on(now, out);
+        } else {
+            self.reach.dispatcher.flush(&mut self.gateway, now.elapsed, |to, message| out.send(to, message));
         }
     }
 

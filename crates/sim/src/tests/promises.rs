@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ordain_gateway::Gateway;
+use ordain_gateway::{AloneRouter, Gateway};
 use ordain_model::{Batch, Front, GatewayId, Micros, Registry};
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
@@ -10,7 +10,7 @@ use ordain_role::{
 };
 
 use crate::network::Cuts;
-use crate::system::{Alone, FrontDoor, Roles, System};
+use crate::system::{FrontDoor, Roles, System};
 use crate::{Config, Counts, Fault, Faults, Mix, Simulator};
 
 const SEND: u16 = 0;
@@ -195,7 +195,7 @@ impl System for Pair {
     fn door(&self, node: NodeId, _: u32, n: u16) -> FrontDoor {
         let address = Address { node, role: 100 + n };
         let gateway = Gateway::alone(GatewayId::of(node.0, n), self.registry());
-        FrontDoor { address, gateway, ways: Box::new(Alone(Address { node, role: RECEIVE })) }
+        FrontDoor { address, gateway, router: Box::new(AloneRouter(Address { node, role: RECEIVE })) }
     }
 
     fn hears_of_peers(&self, _: NodeId) -> Vec<u16> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use ordain_checker::ViolationKind;
-use ordain_gateway::{Gateway, Owed};
+use ordain_gateway::{Gateway, Owed, Route, Router};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
@@ -20,7 +20,7 @@ use ordain_role::{
     TimerId, Wire, shared,
 };
 
-use crate::system::{FrontDoor, Roles, System, Ways};
+use crate::system::{FrontDoor, Roles, System};
 use crate::workload::procedures;
 use follow::{FOLLOW, Follow};
 
@@ -297,8 +297,8 @@ impl System for Toy {
         let (id, layout) = (GatewayId::of(node.0, n), Arc::new(Layout::single(1)));
         let first = ChunkNo(u64::from(incarnation) << 32);
         let gateway = Gateway::new(id, self.registry.clone(), layout, (0, PartitionId(0)), first);
-        let ways = Box::new(ToMain { has_met: node == MAIN });
-        FrontDoor { address: Address { node, role: DOORS + n }, gateway, ways }
+        let router = Box::new(ToMain { has_met: node == MAIN });
+        FrontDoor { address: Address { node, role: DOORS + n }, gateway, router }
     }
 
     fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
@@ -323,20 +323,48 @@ struct ToMain {
     has_met: bool,
 }
 
-impl Ways for ToMain {
-    fn reader(&mut self) -> Option<(Address, ReplicaId)> {
+impl Router for ToMain {
+    fn home(&mut self, _: PartitionId, _: &mut dyn Iterator<Item = PartitionId>) -> Option<Route> {
+        self.has_met.then_some(Route { to: Address { node: MAIN, role: ORDER }, replica: ReplicaId(0) })
+    }
+
+    fn snapshot(&mut self) -> Option<Route> {
         None
     }
 
-    fn sequencer(&mut self, _: PartitionId, _: &[PartitionId]) -> Option<(Address, ReplicaId)> {
-        self.has_met.then_some((Address { node: MAIN, role: ORDER }, ReplicaId(0)))
+    fn words(&self, _: NodeId) -> Option<Address> {
+        None
     }
 
-    fn change(&mut self, change: PeerChange) -> Option<Owed> {
+    fn change(&mut self, _: Micros, change: PeerChange) -> Option<Owed> {
         let is_new = change.node == MAIN && change.state == PeerState::Fresh;
         let owes = is_new && std::mem::replace(&mut self.has_met, true);
         let (node, partition) = (MAIN.0, PartitionId(0));
         owes.then_some(Owed { node, replica: 0, partition, is_gone: true, has_members: false })
+    }
+
+    fn greeted(&mut self, _: NodeId) -> Option<Owed> {
+        None
+    }
+
+    fn give_up(&mut self, _: Micros) -> Vec<Owed> {
+        Vec::new()
+    }
+
+    fn lacks_any(&self) -> bool {
+        false
+    }
+
+    fn is_complete(&self) -> bool {
+        self.has_met
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    fn partition_of(&self, _: NodeId) -> PartitionId {
+        PartitionId(0)
     }
 }
 
