@@ -1,11 +1,11 @@
 //! The engines: how an ordered, or not yet ordered, stream of transactions is executed.
 //!
-//! One folder an engine; its `mod` says what it is, the paper's sections, and the departures. What the engines that
-//! execute an order have in common is [`shard`]; what all engines share is a crate below this one.
+//! One folder an engine; its `mod` says what it is, the paper's sections, its rules and its departures, and its
+//! `SCHEDULING` is what a shard is given to be one of it. What the engines that execute an order have in common is the crate
+//! `ordain-deterministic`.
 
 pub mod calvin;
 pub mod calvin_paper;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;
-pub mod shard;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
-use ordain_engines::calvin_paper::Scheduler;
-use ordain_engines::shard::{self, ShardMessage};
+use ordain_deterministic::shard::{self, LockManager, Scheduling, ShardMessage};
+use ordain_engines::calvin;
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
@@ -45,7 +45,7 @@ pub mod places {
     /// The checkpointer, on nodes that keep anything.
     pub const CHECKPOINTER: u16 = 6;
     /// The lock manager, with an engine that has one.
-    pub const SCHEDULER: u16 = 7;
+    pub const LOCK_MANAGER: u16 = 7;
     /// The first shard.
     pub const SHARDS: u16 = 16;
     /// The first gateway.
@@ -116,8 +116,8 @@ pub struct NodeSettings {
     pub window: usize,
     /// How what only reads is run.
     pub reads: Reads,
-    /// How transactions get their turns on the records of a shard.
-    pub order: shard::Order,
+    /// The engine's scheduling of transactions on the records of a shard.
+    pub scheduling: Scheduling,
     /// How they execute what depends on verdicts of other shards.
     pub execution: Execution,
     /// What becomes of what was executed on what is undone.
@@ -171,7 +171,7 @@ impl Default for NodeSettings {
             piece: 1 << 20,
             window: 2000,
             reads: Reads::Ordered,
-            order: shard::Order::default(),
+            scheduling: calvin::SCHEDULING,
             execution: Execution::default(),
             cascade: Cascade::default(),
             isolation: Isolation::default(),
@@ -428,7 +428,7 @@ impl NodeSettings {
             replicas: self.topology.replicas,
             shards: self.shards(),
             sequencer: self.at(places::SEQUENCER),
-            scheduler: self.order.is_handed().then(|| self.at(places::SCHEDULER)),
+            lock_manager: self.scheduling.has_lock_manager().then(|| self.at(places::LOCK_MANAGER)),
             post: self.has_peers().then(|| self.at(places::EXCHANGE)),
             gateways,
             doors: places::GATEWAYS,
@@ -438,7 +438,6 @@ impl NodeSettings {
     fn shard_settings(&self) -> shard::Settings {
         shard::Settings {
             window: self.window,
-            order: self.order,
             isolation: self.isolation,
             checkpoints: self.checkpoint_mode,
             piece: self.checkpoint_piece,
@@ -446,12 +445,12 @@ impl NodeSettings {
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
             balance: self.balance,
             bugs: self.bugs,
-            ..shard::Settings::default()
+            ..shard::Settings::new(self.scheduling)
         }
     }
 
-    fn new_scheduler(&self) -> Option<Scheduler> {
-        self.order.is_handed().then(|| Scheduler::new(&self.shard_places(), self.shard_settings()))
+    fn new_lock_manager(&self) -> Option<Box<dyn LockManager>> {
+        self.scheduling.lock_manager(&self.shard_places(), self.shard_settings())
     }
 
     fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
@@ -494,8 +493,8 @@ pub struct Assembly {
     pub configuration_service_log: Option<GroupLog<ShardMessage>>,
     /// The checkpointer, on nodes that keep anything.
     pub checkpointer: Option<Checkpointer<ShardMessage>>,
-    /// What gives the shards their turns, with an engine that has such a thing.
-    pub scheduler: Option<Scheduler>,
+    /// The lock manager, with an engine that has one.
+    pub lock_manager: Option<Box<dyn LockManager>>,
     /// The shards, in order.
     pub shards: Vec<shard::Shard<MemoryStore>>,
     /// The checkpoint that the node begins from.
@@ -586,7 +585,7 @@ impl Assembly {
             configuration_service: settings.new_configuration_service(registry),
             configuration_service_log: None,
             checkpointer: None,
-            scheduler: settings.new_scheduler(),
+            lock_manager: settings.new_lock_manager(),
             shards: settings.new_shards(registry),
             checkpoint: None,
             refused: Vec::new(),
@@ -619,17 +618,17 @@ impl Assembly {
             return Ok(assembly);
         }
         let aborted = Aborts::of(directory)?.places();
-        assembly.scheduler = assembly.scheduler.map(|role| role.with_aborted(aborted.clone()));
+        assembly.lock_manager.iter_mut().for_each(|role| role.set_aborted(aborted.clone()));
         let places = settings.under_way.iter().copied().chain(std::iter::repeat(UnderWay::default()));
         let shards = std::mem::take(&mut assembly.shards).into_iter().zip(places);
         assembly.shards =
             shards.map(|(shard, at)| shard.with_aborted(aborted.clone()).with_under_way(at)).collect();
         let mut receive_journal = ReceiveJournal::read(directory, settings, registry, begun)?;
         let mut last = begun;
-        let Assembly { sequencer: orders, exchange, scheduler, shards, replayed, .. } = &mut assembly;
-        let scheduler = scheduler.as_mut().map(|scheduler| (settings.at(places::SCHEDULER), scheduler));
+        let Assembly { sequencer: orders, exchange, lock_manager, shards, replayed, .. } = &mut assembly;
+        let lock_manager = lock_manager.as_mut().map(|role| (settings.at(places::LOCK_MANAGER), &mut **role));
         let exchange = exchange.as_mut().map(|exchange| (settings.at(places::EXCHANGE), exchange));
-        let mut replay = shard::Replay::new(shards, scheduler, exchange);
+        let mut replay = shard::Replay::new(shards, lock_manager, exchange);
         let mut again = |entry: &[u8]| {
             if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
                 return Ok(());
@@ -727,7 +726,7 @@ impl Assembly {
                 Err(reason) => {
                     self.refused.push(Refused { epoch, reason });
                     self.sequencer = settings.new_sequencer(registry);
-                    self.scheduler = settings.new_scheduler();
+                    self.lock_manager = settings.new_lock_manager();
                     self.shards = settings.new_shards(registry);
                 }
             }
@@ -746,12 +745,12 @@ impl Assembly {
         let (mut layout, partition) = (settings.layout().clone(), settings.partition());
         let expected = Header::new(&settings.identity, &layout, partition, epoch);
         let first = layout.shards_of(partition).start;
-        let Assembly { sequencer, scheduler, shards, .. } = self;
+        let Assembly { sequencer, lock_manager, shards, .. } = self;
         ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Map(map) => {
                     layout = Arc::new(layout.under(&map));
-                    scheduler.iter_mut().for_each(|scheduler| scheduler.begin_under(&map));
+                    lock_manager.iter_mut().for_each(|role| role.begin_under(&map));
                     shards.iter_mut().for_each(|shard| shard.begin_under(&map));
                 }
                 Item::Record { db, key, cell, version } => {
@@ -892,8 +891,8 @@ impl Assembly {
         if let Some(checkpointer) = self.checkpointer {
             roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
         }
-        if let Some(scheduler) = self.scheduler {
-            roles.push((places::SCHEDULER, Box::new(scheduler)));
+        if let Some(lock_manager) = self.lock_manager {
+            roles.push((places::LOCK_MANAGER, lock_manager));
         }
         for (i, shard) in self.shards.into_iter().enumerate() {
             roles.push((places::SHARDS + i as u16, Box::new(shard)));

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ordain_engines::shard::Order;
+use ordain_deterministic::shard::Scheduling;
+use ordain_engines::{calvin, calvin_paper, paxflow, qstore};
 use ordain_model::{
     Cascade, Execution, Isolation, Reads, UnknownCascade, UnknownExecution, UnknownIsolation,
 };
@@ -84,12 +85,13 @@ impl Engine {
         ENGINES.iter().find(|info| info.engine == Some(self)).map_or("", |info| info.name)
     }
 
-    /// How transactions get their turns on the records of a shard.
-    pub fn order(self) -> Order {
+    /// Its scheduling of transactions on the records of a shard.
+    pub fn scheduling(self) -> Scheduling {
         match self {
-            Engine::Calvin | Engine::Paxflow => Order::Locks,
-            Engine::CalvinPaper => Order::Handed,
-            Engine::Qstore => Order::Queues,
+            Engine::Calvin => calvin::SCHEDULING,
+            Engine::CalvinPaper => calvin_paper::SCHEDULING,
+            Engine::Paxflow => paxflow::SCHEDULING,
+            Engine::Qstore => qstore::SCHEDULING,
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
-use ordain_engines::shard::Message;
+use ordain_deterministic::shard::Message;
 use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::memory::Report;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
 use ordain_checkpoint::Header;
-use ordain_engines::shard;
+use ordain_deterministic::shard;
 use ordain_gateway::Dispatcher;
 use ordain_link::Life;
 use ordain_log::Recovered;
@@ -392,7 +392,7 @@ impl Node {
             started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
             life,
             reads: config.reads,
-            order: config.engine.order(),
+            scheduling: config.engine.scheduling(),
             checkpoint_mode: config.checkpoint_mode,
             log_keep_bytes: config.log_keep_bytes,
             segment_bytes: config.log_segment_bytes,

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_checker::Promise;
 use ordain_checkpoint::{Found, file_name, list};
-use ordain_engines::shard::{self, Balance};
+use ordain_deterministic::shard::{self, Balance};
 use ordain_model::{
     Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Limits, Micros,
     PartitionId, Reads, Registry,
@@ -283,7 +283,7 @@ impl CalvinSystem {
                 Replication::Async => cluster::Replication::Async,
             },
             reads: args.reads.unwrap_or(engine.reads()),
-            order: engine.order(),
+            scheduling: engine.scheduling(),
             execution,
             // A seed that is conservative has nothing to undo.
             cascade: if engine.execution() == Execution::Conservative {

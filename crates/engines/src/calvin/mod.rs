@@ -1,13 +1,13 @@
 //! Calvin: deterministic locking in the order of the input log (the Calvin paper, sections 2 and 3).
 //!
 //! The sequencing layer (crate `ordain-sequencer`) has fixed the order before anything arrives here. A
-//! [`Shard`](crate::shard::Shard) consumes sealed batches in that order; with Calvin it asks for all locks of each
+//! [`Shard`](ordain_deterministic::shard::Shard) consumes sealed batches in that order; with Calvin it asks for all locks of each
 //! transaction when its turn comes, grants them first come first served, and executes. No deadlock, no two-phase
 //! commit, no abort but by the transaction's own logic; results and state are a function of the log (calvin.md, section
 //! 1).
 //!
 //! What is Calvin's own here are the locks. How a transaction is executed that has them, alone or with other shards, is
-//! the [shard](crate::shard)'s, and the paper's five phases are explained there.
+//! the [shard](ordain_deterministic::shard)'s, and the paper's five phases are explained there.
 //!
 //! # Departures from the paper
 //!
@@ -19,8 +19,9 @@
 //!   record, if only the first time, and would otherwise wait for each other's shipped records.
 //! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
 
-mod locking;
-mod locks;
+use ordain_deterministic::locks::LockScheduler;
+use ordain_deterministic::shard::Scheduling;
 
-pub(crate) use locking::Locking;
-pub(crate) use locks::Locks;
+/// Schedules by locks that each shard requests in the order and grants itself.
+pub const SCHEDULING: Scheduling =
+    Scheduling { name: "calvin", scheduler: || Box::<LockScheduler>::default(), lock_manager: None };

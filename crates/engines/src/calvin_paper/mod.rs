@@ -2,8 +2,8 @@
 //! compare themselves with (the Calvin paper, section 3; paxflow.md and qstore.md, section 7).
 //!
 //! One thread of a node, the *lock manager*, requests and releases the locks of all transactions of the node, in the order;
-//! worker threads execute what it hands over. Here the lock manager is a role of its own, the [`Scheduler`], and workers
-//! are the [shards](crate::shard) of the node, each with its own part of the records:
+//! worker threads execute what it hands over. Here the lock manager is a role of its own, the [`NodeLockManager`], and workers
+//! are the [shards](ordain_deterministic::shard) of the node, each with its own part of the records:
 //!
 //! ```text
 //!              ┌──────────── Sealed, once a batch ───────────┐
@@ -27,8 +27,17 @@
 //! - With one thread, or on the first of several, the scheduler shares its thread with a shard. What it would do with a
 //!   thread of its own follows from its service demand, which is measured as that of one thread.
 
-mod handed;
+mod lock_manager;
 mod scheduler;
 
-pub(crate) use handed::Handed;
-pub use scheduler::Scheduler;
+use ordain_deterministic::shard::Scheduling;
+
+pub use lock_manager::NodeLockManager;
+use scheduler::WorkerScheduler;
+
+/// Schedules by the grants of the node's lock manager.
+pub const SCHEDULING: Scheduling = Scheduling {
+    name: "calvin-paper",
+    scheduler: || Box::<WorkerScheduler>::default(),
+    lock_manager: Some(|places, settings| Box::new(NodeLockManager::new(places, settings))),
+};

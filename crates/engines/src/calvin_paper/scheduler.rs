@@ -1,283 +1,132 @@
-//! The lock manager of a node: one thread that requests and releases the locks of all its transactions (the Calvin paper,
-//! section 3.2; calvin.md, section 4.2 with L = 1).
+//! Turns that the lock manager of the node hands over: a shard takes up transactions in the order, and executes each when
+//! it is told that all its locks are there.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use ordain_model::key::SLOTS;
-use ordain_model::serial::key_of;
-use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, KeyHash, Layout, Map, Micros, Txn, system};
-use ordain_role::{Address, Bug, Event, Now, Outbox, Role, TimerId};
+use ordain_model::{Batch, Chunk, Gsn, Placed};
+use ordain_store::RecordStore;
+
+use ordain_deterministic::shard::{Active, Core, Item, Message, Scheduler};
+use ordain_role::Outbox;
 use ordain_sequencer::Sequencing;
-use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-use crate::calvin::Locks;
-use crate::shard::messages::Message;
-use crate::shard::state::{ShardSet, owner};
-use crate::shard::{Places, Settings};
-
-/// How many transactions it takes up in one go: then what it has handed over leaves, and workers begin.
-const TURN: usize = 64;
-const GO_ON: TimerId = TimerId(1);
-
-/// The lock manager.
-#[derive(Debug)]
-pub struct Scheduler {
-    settings: Settings,
-    /// Transactions that an operator has aborted by their place in the order.
-    aborted: Arc<BTreeSet<Gsn>>,
-    /// The shards of this node by number.
-    shards: BTreeMap<usize, Address>,
-    /// Which shard owns what, at the place in the order that this has come to.
-    layout: Arc<Layout>,
-    /// Batches not yet taken up to the end, and where in the first of them it stands.
-    stream: VecDeque<Arc<Batch>>,
-    cursor: (usize, usize),
-    /// Transactions under way, by number; vacant places are in `vacant`.
-    held: Vec<Held>,
-    vacant: Vec<u32>,
-    by_gsn: BTreeMap<Gsn, u32>,
-    /// A whole-table transaction is under way: nothing is taken up before it is done.
-    has_barrier: bool,
-    locks: Locks,
-    /// The lock table: places for keys that are locked, and never a record.
-    table: MemoryStore,
-    counts: Counts,
-}
-
-/// A transaction that asks for its locks, or has them.
+/// What a shard knows of the lock manager's turns.
 #[derive(Debug, Default)]
-struct Held {
-    gsn: Gsn,
-    locks: Vec<(RecordId, KeyHash)>,
-    /// How many of them it does not have.
-    missing: usize,
-    /// The shards of this node that execute a part of it.
-    shards: ShardSet,
-    /// How many of those are not done.
-    working: u32,
+pub(crate) struct WorkerScheduler {
+    /// Turns of transactions that have not been taken up here.
+    early: BTreeSet<Gsn>,
+    /// How many turns were handed over.
+    count: u64,
+    /// Granted transactions that are done here, of which the lock manager has not heard.
+    done: Vec<Gsn>,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    /// Locks that were requested and released again.
-    locks: u64,
-    /// Transactions that did not get all of theirs at once.
-    waited: u64,
-    /// Turns that were handed over.
-    turns: u64,
-}
-
-impl Scheduler {
-    /// The lock manager of the node whose shards have these places.
-    pub fn new(places: &Places, settings: Settings) -> Scheduler {
-        let is_here = |(_, shard): &(usize, &Address)| shard.node == places.sequencer.node;
-        Scheduler {
-            settings,
-            aborted: Arc::default(),
-            shards: places.shards.iter().enumerate().filter(is_here).map(|(i, shard)| (i, *shard)).collect(),
-            layout: places.layout.clone(),
-            stream: VecDeque::new(),
-            cursor: (0, 0),
-            held: Vec::new(),
-            vacant: Vec::new(),
-            by_gsn: BTreeMap::new(),
-            has_barrier: false,
-            locks: Locks::default(),
-            table: MemoryStore::new(0..SLOTS),
-            counts: Counts::default(),
-        }
-    }
-
-    /// Has it take up none of these transactions, which an operator has aborted.
-    #[must_use]
-    pub fn with_aborted(self, aborted: Arc<BTreeSet<Gsn>>) -> Scheduler {
-        Scheduler { aborted, ..self }
-    }
-
-    /// Another map is in force from the end of the checkpoint that the node begins with.
-    pub fn begin_under(&mut self, map: &Map) {
-        self.layout = Arc::new(self.layout.under(map));
-    }
-
-    /// Takes up transactions in the order, as far as there is room for them.
-    fn run(&mut self, out: &mut Outbox<Message>) {
-        let mut left = TURN;
-        while let Some(batch) = self.stream.front().cloned() {
-            while let Some(placed) = batch.chunks.get(self.cursor.0) {
-                while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
+impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
+    /// Takes up transactions, as far as there is room for them. None is executed before its turn comes.
+    fn run(&mut self, core: &mut Core<S>) -> bool {
+        let mut any = false;
+        while let Some(batch) = core.next_batch() {
+            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
                     if !placed.is_skipped(txn.index) {
-                        let is_full = self.by_gsn.len() >= self.settings.window;
-                        if self.has_barrier || is_full || (txn.table && !self.by_gsn.is_empty()) {
-                            return;
+                        let full = core.by_gsn.len() >= core.settings.window;
+                        if core.barrier.is_some() || full || (txn.table && core.unfinished > 0) {
+                            return any;
                         }
-                        if left == 0 {
-                            out.set_timer(GO_ON, Micros(0));
-                            return;
-                        }
-                        left -= 1;
-                        self.take_up(batch.gsn(placed.base, txn), &placed.chunk, txn, out);
+                        self.take_up(core, &batch, placed);
+                        any = true;
                     }
-                    self.cursor.1 += 1;
+                    core.cursor.1 += 1;
                 }
-                self.cursor = (self.cursor.0 + 1, 0);
+                core.cursor = (core.cursor.0 + 1, 0);
             }
-            self.cursor = (0, 0);
-            self.stream.pop_front();
+            core.end_batch(&batch);
+        }
+        any
+    }
+
+    /// The lock manager hears of it, if it gave the turn.
+    fn release(&mut self, core: &mut Core<S>, _: u32, active: &mut Active) {
+        if takes_part(core, active) {
+            self.done.push(active.gsn);
         }
     }
 
-    /// A transaction's turn in the order has come: it asks for its locks.
-    fn take_up(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, out: &mut Outbox<Message>) {
-        if self.aborted.contains(&gsn) || chunk.map != *self.layout.map() && chunk.is_moved(txn, &self.layout)
-        {
-            return;
-        }
-        let args = chunk.args(txn);
-        if txn.table
-            && let Some(after) = system::rearranged(txn.call.procedure, args, &self.layout)
-        {
-            self.layout = Arc::new(after);
-        }
-        let mut shards: ShardSet = 0;
-        let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
-        self.table.prefetch(self.local(chunk, txn).filter(|f| f.is_keyed()).map(|f| f.hash));
-        for fragment in chunk.fragments(txn) {
-            match owner(fragment, &self.layout) {
-                None => shards |= self.shards.keys().fold(0, |all, shard| all | 1 << shard),
-                Some(shard) if self.shards.contains_key(&shard) => {
-                    shards |= 1 << shard;
-                    if fragment.is_keyed() {
-                        let key = key_of(args, fragment).bytes;
-                        let place = self.table.find_or_reserve(fragment.db, key, fragment.hash);
-                        wanted.push((place, fragment.access == Access::Write, fragment.hash));
-                    }
+    fn take_grant(&mut self, core: &mut Core<S>, gsn: Gsn) {
+        self.count += 1;
+        match core.by_gsn.get(&gsn).copied() {
+            Some(number) => {
+                let Core { active, ready, .. } = core;
+                if let Some(active) = &mut active[number as usize] {
+                    active.turns_left = 0;
+                    ready.push_back(number);
                 }
-                Some(_) => {}
-            }
-        }
-        if shards == 0 {
-            return;
-        }
-        let number = self.vacant.pop().unwrap_or_else(|| {
-            self.held.push(Held::default());
-            self.held.len() as u32 - 1
-        });
-        let held = &mut self.held[number as usize];
-        (held.gsn, held.shards, held.working, held.missing) = (gsn, shards, shards.count_ones(), 0);
-        // One request a key, exclusive if any of its fragments writes.
-        wanted.sort_unstable();
-        for (i, &(place, exclusive, hash)) in wanted.iter().enumerate() {
-            if wanted.get(i + 1).is_some_and(|next| next.0 == place) {
-                continue;
-            }
-            let early = self.settings.bugs.has(Bug::GrantLockEarly) && gsn.0 % 31 == 7;
-            held.locks.push((place, hash));
-            if !self.locks.request(&mut self.table, (place, hash), number, exclusive, early) {
-                held.missing += 1;
-            }
-        }
-        self.counts.locks += held.locks.len() as u64;
-        self.by_gsn.insert(gsn, number);
-        self.has_barrier = txn.table;
-        if held.missing == 0 {
-            self.hand_over(number, out);
-        } else {
-            self.counts.waited += 1;
-        }
-    }
-
-    /// The fragments of a transaction that one shard of this node executes.
-    fn local<'a>(&'a self, chunk: &'a Chunk, txn: &Txn) -> impl Iterator<Item = &'a Fragment> + Clone {
-        let is_here = |fragment: &&Fragment| {
-            owner(fragment, &self.layout).is_some_and(|shard| self.shards.contains_key(&shard))
-        };
-        chunk.fragments(txn).iter().filter(is_here)
-    }
-
-    /// A transaction has all its locks: its shards may execute it.
-    fn hand_over(&mut self, number: u32, out: &mut Outbox<Message>) {
-        let Held { gsn, mut shards, .. } = self.held[number as usize];
-        while shards != 0 {
-            if let Some(shard) = self.shards.get(&(shards.trailing_zeros() as usize)) {
-                out.send(*shard, Sequencing::Turn(gsn));
-                self.counts.turns += 1;
-            }
-            shards &= shards - 1;
-        }
-    }
-
-    /// A shard has executed its part of a transaction. With the last one, whoever waits for its locks may have them.
-    fn take_done(&mut self, gsn: Gsn, out: &mut Outbox<Message>) {
-        let Some(&number) = self.by_gsn.get(&gsn) else {
-            out.halt(format!(
-                "the lock manager was told that transaction {gsn} is done, which is not under way"
-            ));
-            return;
-        };
-        let held = &mut self.held[number as usize];
-        held.working = held.working.saturating_sub(1);
-        if held.working > 0 {
-            return;
-        }
-        let mut places = std::mem::take(&mut held.locks);
-        let mut granted: Vec<u32> = Vec::new();
-        for place in places.drain(..) {
-            let Scheduler { locks, table, held, .. } = self;
-            locks.release(table, place, number, |other| {
-                let other_held = &mut held[other as usize];
-                other_held.missing -= 1;
-                if other_held.missing == 0 {
-                    granted.push(other);
+                if let Some(active) = &core.active[number as usize] {
+                    fetch(core, &active.chunk, active.at);
                 }
-            });
+            }
+            None if gsn > core.started => _ = self.early.insert(gsn),
+            None => {
+                let number = core.number;
+                core.broken.get_or_insert(format!(
+                    "shard {number} was given the turn of transaction {gsn}, which is not under way here"
+                ));
+            }
         }
-        // Its memory is for the next one of that number.
-        self.held[number as usize].locks = places;
-        self.by_gsn.remove(&gsn);
-        self.vacant.push(number);
-        self.has_barrier = false;
-        granted.into_iter().for_each(|other| self.hand_over(other, out));
-    }
-}
-
-impl Role for Scheduler {
-    type Message = Message;
-
-    fn handle(&mut self, _: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        match event {
-            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
-                self.stream.push_back(batch);
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::Done(gsn)), .. } => {
-                self.take_done(gsn, out)
-            }
-            Event::Message { .. } | Event::Disk(_) | Event::Work(_) => {
-                out.halt("the lock manager was sent a message that is not for it".to_owned());
-            }
-            Event::Start | Event::Stop | Event::Timer(_) => {}
-        }
-        self.run(out);
     }
 
-    fn name(&self) -> &'static str {
-        "scheduler"
+    fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
+        false
+    }
+
+    fn send(&mut self, core: &Core<S>, out: &mut Outbox<Message>) {
+        if let Some(lock_manager) = core.places.lock_manager {
+            self.done.drain(..).for_each(|gsn| out.send(lock_manager, Sequencing::Done(gsn)));
+        }
+    }
+
+    fn first_under_way(&self) -> Option<Gsn> {
+        None
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.locks.len() {
-            locked if self.by_gsn.is_empty() && locked > 0 => {
-                Err(format!("the lock manager: idle with {locked} keys locked"))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_scheduler_in_flight", self.by_gsn.len() as f64);
-        report("ordain_scheduler_locked_keys", self.locks.len() as f64);
-        report("ordain_scheduler_locks_total", self.counts.locks as f64);
-        report("ordain_scheduler_waited_for_lock_total", self.counts.waited as f64);
-        report("ordain_scheduler_turns_total", self.counts.turns as f64);
+        report("ordain_shard_turns_total", self.count as f64);
+        report("ordain_shard_early_turns", self.early.len() as f64);
     }
+}
+
+impl WorkerScheduler {
+    /// The transaction at the cursor waits for its turn, unless that has come, or nothing of it is executed here.
+    fn take_up<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) {
+        let chunk = &placed.chunk;
+        let is_stale = chunk.map != *core.maps.now().map();
+        let Some(mut active) = core.begin(batch, placed.base, (chunk, is_stale), core.cursor.1) else {
+            return;
+        };
+        let waits = takes_part(core, &active) && !self.early.remove(&active.gsn);
+        active.turns_left = usize::from(waits);
+        let number = core.number_of(&active);
+        core.take_early(&mut active);
+        core.active[number as usize] = Some(active);
+        if !waits {
+            fetch(core, chunk, core.cursor.1);
+            core.ready.push_back(number);
+        }
+    }
+}
+
+/// Whether any of a transaction's fragments is this shard's; if none is, there are no locks of it here to wait for.
+fn takes_part<S: RecordStore>(core: &Core<S>, active: &Active) -> bool {
+    active.alone || active.routes.participants & core.me() != 0
+}
+
+/// Has a transaction's records on their way together.
+fn fetch<S: RecordStore>(core: &Core<S>, chunk: &Chunk, at: usize) {
+    let fragments = chunk.txns().get(at).map_or(&[][..], |txn| chunk.fragments(txn));
+    let owned = fragments.iter().filter(|fragment| fragment.is_keyed() && core.owns(fragment));
+    core.store.prefetch(owned.map(|fragment| fragment.hash));
 }

@@ -26,6 +26,9 @@
 //!   runs what is to be computed from it. A read whose keys depend on what it reads takes several rounds at the gateway.
 //! - Of reads and writes that are ready at the same time, each have half of the turns (the paper: writes first).
 
-mod reader;
+use ordain_deterministic::locks::LockScheduler;
+use ordain_deterministic::shard::Scheduling;
 
-pub(crate) use reader::{Desk, Reader};
+/// Schedules what writes by locks, as Calvin does. What only reads is never scheduled.
+pub const SCHEDULING: Scheduling =
+    Scheduling { name: "paxflow", scheduler: || Box::<LockScheduler>::default(), lock_manager: None };

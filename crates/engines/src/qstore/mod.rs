@@ -53,9 +53,15 @@
 //! - A range stays with its shard: the cores of a node share no record.
 
 mod ahead;
-mod executor;
 mod queues;
 mod ranges;
+mod scheduler;
 mod unit;
 
-pub(crate) use queues::Queues;
+use ordain_deterministic::shard::Scheduling;
+
+use queues::QueueScheduler;
+
+/// Schedules by queues of fragments, one a range of records.
+pub const SCHEDULING: Scheduling =
+    Scheduling { name: "qstore", scheduler: || Box::<QueueScheduler>::default(), lock_manager: None };

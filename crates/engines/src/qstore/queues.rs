@@ -16,11 +16,7 @@ use ordain_model::{
 use super::ahead::Ahead;
 use super::ranges::{Place, Ranges};
 use super::unit::{Rounds, Unit};
-use crate::shard::answers::Told;
-use crate::shard::core::before;
-use crate::shard::mail::RemoteResults;
-use crate::shard::state::{Active, CUT, Known, SlotTable};
-use crate::shard::warm::Warm;
+use ordain_deterministic::shard::{Active, CUT, Known, RemoteResults, SlotTable, Told, Warm, before};
 
 /// How many queues there are of fragments that nothing is in front of but such fragments. Each is of many ranges, as long
 /// queues are what records can be fetched ahead from.
@@ -414,7 +410,7 @@ pub(crate) enum Need {
 
 /// What a shard has planned and not done.
 #[derive(Debug)]
-pub(crate) struct Queues {
+pub(crate) struct QueueScheduler {
     /// What can be run without waiting, and in the end what goes aside.
     pub(crate) queues: Vec<Queue>,
     /// The ranges that somebody holds.
@@ -459,6 +455,8 @@ pub(crate) struct Queues {
     pub(crate) dirt: BTreeSet<KeyHash>,
     /// What others have said of units that are not over, by round.
     pub(crate) told: BTreeMap<(Gsn, u32), Rounds>,
+    /// The last transaction of a unit that is decided: nothing up to it is executed again.
+    pub(crate) settled: Gsn,
     /// The last unit that is over.
     pub(crate) decided: Gsn,
     pub(crate) counts: Counts,
@@ -476,10 +474,10 @@ pub(crate) struct Counts {
     pub(crate) rounds: u64,
 }
 
-impl Default for Queues {
+impl Default for QueueScheduler {
     /// Empty ones.
-    fn default() -> Queues {
-        Queues {
+    fn default() -> QueueScheduler {
+        QueueScheduler {
             queues: (0..=STREAMS).map(|_| Queue::default()).collect(),
             ranges: Ranges::default(),
             needs: Vec::new(),
@@ -502,13 +500,14 @@ impl Default for Queues {
             choice: Choice::Wait,
             dirt: BTreeSet::new(),
             told: BTreeMap::new(),
+            settled: Gsn::NONE,
             decided: Gsn::NONE,
             counts: Counts::default(),
         }
     }
 }
 
-impl Queues {
+impl QueueScheduler {
     /// The queue of a range that nobody holds.
     #[inline]
     pub(crate) const fn stream_of(range: u16) -> u16 {
@@ -518,7 +517,7 @@ impl Queues {
     /// Whether something of a range may be in a queue. It may be of other ranges too.
     #[inline]
     pub(crate) fn may_be_queued(&self, range: u16) -> bool {
-        !self.queues[usize::from(Queues::stream_of(range))].entries.is_empty()
+        !self.queues[usize::from(QueueScheduler::stream_of(range))].entries.is_empty()
     }
 
     /// Puts a fragment behind everything of its range.
@@ -527,7 +526,7 @@ impl Queues {
         if self.ranges.is_held(range) {
             self.ranges.push(range, Place::Fragment(Box::new(entry)));
         } else {
-            self.push(Queues::stream_of(range), entry);
+            self.push(QueueScheduler::stream_of(range), entry);
         }
     }
 

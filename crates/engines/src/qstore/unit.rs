@@ -24,7 +24,7 @@
 //! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
 //!
 //! With [`Cascade::Abort`] there is no second time: what is tainted aborts. What that takes along must not hang on where a
-//! unit ends, or on who is alone, which the log does not say: see `Queues::dirt` and `Unit::note_done`.
+//! unit ends, or on who is alone, which the log does not say: see `QueueScheduler::dirt` and `Unit::note_done`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +34,8 @@ use ordain_model::{Abort, Cascade, Cell, Choice, Chunk, Gsn, KeyHash, Millis, Sl
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
-use super::queues::Queues;
-use crate::shard::backlog::Turn;
-use crate::shard::core::{Core, turn_of};
-use crate::shard::messages::{Item, Round, Unlogged};
-use crate::shard::state::{Active, Known};
+use super::queues::QueueScheduler;
+use ordain_deterministic::shard::{Active, Core, Item, Known, Round, Turn, Unlogged, turn_of};
 
 /// Transactions that are decided together.
 #[derive(Debug)]
@@ -188,7 +185,7 @@ impl Unit {
     }
 }
 
-impl Queues {
+impl QueueScheduler {
     /// A unit begins, if that is what was chosen for the epoch.
     pub(crate) fn open_unit<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
         let Choice::Speculate(cascade) = self.choice else { return };
@@ -307,7 +304,7 @@ impl Queues {
             Cascade::Repair => self.index_later(core, &mut unit),
             Cascade::Abort => self.dirt = unit.dirt_at_end(core),
         }
-        core.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
+        self.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
         let kept: Vec<(Gsn, u32)> =
             core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
         for (gsn, number) in kept {

@@ -8,7 +8,9 @@ use std::str::FromStr;
 
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
-use crate::shard::Order;
+use ordain_deterministic::shard::Scheduling;
+
+use crate::{calvin, calvin_paper, paxflow, qstore};
 
 pub mod options;
 
@@ -86,7 +88,7 @@ pub struct Built {
     /// What it can do.
     pub can: Abilities,
     /// How transactions are scheduled on the records of a shard.
-    pub order: Order,
+    pub scheduling: Scheduling,
     /// Its options.
     pub options: &'static [Offer],
 }
@@ -142,8 +144,8 @@ const DETERMINISTIC: Abilities = Abilities {
     is_replayable: true,
 };
 
-const fn deterministic(order: Order, options: &'static [Offer]) -> Option<Built> {
-    Some(Built { can: DETERMINISTIC, order, options })
+const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Option<Built> {
+    Some(Built { can: DETERMINISTIC, scheduling, options })
 }
 
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
@@ -154,13 +156,13 @@ const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'
 #[rustfmt::skip]
 pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", what: "sequenced input log, deterministic locks", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(Order::Locks, &options::CALVIN) },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &options::CALVIN) },
     EngineInfo { name: "calvin-paper", what: "as calvin, with one lock manager a node, as the papers have it: a baseline", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(Order::Handed, &options::CALVIN) },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &options::CALVIN) },
     EngineInfo { name: "paxflow", what: "as calvin, and what only reads is run on snapshots", paper: PAXFLOW_PAPER,
-                 level: "serializable", family: Family::Deterministic, built: deterministic(Order::Locks, &options::PAXFLOW) },
+                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &options::PAXFLOW) },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
-                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(Order::Queues, &options::QSTORE) },
+                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &options::QSTORE) },
     planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit"),
     planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit"),
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
@@ -246,8 +248,8 @@ impl Engine {
     }
 
     /// How transactions are scheduled on the records of a shard.
-    pub fn order(self) -> Order {
-        self.built().order
+    pub fn scheduling(self) -> Scheduling {
+        self.built().scheduling
     }
 
     /// The options that it has.

@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_engines::shard::{Message, Order, Places, Settings, Shard};
+use ordain_deterministic::shard::{Message, Places, Scheduling, Settings, Shard};
+use ordain_engines::qstore;
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Isolation, Layout, Micros, Millis, PartitionId,
     Placed, Registry, system,
@@ -71,7 +72,7 @@ const BATCHES: usize = 16;
 
 impl Node {
     /// One with everything loaded.
-    fn new(order: Order, shards: usize, workload: &dyn Workload) -> Node {
+    fn new(scheduling: Scheduling, shards: usize, workload: &dyn Workload) -> Node {
         let mut registry = Registry::default();
         system::register(&mut registry);
         ordain_workload::register(&mut registry);
@@ -83,12 +84,12 @@ impl Node {
             replicas: 1,
             shards: (0..shards).map(|number| at(FIRST + number)).collect(),
             sequencer: at(0),
-            scheduler: None,
+            lock_manager: None,
             post: None,
             gateways: BTreeMap::from([(GatewayId::of(0, 0), at(GATEWAY))]),
             doors: GATEWAY as u16,
         };
-        let settings = Settings { order, isolation: Isolation::default(), ..Settings::default() };
+        let settings = Settings { isolation: Isolation::default(), ..Settings::new(scheduling) };
         let shard = |number: usize| {
             let store = MemoryStore::new(layout.slots_of_shard(number));
             Shard::new(number, places.clone(), settings, registry.clone(), store)
@@ -186,7 +187,7 @@ fn ycsb(shards: usize, ops: usize, multi: f64) -> Ycsb {
 fn what_can_be_taken_apart_costs_no_memory_an_operation_nor_a_transaction() {
     for (shards, multi) in [(1, 0.0), (2, 0.0), (2, 1.0)] {
         for ops in [4, 64] {
-            let asked = Node::new(Order::Queues, shards, &ycsb(shards, ops, multi)).asked(1600);
+            let asked = Node::new(qstore::SCHEDULING, shards, &ycsb(shards, ops, multi)).asked(1600);
             assert!(asked < 64.0, "{shards} shards, {ops} operations, {multi}: {asked} times a batch");
         }
     }
@@ -201,7 +202,7 @@ fn groups_cost_memory_for_the_rows_that_they_add() {
         mix: Mix::NEW_ORDER,
         ..tpcc::Parameters::default()
     };
-    let asked = Node::new(Order::Queues, 2, &Tpcc::new(parameters).expect("a scale")).asked(400) / 400.0;
+    let asked = Node::new(qstore::SCHEDULING, 2, &Tpcc::new(parameters).expect("a scale")).asked(400) / 400.0;
     // An order, its entry among the new ones and ten lines on average; a hundredth adds none. The rest is of those that
     // wait, and of tables that grow.
     assert!((11.5..13.5).contains(&asked), "{asked} times a NewOrder");

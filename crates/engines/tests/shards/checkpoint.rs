@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
-use ordain_engines::shard::{self, Message, Places, Shard};
+use ordain_deterministic::shard::{self, Message, Places, Shard};
+use ordain_engines::calvin;
 use ordain_model::args::encode;
 use ordain_model::{
     Args, Batch, Call, CheckpointMode, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, Layout, Micros, Millis,
@@ -38,13 +39,13 @@ impl World {
             replicas: 1,
             shards: vec![at(SHARD)],
             sequencer: at(SEQUENCER),
-            scheduler: None,
+            lock_manager: None,
             post: None,
             gateways: [(GatewayId(0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
         // A piece is a record or two.
-        let settings = shard::Settings { piece: 30, checkpoints, ..shard::Settings::default() };
+        let settings = shard::Settings { piece: 30, checkpoints, ..shard::Settings::new(calvin::SCHEDULING) };
         let store = MemoryStore::new(layout.slots_of_shard(0));
         let shard = Shard::new(0, places, settings, registry.clone(), store).with_checkpointer(CHECKPOINTER);
         let mut world = World { registry, shard, told: Vec::new(), epoch: 0 };

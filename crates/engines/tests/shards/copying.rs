@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ordain_engines::shard::{Item, Order};
+use ordain_deterministic::shard::Item;
+use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::system::{CopyPart, copy_reply};
 use ordain_model::{
@@ -348,9 +349,9 @@ proptest! {
     #[test]
     fn random_transactions_among_copies(seed in any::<u64>(), partitions in 2usize..4, threads in 1usize..4) {
         let mut random = Random::new(seed);
-        let (queues, read_committed) = (Order::Queues, Isolation::ReadCommitted);
-        let modes = [(Order::Locks, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
-        let (order, speculative, isolation) = modes[random.index(modes.len())];
+        let (queues, read_committed) = (qstore::SCHEDULING, Isolation::ReadCommitted);
+        let modes = [(calvin::SCHEDULING, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
+        let (scheduling, speculative, isolation) = modes[random.index(modes.len())];
         let shape = Shape {
             partitions,
             threads,
@@ -358,7 +359,7 @@ proptest! {
             seed,
             doubled: 100_000,
             checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
-            order,
+            scheduling,
             speculative,
             cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
             isolation,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_engines::shard::{Message, ShardMessage};
+use ordain_deterministic::shard::{Message, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
     Args, ArgsBuilder, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, KeyHash, Layout, Layouts, Millis,

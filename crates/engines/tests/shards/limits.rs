@@ -1,12 +1,13 @@
 //! What one transaction holds of what it reads: whoever executes it, on however many shards, refuses the same, and nothing
 //! of what it refuses is done in part. The reference executor is told of the limits as everybody is, and decides on its own.
 
-use ordain_engines::shard::Order;
+use ordain_deterministic::shard::Scheduling;
+use ordain_engines::{calvin, qstore};
 use ordain_model::{ArgsBuilder, Call, Db, Gsn, Limits, OutcomeStatus, Reads, system};
 
 use crate::random::{Request, command};
 use crate::support::cluster::{Cluster, REPLICA, Shape};
-use crate::support::{Bench, Options, key_on, limited, render};
+use crate::support::{Bench, Options, SCHEDULINGS, key_on, limited, render};
 
 const LIMITS: Limits = Limits { reply: 400, carried: 280 };
 /// Three of them make more of a reply than there may be, two more than may be carried.
@@ -32,8 +33,8 @@ struct Node {
 }
 
 impl Node {
-    fn new((order, reads, shards): (Order, Reads, usize)) -> Node {
-        let options = Options { order, reads, shards, limits: LIMITS, ..Options::default() };
+    fn new((scheduling, reads, shards): (Scheduling, Reads, usize)) -> Node {
+        let options = Options { scheduling, reads, shards, limits: LIMITS, ..Options::default() };
         let keys = (0..8).map(|n| key_on(&format!("key{n}:"), n % shards, shards)).collect();
         let mut node = Node { bench: Bench::new(options), keys };
         for n in 0..4 {
@@ -53,10 +54,10 @@ impl Node {
 }
 
 fn everywhere(test: impl Fn(&mut Node)) {
-    for order in Order::ALL {
+    for scheduling in SCHEDULINGS {
         for reads in [Reads::Ordered, Reads::Session] {
             for shards in [1, 2, 5] {
-                let mut node = Node::new((order, reads, shards));
+                let mut node = Node::new((scheduling, reads, shards));
                 test(&mut node);
                 node.bench.verify();
             }
@@ -202,8 +203,8 @@ fn what_a_script_is_refused_while_memory_is_short_stands_in_the_log() {
 }
 
 /// Two partitions, the second with so many values: a key of the first, and theirs.
-fn with_values_there(order: Order, count: usize) -> (Cluster, Vec<u8>, Vec<Vec<u8>>) {
-    let shape = Shape { partitions: 2, order, ..Shape::default() };
+fn with_values_there(scheduling: Scheduling, count: usize) -> (Cluster, Vec<u8>, Vec<Vec<u8>>) {
+    let shape = Shape { partitions: 2, scheduling, ..Shape::default() };
     let mut cluster = Cluster::with(shape, limited(LIMITS));
     let here = cluster.key_in("here", 0);
     let there: Vec<_> = (0..count).map(|n| cluster.key_in(&format!("there{n}:"), 1)).collect();
@@ -227,15 +228,15 @@ fn ask_here(cluster: &mut Cluster, words: &[&[u8]]) -> String {
 
 #[test]
 fn no_more_is_told_than_may_be_and_all_is_told_again() {
-    for order in [Order::Locks, Order::Queues] {
-        let (mut cluster, here, there) = with_values_there(order, 20);
+    for scheduling in [calvin::SCHEDULING, qstore::SCHEDULING] {
+        let (mut cluster, here, there) = with_values_there(scheduling, 20);
         let mut words = vec![&b"mget"[..], &here];
         words.extend(there.iter().map(|key| &key[..]));
         let shown = ask_here(&mut cluster, &words);
         assert!(shown.starts_with(TOO_LONG), "{shown}");
         let told = cluster.last_received(1, 0);
         // What is taken apart is told together.
-        assert_eq!(told.items.len(), if order == Order::Queues { 1 } else { there.len() });
+        assert_eq!(told.items.len(), if scheduling == qstore::SCHEDULING { 1 } else { there.len() });
         assert!(told.bytes.len() < LIMITS.reply + VALUE.len() + 4 * there.len(), "{}", told.bytes.len());
         // Whoever did not hear of it does it again, and is told again.
         for node in [0, 1] {
@@ -250,14 +251,14 @@ fn no_more_is_told_than_may_be_and_all_is_told_again() {
 
 #[test]
 fn a_lender_sends_no_more_than_may_be_carried() {
-    let (mut cluster, here, there) = with_values_there(Order::Locks, 8);
+    let (mut cluster, here, there) = with_values_there(calvin::SCHEDULING, 8);
     let script = b"for i = 1, #KEYS do redis.call('append', KEYS[i], 'w') end return #KEYS";
     let mut words = vec![&b"eval"[..], script, b"9", &here];
     words.extend(there.iter().map(|key| &key[..]));
     let shown = ask_here(&mut cluster, &words);
     assert!(shown.starts_with(TOO_MUCH), "{shown}");
-    let lent = |item: &ordain_engines::shard::Item| match item {
-        ordain_engines::shard::Item::Lend { cell, .. } => cell.weight(),
+    let lent = |item: &ordain_deterministic::shard::Item| match item {
+        ordain_deterministic::shard::Item::Lend { cell, .. } => cell.weight(),
         _ => 0,
     };
     let told = cluster.last_received(1, 0);

@@ -3,14 +3,15 @@
 
 use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::script_subcommand;
-use ordain_engines::shard::Order;
+use ordain_deterministic::shard::Scheduling;
+use ordain_engines::{calvin, qstore};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{Abort, ArgsBuilder, Call, Cascade, Db, Execution, OutcomeStatus, Reads};
 
 use crate::random::command;
 use crate::support::procedures::{LONG, TRUSTING};
-use crate::support::{Bench, Options, SHARD, gauge, key_on, render};
+use crate::support::{Bench, Options, SCHEDULINGS, SHARD, gauge, key_on, render};
 
 struct Node {
     bench: Bench,
@@ -19,9 +20,9 @@ struct Node {
 }
 
 impl Node {
-    fn new(order: Order, reads: Reads, shards: usize) -> Node {
+    fn new(scheduling: Scheduling, reads: Reads, shards: usize) -> Node {
         let keys = (0..2 * shards).map(|n| key_on(&format!("key{n}:"), n % shards, shards)).collect();
-        let mut bench = Bench::new(Options { order, reads, shards, log: true, ..Options::default() });
+        let mut bench = Bench::new(Options { scheduling, reads, shards, log: true, ..Options::default() });
         bench.work_held = true;
         Node { bench, keys }
     }
@@ -86,9 +87,9 @@ impl Node {
 }
 
 fn by_every_engine(test: impl Fn(&mut Node)) {
-    for order in Order::ALL {
+    for scheduling in SCHEDULINGS {
         for shards in [1, 2, 3] {
-            let mut node = Node::new(order, Reads::Ordered, shards);
+            let mut node = Node::new(scheduling, Reads::Ordered, shards);
             test(&mut node);
             node.bench.work_held = false;
             node.bench.settle();
@@ -173,7 +174,7 @@ fn a_crash_while_a_transaction_computes_does_it_again() {
 #[test]
 fn reads_on_a_snapshot_that_take_long_are_given_away_too() {
     for shards in [1, 2, 3] {
-        let mut node = Node::new(Order::Locks, Reads::Session, shards);
+        let mut node = Node::new(calvin::SCHEDULING, Reads::Session, shards);
         let all: Vec<usize> = (0..node.keys.len()).collect();
         for key in &all {
             node.set(*key, b"3");
@@ -220,7 +221,8 @@ fn amid_a_speculative_batch_a_computation_that_fails_takes_back_its_own_changes_
             cascade,
             ..ordain_sequencer::Settings::default()
         };
-        let options = Options { shards: 2, order: Order::Queues, sequencer, log: true, ..Options::default() };
+        let options =
+            Options { shards: 2, scheduling: qstore::SCHEDULING, sequencer, log: true, ..Options::default() };
         let mut bench = Bench::new(options);
         bench.work_held = true;
         let redis = |bench: &mut Bench, words: &[&[u8]]| {
@@ -259,8 +261,8 @@ fn amid_a_speculative_batch_a_computation_that_fails_takes_back_its_own_changes_
 /// All of them write the script's record, and only the first changes it: none waits for the records of another.
 #[test]
 fn scripts_of_one_text_do_not_wait_for_each_other() {
-    for order in [Order::Locks, Order::Queues] {
-        let mut bench = Bench::new(Options { order, shards: 2, log: true, ..Options::default() });
+    for scheduling in [calvin::SCHEDULING, qstore::SCHEDULING] {
+        let mut bench = Bench::new(Options { scheduling, shards: 2, log: true, ..Options::default() });
         let script: &[u8] = b"return redis.call('INCR', KEYS[1]) + redis.call('INCR', KEYS[2])";
         let run = |bench: &mut Bench, names: std::ops::Range<usize>| {
             let asked: Vec<Ticket> = names
@@ -284,7 +286,7 @@ fn scripts_of_one_text_do_not_wait_for_each_other() {
         let waiting = |bench: &Bench| {
             bench.shards.iter().map(|shard| gauge(shard, "ordain_shard_in_flight")).sum::<f64>()
         };
-        assert_eq!(waiting(&bench), 40.0, "{order:?}: all of them are under way");
+        assert_eq!(waiting(&bench), 40.0, "{scheduling:?}: all of them are under way");
         let mut rounds = 0;
         while waiting(&bench) > 0.0 {
             for i in 0..2 {
@@ -294,7 +296,7 @@ fn scripts_of_one_text_do_not_wait_for_each_other() {
             rounds += 1;
             assert!(
                 rounds <= 4,
-                "{order:?}: {} parts of twenty that need nothing of each other wait",
+                "{scheduling:?}: {} parts of twenty that need nothing of each other wait",
                 waiting(&bench)
             );
         }
@@ -306,19 +308,19 @@ fn scripts_of_one_text_do_not_wait_for_each_other() {
 }
 
 /// A comment of so many bytes, which takes the compiler's time, and text of its own.
-fn padding(bytes: usize, order: Order, shards: usize) -> String {
-    format!("-- {order:?} {shards} {}\n", "x".repeat(bytes))
+fn padding(bytes: usize, scheduling: Scheduling, shards: usize) -> String {
+    format!("-- {scheduling:?} {shards} {}\n", "x".repeat(bytes))
 }
 
 /// What is large is compiled where long computations run, whichever command brings it; others of the loop go on, and what the
 /// connection has sent after it takes effect after it.
 #[test]
 fn large_sources_are_compiled_beside_the_loop() {
-    for order in Order::ALL {
+    for scheduling in SCHEDULINGS {
         for shards in [1, 2, 3] {
-            let mut node = Node::new(order, Reads::Ordered, shards);
+            let mut node = Node::new(scheduling, Reads::Ordered, shards);
             let last = node.keys.len() - 1;
-            let (key, pad) = (node.keys[0].clone(), padding(20_000, order, shards));
+            let (key, pad) = (node.keys[0].clone(), padding(20_000, scheduling, shards));
             let script = |does: &str| [pad.as_bytes(), does.as_bytes()].concat();
             let library = |name: &str, with: &str| {
                 format!(
@@ -327,8 +329,8 @@ fn large_sources_are_compiled_beside_the_loop() {
             };
             let away = |node: &mut Node, words: &[&[u8]]| {
                 let asked = node.script(words);
-                assert!(!node.bench.work.is_empty(), "{order:?} {shards}");
-                assert_eq!(node.answer(asked), None, "{order:?} {shards}");
+                assert!(!node.bench.work.is_empty(), "{scheduling:?} {shards}");
+                assert_eq!(node.answer(asked), None, "{scheduling:?} {shards}");
                 let other = node.set(last, b"1");
                 assert_eq!(node.answer(other), Some("OK".into()), "another does not wait for it");
                 asked

@@ -14,6 +14,7 @@ mod paxflow;
 mod qstore;
 mod random;
 mod read_committed;
+mod replay;
 mod replication_group;
 mod resting;
 mod scenarios;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ordain_engines::shard::Order;
+use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::map::LANES;
 use ordain_model::{
@@ -323,9 +323,9 @@ proptest! {
     #[test]
     fn random_transactions_among_moves(seed in any::<u64>(), partitions in 1usize..4, threads in 1usize..4) {
         let mut random = Random::new(seed);
-        let (queues, read_committed) = (Order::Queues, Isolation::ReadCommitted);
-        let ways = [(Order::Locks, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
-        let (order, speculative, isolation) = ways[random.index(ways.len())];
+        let (queues, read_committed) = (qstore::SCHEDULING, Isolation::ReadCommitted);
+        let ways = [(calvin::SCHEDULING, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
+        let (scheduling, speculative, isolation) = ways[random.index(ways.len())];
         let shape = Shape {
             partitions,
             threads,
@@ -333,7 +333,7 @@ proptest! {
             seed,
             doubled: 100_000,
             checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
-            order,
+            scheduling,
             speculative,
             cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
             isolation,

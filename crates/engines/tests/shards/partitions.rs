@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use ordain_engines::shard::{Item, Order, ShardMessage};
+use ordain_deterministic::shard::{Item, ShardMessage};
+use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::{
     Abort, ArgsBuilder, Call, Cascade, CheckpointMode, Db, Epoch, Gsn, Isolation, Millis, OutcomeStatus,
@@ -541,27 +542,29 @@ fn plans() -> impl Strategy<Value = Plan> {
         any::<u64>(),
         prop::sample::select(vec![0u32, 200_000, 500_000]),
         prop::sample::select(vec![
-            (Order::Locks, None),
-            (Order::Queues, None),
-            (Order::Queues, Some(Cascade::Repair)),
-            (Order::Queues, Some(Cascade::Abort)),
+            (calvin::SCHEDULING, None),
+            (qstore::SCHEDULING, None),
+            (qstore::SCHEDULING, Some(Cascade::Repair)),
+            (qstore::SCHEDULING, Some(Cascade::Abort)),
         ]),
         prop::sample::select(vec![Isolation::Serializable, Isolation::ReadCommitted]),
     );
     let shape =
-        shape.prop_map(|(partitions, threads, window, seed, doubled, (order, speculative), level)| Shape {
-            partitions,
-            threads,
-            window,
-            order,
-            speculative: speculative.is_some(),
-            cascade: speculative.unwrap_or_default(),
-            isolation: if order == Order::Queues { level } else { Isolation::Serializable },
-            seed,
-            doubled,
-            snapshots: false,
-            checkpoint_piece: 0,
-            checkpoints: CheckpointMode::default(),
+        shape.prop_map(|(partitions, threads, window, seed, doubled, (scheduling, speculative), level)| {
+            Shape {
+                partitions,
+                threads,
+                window,
+                scheduling,
+                speculative: speculative.is_some(),
+                cascade: speculative.unwrap_or_default(),
+                isolation: if scheduling == qstore::SCHEDULING { level } else { Isolation::Serializable },
+                seed,
+                doubled,
+                snapshots: false,
+                checkpoint_piece: 0,
+                checkpoints: CheckpointMode::default(),
+            }
         });
     (shape, 2u64..9, 50u64..600, prop::sample::select(vec![0u32, 5_000, 20_000]))
         .prop_map(|(shape, keys, steps, kills)| Plan { shape, keys, steps, kills })
@@ -655,7 +658,7 @@ fn a_read_of_the_epoch_before_that_waits_in_a_replay_sees_what_it_saw_the_first_
         partitions: 2,
         threads: 1,
         window: 40,
-        order: Order::Queues,
+        scheduling: qstore::SCHEDULING,
         isolation: Isolation::ReadCommitted,
         speculative: true,
         cascade: Cascade::Repair,

@@ -23,7 +23,8 @@
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
 //! | 17 read committed | `read_committed` | `random`, `partitions`, `moving`; sim |
 
-use ordain_engines::shard::{Item, Order, Round, ShardMessage};
+use ordain_deterministic::shard::{Item, Round, Scheduling, ShardMessage};
+use ordain_engines::{calvin, qstore};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
@@ -37,7 +38,7 @@ use crate::support::cluster::{Cluster, REPLICA, Shape};
 use crate::support::{Bench, LOG, Options, SHARD, gauge, key_on, procedures as t, render};
 
 fn bench(shards: usize) -> Bench {
-    Bench::new(Options { shards, order: Order::Queues, ..Options::default() })
+    Bench::new(Options { shards, scheduling: qstore::SCHEDULING, ..Options::default() })
 }
 
 /// One that executes before it is known what aborts, wherever that can matter.
@@ -46,7 +47,7 @@ fn speculative(shards: usize) -> Bench {
         execution: Execution::Speculative,
         ..ordain_sequencer::Settings::default()
     };
-    Bench::new(Options { shards, order: Order::Queues, sequencer, ..Options::default() })
+    Bench::new(Options { shards, scheduling: qstore::SCHEDULING, sequencer, ..Options::default() })
 }
 
 /// The same, where what used something that is undone aborts too.
@@ -56,7 +57,7 @@ fn cascading(shards: usize) -> Bench {
         cascade: Cascade::Abort,
         ..ordain_sequencer::Settings::default()
     };
-    Bench::new(Options { shards, order: Order::Queues, sequencer, log: true, ..Options::default() })
+    Bench::new(Options { shards, scheduling: qstore::SCHEDULING, sequencer, log: true, ..Options::default() })
 }
 
 /// Submits what changes `counted`, unless `checked` is there: then it aborts.
@@ -370,8 +371,8 @@ const WAYS: [(bool, Cascade, Isolation); 5] = [
 ];
 
 fn in_queues((speculative, cascade, isolation): (bool, Cascade, Isolation), seed: u64) -> Shape {
-    let (order, threads) = (Order::Queues, 2);
-    Shape { order, speculative, cascade, isolation, threads, seed, ..Shape::default() }
+    let (scheduling, threads) = (qstore::SCHEDULING, 2);
+    Shape { scheduling, speculative, cascade, isolation, threads, seed, ..Shape::default() }
 }
 
 fn send_move(cluster: &mut Cluster, slots: &std::ops::Range<usize>, to: u16) {
@@ -467,8 +468,12 @@ fn scenario_16_orders_of_items_that_there_are_not() {
     let mut found = Vec::new();
     for execution in [Execution::Conservative, Execution::Speculative] {
         let sequencer = ordain_sequencer::Settings { execution, ..ordain_sequencer::Settings::default() };
-        let mut bench =
-            Bench::new(Options { shards: 3, order: Order::Queues, sequencer, ..Options::default() });
+        let mut bench = Bench::new(Options {
+            shards: 3,
+            scheduling: qstore::SCHEDULING,
+            sequencer,
+            ..Options::default()
+        });
         let mut source = tpcc.source(7, 0, 1);
         while let Some(procedure) = source.load() {
             bench.submit(0, Call::new(procedure, Db(0)), &write(&*source)).unwrap();
@@ -631,7 +636,8 @@ fn a_failed_check_changes_nothing_in_any_range() {
 /// Of an epoch the first batch that says something decides (qstore.md, section 4.8: all replicas, and all nodes, do the same).
 #[test]
 fn partitions_that_do_not_agree_all_do_as_the_first() {
-    let shape = Shape { partitions: 3, order: Order::Queues, speculative: true, ..Shape::default() };
+    let shape =
+        Shape { partitions: 3, scheduling: qstore::SCHEDULING, speculative: true, ..Shape::default() };
     let mut cluster = Cluster::new(shape);
     let keys: Vec<Vec<u8>> = (0..3).map(|n| cluster.key_in("k", n)).collect();
     let words = [b"mset", &*keys[0], b"1", &keys[1], b"1", &keys[2], b"1"];
@@ -661,7 +667,8 @@ fn partitions_that_do_not_agree_all_do_as_the_first() {
 #[test]
 fn a_round_that_is_told_again_is_compared_with_the_first() {
     for is_same in [true, false] {
-        let shape = Shape { partitions: 3, order: Order::Queues, speculative: true, ..Shape::default() };
+        let shape =
+            Shape { partitions: 3, scheduling: qstore::SCHEDULING, speculative: true, ..Shape::default() };
         let mut cluster = Cluster::new(shape);
         let keys: Vec<Vec<u8>> = (0..3).map(|n| cluster.key_in("k", n)).collect();
         let words = [b"mset", &*keys[0], b"1", &keys[1], b"1", &keys[2], b"1"];
@@ -698,9 +705,9 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
 
 /// What goes from node to node for one batch of each of three: slices and remote results, where so many transactions of a
 /// hundred use several partitions, with so many keys in each.
-fn messages(order: Order, percent: usize, keys: usize) -> (usize, usize) {
+fn messages(scheduling: Scheduling, percent: usize, keys: usize) -> (usize, usize) {
     const NODES: usize = 3;
-    let mut cluster = Cluster::new(Shape { partitions: NODES, order, ..Shape::default() });
+    let mut cluster = Cluster::new(Shape { partitions: NODES, scheduling, ..Shape::default() });
     for i in 0..NODES * 100 {
         let (home, is_multi) = (i % NODES, i / NODES % 100 < percent);
         let partitions = if is_multi { NODES } else { 1 };
@@ -735,11 +742,11 @@ fn a_batch_takes_as_many_messages_whatever_its_transactions_touch() {
     let (nodes, batches) = (3, 3);
     let slices = batches * (nodes - 1);
     let remote_results = batches * nodes * (nodes - 1);
-    assert_eq!(messages(Order::Queues, 0, 1), (0, 0), "there is nothing for anybody else");
+    assert_eq!(messages(qstore::SCHEDULING, 0, 1), (0, 0), "there is nothing for anybody else");
     for (percent, keys) in [(50, 1), (100, 1), (50, 5), (100, 5)] {
         let told = format!("{percent}%, {keys} keys a partition");
-        assert_eq!(messages(Order::Queues, percent, keys), (slices, remote_results), "{told}");
+        assert_eq!(messages(qstore::SCHEDULING, percent, keys), (slices, remote_results), "{told}");
     }
     // Under locks a shard stops in the middle of a batch to let others hear, so the more there is to do the more is said.
-    assert!(messages(Order::Locks, 100, 5).1 > messages(Order::Locks, 50, 1).1);
+    assert!(messages(calvin::SCHEDULING, 100, 5).1 > messages(calvin::SCHEDULING, 50, 1).1);
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ordain_commands::{Action, lookup};
-use ordain_engines::shard::Order;
+use ordain_deterministic::shard::Scheduling;
+use ordain_engines::{calvin, qstore};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
@@ -15,7 +16,7 @@ use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
 use proptest::prelude::*;
 
-use crate::support::{Bench, Options, procedures as t};
+use crate::support::{Bench, Options, SCHEDULINGS, procedures as t};
 
 /// What a client may ask for, besides the simulator's own workload.
 pub(crate) struct Requests {
@@ -178,7 +179,7 @@ struct Plan {
     tight: bool,
     keys: u64,
     steps: u64,
-    order: Order,
+    scheduling: Scheduling,
     execution: Execution,
     isolation: Isolation,
     cascade: Cascade,
@@ -200,23 +201,24 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![0u64, 0, 2]),
     );
     let weather = (any::<bool>(), prop::sample::select(vec![0u32, 2_000, 10_000]), any::<bool>());
-    let queues = Isolation::ALL.map(|(_, level)| (Order::Queues, level));
-    let orders = Order::ALL.map(|order| (order, Isolation::Serializable)).into_iter().chain(queues);
-    let order = prop::sample::select(orders.collect::<Vec<_>>());
+    let queues = Isolation::ALL.map(|(_, level)| (qstore::SCHEDULING, level));
+    let orders =
+        SCHEDULINGS.map(|scheduling| (scheduling, Isolation::Serializable)).into_iter().chain(queues);
+    let scheduling = prop::sample::select(orders.collect::<Vec<_>>());
     let ways = vec![
         (Execution::Conservative, Cascade::Repair),
         (Execution::Speculative, Cascade::Repair),
         (Execution::Speculative, Cascade::Abort),
     ];
     let execution = prop::sample::select(ways);
-    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (order, execution, limits())).prop_map(
+    (any::<u64>(), shape, weather, 2u64..9, 50u64..900, (scheduling, execution, limits())).prop_map(
         |(
             seed,
             (shards, window, cap, lag, linger),
             (log, crashes, tight),
             keys,
             steps,
-            ((order, isolation), (execution, cascade), limits),
+            ((scheduling, isolation), (execution, cascade), limits),
         )| Plan {
             seed,
             shards,
@@ -229,11 +231,11 @@ fn plans() -> impl Strategy<Value = Plan> {
             tight: log && tight,
             keys,
             steps,
-            order,
+            scheduling,
             execution,
             isolation,
             // Nobody else knows what that is.
-            cascade: if order == Order::Queues { cascade } else { Cascade::Repair },
+            cascade: if scheduling == qstore::SCHEDULING { cascade } else { Cascade::Repair },
             limits,
         },
     )
@@ -255,7 +257,7 @@ fn run(plan: &Plan) -> Bench {
         window: plan.window,
         log: plan.log,
         segment_bytes: 4 << 10,
-        order: plan.order,
+        scheduling: plan.scheduling,
         isolation: plan.isolation,
         limits: plan.limits,
         seed: random.draw(),
@@ -385,7 +387,7 @@ fn the_number_of_shards_does_not_show_and_a_seed_repeats() {
             tight: false,
             keys: 5,
             steps: 300,
-            order: Order::Locks,
+            scheduling: calvin::SCHEDULING,
             execution: Execution::default(),
             isolation: Isolation::default(),
             cascade: Cascade::default(),

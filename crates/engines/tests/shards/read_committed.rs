@@ -1,7 +1,7 @@
 //! Read committed (qstore.md, section 4.10): what a transaction only reads it sees as of the end of the epoch before, and it
 //! waits for nobody.
 
-use ordain_engines::shard::Order;
+use ordain_engines::qstore;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
@@ -16,8 +16,8 @@ use crate::support::{Bench, Options, SHARD, key_on, procedures as t, render};
 
 fn bench(shards: usize, execution: Execution) -> Bench {
     let sequencer = ordain_sequencer::Settings { execution, ..ordain_sequencer::Settings::default() };
-    let (order, isolation) = (Order::Queues, Isolation::ReadCommitted);
-    Bench::new(Options { shards, order, isolation, sequencer, ..Options::default() })
+    let (scheduling, isolation) = (qstore::SCHEDULING, Isolation::ReadCommitted);
+    Bench::new(Options { shards, scheduling, isolation, sequencer, ..Options::default() })
 }
 
 fn submit(bench: &mut Bench, words: &[&[u8]]) -> Ticket {
@@ -170,8 +170,8 @@ fn what_is_kept_for_readers_goes() {
 /// sequences then is of that epoch, and does not see the write. The next one does.
 #[test]
 fn over_partitions_a_client_may_not_see_what_it_was_told_of_in_the_same_epoch() {
-    let (order, isolation) = (Order::Queues, Isolation::ReadCommitted);
-    let mut cluster = Cluster::new(Shape { order, isolation, ..Shape::default() });
+    let (scheduling, isolation) = (qstore::SCHEDULING, Isolation::ReadCommitted);
+    let mut cluster = Cluster::new(Shape { scheduling, isolation, ..Shape::default() });
     let (here, there) = (cluster.key_in("a", 0), cluster.key_in("b", 1));
     let ask = |cluster: &mut Cluster, words: &[&[u8]]| {
         let (procedure, db, args) = command(words, Db(0));
@@ -195,9 +195,9 @@ fn over_partitions_a_client_may_not_see_what_it_was_told_of_in_the_same_epoch() 
 /// In the epoch of a move nobody has the state before it where the slot is now: who would read it comes again.
 #[test]
 fn a_read_of_a_slot_that_has_moved_in_its_epoch_is_turned_back() {
-    let (order, isolation) = (Order::Queues, Isolation::ReadCommitted);
+    let (scheduling, isolation) = (qstore::SCHEDULING, Isolation::ReadCommitted);
     for partition in [0, 1] {
-        let mut cluster = Cluster::new(Shape { order, isolation, ..Shape::default() });
+        let mut cluster = Cluster::new(Shape { scheduling, isolation, ..Shape::default() });
         let (moved, stays) = (cluster.key_in("m", 0), cluster.key_in("s", 1));
         let ask = |cluster: &mut Cluster, words: &[&[u8]]| {
             let (procedure, db, args) = command(words, Db(0));

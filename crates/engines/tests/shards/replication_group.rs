@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_engines::shard::{self, Message, Places, Shard, ShardMessage};
+use ordain_deterministic::shard::{self, Message, Places, Shard, ShardMessage};
+use ordain_engines::calvin;
 use ordain_model::args::encode;
 use ordain_model::{
     Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, Placed, Registry,
@@ -42,12 +43,12 @@ impl Members {
                 replicas: 2,
                 shards: vec![at(replica, SHARD)],
                 sequencer: at(replica, SEQUENCER),
-                scheduler: None,
+                lock_manager: None,
                 post: None,
                 gateways: [(GatewayId::of(replica as u16, 0), at(replica, GATEWAY))].into(),
                 doors: GATEWAY,
             };
-            let settings = shard::Settings { bugs, ..shard::Settings::default() };
+            let settings = shard::Settings { bugs, ..shard::Settings::new(calvin::SCHEDULING) };
             let members = (0..REPLICAS).filter(|member| *member != replica).map(|member| at(member, SHARD));
             let store = MemoryStore::new(layout.slots_of_shard(0));
             Shard::new(0, places, settings, registry.clone(), store).with_members(members.collect())

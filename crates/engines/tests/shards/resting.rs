@@ -1,17 +1,18 @@
 //! Transactions that read or write much stop in their midst, so that an event loop does not stand still for all of them.
 
-use ordain_engines::shard::{Order, Settings};
+use ordain_deterministic::shard::{Scheduling, Settings};
+use ordain_engines::calvin;
 use ordain_gateway::Ticket;
 use ordain_model::{Call, Db, OutcomeStatus};
 
 use crate::random::command;
-use crate::support::{Bench, Options, gauge, key_on, render};
+use crate::support::{Bench, Options, SCHEDULINGS, gauge, key_on, render};
 
 const SHARDS: usize = 2;
 const MIB: usize = 1 << 20;
 
-fn node(order: Order, fragment_bytes: usize) -> Bench {
-    Bench::new(Options { order, shards: SHARDS, log: true, fragment_bytes, ..Options::default() })
+fn node(scheduling: Scheduling, fragment_bytes: usize) -> Bench {
+    Bench::new(Options { scheduling, shards: SHARDS, log: true, fragment_bytes, ..Options::default() })
 }
 
 /// Keys of the first shard.
@@ -45,7 +46,7 @@ fn rested(bench: &Bench) -> f64 {
 #[test]
 fn a_transaction_rests_between_large_answers_and_says_the_same() {
     let keys = keys(20);
-    let mut bench = node(Order::Locks, Settings::default().fragment_bytes);
+    let mut bench = node(calvin::SCHEDULING, Settings::new(calvin::SCHEDULING).fragment_bytes);
     let value = vec![b'v'; MIB];
     keys.iter().for_each(|key| drop(ask(&mut bench, &[b"set", key, &value])));
     assert_eq!(rested(&bench), 0.0);
@@ -59,7 +60,7 @@ fn a_transaction_rests_between_large_answers_and_says_the_same() {
 #[test]
 fn what_grows_and_shrinks_counts_as_what_is_answered_does() {
     let keys = keys(20);
-    let mut bench = node(Order::Locks, Settings::default().fragment_bytes);
+    let mut bench = node(calvin::SCHEDULING, Settings::new(calvin::SCHEDULING).fragment_bytes);
     let value = vec![b'v'; MIB];
     let mut words = vec![&b"mset"[..]];
     keys.iter().for_each(|key| words.extend([&**key, &*value]));
@@ -73,9 +74,9 @@ fn what_grows_and_shrinks_counts_as_what_is_answered_does() {
 /// One step after the other, others' transactions between its fragments: they see all of it or nothing.
 #[test]
 fn who_wants_the_records_of_one_that_rests_waits_and_others_do_not() {
-    for order in Order::ALL {
+    for scheduling in SCHEDULINGS {
         let (keys, other) = (keys(100), key_on("other", 0, SHARDS));
-        let mut bench = node(order, 0);
+        let mut bench = node(scheduling, 0);
         let mut words = vec![&b"mset"[..]];
         keys.iter().for_each(|key| words.extend([&**key, &b"new"[..]]));
         let write = submit(&mut bench, &words);
@@ -91,9 +92,9 @@ fn who_wants_the_records_of_one_that_rests_waits_and_others_do_not() {
         assert_eq!(render(&bench.answer(write).unwrap().reply), "OK");
         for read in reads {
             let reply = render(&bench.answer(read).unwrap().reply);
-            assert!(reply.matches("new").count().is_multiple_of(keys.len()), "{order:?}: {reply}");
+            assert!(reply.matches("new").count().is_multiple_of(keys.len()), "{scheduling:?}: {reply}");
         }
-        if order == Order::Locks {
+        if scheduling == calvin::SCHEDULING {
             assert!(rested(&bench) > 99.0 && is_overtaken, "{} rests", rested(&bench));
         }
         bench.verify();

@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
+use ordain_deterministic::shard::{self, Message, Places, Scheduling, Shard, ShardMessage};
+use ordain_engines::{calvin, qstore};
 use ordain_model::args::Args;
 use ordain_model::{
     Batch, Call, Cascade, CheckpointMode, Choice, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
@@ -22,7 +23,7 @@ use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
 use super::saved::Saved;
-use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, registry, turns_left, verify_records};
+use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, grants_gauge, registry, verify_records};
 
 const EXCHANGE: u16 = 2;
 const CHECKPOINTER: u16 = 6;
@@ -37,7 +38,7 @@ pub struct Shape {
     pub threads: usize,
     pub window: usize,
     /// How transactions get their turns; not by a lock manager, which is not here.
-    pub order: Order,
+    pub scheduling: Scheduling,
     /// What they see of each other.
     pub isolation: Isolation,
     /// Whether batches say now and then that they may be executed before it is known what of them aborts.
@@ -61,7 +62,7 @@ impl Default for Shape {
             partitions: 2,
             threads: 1,
             window: 2000,
-            order: Order::Locks,
+            scheduling: calvin::SCHEDULING,
             isolation: Isolation::default(),
             speculative: false,
             cascade: Cascade::default(),
@@ -230,14 +231,14 @@ impl Cluster {
             replicas: 1,
             shards: (0..self.layout.shards()).map(address).collect(),
             sequencer: at(SEQUENCER),
-            scheduler: None,
+            lock_manager: None,
             post: Some(at(EXCHANGE)),
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
             doors: GATEWAY,
         };
-        let Shape { window, order, isolation, checkpoint_piece: piece, checkpoints, .. } = self.shape;
+        let Shape { window, scheduling, isolation, checkpoint_piece: piece, checkpoints, .. } = self.shape;
         let mut settings =
-            shard::Settings { window, order, isolation, checkpoints, ..shard::Settings::default() };
+            shard::Settings { window, isolation, checkpoints, ..shard::Settings::new(scheduling) };
         if piece > 0 {
             settings.piece = piece;
         }
@@ -340,7 +341,7 @@ impl Cluster {
             }
             self.sealed.push(batch);
         }
-        if self.shape.order == Order::Queues {
+        if self.shape.scheduling == qstore::SCHEDULING {
             let passed = Sequencing::Passed(self.epoch);
             self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
         }
@@ -634,7 +635,7 @@ impl Cluster {
         for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
             self.batches[shard] = log.iter().cloned().map(Sequencing::Sealed).collect();
-            if self.shape.order == Order::Queues {
+            if self.shape.scheduling == qstore::SCHEDULING {
                 self.batches[shard].push_back(Sequencing::Passed(self.epoch));
             }
             self.turns.remove(&shard);
@@ -762,8 +763,8 @@ impl Cluster {
         assert_eq!(self.halted, None);
         assert_eq!(self.choices(), [], "something is under way");
         for node in 0..self.shape.partitions {
-            let turns = turns_left(self.shape.order);
-            for name in [turns, "ordain_shard_in_flight", "ordain_shard_early_messages"] {
+            let grants = grants_gauge(self.shape.scheduling);
+            for name in [grants, "ordain_shard_in_flight", "ordain_shard_early_messages"] {
                 assert_eq!(self.gauge(node, name), 0.0, "{name} of node {node}");
             }
         }

@@ -17,8 +17,8 @@ pub mod script;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_engines::calvin_paper::Scheduler;
-use ordain_engines::shard::{self, Message, Order, Places, Shard, ShardMessage};
+use ordain_deterministic::shard::{self, LockManager, Message, Places, Scheduling, Shard, ShardMessage};
+use ordain_engines::{calvin, calvin_paper, qstore};
 use ordain_gateway::{Gateway, Ticket};
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::args::Args;
@@ -39,7 +39,7 @@ pub const SEQUENCER: u16 = 0;
 /// The input log's.
 pub const LOG: u16 = 1;
 /// The lock manager's, if there is one.
-pub const SCHEDULER: u16 = 7;
+pub const LOCK_MANAGER: u16 = 7;
 /// The first shard's.
 pub const SHARD: u16 = 16;
 /// The first gateway's.
@@ -78,7 +78,7 @@ pub struct Options {
     /// How what only reads is run.
     pub reads: Reads,
     /// How transactions get their turns.
-    pub order: Order,
+    pub scheduling: Scheduling,
     /// What they see of each other.
     pub isolation: Isolation,
     /// How much each may hold of what it reads.
@@ -99,10 +99,10 @@ impl Default for Options {
             segment_bytes: 64 << 10,
             sequencer: ordain_sequencer::Settings::default(),
             reads: Reads::Ordered,
-            order: Order::Locks,
+            scheduling: calvin::SCHEDULING,
             isolation: Isolation::default(),
             limits: Limits::default(),
-            fragment_bytes: shard::Settings::default().fragment_bytes,
+            fragment_bytes: shard::Settings::new(calvin::SCHEDULING).fragment_bytes,
             bugs: Bugs::NONE,
             seed: 0,
         }
@@ -126,7 +126,7 @@ pub struct Bench {
     pub registry: Arc<Registry>,
     pub sequencer: Sequencer<ShardMessage>,
     pub log: InputLog<ShardMessage>,
-    pub scheduler: Option<Scheduler>,
+    pub lock_manager: Option<Box<dyn LockManager>>,
     pub shards: Vec<Shard<MemoryStore>>,
     gateways: Vec<Gateway>,
     pub directory: MemoryDirectory,
@@ -198,12 +198,16 @@ pub fn gauge(role: &dyn Role<Message = Message>, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{} has no gauge {name}", role.name()))
 }
 
-/// The gauge of a shard that is 0 when nobody has a turn, or waits for one.
-pub fn turns_left(order: Order) -> &'static str {
-    match order {
-        Order::Locks => "ordain_shard_locked_records",
-        Order::Handed => "ordain_shard_early_turns",
-        Order::Queues => "ordain_shard_queued_fragments",
+/// The engines that schedule each in a way of its own.
+pub const SCHEDULINGS: [Scheduling; 3] = [calvin::SCHEDULING, calvin_paper::SCHEDULING, qstore::SCHEDULING];
+
+/// The gauge of a shard that is 0 when nothing is granted or waits for a grant.
+pub fn grants_gauge(scheduling: Scheduling) -> &'static str {
+    match scheduling.name {
+        "calvin" => "ordain_shard_locked_records",
+        "calvin-paper" => "ordain_shard_early_turns",
+        "qstore" => "ordain_shard_queued_fragments",
+        other => panic!("{other} has no gauge"),
     }
 }
 
@@ -229,7 +233,7 @@ impl Bench {
         let mut bench = Bench {
             sequencer: Sequencer::new(options.sequencer.clone(), registry.clone(), neighbours(0), false),
             log: InputLog::new(LogSettings::default(), None, at(SEQUENCER), Vec::new()),
-            scheduler: None,
+            lock_manager: None,
             shards: Vec::new(),
             gateways: Vec::new(),
             directory: MemoryDirectory::new(),
@@ -274,15 +278,15 @@ impl Bench {
             replicas: 1,
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
-            scheduler: self.options.order.is_handed().then(|| at(SCHEDULER)),
+            lock_manager: self.options.scheduling.has_lock_manager().then(|| at(LOCK_MANAGER)),
             post: None,
             gateways: gateway_places.clone(),
             doors: GATEWAY,
         };
-        let Options { order, isolation, fragment_bytes, .. } = self.options;
+        let Options { scheduling, isolation, fragment_bytes, .. } = self.options;
         let settings =
-            shard::Settings { window, order, isolation, fragment_bytes, bugs, ..shard::Settings::default() };
-        self.scheduler = order.is_handed().then(|| Scheduler::new(&places, settings));
+            shard::Settings { window, isolation, fragment_bytes, bugs, ..shard::Settings::new(scheduling) };
+        self.lock_manager = scheduling.lock_manager(&places, settings);
         self.shards = (0..shards)
             .map(|number| {
                 let store = MemoryStore::new(layout.slots_of_shard(number));
@@ -294,14 +298,14 @@ impl Bench {
         if self.options.log {
             let segment_bytes = self.options.segment_bytes;
             let config = LogConfig { segment_bytes, bugs, ..LogConfig::new("bench") };
-            let Bench { directory, registry, sequencer, scheduler, shards, recovered, .. } = self;
+            let Bench { directory, registry, sequencer, lock_manager, shards, recovered, .. } = self;
             let (opened, _) = LogWriter::open(directory, config, |entry| {
                 let batch = Batch::decode(registry, &entry.payload).map_err(|e| e.to_string())?;
                 let batch = Arc::new(batch);
                 sequencer.replay(&batch);
                 recovered.push(batch.clone());
-                let scheduler = scheduler.as_mut().map(|scheduler| (at(SCHEDULER), scheduler));
-                shard::Replay::new(shards, scheduler, None).batch(batch)
+                let lock_manager = lock_manager.as_mut().map(|role| (at(LOCK_MANAGER), &mut **role));
+                shard::Replay::new(shards, lock_manager, None).batch(batch)
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
@@ -523,7 +527,7 @@ impl Bench {
         match role {
             SEQUENCER => &mut self.sequencer,
             LOG => &mut self.log,
-            SCHEDULER => self.scheduler.as_mut().expect("an order that has one"),
+            LOCK_MANAGER => self.lock_manager.as_mut().expect("an engine that has one"),
             shard => &mut self.shards[(shard - SHARD) as usize],
         }
     }
@@ -583,13 +587,13 @@ impl Bench {
         self.verify_answers(true);
         self.verify_state();
         for shard in &self.shards {
-            assert_eq!(gauge(shard, turns_left(self.options.order)), 0.0);
+            assert_eq!(gauge(shard, grants_gauge(self.options.scheduling)), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
         }
-        if let Some(scheduler) = &self.scheduler {
-            assert_eq!(gauge(scheduler, "ordain_scheduler_locked_keys"), 0.0);
-            assert_eq!(gauge(scheduler, "ordain_scheduler_in_flight"), 0.0);
+        if let Some(lock_manager) = &self.lock_manager {
+            assert_eq!(gauge(lock_manager, "ordain_scheduler_locked_keys"), 0.0);
+            assert_eq!(gauge(lock_manager, "ordain_scheduler_in_flight"), 0.0);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use ordain_checkpoint::{Encoder, Header, Item, Piece, file_name, read};
-use ordain_engines::shard::Shard;
+use ordain_deterministic::shard::Shard;
 use ordain_log::MemoryDirectory;
 use ordain_model::{Digest, Epoch, KeyHash, Layout};
 use ordain_role::{Directory, DiskOp};

@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ordain_engines::shard::{Item, Order, ShardMessage};
+use ordain_deterministic::shard::{Item, ShardMessage};
+use ordain_engines::calvin_paper;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{Call, Db, Epoch, Gsn, KeyHash, Micros, PartitionId, RequestNo, SessionId};
 use ordain_sim::workload::procedures as p;
 use ordain_store::RecordStore;
 
-use super::{Bench, GATEWAY, LOG, Options, SCHEDULER, SEQUENCER, SHARD, gauge, key_on, render};
+use super::{Bench, GATEWAY, LOCK_MANAGER, LOG, Options, SEQUENCER, SHARD, gauge, key_on, render};
 
 /// A script under way.
 #[derive(Default)]
@@ -51,7 +52,7 @@ fn role(name: &str) -> Result<u16, String> {
     Ok(match name {
         "sequencer" => SEQUENCER,
         "log" => LOG,
-        "scheduler" => SCHEDULER,
+        "scheduler" => LOCK_MANAGER,
         _ => match (name.strip_prefix("shard"), name.strip_prefix('g')) {
             (Some(shard), _) => SHARD + number::<u16>(shard)?,
             (_, Some(gateway)) => GATEWAY + number::<u16>(gateway)?,
@@ -64,7 +65,7 @@ fn name_of(role: u16) -> String {
     match role {
         SEQUENCER => "sequencer".into(),
         LOG => "log".into(),
-        SCHEDULER => "scheduler".into(),
+        LOCK_MANAGER => "scheduler".into(),
         shard if shard < GATEWAY => format!("shard{}", shard - SHARD),
         gateway => format!("g{}", gateway - GATEWAY),
     }
@@ -210,7 +211,7 @@ impl Script {
                 "backlog" => options.sequencer.backlog_max = n as usize,
                 "seed" => options.seed = n,
                 "log" => options.log = n != 0,
-                "handed" if n != 0 => options.order = Order::Handed,
+                "handed" if n != 0 => options.scheduling = calvin_paper::SCHEDULING,
                 "segment" => options.segment_bytes = n,
                 _ => return Err(format!("{name} is no setting")),
             }
@@ -299,9 +300,9 @@ impl Script {
                     _ = writeln!(out, "shard{n}: applied {applied}, in flight {in_flight}, early {early}");
                 }
             }
-            "locks" if let Some(scheduler) = &bench.scheduler => {
+            "locks" if let Some(lock_manager) = &bench.lock_manager => {
                 for name in ["in_flight", "locked_keys", "waited_for_lock_total", "turns_total"] {
-                    let value = gauge(scheduler, &format!("ordain_scheduler_{name}"));
+                    let value = gauge(lock_manager, &format!("ordain_scheduler_{name}"));
                     _ = writeln!(out, "scheduler: {name} {value}");
                 }
             }

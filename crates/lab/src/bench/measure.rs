@@ -223,7 +223,7 @@ impl Bench {
             node: NodeSettings {
                 keep: durability.keep(),
                 reads: ours.reads,
-                order: ours.engine.order(),
+                scheduling: ours.engine.scheduling(),
                 execution: ours.execution,
                 cascade: ours.cascade,
                 isolation: ours.isolation,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use ordain_engines::shard::Message;
+use ordain_deterministic::shard::Message;
 use ordain_gateway::{Dispatcher, Gateway, Path, Ticket};
 use ordain_model::{
     Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, PauseNo, ProcedureId,

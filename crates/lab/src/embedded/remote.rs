@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use mio::Registry;
-use ordain_engines::shard::Message;
+use ordain_deterministic::shard::Message;
 use ordain_model::Micros;
 use ordain_role::{Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Departing, Edge, Network, Tokens, Turn};

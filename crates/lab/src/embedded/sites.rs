@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_engines::shard::Message;
+use ordain_deterministic::shard::Message;
 use ordain_link::Life;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Layout, Micros, Registry};

@@ -1,7 +1,7 @@
 //! The roles of a node that has no usable beginning: they take part in nothing, as if the node were down, until its
 //! checkpointer has got a checkpoint of another member and the node begins again with that.
 
-use ordain_engines::shard::Message;
+use ordain_deterministic::shard::Message;
 use ordain_model::Epoch;
 use ordain_role::{Event, Now, Outbox, Role};
 

@@ -1,0 +1,205 @@
+//! Turns by locks: a transaction asks for all of them when the order comes to it (calvin.md, section 4.2).
+
+use std::sync::Arc;
+
+use ordain_model::key::KeyHash;
+use ordain_model::serial::key_of;
+use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, Txn};
+use ordain_role::Bug;
+use ordain_store::{RecordId, RecordStore};
+
+use super::table::LockTable;
+use crate::shard::{Active, Core, Item, PINNED, Progress, Scheduler, Warm};
+
+/// A transaction of more fragments keeps its locks until it is done: to look for those it could give up, each time it
+/// waits, would take longer than that spares others.
+const FEW: usize = 64;
+
+/// The locks of a shard.
+#[derive(Debug, Default)]
+pub struct LockScheduler {
+    locks: LockTable,
+    warm: Warm,
+    /// How many transactions did not get all their locks at once.
+    waited: u64,
+}
+
+impl<S: RecordStore> Scheduler<S> for LockScheduler {
+    /// Starts transactions until one has to wait at the head of the order.
+    fn run(&mut self, core: &mut Core<S>) -> bool {
+        let mut any = false;
+        while let Some(batch) = core.next_batch() {
+            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+                let mut is_stale = placed.chunk.map != *core.maps.now().map();
+                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                    if !placed.is_skipped(txn.index) {
+                        let full = core.by_gsn.len() >= core.settings.window;
+                        let waits = core.barrier.is_some() || full || (txn.table && core.unfinished > 0);
+                        if waits || core.turn_left == 0 {
+                            return any;
+                        }
+                        if core.is_awaited() {
+                            core.turn_left =
+                                core.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
+                        }
+                        self.warm.reach(core, &placed.chunk, |_| true);
+                        self.start(core, &batch, placed.base, (&placed.chunk, is_stale));
+                        any = true;
+                        if txn.table {
+                            is_stale = placed.chunk.map != *core.maps.now().map();
+                        }
+                    }
+                    core.cursor.1 += 1;
+                    if !core.ready.is_empty() {
+                        return true;
+                    }
+                }
+                core.cursor = (core.cursor.0 + 1, 0);
+            }
+            self.warm.begin_batch();
+            core.end_batch(&batch);
+        }
+        any
+    }
+
+    /// Gives up the locks of records on which the transaction has nothing left to execute or to undo. All its locks were
+    /// requested at once, so the next holder is later in the order. Scripts need it: every EVAL of one text writes one record.
+    fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        if active.next == 0 || fragments.len() > FEW {
+            return;
+        }
+        let mut at = 0;
+        while let Some(lock) = active.locks.get(at).copied() {
+            let is_of_it = |n: usize| fragments[n].is_keyed() && fragments[n].hash == lock.1;
+            if (0..fragments.len()).any(|n| is_of_it(n) && active.needs_turn(txn, fragments, n)) {
+                at += 1;
+            } else {
+                active.locks.swap_remove(at);
+                self.unlock(core, lock, number);
+            }
+        }
+    }
+
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        active.locks.drain(..).for_each(|lock| self.unlock(core, lock, number));
+    }
+
+    fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
+        false
+    }
+
+    fn first_under_way(&self) -> Option<Gsn> {
+        None
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.locks.len() {
+            0 => Ok(()),
+            locked => Err(format!("idle with {locked} records locked")),
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_waited_for_lock_total", self.waited as f64);
+        report("ordain_shard_locked_records", self.locks.len() as f64);
+    }
+}
+
+impl LockScheduler {
+    /// The turn of the transaction at the cursor has come: it asks for its locks, and runs if it has them.
+    fn start<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        batch: &Batch,
+        base: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+    ) {
+        core.credit((batch.epoch, batch.partition));
+        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
+        active.guesses.extend_from_slice(self.warm.guesses(core));
+        if core.early.holds(active.gsn) {
+            core.take_early(&mut active);
+        }
+        if self.locks.len() > 0 && !self.are_free(core, &active) {
+            self.waited += 1;
+        } else if core.advance(chunk, &mut active) == Progress::Done && core.finish_here(&mut active) {
+            core.give_back(active);
+            return;
+        }
+        self.park(core, active);
+    }
+
+    fn are_free<S: RecordStore>(&self, core: &Core<S>, active: &Active) -> bool {
+        let chunk = &active.chunk;
+        let txn = &chunk.txns()[active.at];
+        let args = chunk.args(txn);
+        let may_be_locked = |f: &&Fragment| f.is_keyed() && self.locks.may_hold(f.hash) && core.owns(f);
+        chunk.fragments(txn).iter().filter(may_be_locked).all(|fragment| {
+            let key = key_of(args, fragment).bytes;
+            core.store.find(fragment.db, key, fragment.hash).is_none_or(|record| {
+                self.locks.is_free(&core.store, record, fragment.access == Access::Write)
+            })
+        })
+    }
+
+    /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
+    fn park<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
+        let number = core.number_of(&active);
+        if !active.done_here {
+            let (chunk, at) = (active.chunk.clone(), active.at);
+            self.request(core, number, &mut active, (&chunk, &chunk.txns()[at]));
+        }
+        core.active[number as usize] = Some(active);
+    }
+
+    fn unlock<S: RecordStore>(&mut self, core: &mut Core<S>, record: (RecordId, KeyHash), number: u32) {
+        let Core { store, active: others, ready, .. } = core;
+        self.locks.release(store, record, number, |granted| {
+            if let Some(other) = &mut others[granted as usize] {
+                other.turns_left -= 1;
+                if other.turns_left == 0 {
+                    ready.push_back(granted);
+                }
+            }
+        });
+    }
+
+    /// Asks for the locks of all records on which something is still to be done.
+    fn request<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        number: u32,
+        active: &mut Active,
+        (chunk, txn): (&Chunk, &Txn),
+    ) {
+        let args = chunk.args(txn);
+        let fragments = chunk.fragments(txn);
+        let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
+        for (n, fragment) in fragments.iter().enumerate() {
+            if fragment.is_keyed() && core.owns(fragment) && active.needs_turn(txn, fragments, n) {
+                let key = key_of(args, fragment).bytes;
+                let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
+                // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
+                if core.store.lock(record) == PINNED {
+                    core.store.set_lock(record, 0);
+                }
+                wanted.push((record, fragment.access == Access::Write, fragment.hash));
+            }
+        }
+        // One request a key, exclusive if any of its fragments writes.
+        wanted.sort_unstable();
+        for (i, &(record, exclusive, hash)) in wanted.iter().enumerate() {
+            if wanted.get(i + 1).is_some_and(|next| next.0 == record) {
+                continue;
+            }
+            let early = core.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
+            active.locks.push((record, hash));
+            if !self.locks.request(&mut core.store, (record, hash), number, exclusive, early) {
+                active.turns_left += 1;
+            }
+        }
+    }
+}

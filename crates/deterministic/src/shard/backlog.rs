@@ -1,0 +1,231 @@
+//! How far a shard has come: the batches that it was handed, and those of which everything is executed.
+
+use std::collections::VecDeque;
+
+use ordain_model::{Epoch, PartitionId};
+
+/// A batch's place in the order: by epoch, then by the partition whose sequencer closed it.
+pub type Turn = (Epoch, PartitionId);
+
+/// The batches not applied yet, in order.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    queue: VecDeque<Unapplied>,
+    /// How many of them, in front, have nothing left to do to this shard's records.
+    settled: usize,
+    /// Every batch up to the end of this epoch has been handed in, or there is none.
+    passed: Epoch,
+    /// The batch handed in last.
+    handed: Turn,
+    /// The last batch of which, and of all before it, everything is executed.
+    applied: Turn,
+    /// What is handed in up to here has had its effect before this began.
+    begun: Turn,
+}
+
+#[derive(Debug)]
+struct Unapplied {
+    turn: Turn,
+    /// How many of its transactions are under way.
+    unfinished: usize,
+    /// How many of them may still read or change records here; the others wait for the parts of a reply.
+    unsettled: usize,
+    /// Whether all of it has been started.
+    started: bool,
+}
+
+impl Backlog {
+    /// Adds a batch.
+    ///
+    /// # Errors
+    /// The batch that was handed in before it and has its place after it or the same one.
+    pub(crate) fn hand(&mut self, turn: Turn) -> Result<(), Turn> {
+        if turn <= self.handed {
+            return Err(self.handed);
+        }
+        self.handed = turn;
+        self.queue.push_back(Unapplied { turn, unfinished: 0, unsettled: 0, started: false });
+        Ok(())
+    }
+
+    /// All of a batch has been started.
+    pub fn started(&mut self, turn: Turn) {
+        if let Some(entry) = self.entry(turn) {
+            entry.started = true;
+        }
+    }
+
+    /// So many more transactions of a batch are under way.
+    pub fn count(&mut self, turn: Turn, change: isize) {
+        if let Some(entry) = self.entry(turn) {
+            entry.unfinished = entry.unfinished.wrapping_add_signed(change);
+        }
+    }
+
+    /// So many more of them may still read or change records here.
+    pub fn count_unsettled(&mut self, turn: Turn, change: isize) {
+        if let Some(entry) = self.entry(turn) {
+            entry.unsettled = entry.unsettled.wrapping_add_signed(change);
+        }
+    }
+
+    /// Whatever there is of epochs up to this one has been handed in.
+    pub fn pass(&mut self, epoch: Epoch) {
+        self.passed = self.passed.max(epoch);
+    }
+
+    /// Whether nothing of an epoch is still to be handed in.
+    pub fn has_passed(&self, epoch: Epoch) -> bool {
+        self.passed >= epoch
+    }
+
+    /// The largest epoch of which, and of all before it, everything has been done to this shard's records
+    /// (paxflow.md, section 4.2: `publish_epoch`).
+    pub fn published(&mut self) -> Epoch {
+        while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(self.settled) {
+            self.settled += 1;
+        }
+        let next = self.queue.get(self.settled).map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        self.passed.min(Epoch(next.0 - 1))
+    }
+
+    /// The largest epoch of which, and of all before it, everything is executed here: to the last transaction, and nothing
+    /// of them is still to be handed in.
+    pub fn complete(&self) -> Epoch {
+        let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        self.passed.min(Epoch(next.0.saturating_sub(1)))
+    }
+
+    /// Whether nothing that was handed in is left to execute.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn entry(&mut self, turn: Turn) -> Option<&mut Unapplied> {
+        let at = self.queue.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
+        self.queue.get_mut(at)
+    }
+
+    /// Takes out what is applied, and answers the last of it if there is any.
+    pub fn advance(&mut self) -> Option<Turn> {
+        let before = self.applied;
+        // With peers a lot whose replies are composed elsewhere is not under way here, and may still have to read or write.
+        while let Some(Unapplied { turn, unfinished: 0, unsettled: 0, started: true }) = self.queue.front() {
+            self.applied = self.applied.max(*turn);
+            self.queue.pop_front();
+            self.settled = self.settled.saturating_sub(1);
+        }
+        (self.applied > before).then_some(self.applied)
+    }
+
+    /// Begins where everything up to this place was executed.
+    pub fn begin_after(&mut self, turn: Turn) {
+        self.begun = turn;
+        self.skip(turn);
+    }
+
+    /// Whether a batch had its effect before this began.
+    pub fn is_past(&self, turn: Turn) -> bool {
+        turn <= self.begun
+    }
+
+    /// Nothing up to this place is still to come.
+    pub fn skip(&mut self, turn: Turn) {
+        self.applied = self.applied.max(turn);
+        self.pass(turn.0);
+    }
+
+    pub const fn applied(&self) -> Turn {
+        self.applied
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn turn(epoch: u64, partition: u16) -> Turn {
+        (Epoch(epoch), PartitionId(partition))
+    }
+
+    #[test]
+    fn a_batch_is_applied_when_all_before_it_is() {
+        let mut backlog = Backlog::default();
+        for at in [turn(1, 0), turn(1, 2), turn(2, 1)] {
+            assert_eq!(backlog.hand(at), Ok(()));
+        }
+        backlog.count(turn(1, 2), 1);
+        backlog.started(turn(1, 2));
+        backlog.started(turn(2, 1));
+        assert_eq!(backlog.advance(), None);
+        backlog.started(turn(1, 0));
+        assert_eq!((backlog.advance(), backlog.advance()), (Some(turn(1, 0)), None));
+        backlog.count(turn(1, 2), -1);
+        assert_eq!((backlog.advance(), backlog.applied()), (Some(turn(2, 1)), turn(2, 1)));
+    }
+
+    #[test]
+    fn a_batch_that_has_still_to_read_or_write_is_neither_applied_nor_published() {
+        let mut backlog = Backlog::default();
+        for at in [turn(1, 0), turn(2, 0)] {
+            assert_eq!(backlog.hand(at), Ok(()));
+            backlog.started(at);
+        }
+        backlog.pass(Epoch(2));
+        backlog.count_unsettled(turn(1, 0), 1);
+        assert_eq!((backlog.advance(), backlog.published()), (None, Epoch(0)));
+        backlog.count_unsettled(turn(1, 0), -1);
+        assert_eq!((backlog.advance(), backlog.published()), (Some(turn(2, 0)), Epoch(2)));
+    }
+
+    #[test]
+    fn a_batch_out_of_order_is_refused() {
+        let mut backlog = Backlog::default();
+        assert_eq!(backlog.hand(turn(3, 1)), Ok(()));
+        for at in [turn(3, 1), turn(3, 0), turn(2, 2)] {
+            assert_eq!(backlog.hand(at), Err(turn(3, 1)));
+        }
+        assert_eq!(backlog.hand(turn(3, 2)), Ok(()));
+    }
+
+    #[test]
+    fn what_was_skipped_does_not_go_back() {
+        let mut backlog = Backlog::default();
+        backlog.skip(turn(9, 0));
+        assert_eq!(backlog.hand(turn(8, 1)), Ok(()));
+        backlog.started(turn(8, 1));
+        assert_eq!((backlog.advance(), backlog.applied()), (None, turn(9, 0)));
+    }
+
+    #[test]
+    fn what_came_before_the_beginning_is_past() {
+        let mut backlog = Backlog::default();
+        assert!(!backlog.is_past(turn(1, 0)));
+        backlog.begin_after(turn(5, 1));
+        assert!(backlog.is_past(turn(5, 1)) && !backlog.is_past(turn(6, 0)));
+        assert_eq!((backlog.applied(), backlog.published()), (turn(5, 1), Epoch(5)));
+        assert_eq!(backlog.hand(turn(6, 0)), Ok(()));
+    }
+
+    #[test]
+    fn an_epoch_is_published_before_its_replies_are_complete_but_not_before_its_writes() {
+        let mut backlog = Backlog::default();
+        for at in [turn(1, 0), turn(1, 1), turn(3, 0)] {
+            assert_eq!(backlog.hand(at), Ok(()));
+        }
+        assert_eq!(backlog.published(), Epoch(0), "more of epoch 1 may come");
+        backlog.pass(Epoch(3));
+        backlog.started(turn(1, 0));
+        backlog.count(turn(1, 1), 1);
+        backlog.count_unsettled(turn(1, 1), 1);
+        backlog.started(turn(1, 1));
+        assert_eq!(backlog.published(), Epoch(0));
+        backlog.count_unsettled(turn(1, 1), -1);
+        assert_eq!((backlog.published(), backlog.applied()), (Epoch(2), turn(0, 0)), "epoch 2 is empty");
+        assert_eq!(backlog.advance(), Some(turn(1, 0)));
+        assert_eq!(backlog.published(), Epoch(2));
+        backlog.started(turn(3, 0));
+        backlog.count(turn(1, 1), -1);
+        assert_eq!((backlog.advance(), backlog.published()), (Some(turn(3, 0)), Epoch(3)));
+    }
+}

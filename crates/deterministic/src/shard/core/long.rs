@@ -1,0 +1,224 @@
+//! Work that is too long for one turn of the shard's event loop: [long](crate::shard::long) compute fragments are given away
+//! and come back, and transactions of many large fragments rest between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
+use ordain_role::{Outbox, UnderWay, Work, WorkDone};
+use ordain_store::RecordStore;
+
+use super::{Core, Held};
+use crate::shard::long::{Answers, Computed, Long, PATIENCE};
+use crate::shard::messages::{Item, Message};
+use crate::shard::state::{Active, owner};
+
+/// Who waits for a computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asker {
+    /// A transaction of the order.
+    Ordered(Gsn),
+    /// A read on a snapshot, by the reader's number for it.
+    Read(u64),
+}
+
+/// Computations that are away, by the token of their work.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    next: u64,
+    askers: BTreeMap<u64, Asker>,
+    /// Work to hand to the driver.
+    leaving: Vec<Work>,
+    /// Where an operator finds what is away, once it runs.
+    computations: Computations,
+    /// The clock that times scripts on the computing threads, if the driver has one.
+    stopwatch: Option<Arc<dyn Stopwatch>>,
+}
+
+impl Away {
+    fn leave(&mut self, asker: Asker, long: Long, under_way: UnderWay) {
+        let token = self.next;
+        self.next += 1;
+        self.askers.insert(token, asker);
+        let number = long.gsn.plain().0;
+        let (procedure, is_logged) = long.what();
+        let may_end = matches!(asker, Asker::Read(_)) || !is_logged;
+        let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
+        let run = move || computations.during(procedure, may_end, |stop| long.run(stop, stopwatch));
+        self.leaving.push(Work::new(token, move || under_way.during(number, run)));
+    }
+
+    /// How many are away.
+    pub fn len(&self) -> usize {
+        self.askers.len()
+    }
+}
+
+impl<S: RecordStore> Core<S> {
+    /// From now on a driver does what is given away; without one everything is computed here, however long it takes.
+    pub(in crate::shard) fn begin_to_give_away(&mut self) {
+        self.patience = Some(PATIENCE);
+    }
+
+    /// Has what is given away be listed there.
+    pub(in crate::shard) fn list_work(&mut self, computations: Computations) {
+        self.away.computations = computations;
+    }
+
+    /// Has scripts be timed, here and where they are given away.
+    pub(in crate::shard) fn time_scripts(&mut self, stopwatch: Arc<dyn Stopwatch>) {
+        self.locals.set_stopwatch(Some(stopwatch.clone()));
+        self.away.stopwatch = Some(stopwatch);
+    }
+
+    /// Hands the records of a compute fragment that has given up back to where they were.
+    pub(super) fn take_from_hands(&mut self, active: &mut Active, held: Held<'_>) {
+        let chunk = active.chunk.clone();
+        let fragment = &chunk.fragments(&chunk.txns()[active.at])[held.slot.0 as usize];
+        if held.owner != self.number {
+            let Held { slot, cell, version, .. } = held;
+            active.borrowed.insert(slot, Some((cell, version)));
+        } else if held.writable || held.cell.value.is_some() && !self.is_past(fragment) {
+            self.put_home(active, fragment, held);
+        }
+    }
+
+    /// Gives compute fragment `n` away, whose members are where they belong.
+    pub(super) fn give_away(&mut self, active: &mut Active, n: usize) {
+        let chunk = active.chunk.clone();
+        let (at, txn) = (active.at, &chunk.txns()[active.at]);
+        let fragments = chunk.fragments(txn);
+        let mut records = BTreeMap::new();
+        for slot in chunk.plans().inputs_of(&fragments[n]) {
+            let fragment = &fragments[slot.0 as usize];
+            if !fragment.lent {
+                continue;
+            }
+            let record = if self.owns(fragment) {
+                self.hand_out(active, &chunk, txn, *slot).0
+            } else {
+                active.borrowed.get_mut(slot).and_then(Option::take).unwrap_or((Cell::ABSENT, Gsn::NONE))
+            };
+            records.insert(*slot, record);
+        }
+        let answers = Answers::of_inputs(&chunk, at, n, &active.slots);
+        active.is_away = true;
+        self.counts.given_away += 1;
+        let (gsn, now, registry) = (active.gsn, active.now, self.registry.clone());
+        let long = Long { chunk, at, n, gsn, now, registry, answers, records };
+        let asker = Asker::Ordered(active.called());
+        self.away.leave(asker, long, self.under_way.of_work());
+    }
+
+    /// A computation has come back.
+    pub(in crate::shard) fn take_computed(&mut self, done: WorkDone) {
+        let asker = self.away.askers.remove(&done.token);
+        match (asker, done.product.downcast::<Computed>()) {
+            (Some(Asker::Ordered(gsn)), Ok(computed)) => self.go_on_after(gsn, *computed),
+            (Some(Asker::Read(number)), Ok(computed)) => {
+                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+                let mut desk =
+                    super::Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+                reader.take_computed(&mut desk, number, *computed);
+            }
+            _ => {
+                self.broken
+                    .get_or_insert(format!("shard {} was told of work that it did not give", self.number));
+            }
+        }
+    }
+
+    fn go_on_after(&mut self, gsn: Gsn, computed: Computed) {
+        let number = self.by_gsn.get(&gsn.plain()).copied();
+        let active = number.and_then(|number| self.active[number as usize].take());
+        let (Some(number), Some(mut active)) = (number, active) else {
+            self.broken
+                .get_or_insert(format!("shard {} has ended {gsn} before it was computed", self.number));
+            return;
+        };
+        self.credit(super::turn_of(gsn));
+        active.is_away = false;
+        active.computed = Some(computed);
+        self.active[number as usize] = Some(active);
+        self.ready.push_back(number);
+    }
+
+    /// The transaction has its turn again: records that a computation elsewhere had in its hands go back to where they were.
+    pub(super) fn take_back_computed(&mut self, active: &mut Active) {
+        let records = active.computed.as_mut().map(|computed| std::mem::take(&mut computed.records));
+        for (slot, cell, changed) in records.into_iter().flatten() {
+            let chunk = active.chunk.clone();
+            let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
+            if self.owns(fragment) {
+                self.take_back(active, slot, cell, changed);
+            } else if active.slots.is_missing(slot)
+                && let Some(owner) = owner(fragment, self.maps.now())
+            {
+                self.remote_results.add(owner, active.called(), Item::Return { slot, cell, changed });
+            }
+        }
+    }
+
+    /// Hands what is given away to the driver.
+    pub(in crate::shard) fn send_work(&mut self, out: &mut Outbox<Message>) {
+        for (number, long) in self.reader.leaving() {
+            // A start does not execute it again.
+            self.away.leave(Asker::Read(number), long, UnderWay::default());
+        }
+        self.away.leaving.drain(..).for_each(|work| out.work(work));
+    }
+
+    /// Large values and replies take time as many fragments do: others of this loop have their turn in between.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        let fragments = bytes.checked_div(self.settings.fragment_bytes).unwrap_or(usize::MAX);
+        self.turn_left = self.turn_left.saturating_sub(fragments);
+        self.is_heavy |= fragments > 0;
+    }
+
+    /// Stops a transaction until the next turn if this turn is over, so that others of the event loop come first; says whether
+    /// it did. The transaction keeps its locks or ranges meanwhile, as one does whose computation is away.
+    ///
+    /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit or holds the whole table.
+    pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
+        let rests = self.turn_left == 0 && self.patience.is_some() && !active.in_unit && !txn.table;
+        if rests {
+            self.counts.rested += 1;
+            self.resting.push(active.called());
+        }
+        rests
+    }
+
+    /// Begins a turn of so many fragments; returns those who rest, for [`Core::wake`].
+    pub(in crate::shard) fn begin_turn(&mut self, fragments: usize) -> Vec<Gsn> {
+        (self.turn_left, self.is_heavy) = (fragments, false);
+        std::mem::take(&mut self.resting)
+    }
+
+    /// Has those who rested go on for so many fragments together. They do so after what came meanwhile has had a turn: neither
+    /// starves.
+    pub(in crate::shard) fn wake(&mut self, rested: Vec<Gsn>, fragments: usize) {
+        self.turn_left = fragments;
+        for gsn in rested {
+            self.ready.extend(self.by_gsn.get(&gsn.plain()));
+        }
+    }
+
+    /// Says that the next turn has work left over from this one.
+    pub(in crate::shard) fn has_more(&self) -> bool {
+        self.turn_left == 0 || !self.resting.is_empty()
+    }
+
+    /// The number of transactions whose computation is away; each of them is among those under way.
+    pub(super) fn check_away(&self) -> Result<(), String> {
+        let ordered = self.away.askers.values().filter(|asker| matches!(asker, Asker::Ordered(_))).count();
+        let waiting = self.active.iter().flatten().filter(|active| active.is_away).count();
+        let reads = self.away.len() - ordered;
+        if (ordered, reads) != (waiting, self.reader.away()) {
+            return Err(format!(
+                "{ordered} computations of transactions and {reads} of reads are away, {waiting} and {} wait",
+                self.reader.away()
+            ));
+        }
+        Ok(())
+    }
+}

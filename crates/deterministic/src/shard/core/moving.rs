@@ -1,0 +1,381 @@
+//! Slots change hands (calvin.md, section 8, scenario 17).
+//!
+//! A move is a transaction over the whole table, so a shard comes to it when everything before it is executed there, and
+//! to nothing after it before it is done. From its place on another [layout](Layout) is in force. Shards that
+//! lose slots send the records to those that gain them, by remote results like all others: whoever was restarted hears them again.
+//! A record keeps its content and who wrote it last, so neither digests nor evidence change.
+//!
+//! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is to be sent
+//! when it moves ([decision 50](../../../../../docs/decisions/0050-copies.md)).
+//!
+//! A transaction that was planned before, and has its turn after, ends without any effect if one of its slots has moved:
+//! whoever takes part by the map that it carries sees that alone, so nobody has to be told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ordain_model::system::CopyPart;
+use ordain_model::{
+    Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
+    Txn, system,
+};
+use ordain_role::{Bug, Outbox};
+use ordain_sequencer::Sequencing;
+use ordain_store::{Entry, RecordStore};
+
+use super::capture::SETTLED;
+use super::{Core, before, conclude};
+use crate::shard::balance::SMALL;
+use crate::shard::maps::{Copied, Copying, Getting, Maps, Moving};
+use crate::shard::messages::{Copies, Item, Message, MovedRecord};
+use crate::shard::state::Known;
+
+/// How many pieces are sent ahead of what is taken.
+const AHEAD: u32 = 16;
+
+/// For how many epochs copies are kept since the last were made, until they are given up: some minutes at most, in which no
+/// checkpoint is made.
+const COPIES_LIVE: u64 = 1 << 14;
+/// Copies may be used for [`COPIES_LIVE`] epochs after the last of them were made.
+const fn lives(last: Epoch, now: Epoch) -> bool {
+    now.0 <= last.0 + COPIES_LIVE
+}
+
+/// Takes a record out of a store, to be sent; an absent one if there is none.
+fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> MovedRecord {
+    let (cell, version) = match store.find(db, &key, KeyHash::of_record(db, &key)) {
+        Some(id) => {
+            let record = store.take(id, gsn);
+            store.release_if_absent(id);
+            record
+        }
+        None => (Cell::ABSENT, Gsn::NONE),
+    };
+    MovedRecord { db, key, cell, version }
+}
+
+impl<S: RecordStore> Core<S> {
+    /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
+    pub(in crate::shard) fn begin_under(&mut self, map: &Map) {
+        let layout = self.places.layout.under(map);
+        layout.owned_by(self.number).for_each(|slot| self.store.own(slot..slot + 1));
+        self.maps = Maps::new(Arc::new(layout));
+    }
+
+    /// Has the first shard of the partition know which slots here are large, where it shares out the load.
+    pub(in crate::shard) fn tell_sizes(&mut self, out: &mut Outbox<Message>) {
+        if self.settings.balance.is_none() || self.partition.len() == 1 {
+            return;
+        }
+        let sized =
+            self.maps.now().owned_by(self.number).map(|slot| (slot, self.store.records_in(slot) as u32));
+        let slots: Vec<(usize, u32)> = sized.filter(|(_, records)| *records > SMALL).collect();
+        if self.number == self.partition.start {
+            self.note_sizes(self.number, &slots);
+        } else if slots != self.told_sizes {
+            self.told_sizes.clone_from(&slots);
+            let first = self.places.shards[self.partition.start];
+            out.send(first, Sequencing::Large { shard: self.number, slots });
+        }
+    }
+
+    /// A shard of the partition has so many records in its large slots.
+    pub(in crate::shard) fn note_sizes(&mut self, shard: usize, slots: &[(usize, u32)]) {
+        if let Some(load) = &mut self.load {
+            load.note_sizes(self.maps.now().owned_by(shard), slots);
+        }
+    }
+
+    /// Looks how the load falls on the shards of the partition, and says so if it should fall otherwise.
+    pub(in crate::shard) fn look_at_load(&mut self, now: Micros, out: &mut Outbox<Message>) {
+        let Some(load) = &mut self.load else { return };
+        let layout = self.maps.now();
+        let lanes = load.uneven(now, layout, self.partition.clone());
+        if !lanes.is_empty() {
+            let partition = layout.partition_of_shard(self.number);
+            out.send(self.places.sequencer, Sequencing::Uneven(partition, lanes));
+        }
+    }
+
+    /// The turn of a whole-table transaction has come: begins what it has to do here if it moves slots, or copies a part of one.
+    pub(super) fn begin_moving(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
+        let (procedure, args) = (txn.call.procedure, chunk.args(txn));
+        if let Some(after) = system::rearranged(procedure, args, self.maps.now()) {
+            self.begin_move(gsn, after);
+        }
+        if let Some(part) = CopyPart::of(procedure, args) {
+            self.begin_copying(gsn, &part);
+        }
+    }
+
+    /// A move's turn has come, after which this layout is in force.
+    fn begin_move(&mut self, gsn: Gsn, after: Layout) {
+        let before = self.maps.now().clone();
+        for slot in after.owned_by(self.number).filter(|slot| before.shard_of(*slot) != self.number) {
+            self.store.own(slot..slot + 1);
+        }
+        self.moving = Moving::between(gsn, self.number, &before, &after);
+        self.use_copies(gsn.epoch(), &after);
+        self.maps.change(gsn.epoch(), Arc::new(after));
+        self.keep_states();
+    }
+
+    /// Has a move send what has changed of a slot that was copied to where it goes. Copies of one that goes elsewhere are of no use.
+    fn use_copies(&mut self, epoch: Epoch, after: &Layout) {
+        let Some(Copying { slot, to, last }) = self.copies.copying else { return };
+        if after.shard_of(slot) == self.number {
+            return;
+        }
+        self.copies.copying = None;
+        let giving = self.moving.iter_mut().flat_map(|moving| &mut moving.gives);
+        let giving = giving.filter(|giving| giving.to == after.shard_of(slot)).find(|_| lives(last, epoch));
+        match (giving, self.store.copied()) {
+            // In the epoch of its last copies a slot does not go by them: then as of every epoch it is known where they were.
+            (Some(giving), Some(next)) if giving.to == to && last < epoch => {
+                let (count, mut changed) = (self.store.copies_made(), VecDeque::from(self.store.changed()));
+                if self.settings.bugs.has(Bug::KeepStaleCopy) {
+                    changed.pop_front();
+                }
+                giving.copied = Some(Copied { slot, count, changed, next });
+            }
+            _ => self.store.give_up_copying(),
+        }
+    }
+
+    /// The turn has come of a transaction that copies a part of a slot to where it is to move.
+    fn begin_copying(&mut self, gsn: Gsn, part: &CopyPart) {
+        let (now, slot, epoch) = (self.maps.now(), part.slot(), gsn.epoch());
+        let Some(then) = now.moved(&(slot..slot + 1), part.to) else { return };
+        let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
+        // One slot is copied at a time: who gets copies of another has those of this one no more.
+        let is_other = |copying: &mut Copying| (copying.slot, copying.to) != (slot, to);
+        if self.copies.copying.take_if(is_other).is_some() {
+            self.store.give_up_copying();
+        }
+        if self.number == to {
+            let gets = vec![Getting::from(giver)];
+            self.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
+        }
+        if self.number != giver {
+            return;
+        }
+        let goes_on =
+            |copying: &Copying| copying.slot == slot && copying.to == to && lives(copying.last, epoch);
+        let is_first = part.from == Position::of_slot(slot);
+        let copied = self.store.copied().filter(|_| self.copies.copying.as_ref().is_some_and(goes_on));
+        let is_whole = part.is_last() && copied == Some(Position::of_slot(slot + 1));
+        let is_next = is_whole || copied == Some(part.from);
+        let copies = match (is_first, is_next) {
+            // A checkpoint of this epoch has no copies in it, so none are made.
+            _ if self.copies.cut_in == epoch => Copies::Over,
+            (true, _) => Copies::First,
+            (false, true) => Copies::More,
+            (false, false) => Copies::Over,
+        };
+        let mut records = Vec::new();
+        if copies == Copies::Over {
+            self.store.give_up_copying();
+            self.copies.copying = None;
+        } else {
+            if copies == Copies::More {
+                self.store.copy_changed(part.records, part.bytes, |(db, key), cell, version| {
+                    records.push(MovedRecord { db: *db, key: key.to_vec(), cell: cell.clone(), version });
+                });
+            }
+            if !is_whole {
+                let after = self.store.table(gsn).after(part.from, part.records, part.bytes);
+                self.store.copy(part.from..after, |entry| {
+                    let Entry { db, key, cell, version, .. } = entry;
+                    records.push(MovedRecord { db, key: key.to_vec(), cell: cell.clone(), version });
+                });
+            }
+            // Unsettled records would all be settled in the step in which the slot goes.
+            self.store.settle(SETTLED);
+            self.copies.copying = Some(Copying { slot, to, last: epoch });
+            self.copies.made += records.len() as u64;
+        }
+        self.remote_results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
+    }
+
+    /// Copies from here or to here exist: no checkpoint is cut then, as it would not have them.
+    pub(in crate::shard) fn has_copies(&self) -> bool {
+        self.copies.copying.is_some() || self.store.copies().is_some()
+    }
+
+    /// Gives up copies of which nobody has made more for long: he who asked for them does not go on.
+    pub(in crate::shard) fn give_up_old_copies(&mut self) {
+        let now = self.started.epoch();
+        if self.copies.copying.take_if(|copying| !lives(copying.last, now)).is_some() {
+            self.store.give_up_copying();
+        }
+        // Here they are kept for longer than there they are thought to be.
+        if self.store.copies().is_some() && !lives(Epoch(self.copies.came_in.0 + COPIES_LIVE), now) {
+            self.store.give_up_copies();
+        }
+    }
+
+    /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
+    pub(in crate::shard) fn go_on_moving(&mut self) -> bool {
+        let Some(moving) = &mut self.moving else { return true };
+        let gsn = moving.gsn;
+        for giving in &mut moving.gives {
+            // What was taken may be known before it is sent: this shard was restarted and does it again.
+            while !giving.slots.is_empty() && giving.sent < giving.taken + AHEAD {
+                // Where a piece ends is a function of what is in it, so that members send the same pieces.
+                let (mut records, mut bytes) = (Vec::new(), 0);
+                let copies =
+                    giving.copied.as_ref().map_or(Copies::None, |copied| Copies::Count(copied.count));
+                while bytes < self.settings.piece
+                    && let Some(copied) = &mut giving.copied
+                    && let Some((db, key)) = copied.changed.pop_front()
+                {
+                    let record = take(&mut self.store, (db, key.into()), gsn);
+                    bytes += record.weight();
+                    records.push(record);
+                }
+                let mut image = Vec::new();
+                while bytes < self.settings.piece
+                    && let Some(slot) = giving.slots.front().copied()
+                {
+                    let copied = giving.copied.as_ref().filter(|copied| copied.slot == slot);
+                    let from = copied.map_or(Position::of_slot(slot), |copied| copied.next);
+                    let (mut names, mut is_all) = (Vec::new(), true);
+                    self.store.visit(from, |entry| {
+                        let is_in = entry.position.slot() == slot;
+                        is_all = !is_in || bytes < self.settings.piece;
+                        if is_in && is_all {
+                            image.clear();
+                            entry.cell.encode(&mut image);
+                            bytes += entry.key.len() + image.len();
+                            names.push((entry.db, entry.key.to_vec()));
+                        }
+                        is_in && is_all
+                    });
+                    records.extend(names.into_iter().map(|name| take(&mut self.store, name, gsn)));
+                    if is_all {
+                        giving.slots.pop_front();
+                        if copied.is_some() {
+                            self.store.depart(slot, gsn.epoch());
+                        }
+                    }
+                }
+                let (number, is_last) = (giving.sent, giving.slots.is_empty());
+                self.remote_results.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
+                giving.sent += 1;
+            }
+        }
+        let is_done = moving.is_done();
+        if is_done {
+            self.moving = None;
+            // Copies of a slot that has come without them are of no use.
+            if self.store.copies().is_some_and(|slot| self.maps.now().shard_of(slot) == self.number) {
+                self.store.give_up_copies();
+            }
+        }
+        is_done
+    }
+
+    /// Takes note of what another shard says of a move.
+    pub(in crate::shard) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
+        // What is said of one that is done here is said again.
+        let Some(moving) = self.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
+            return Known::Same;
+        };
+        match item {
+            Item::Records { number, is_last, copies, records } => {
+                let copies_of = moving.copies_of;
+                let Some(getting) = moving.gets.iter_mut().find(|getting| getting.from == from) else {
+                    return Known::Other("records that are not to come here");
+                };
+                if !getting.pieces.insert(number) {
+                    return Known::Same;
+                }
+                if is_last {
+                    getting.count = Some(number + 1);
+                }
+                if let Some(slot) = copies_of {
+                    return self.take_copies(gsn.epoch(), slot, copies, records);
+                }
+                if let Copies::Count(count) = copies
+                    && !std::mem::replace(&mut getting.is_adopted, true)
+                {
+                    let slot =
+                        self.store.copies().filter(|slot| self.maps.now().shard_of(*slot) == self.number);
+                    if slot.and_then(|slot| self.store.adopt(slot, gsn.epoch())) != Some(count) {
+                        return Known::Other("other copies than it has");
+                    }
+                }
+                for MovedRecord { db, key, cell, version } in records {
+                    let hash = KeyHash::of_record(db, &key);
+                    if self.maps.now().shard_of(hash.slot()) != self.number {
+                        return Known::Other("a record of a slot that is not to come here");
+                    }
+                    let record = self.store.find_or_reserve(db, &key, hash);
+                    self.store.take_in(record, cell, version, gsn.epoch());
+                    // One that was copied may be no more.
+                    self.store.release_if_absent(record);
+                }
+                self.remote_results.add(from, gsn, Item::Taken(number));
+                Known::New
+            }
+            Item::Taken(number) => {
+                let Some(giving) = moving.gives.iter_mut().find(|giving| giving.to == from) else {
+                    return Known::Other("records that it was not sent");
+                };
+                if number < giving.taken {
+                    return Known::Same;
+                }
+                giving.taken = number + 1;
+                Known::New
+            }
+            _ => Known::Other("something else"),
+        }
+    }
+
+    /// Copies have come of a slot.
+    fn take_copies(&mut self, epoch: Epoch, slot: usize, copies: Copies, records: Vec<MovedRecord>) -> Known {
+        match copies {
+            Copies::First => self.store.begin_copies(slot),
+            Copies::More => {}
+            Copies::Over => self.store.give_up_copies(),
+            Copies::None | Copies::Count(_) => return Known::Other("records of a slot that does not move"),
+        }
+        self.copies.came_in = epoch;
+        let store = &mut self.store;
+        let is_copied = |MovedRecord { db, key, cell, version }| store.add_copy(db, &key, cell, version);
+        if records.into_iter().all(is_copied) { Known::New } else { Known::Other("copies of another slot") }
+    }
+
+    /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
+    /// effect. Whoever would have composed its reply says so, and which map is in force.
+    fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
+        if chunk.collector(txn, self.layouts.under(&chunk.map)) != self.number {
+            return;
+        }
+        self.counts.turned_back += 1;
+        let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
+        let map = self.maps.now().map();
+        conclude(ends, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
+    }
+
+    /// Whether slots have moved in an epoch, and somebody wants to see the state before it, which is where they were.
+    pub fn has_moved_in(&self, epoch: Epoch) -> bool {
+        self.settings.isolation == Isolation::ReadCommitted
+            && !Arc::ptr_eq(self.maps.as_of(Epoch(epoch.0.saturating_sub(1))), self.maps.now())
+    }
+
+    /// Whether a transaction of a chunk that was planned under another map has a slot that is elsewhere now: then it is
+    /// not for this map, and whoever asked for it is told. So is who wants to see the state before the epoch of a slot that
+    /// has moved in it: he comes again in a later one.
+    pub fn is_turned_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
+        let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
+        let now = self.maps.now();
+        let reads_moved =
+            || self.has_moved_in(gsn.epoch()) && chunk.reads_moved(txn, self.maps.as_of(before(gsn)), now);
+        let is_moved = !takes_it && (chunk.is_moved(txn, now) || reads_moved());
+        if is_moved {
+            self.turn_back(gsn, chunk, txn);
+        }
+        is_moved
+    }
+}

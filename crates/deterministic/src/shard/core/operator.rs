@@ -1,0 +1,40 @@
+//! Transactions that an operator has aborted by their place in the order, because they end the process that executes
+//! them.
+//!
+//! Whoever takes part in such a transaction ends it when its turn comes, without a message: the abort is in the data
+//! directory of all of them. A node that lacks it executes something else than the others, and the exchange of digests
+//! has it take itself out; or it says something of the transaction to a node that has the abort, and that one stops.
+
+use std::sync::Arc;
+
+use ordain_model::{Abort, Chunk, Gsn, OutcomeStatus, Txn, Writer};
+use ordain_store::RecordStore;
+
+use super::{Core, conclude};
+
+impl<S: RecordStore> Core<S> {
+    /// Whether an operator has aborted a transaction whose turn has come. It ends without any effect; the shard that would
+    /// have composed its reply says so, and remembers it for the transaction's session.
+    pub fn is_aborted_by_operator(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
+        if self.aborted.is_empty() || !self.aborted.contains(&gsn) {
+            return false;
+        }
+        if self.early.holds(gsn) {
+            self.broken.get_or_insert(format!(
+                "shard {} was told something of transaction {gsn}, which the operator has aborted here and not on the \
+                 node that executed it: run ordain log abort on all nodes of the cluster",
+                self.number
+            ));
+        }
+        if chunk.collector(txn, self.layouts.under(&chunk.map)) == self.number {
+            self.counts.aborted += 1;
+            self.counts.aborts[usize::from(Abort::Operator.code()) - 1] += 1;
+            let (status, ends) = (
+                OutcomeStatus::Aborted(Abort::Operator),
+                (&self.places, &mut self.outcomes, &mut self.sessions),
+            );
+            conclude(ends, (gsn, chunk, txn), status, |reply| Writer(reply).abort(Abort::Operator));
+        }
+        true
+    }
+}

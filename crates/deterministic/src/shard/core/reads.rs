@@ -1,0 +1,80 @@
+//! What a shard does for reads on snapshots: its [reader](crate::shard::snapshot_reader) works between its other turns.
+
+use ordain_model::{CheckpointMode, Isolation, Micros, Position};
+use ordain_role::{Address, Bug, Outbox};
+use ordain_sequencer::Reading;
+use ordain_store::{Keep, RecordStore};
+
+use super::{Core, Desk, IDLE_TURN, READ_TURN};
+use crate::shard::capture::Cut;
+use crate::shard::messages::Message;
+
+impl<S: RecordStore> Core<S> {
+    /// Has the store keep what somebody may want to see.
+    pub(in crate::shard) fn keep_states(&mut self) {
+        let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
+        let given = self.capture.cut.as_ref().map_or(Position::default(), Cut::given);
+        // What is only read is as it was before its epoch, and of no epoch that is not published has all been read.
+        let is_past = self.settings.isolation == Isolation::ReadCommitted;
+        let before = is_past.then(|| self.backlog.published());
+        let since = self.reader.kept().into_iter().chain(before).min();
+        let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
+        self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so), given });
+        self.maps.forget_before([since, cut].into_iter().flatten().min());
+    }
+
+    pub(in crate::shard) fn take_reading(
+        &mut self,
+        since: Micros,
+        from: Address,
+        reading: Reading,
+        out: &mut Outbox<Message>,
+    ) {
+        let published = self.backlog.published();
+        match reading {
+            Reading::Run { chunk, at, now } => {
+                let is_early = self.settings.bugs.has(Bug::ReadEarly);
+                self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
+            }
+            Reading::Parts(parts) => {
+                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+                let desk = &mut Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+                reader.take_parts(desk, parts);
+            }
+            Reading::Floor { partition, epoch } => {
+                if self.reader.note_floor((partition, epoch), published) {
+                    self.keep_states();
+                }
+            }
+            Reading::Keep(partition) => {
+                // Some of a later epoch than the published may have been executed already.
+                let is_late = self.settings.bugs.has(Bug::KeepLate);
+                let begun = if is_late { published } else { published.max(self.started.epoch()) };
+                let kept = self.reader.begin(partition, begun);
+                self.keep_states();
+                out.send(from, Reading::Kept(kept));
+            }
+            Reading::Forget(partition) => {
+                if self.reader.end(partition, published) {
+                    self.keep_states();
+                }
+            }
+            Reading::Kept(_) | Reading::Ask(..) | Reading::Stamp(..) => {
+                self.broken.get_or_insert(format!("shard {} was asked for an epoch", self.number));
+            }
+        }
+    }
+
+    /// Reads for a turn; says whether there is more to read.
+    pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
+        let published = self.backlog.published();
+        let is_idle = self.stream.is_empty() && self.ready.is_empty();
+        let turn = if is_idle { IDLE_TURN } else { READ_TURN };
+        let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
+        let mut desk = Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+        let more = reader.run(&mut desk, published, turn, out);
+        reader.send(places, out);
+        self.send_work(out);
+        more
+    }
+}

@@ -1,0 +1,188 @@
+//! What other shards tell a shard of a transaction: before its turn, in it, and again.
+
+use ordain_model::serial::key_of;
+use ordain_model::{Cell, Gsn, SlotNo};
+use ordain_store::RecordStore;
+
+use super::{Core, turn_of};
+use crate::shard::mail::EarlyItem;
+use crate::shard::members::Held;
+use crate::shard::messages::{Item, ShardMessage};
+use crate::shard::scheduler::Scheduler;
+use crate::shard::state::{Active, Known, Lent, Loan, ShardSet};
+
+impl<S: RecordStore> Core<S> {
+    pub(in crate::shard) fn take_remote_result(
+        &mut self,
+        scheduler: &mut dyn Scheduler<S>,
+        remote_result: ShardMessage,
+    ) {
+        let ShardMessage { from, items, bytes } = remote_result;
+        if from >= self.shards() {
+            self.broken
+                .get_or_insert(format!("shard {} was sent a remote result by a shard {from}", self.number));
+            return;
+        }
+        // What another node has said it may say again, when it was restarted or somebody substitutes for it.
+        let may_repeat = !self.partition.contains(&from);
+        for (gsn, item) in items {
+            if let Item::Round(round) = item {
+                let known = scheduler.take_round(self, from, gsn, *round);
+                self.note_known(known, from, gsn);
+                continue;
+            }
+            let number = self.by_gsn.get(&gsn.plain()).copied();
+            let is_meant = |number: &u32| {
+                self.active[*number as usize].as_ref().is_some_and(|active| active.is_again == gsn.is_again())
+            };
+            let is_to_come =
+                if gsn.is_again() { scheduler.expects_again(gsn.plain()) } else { gsn > self.started };
+            match number.filter(is_meant) {
+                Some(number) => {
+                    self.take_item(number, from, item, &bytes);
+                    self.ready.push_back(number);
+                }
+                None if is_to_come => self.early.keep(gsn, from, item, &bytes),
+                None if scheduler.take_item(self, gsn, &item, &bytes) => {}
+                None if may_repeat => self.counts.repeated += 1,
+                // Who gives slots away goes on once they are on their way.
+                None if matches!(item, Item::Taken(_)) => {}
+                None => {
+                    self.broken.get_or_insert(format!(
+                        "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
+                        self.number
+                    ));
+                }
+            }
+        }
+    }
+
+    /// What has come for a transaction whose turn it is.
+    pub fn take_early(&mut self, active: &mut Active) {
+        for EarlyItem { from, item, bytes } in self.early.take(active.called()) {
+            // Records of slots that move here may be among it.
+            self.credit(turn_of(active.gsn));
+            self.hear(active, from, item, &bytes);
+        }
+    }
+
+    fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
+        let Some(mut active) = self.active[number as usize].take() else { return };
+        self.credit(turn_of(active.gsn));
+        self.hear(&mut active, from, item, bytes);
+        self.active[number as usize] = Some(active);
+    }
+
+    fn hear(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
+        let known = self.note_item(active, from, item, bytes);
+        self.note_known(known, from, active.gsn);
+    }
+
+    fn note_known(&mut self, known: Known, from: usize, gsn: Gsn) {
+        match known {
+            Known::New => {}
+            Known::Same => self.counts.repeated += 1,
+            Known::Other(what) => {
+                self.broken.get_or_insert(format!(
+                    "shard {} was told by shard {from} of {what} of transaction {gsn}, and it is not what it was told \
+                     before: one of them has diverged",
+                    self.number
+                ));
+            }
+        }
+    }
+
+    /// Takes note of what another shard says. Everything is said once, or again and the same.
+    fn note_item(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) -> Known {
+        if matches!(item, Item::Records { .. } | Item::Taken(_)) {
+            return self.note_moved(active.gsn, from, item);
+        }
+        let chunk = active.chunk.clone();
+        let fragments = chunk.fragments(&chunk.txns()[active.at]);
+        let (_, about) = item.what();
+        let Some(fragment) = fragments.get(about.0 as usize) else { return Known::Other("a fragment") };
+        match item {
+            Item::Slot { slot, poisoned, .. } => {
+                let bytes = item.bytes(bytes);
+                if fragment.is_table() {
+                    if !active.slots.is_missing(slot) {
+                        return Known::Same;
+                    }
+                    let place = (from, self.shards());
+                    return active.tables.take(&mut active.slots, slot, place, bytes.to_vec());
+                }
+                if active.slots.is_missing(slot) {
+                    active.slots.fill(slot, bytes, poisoned);
+                    if fragment.only_answers() {
+                        active.slots.bound(slot, self.registry.limits().reply);
+                    }
+                    return Known::New;
+                }
+                Known::again(active.slots.is_same(slot, bytes, poisoned), "a slot")
+            }
+            Item::Vote(verdict) => {
+                let voter: ShardSet = 1 << from;
+                if active.votes_missing & voter == 0 {
+                    // Whatever failed there has been heard of, or something before it.
+                    let heard = verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
+                    return Known::again(heard, "a verdict");
+                }
+                active.votes_missing &= !voter;
+                if let Some(failure) = verdict {
+                    Active::fail(&mut active.failure, failure);
+                }
+                Known::New
+            }
+            Item::Lend { slot, cell, version } => match active.borrowed.get(&slot) {
+                Some(Some(borrowed)) => Known::again(*borrowed == (cell, version), "a record that was lent"),
+                Some(None) => Known::Same,
+                None => {
+                    active.borrowed.insert(slot, Some((cell, version)));
+                    Known::New
+                }
+            },
+            Item::Answers { .. }
+            | Item::Records { .. }
+            | Item::Taken(_)
+            | Item::Attestation { .. }
+            | Item::Round(_) => Known::Other("something else"),
+            Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
+                None => {
+                    active.loans.insert(slot, Loan::Early(cell, changed));
+                    Known::New
+                }
+                Some(Loan::Early(before, is_changed)) => {
+                    Known::again((before, *is_changed) == (&cell, changed), "a record that comes back")
+                }
+                Some(Loan::Back) => Known::Same,
+                Some(Loan::Out(_)) => {
+                    self.noting(active, |core, active| core.take_back(active, slot, cell, changed));
+                    Known::New
+                }
+            },
+        }
+    }
+
+    /// A record that was lent for writing has come back.
+    pub(in crate::shard) fn take_back(
+        &mut self,
+        active: &mut Active,
+        slot: SlotNo,
+        cell: Cell,
+        changed: bool,
+    ) {
+        let Some(Loan::Out(Lent { version, before })) = active.loans.insert(slot, Loan::Back) else { return };
+        active.lent_out -= 1;
+        let chunk = active.chunk.clone();
+        let txn = &chunk.txns()[active.at];
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let db = fragment.db;
+        let (writable, owner) = (true, self.number);
+        self.put_home(
+            active,
+            fragment,
+            Held { db, key, slot, cell, version, changed, writable, owner, before },
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Between shards: where each of them is, the remote results under way to them, and what comes before its turn.
+//!
+//! A remote result to a shard of this node goes straight there, in order and once. One to another partition goes by the
+//! exchange, and may come twice: after a restart everything is told again, and a member may substitute for a node that
+//! tells it too (calvin.md, sections 4.11, 4.13 and 4.16). Telling again is harmless because what a shard says of a
+//! transaction is a function of the log.
+
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
+use ordain_role::{Address, Outbox};
+use ordain_sequencer::{Post, door};
+
+use super::answers;
+use super::messages::{Item, Message, ShardMessage};
+use super::state::{ShardSet, SlotTable};
+
+/// Where a shard's peers are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Which shard owns what; a shard's number in it is its number through the replica.
+    pub layout: Arc<Layout>,
+    /// The replica.
+    pub replica: u16,
+    /// How many there are.
+    pub replicas: u16,
+    /// The shards of the replica, by number. Only those of this node are sent to without the exchange.
+    pub shards: Vec<Address>,
+    /// The sequencer of this node.
+    pub sequencer: Address,
+    /// The lock manager of this node, with an engine that has one.
+    pub lock_manager: Option<Address>,
+    /// The exchange of this node; where there is one partition there is none.
+    pub post: Option<Address>,
+    /// The gateways of this node.
+    pub gateways: BTreeMap<GatewayId, Address>,
+    /// The role number of the first gateway on every node.
+    pub doors: u16,
+}
+
+impl Places {
+    /// Whether the outcome of a transaction is sent from this replica; the others execute it too and keep silent. What
+    /// is not logged only the replica knows where it was sequenced.
+    #[inline]
+    pub fn answers(&self, chunk: &Chunk, txn: &Txn) -> bool {
+        (chunk.replica == self.replica || !txn.logged) && chunk.gateway != GatewayId::HOUSE
+    }
+
+    /// Where a gateway is. None for one that is no more.
+    pub(crate) fn way_to(&self, gateway: GatewayId) -> Option<Address> {
+        let is_here = gateway.node() == self.sequencer.node.0;
+        if is_here { self.gateways.get(&gateway).copied() } else { door(self.doors, gateway) }
+    }
+
+    /// Sends a remote result on its way: directly to a shard of this node, by the exchange to another.
+    fn send(&self, to: usize, remote_result: ShardMessage, out: &mut Outbox<Message>) {
+        let shard = self.shards[to];
+        match self.post.filter(|_| shard.node != self.sequencer.node) {
+            Some(post) => {
+                out.send(post, Post::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
+            }
+            None => out.send(shard, Message::Engine(remote_result)),
+        }
+    }
+}
+
+/// A remote result of so many bytes is full: large slots do not add up to one that nobody can take.
+const FULL: usize = 1 << 20;
+
+/// The remote results that are written while an event is handled, one a receiver, and more if they are full.
+#[derive(Debug)]
+pub struct RemoteResults {
+    from: usize,
+    to: Vec<ShardMessage>,
+    /// Those that go before, and to whom.
+    full: Vec<(usize, ShardMessage)>,
+    /// Which of them say anything.
+    written: ShardSet,
+}
+
+impl RemoteResults {
+    pub fn new(from: usize, shards: usize) -> RemoteResults {
+        let to = (0..shards).map(|_| ShardMessage { from, ..Default::default() }).collect();
+        RemoteResults { from, to, full: Vec::new(), written: 0 }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.written == 0
+    }
+
+    pub fn add(&mut self, to: usize, gsn: Gsn, item: Item) {
+        self.written |= 1 << to;
+        self.to[to].items.push((gsn, item));
+    }
+
+    /// Tells several shards what a fragment answered.
+    pub(crate) fn add_slot(
+        &mut self,
+        mut to: ShardSet,
+        gsn: Gsn,
+        slot: SlotNo,
+        bytes: &[u8],
+        poisoned: bool,
+    ) {
+        self.written |= to;
+        while to != 0 {
+            let remote_result = self.with_room(to.trailing_zeros() as usize);
+            to &= to - 1;
+            let at = remote_result.bytes.len() as u32;
+            remote_result.bytes.extend_from_slice(bytes);
+            remote_result.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
+        }
+    }
+
+    /// Tells a shard what all fragments here answered of a transaction that is taken apart: those of its slots that are filled.
+    pub fn add_answers(&mut self, to: usize, gsn: Gsn, (table, slots): (&SlotTable, Range<usize>)) {
+        self.written |= 1 << to;
+        let mut begun = None;
+        table.tell(slots, |slot, bytes| {
+            if self.to[to].bytes.len() >= FULL {
+                self.end_answers(to, gsn, begun.take());
+            }
+            let remote_result = self.with_room(to);
+            begun.get_or_insert((slot, remote_result.bytes.len()));
+            answers::write(slot, bytes, &mut remote_result.bytes);
+        });
+        self.end_answers(to, gsn, begun);
+    }
+
+    /// Ends what was begun with an answer, where that is.
+    fn end_answers(&mut self, to: usize, gsn: Gsn, begun: Option<(SlotNo, usize)>) {
+        let Some((first, at)) = begun else { return };
+        let remote_result = &mut self.to[to];
+        let len = (remote_result.bytes.len() - at) as u32;
+        remote_result.items.push((gsn, Item::Answers { first, at: at as u32, len }));
+    }
+
+    /// The remote result to a shard, another one if that is full.
+    fn with_room(&mut self, to: usize) -> &mut ShardMessage {
+        let remote_result = &mut self.to[to];
+        if remote_result.bytes.len() >= FULL {
+            let next = ShardMessage { from: self.from, ..Default::default() };
+            self.full.push((to, std::mem::replace(remote_result, next)));
+        }
+        remote_result
+    }
+
+    /// Sends them, in the order of their receivers after those that are full.
+    pub fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+        self.full.drain(..).for_each(|(to, remote_result)| places.send(to, remote_result, out));
+        while self.written != 0 {
+            let to = self.written.trailing_zeros() as usize;
+            self.written &= self.written - 1;
+            let remote_result = &mut self.to[to];
+            // With room for as much: one that has to grow is copied again and again.
+            let (items, bytes) = (
+                Vec::with_capacity(remote_result.items.len()),
+                Vec::with_capacity(remote_result.bytes.len().min(FULL)),
+            );
+            let next = ShardMessage { from: self.from, items, bytes };
+            places.send(to, std::mem::replace(remote_result, next), out);
+        }
+    }
+}
+
+/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1), each thing with the bytes of its
+/// slot. What comes from other partitions may come again, and is kept once.
+#[derive(Debug, Default)]
+pub struct Early(BTreeMap<About, (Item, Vec<u8>)>);
+
+/// The transaction, the sender, and [what it is about](Item::what).
+type About = (Gsn, usize, u8, SlotNo);
+
+/// Something that came early, with its bytes taken along.
+#[derive(Debug)]
+pub struct EarlyItem {
+    pub from: usize,
+    pub item: Item,
+    pub bytes: Vec<u8>,
+}
+
+impl Early {
+    /// Keeps something; `bytes` are its remote result's.
+    pub fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
+        let (kind, slot) = item.what();
+        self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
+            let bytes = item.bytes(bytes).to_vec();
+            let item = match item {
+                Item::Slot { slot, len, poisoned, .. } => Item::Slot { slot, at: 0, len, poisoned },
+                Item::Answers { first, len, .. } => Item::Answers { first, at: 0, len },
+                other => other,
+            };
+            (item, bytes)
+        });
+    }
+
+    /// What has come for a transaction whose turn it is.
+    pub fn take(&mut self, gsn: Gsn) -> Vec<EarlyItem> {
+        let kept = self.0.extract_if(Early::of(gsn), |_, _| true);
+        kept.map(|((_, from, ..), (item, bytes))| EarlyItem { from, item, bytes }).collect()
+    }
+
+    /// Where what was kept for a transaction is.
+    const fn of(gsn: Gsn) -> RangeInclusive<About> {
+        (gsn, 0, 0, SlotNo(0))..=(gsn, usize::MAX, u8::MAX, SlotNo(u32::MAX))
+    }
+
+    #[inline]
+    pub fn holds(&self, gsn: Gsn) -> bool {
+        self.first().is_some_and(|first| first <= gsn) && self.0.range(Early::of(gsn)).next().is_some()
+    }
+
+    /// The first transaction that something was kept for.
+    pub fn first(&self) -> Option<Gsn> {
+        self.0.first_key_value().map(|((gsn, ..), _)| *gsn)
+    }
+
+    /// How much is kept.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::answers::Told;
+
+    #[test]
+    fn large_slots_do_not_add_up_to_one_remote_result() {
+        let mut remote_results = RemoteResults::new(0, 2);
+        for (slot, bytes) in [(0, FULL), (1, 10), (2, 10)] {
+            remote_results.add_slot(0b10, Gsn(7), SlotNo(slot), &vec![slot as u8; bytes], false);
+        }
+        let [(to, full)] = &remote_results.full[..] else { panic!("{:?}", remote_results.full.len()) };
+        assert_eq!((*to, full.items.len(), full.bytes.len(), full.from), (1, 1, FULL, 0));
+        let rest = &remote_results.to[1];
+        let starts = rest.items.iter().map(|(_, item)| match item {
+            Item::Slot { slot, at, len, .. } => (slot.0, *at, *len),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(starts.collect::<Vec<_>>(), [(1, 0, 10), (2, 10, 10)]);
+    }
+
+    #[test]
+    fn nor_do_those_of_one_transaction() {
+        let mut remote_results = RemoteResults::new(0, 2);
+        let answers = [FULL, FULL + 1, 3].map(|len| vec![len as u8; len]);
+        let mut table = SlotTable::default();
+        table.reset(8);
+        (5..).zip(&answers).for_each(|(slot, answer)| table.fill(SlotNo(slot), answer, false));
+        remote_results.add_answers(1, Gsn(7), (&table, 2..8));
+        let full = remote_results.full.iter().map(|(_, remote_result)| remote_result);
+        let items = full.chain([&remote_results.to[1]]).map(|remote_result| {
+            let told = remote_result.items.iter().map(|(_, item)| match item {
+                Item::Answers { first, .. } => {
+                    let told = Told::read(item.bytes(&remote_result.bytes)).unwrap();
+                    assert_eq!(told.clone().next().unwrap().0, *first);
+                    told.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
+                }
+                other => panic!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        });
+        let by_remote_result: Vec<_> = items.collect();
+        assert_eq!(by_remote_result, [[[(3, FULL)]], [[(4, FULL + 1)]], [[(5, 3)]]]);
+    }
+}

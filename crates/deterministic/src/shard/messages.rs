@@ -1,0 +1,577 @@
+//! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
+
+use ordain_model::wire::{self, Reader};
+use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
+use ordain_role::Wire;
+use ordain_sequencer::RemoteResult;
+
+use super::answers::Told;
+
+/// The messages of a node whose engine executes an order.
+pub type Message = ordain_sequencer::Message<ShardMessage>;
+
+/// Everything that one shard has for another, gathered while it handled one event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShardMessage {
+    /// Which shard sends it, numbered through the replica.
+    pub from: usize,
+    /// In the order in which they came to be.
+    pub items: Vec<(Gsn, Item)>,
+    /// The bytes of the slots, one after the other.
+    pub bytes: Vec<u8>,
+}
+
+impl RemoteResult for ShardMessage {
+    fn last(&self) -> Gsn {
+        self.items.iter().map(|(gsn, _)| gsn.plain()).max().unwrap_or_default()
+    }
+
+    fn weight(&self) -> usize {
+        let records = |(_, item): &(Gsn, Item)| match item {
+            Item::Records { records, .. } => records.iter().map(MovedRecord::weight).sum(),
+            Item::Round(round) => 16 * (round.aborts.len() + round.tainted.len()),
+            _ => 0,
+        };
+        REMOTE_RESULT_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
+    }
+}
+
+/// One thing that a transaction needs from another shard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// What a fragment answered: a range of the message's bytes.
+    Slot {
+        /// The fragment.
+        slot: SlotNo,
+        /// Where it begins.
+        at: u32,
+        /// How long it is.
+        len: u32,
+        /// Whether the fragment did not run or aborted.
+        poisoned: bool,
+    },
+    /// What the sender's fragments answered of a transaction that is taken apart (`shard::answers`), all of them unless that is
+    /// very much: a range of the message's bytes.
+    Answers {
+        /// The first of them.
+        first: SlotNo,
+        /// Where they begin.
+        at: u32,
+        /// How long they are.
+        len: u32,
+    },
+    /// The first failure among the sender's abortable fragments, or that all of them passed.
+    Vote(Option<(SlotNo, Abort)>),
+    /// The record of a lent fragment, for a compute fragment that runs at the receiver.
+    Lend {
+        /// The lent fragment.
+        slot: SlotNo,
+        /// The record. Its owner has none while it is lent for writing.
+        cell: Cell,
+        /// The transaction that wrote it last.
+        version: Gsn,
+    },
+    /// A record that was lent for writing comes back.
+    Return {
+        /// The lent fragment.
+        slot: SlotNo,
+        /// The record.
+        cell: Cell,
+        /// Whether it was changed.
+        changed: bool,
+    },
+    /// Records of slots that the receiver owns from here on.
+    Records {
+        /// Which piece of them this is.
+        number: u32,
+        /// It is the last.
+        is_last: bool,
+        /// How they belong to copies.
+        copies: Copies,
+        /// Some of them.
+        records: Vec<MovedRecord>,
+    },
+    /// Of a unit, which the number is of: the sender has done its part of a round. Apart, as slots are many and small.
+    Round(Box<Round>),
+    /// The receiver's piece of that number has been taken: it may send more.
+    Taken(u32),
+    /// Between members: the digest of the shard's state after the batch that the number is of.
+    Attestation {
+        /// The digest.
+        digest: Digest,
+        /// Somebody had another one, so whoever is told tells its own.
+        doubted: bool,
+    },
+}
+
+/// What a shard has found out of a unit, of transactions that are executed before it is known which of them abort
+/// (qstore.md, section 4.7). Round 0 is the paper's EXEC_DONE: all are executed. Those after it are TAINT.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Round {
+    /// Which round it is the end of.
+    pub number: u32,
+    /// Transactions that abort by what the sender has seen, and the first fragment of its own that did; in the first round.
+    pub aborts: Vec<(Gsn, SlotNo, Abort)>,
+    /// Transactions that use what one of those has written, or one of these; in the other rounds.
+    pub tainted: Vec<Gsn>,
+    /// The same of transactions that are not logged, which only shards of the same node know of. Nothing follows from them.
+    pub at_home: Unlogged,
+}
+
+/// What a shard has found out of transactions that only its own node knows of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unlogged {
+    /// As [`Round::aborts`].
+    pub aborts: Vec<(Gsn, SlotNo, Abort)>,
+    /// As [`Round::tainted`].
+    pub tainted: Vec<Gsn>,
+}
+
+/// How records that are sent belong to copies of a slot that is to move ([decision 50]).
+///
+/// [decision 50]: ../../../../docs/decisions/0050-copies.md
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// There are none: these are all records of slots that move, or some of them.
+    None,
+    /// So many copies were made of all others of a slot that moves: the receiver's records from here on.
+    Count(u32),
+    /// The first copies of a slot.
+    First,
+    /// Further ones, or others in the place of earlier ones.
+    More,
+    /// No more come, and those that came are not needed.
+    Over,
+}
+
+impl Copies {
+    fn encode(self, out: &mut Vec<u8>) {
+        let (code, count) = match self {
+            Copies::None => (0, 0),
+            Copies::Count(count) => (1, count),
+            Copies::First => (2, 0),
+            Copies::More => (3, 0),
+            Copies::Over => (4, 0),
+        };
+        wire::u8(out, code);
+        wire::u32(out, count);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Copies> {
+        match (bytes.u8()?, bytes.u32()?) {
+            (0, 0) => Some(Copies::None),
+            (1, count) => Some(Copies::Count(count)),
+            (2, 0) => Some(Copies::First),
+            (3, 0) => Some(Copies::More),
+            (4, 0) => Some(Copies::Over),
+            _ => None,
+        }
+    }
+}
+
+/// A record on its way to another shard, for good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MovedRecord {
+    /// Its database.
+    pub db: Db,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its content.
+    pub cell: Cell,
+    /// The transaction that wrote it last.
+    pub version: Gsn,
+}
+
+impl Item {
+    /// What it is about: with the transaction and the sender, what tells it from everything else that is ever said.
+    pub const fn what(&self) -> (u8, SlotNo) {
+        match self {
+            Item::Slot { slot, .. } => (SLOT, *slot),
+            Item::Answers { first, .. } => (ANSWERS, *first),
+            Item::Vote(_) => (VOTE, SlotNo(0)),
+            Item::Lend { slot, .. } => (LEND, *slot),
+            Item::Return { slot, .. } => (RETURN, *slot),
+            Item::Attestation { .. } => (ATTESTATION, SlotNo(0)),
+            Item::Records { number, .. } => (RECORDS, SlotNo(*number)),
+            Item::Taken(number) => (TAKEN, SlotNo(*number)),
+            Item::Round(round) => (ROUND, SlotNo(round.number)),
+        }
+    }
+
+    /// Appends its bytes; where those of a slot begin follows from the slots before it.
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, slot) = self.what();
+        wire::u8(out, kind);
+        match self {
+            Item::Slot { len, poisoned, .. } => {
+                wire::u32(out, slot.0);
+                wire::u32(out, *len);
+                wire::u8(out, u8::from(*poisoned));
+            }
+            Item::Answers { len, .. } => wire::u32(out, *len),
+            Item::Vote(None) => wire::u8(out, 0),
+            Item::Vote(Some((slot, abort))) => {
+                wire::u8(out, abort.code());
+                wire::u32(out, slot.0);
+            }
+            Item::Lend { cell, version, .. } => {
+                wire::u32(out, slot.0);
+                wire::u64(out, version.0);
+                cell.encode(out);
+            }
+            Item::Return { cell, changed, .. } => {
+                wire::u32(out, slot.0);
+                wire::u8(out, u8::from(*changed));
+                cell.encode(out);
+            }
+            Item::Records { number, is_last, copies, records } => {
+                wire::u32(out, *number);
+                wire::u8(out, u8::from(*is_last));
+                copies.encode(out);
+                wire::u32(out, records.len() as u32);
+                for MovedRecord { db, key, cell, version } in records {
+                    wire::u8(out, db.0);
+                    wire::u64(out, version.0);
+                    wire::bytes(out, key);
+                    cell.encode(out);
+                }
+            }
+            Item::Taken(number) => wire::u32(out, *number),
+            Item::Round(round) => {
+                let Round { number, aborts, tainted, at_home } = &**round;
+                wire::u32(out, *number);
+                write_found(out, aborts, tainted);
+                write_found(out, &at_home.aborts, &at_home.tainted);
+            }
+            Item::Attestation { digest: Digest { sum, records }, doubted } => {
+                wire::u64(out, (sum >> 64) as u64);
+                wire::u64(out, *sum as u64);
+                wire::u32(out, *records);
+                wire::u8(out, u8::from(*doubted));
+            }
+        }
+    }
+
+    /// Where its bytes are among those of its message.
+    pub fn bytes<'a>(&self, all: &'a [u8]) -> &'a [u8] {
+        match *self {
+            Item::Slot { at, len, .. } | Item::Answers { at, len, .. } => {
+                &all[at as usize..(at + len) as usize]
+            }
+            _ => &[],
+        }
+    }
+
+    /// The next item; `at` is where the bytes of the next slot begin, of `all` that there are.
+    fn decode(bytes: &mut Reader<'_>, at: &mut u32, all: &[u8]) -> Option<Item> {
+        let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
+        Some(match bytes.u8()? {
+            SLOT => {
+                let (slot, len, poisoned) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
+                let begin = std::mem::replace(at, at.checked_add(len)?);
+                Item::Slot { slot, at: begin, len, poisoned }
+            }
+            ANSWERS => {
+                let len = bytes.u32()?;
+                let begin = std::mem::replace(at, at.checked_add(len)?);
+                let (first, _) = Told::read(all.get(begin as usize..*at as usize)?)?.next()?;
+                Item::Answers { first, at: begin, len }
+            }
+            VOTE => Item::Vote(match bytes.u8()? {
+                0 => None,
+                code => Some((slot(bytes)?, Abort::from_code(code)?)),
+            }),
+            LEND => {
+                let (slot, version) = (slot(bytes)?, Gsn(bytes.u64()?));
+                Item::Lend { slot, cell: cell(bytes)?, version }
+            }
+            RETURN => {
+                let (slot, changed) = (slot(bytes)?, flag(bytes)?);
+                Item::Return { slot, cell: cell(bytes)?, changed }
+            }
+            ATTESTATION => {
+                let sum = u128::from(bytes.u64()?) << 64 | u128::from(bytes.u64()?);
+                Item::Attestation { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
+            }
+            RECORDS => {
+                let (number, is_last, copies) = (bytes.u32()?, flag(bytes)?, Copies::decode(bytes)?);
+                let record = |bytes: &mut Reader<'_>| {
+                    let (db, version, key) = (Db(bytes.u8()?), Gsn(bytes.u64()?), bytes.bytes()?.to_vec());
+                    Some(MovedRecord { db, key, cell: cell(bytes)?, version })
+                };
+                let records = (0..bytes.count(MovedRecord::LEAST)?).map(|_| record(bytes));
+                Item::Records { number, is_last, copies, records: records.collect::<Option<Vec<_>>>()? }
+            }
+            TAKEN => Item::Taken(bytes.u32()?),
+            ROUND => {
+                let number = bytes.u32()?;
+                let (aborts, tainted) = found(bytes)?;
+                let home = found(bytes)?;
+                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
+                Item::Round(Box::new(Round { number, aborts, tainted, at_home }))
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What a remote result is taken to weigh at least.
+const REMOTE_RESULT_BYTES: usize = 256;
+
+impl MovedRecord {
+    pub fn weight(&self) -> usize {
+        self.key.len() + self.cell.value.as_ref().map_or(0, |value| value.heap_bytes())
+    }
+
+    /// The fewest bytes that one takes.
+    const LEAST: usize = 14;
+}
+
+const SLOT: u8 = 0;
+const VOTE: u8 = 1;
+const LEND: u8 = 2;
+const RETURN: u8 = 3;
+const ATTESTATION: u8 = 4;
+const RECORDS: u8 = 5;
+const TAKEN: u8 = 6;
+const ROUND: u8 = 7;
+const ANSWERS: u8 = 8;
+
+/// The fewest bytes that an item takes, with its transaction: those of a vote.
+const LEAST: usize = 10;
+
+fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
+    match bytes.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn write_found(out: &mut Vec<u8>, aborts: &[(Gsn, SlotNo, Abort)], tainted: &[Gsn]) {
+    wire::u32(out, aborts.len() as u32);
+    for (gsn, slot, abort) in aborts {
+        wire::u64(out, gsn.0);
+        wire::u32(out, slot.0);
+        wire::u8(out, abort.code());
+    }
+    wire::u32(out, tainted.len() as u32);
+    tainted.iter().for_each(|gsn| wire::u64(out, gsn.0));
+}
+
+type Found = (Vec<(Gsn, SlotNo, Abort)>, Vec<Gsn>);
+
+fn found(bytes: &mut Reader<'_>) -> Option<Found> {
+    let abort = |bytes: &mut Reader<'_>| {
+        Some((Gsn(bytes.u64()?), SlotNo(bytes.u32()?), Abort::from_code(bytes.u8()?)?))
+    };
+    let aborts = (0..bytes.count(13)?).map(|_| abort(bytes)).collect::<Option<Vec<_>>>()?;
+    let tainted = (0..bytes.count(8)?).map(|_| bytes.u64().map(Gsn)).collect::<Option<Vec<_>>>()?;
+    Some((aborts, tainted))
+}
+
+fn cell(bytes: &mut Reader<'_>) -> Option<Cell> {
+    let (cell, rest) = Cell::decode(bytes.0)?;
+    bytes.0 = rest;
+    Some(cell)
+}
+
+impl Wire for ShardMessage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        wire::u16(out, self.from as u16);
+        wire::bytes(out, &self.bytes);
+        wire::u32(out, self.items.len() as u32);
+        for (gsn, item) in &self.items {
+            wire::u64(out, gsn.0);
+            item.encode(out);
+        }
+    }
+
+    fn decode(_registry: &Registry, bytes: &[u8]) -> Option<Self> {
+        let mut rest = Reader(bytes);
+        let (from, bytes) = (usize::from(rest.u16()?), rest.bytes()?.to_vec());
+        let (mut items, mut at) = (Vec::new(), 0);
+        for _ in 0..rest.count(LEAST)? {
+            items.push((Gsn(rest.u64()?), Item::decode(&mut rest, &mut at, &bytes)?));
+        }
+        if at as usize != bytes.len() {
+            return None;
+        }
+        rest.end(ShardMessage { from, items, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_model::value::HashValue;
+    use ordain_model::{Epoch, Expiry, PartitionId, Value};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::shard::answers;
+
+    fn cells() -> impl Strategy<Value = Cell> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..12);
+        let fields = prop::collection::vec((bytes(), bytes()), 1..200);
+        let hash = (fields, any::<bool>()).prop_map(|(fields, had_long)| {
+            let mut hash = HashValue::default();
+            if had_long {
+                hash.set(&[7; 99], b"");
+                hash.remove(&[7; 99]);
+            }
+            fields.iter().for_each(|(field, value)| _ = hash.set(field, value));
+            Value::Hash(Arc::new(hash))
+        });
+        let value = prop_oneof![bytes().prop_map(Value::String), hash];
+        prop_oneof![
+            Just(Cell::ABSENT),
+            (value, any::<u64>())
+                .prop_map(|(value, at)| Cell { value: Some(value), expires_at: Expiry::from_bits(at) }),
+        ]
+    }
+
+    fn copies() -> impl Strategy<Value = Copies> {
+        let others = [Copies::None, Copies::First, Copies::More, Copies::Over];
+        prop_oneof![prop::sample::select(others.to_vec()), any::<u32>().prop_map(Copies::Count)]
+    }
+
+    fn moved() -> impl Strategy<Value = MovedRecord> {
+        let key = prop::collection::vec(any::<u8>(), 0..12);
+        (any::<u8>(), key, cells(), any::<u64>()).prop_map(|(db, key, cell, version)| MovedRecord {
+            db: Db(db),
+            key,
+            cell,
+            version: Gsn(version),
+        })
+    }
+
+    fn found() -> impl Strategy<Value = super::Found> {
+        let abort = (any::<u64>(), any::<u32>(), prop::sample::select(Abort::ALL.to_vec()));
+        let aborts = prop::collection::vec(abort, 0..4);
+        (aborts, prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(aborts, tainted)| {
+            let aborts = aborts.into_iter().map(|(gsn, slot, abort)| (Gsn(gsn), SlotNo(slot), abort));
+            (aborts.collect(), tainted.into_iter().map(Gsn).collect())
+        })
+    }
+
+    /// An item and the bytes of its slot.
+    fn items() -> impl Strategy<Value = (Item, Vec<u8>)> {
+        let slot = || any::<u32>().prop_map(SlotNo);
+        let none = |item| (item, Vec::new());
+        let vote = prop::option::of((slot(), prop::sample::select(Abort::ALL.to_vec())));
+        prop_oneof![
+            (slot(), prop::collection::vec(any::<u8>(), 0..40), any::<bool>()).prop_map(
+                |(slot, bytes, poisoned)| {
+                    (Item::Slot { slot, at: 0, len: bytes.len() as u32, poisoned }, bytes)
+                }
+            ),
+            prop::collection::vec((slot(), prop::collection::vec(any::<u8>(), 0..40)), 1..4).prop_map(
+                |answers| {
+                    let mut bytes = Vec::new();
+                    answers.iter().for_each(|(slot, answer)| answers::write(*slot, answer, &mut bytes));
+                    (Item::Answers { first: answers[0].0, at: 0, len: bytes.len() as u32 }, bytes)
+                }
+            ),
+            vote.prop_map(move |vote| none(Item::Vote(vote))),
+            (slot(), cells(), any::<u64>()).prop_map(move |(slot, cell, version)| none(Item::Lend {
+                slot,
+                cell,
+                version: Gsn(version)
+            })),
+            (slot(), cells(), any::<bool>()).prop_map(move |(slot, cell, changed)| none(Item::Return {
+                slot,
+                cell,
+                changed
+            })),
+            (any::<u32>(), any::<bool>(), copies(), prop::collection::vec(moved(), 0..4)).prop_map(
+                move |(number, is_last, copies, records)| none(Item::Records {
+                    number,
+                    is_last,
+                    copies,
+                    records
+                })
+            ),
+            any::<u32>().prop_map(move |number| none(Item::Taken(number))),
+            (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, tainted), home)| {
+                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
+                none(Item::Round(Box::new(Round { number, aborts, tainted, at_home })))
+            }),
+            (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
+                none(Item::Attestation { digest: Digest { sum, records }, doubted })
+            }),
+        ]
+    }
+
+    prop_compose! {
+        fn remote_results()(from in 0usize..128, items in prop::collection::vec((any::<u64>(), items()), 0..12))
+            -> ShardMessage
+        {
+            let mut remote_result = ShardMessage { from, ..ShardMessage::default() };
+            for (gsn, (mut item, bytes)) in items {
+                if let Item::Slot { at, .. } | Item::Answers { at, .. } = &mut item {
+                    *at = remote_result.bytes.len() as u32;
+                }
+                remote_result.bytes.extend(bytes);
+                remote_result.items.push((Gsn(gsn), item));
+            }
+            remote_result
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<ShardMessage> {
+        ShardMessage::decode(&Registry::default(), bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn a_remote_result_arrives_as_it_was_written_and_whole(remote_result in remote_results(), cut in any::<prop::sample::Index>()) {
+            let mut bytes = Vec::new();
+            remote_result.encode(&mut bytes);
+            prop_assert_eq!(decode(&bytes), Some(remote_result));
+            prop_assert_eq!(decode(&bytes[..cut.index(bytes.len())]), None);
+            bytes.push(0);
+            prop_assert_eq!(decode(&bytes), None);
+        }
+
+        /// Whatever is read of damaged bytes is a remote result that could have been written.
+        #[test]
+        fn damage_is_harmless(
+            remote_result in remote_results(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = Vec::new();
+            remote_result.encode(&mut bytes);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Some(read) = decode(&bytes) {
+                let mut next = 0;
+                for (_, item) in &read.items {
+                    if let Item::Slot { at, len, .. } | Item::Answers { at, len, .. } = item {
+                        prop_assert_eq!(*at, next);
+                        next += len;
+                    }
+                }
+                prop_assert_eq!(next as usize, read.bytes.len());
+            }
+        }
+
+        #[test]
+        fn noise_is_no_remote_result_or_a_small_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(remote_result) = decode(&bytes) {
+                prop_assert!(remote_result.bytes.len() + remote_result.items.len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_remote_result_is_of_its_latest_epoch() {
+        let gsn = |epoch| Gsn::new(Epoch(epoch), PartitionId(1), 3);
+        let items = [7, 9, 8].map(|epoch| (gsn(epoch), Item::Vote(None))).to_vec();
+        assert_eq!(ShardMessage { items, ..ShardMessage::default() }.epoch(), Epoch(9));
+        assert_eq!(ShardMessage::default().epoch(), Epoch(0));
+    }
+}

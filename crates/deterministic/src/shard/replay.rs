@@ -1,0 +1,112 @@
+//! Runs the shards of a node without a driver: how a restarted node gets back to where it was (calvin.md, section
+//! 4.13). One that has peers does it together with its exchange, from what it had received of them. What it had not
+//! received, or has not on its disk, it asks for once it runs: until then some transactions may stay unfinished.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ordain_model::{Batch, Micros};
+use ordain_role::{Address, Event, Now, Outbox, Role};
+use ordain_sequencer::{Exchange, JournalRecord, Sequencing};
+use ordain_store::RecordStore;
+
+use super::messages::{Message, ShardMessage};
+use super::role::Shard;
+use super::scheduler::LockManager;
+
+/// The roles of a node that execute, while they do again what they did before.
+///
+/// Replies go nowhere: who waited for them is gone, and a retried request is answered from its session.
+#[derive(Debug)]
+pub struct Replay<'a, S> {
+    shards: &'a mut [Shard<S>],
+    lock_manager: Option<(Address, &'a mut (dyn LockManager + 'static))>,
+    exchange: Option<(Address, &'a mut Exchange<ShardMessage>)>,
+    queue: VecDeque<(Address, Event<Message>)>,
+    out: Outbox<Message>,
+}
+
+impl<'a, S: RecordStore + Send> Replay<'a, S> {
+    /// Of a node on its own, or of one with an exchange; with its lock manager, if the engine has one.
+    pub fn new(
+        shards: &'a mut [Shard<S>],
+        lock_manager: Option<(Address, &'a mut (dyn LockManager + 'static))>,
+        exchange: Option<(Address, &'a mut Exchange<ShardMessage>)>,
+    ) -> Replay<'a, S> {
+        Replay { shards, lock_manager, exchange, queue: VecDeque::new(), out: Outbox::default() }
+    }
+
+    /// Executes a batch of this partition; on a node on its own, to its end.
+    ///
+    /// # Errors
+    /// A broken invariant: the node must not start.
+    pub fn batch(&mut self, batch: Arc<Batch>) -> Result<(), String> {
+        let sealed = |to: Address| {
+            let message = Message::Sequencing(Sequencing::Sealed(batch.clone()));
+            (to, Event::Message { from: Address::default(), message })
+        };
+        match &self.exchange {
+            Some((exchange, _)) => self.queue.push_back(sealed(*exchange)),
+            None => self.queue.extend(self.shards.iter().map(|shard| sealed(shard.address()))),
+        }
+        self.run()?;
+        let turn = (batch.epoch, batch.partition);
+        match self.shards.iter().find(|shard| self.exchange.is_none() && shard.applied() < turn) {
+            Some(shard) => Err(format!(
+                "replay of epoch {} stopped short: shard {} has applied {}",
+                batch.epoch,
+                shard.number(),
+                shard.applied().0
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what had come in from another node.
+    ///
+    /// # Errors
+    /// As for [`Replay::batch`].
+    pub fn journal_record(&mut self, journal_record: JournalRecord<ShardMessage>) -> Result<(), String> {
+        if let Some((exchange, role)) = &mut self.exchange {
+            role.replay(journal_record, &mut self.out);
+            let from = *exchange;
+            self.gather(from)?;
+        }
+        self.run()
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while let Some((to, event)) = self.queue.pop_front() {
+            match (&mut self.exchange, &mut self.lock_manager) {
+                (Some((exchange, role)), _) if *exchange == to => {
+                    role.handle(Now::default(), event, &mut self.out);
+                }
+                (_, Some((lock_manager, role))) if *lock_manager == to => {
+                    role.handle(Now::default(), event, &mut self.out);
+                }
+                _ => {
+                    // Whoever else is written to does not exist yet.
+                    let Some(shard) = self.shards.iter_mut().find(|shard| shard.address() == to) else {
+                        continue;
+                    };
+                    shard.handle(Now::default(), event, &mut self.out);
+                }
+            }
+            self.gather(to)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a role has just asked for.
+    fn gather(&mut self, from: Address) -> Result<(), String> {
+        if let Some(reason) = self.out.halt.take() {
+            return Err(reason);
+        }
+        let sends = self.out.sends.drain(..);
+        self.queue.extend(sends.map(|(to, message)| (to, Event::Message { from, message })));
+        // A shard that works in turns wants the next one at once. Any other timer is for a time that does not pass.
+        let turns = self.out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
+        self.queue.extend(turns.map(|(timer, _)| (from, Event::Timer(timer))));
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! The shard as a role: its core, and what gives turns in it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ordain_checkpoint::Outcome;
+use ordain_model::{
+    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry, Stopwatch,
+};
+use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
+use ordain_sequencer::Sequencing;
+use ordain_store::{MemoryStore, RecordStore};
+
+use super::core::{Core, Settings, capture};
+use super::mail::Places;
+use super::messages::Message;
+use super::scheduler::Scheduler;
+
+/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then remote results leave, and come
+/// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
+/// a lock of that transaction with it.
+const TURN: usize = 256;
+/// So many of the records that were cleared together are freed at once: half a millisecond's.
+const FREED: usize = 4096;
+/// So many of the records that were changed are summed up each time it is looked for expired ones, a third of a millisecond's:
+/// whoever asks for the digest after a lull does not wait for all of them.
+const SETTLED: usize = 4096;
+const GO_ON: TimerId = TimerId(1);
+/// How often a shard looks for records that have outlived their time: all slots within about three seconds.
+const SWEEP_EVERY: Micros = Micros::from_millis(100);
+const SWEEP: TimerId = TimerId(2);
+
+/// One core's share of a replica: its part of the order, its turns, its records.
+#[derive(Debug)]
+pub struct Shard<S> {
+    core: Core<S>,
+    scheduler: Box<dyn Scheduler<S>>,
+}
+
+impl Shard<MemoryStore> {
+    /// Makes shard `number` of a replica, with the records of `store`.
+    pub fn new(
+        number: usize,
+        places: Places,
+        settings: Settings,
+        registry: Arc<Registry>,
+        store: MemoryStore,
+    ) -> Shard<MemoryStore> {
+        let scheduler = (settings.scheduling.scheduler)();
+        Shard { core: Core::new(number, places, settings, registry, store), scheduler }
+    }
+}
+
+impl<S: RecordStore> Shard<S> {
+    /// The same, on a node with members: they compare their digests as batches are executed.
+    #[must_use]
+    pub fn with_members(mut self, members: Vec<Address>) -> Shard<S> {
+        self.core.set_members(members);
+        self
+    }
+
+    /// The same, on a node with a checkpointer.
+    #[must_use]
+    pub fn with_checkpointer(mut self, checkpointer: Address) -> Shard<S> {
+        self.core.set_checkpointer(checkpointer);
+        self
+    }
+
+    /// Has these transactions end without any effect when their turn comes: an operator has aborted them.
+    #[must_use]
+    pub fn with_aborted(mut self, aborted: Arc<BTreeSet<Gsn>>) -> Shard<S> {
+        self.core.aborted = aborted;
+        self
+    }
+
+    /// Has it say there which transaction it is executing.
+    #[must_use]
+    pub fn with_under_way(mut self, under_way: UnderWay) -> Shard<S> {
+        self.core.under_way = under_way;
+        self
+    }
+
+    /// Has it list there what it gives away.
+    #[must_use]
+    pub fn with_computations(mut self, computations: Computations) -> Shard<S> {
+        self.core.list_work(computations);
+        self
+    }
+
+    /// Has it have the scripts that it runs timed.
+    #[must_use]
+    pub fn with_stopwatch(mut self, stopwatch: Arc<dyn Stopwatch>) -> Shard<S> {
+        self.core.time_scripts(stopwatch);
+        self
+    }
+
+    /// Its number among the shards of the replica.
+    pub fn number(&self) -> usize {
+        self.core.number
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> Address {
+        self.core.places.shards[self.core.number]
+    }
+
+    /// Where its peers are.
+    pub fn places(&self) -> &Places {
+        &self.core.places
+    }
+
+    /// The records.
+    pub fn store(&self) -> &S {
+        &self.core.store
+    }
+
+    /// The digest of the shard's state.
+    pub fn digest(&self) -> Digest {
+        self.core.store.digest()
+    }
+
+    /// The map in force.
+    pub fn map(&self) -> &Map {
+        self.core.maps.now().map()
+    }
+
+    /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
+    pub fn applied(&self) -> (Epoch, PartitionId) {
+        self.core.backlog.applied()
+    }
+
+    /// The largest epoch of which, and of all before it, everything has been done to this shard's records.
+    pub fn published(&mut self) -> Epoch {
+        self.core.backlog.published()
+    }
+
+    // ---- where it begins -------------------------------------------------------------------------------
+
+    /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
+    pub fn begin_under(&mut self, map: &Map) {
+        self.core.begin_under(map);
+    }
+
+    /// Takes a record from a checkpoint.
+    pub fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
+        self.core.restore(db, key, cell, version);
+    }
+
+    /// Takes an outcome from a checkpoint.
+    pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
+        self.core.sessions.put(outcome);
+    }
+
+    /// All of a checkpoint of this epoch has been taken: the order goes on after it.
+    pub fn begin_after(&mut self, epoch: Epoch) {
+        self.core.begin_after(epoch);
+        self.scheduler.begin_after(self.core.started);
+    }
+
+    /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
+    pub fn resume_after(&mut self, epoch: Epoch) {
+        let partition = self.core.places.layout.partition_of_shard(self.core.number);
+        self.core.backlog.skip((epoch, partition));
+    }
+
+    // ---- the order -------------------------------------------------------------------------------------
+
+    /// Starts transactions in order for as long as nothing forbids it, and goes on with those that can.
+    fn run(&mut self) {
+        let Shard { core, scheduler } = self;
+        loop {
+            while let Some(txn) = core.ready.pop_front() {
+                core.resume(&mut **scheduler, txn);
+            }
+            if !scheduler.run(core) && core.ready.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl<S: RecordStore + Send> Role for Shard<S> {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        let Shard { core, scheduler } = self;
+        match event {
+            Event::Start => {
+                core.go_live(out);
+                core.begin_to_withhold();
+                core.begin_to_give_away();
+                out.set_timer(SWEEP, SWEEP_EVERY);
+            }
+            Event::Stop => {}
+            Event::Timer(GO_ON) => {}
+            Event::Timer(capture::GIVE) => core.rested(),
+            Event::Timer(_) => {
+                core.look_for_expired(now, out);
+                core.store.settle(SETTLED);
+                core.tell_sizes(out);
+                core.look_at_load(now.elapsed, out);
+                core.attestation_now_and_then(out);
+                core.note_spans();
+                core.keep_states();
+                core.reader.forget_late(now.elapsed);
+                out.set_timer(SWEEP, SWEEP_EVERY);
+                return;
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
+                core.take_batch(batch, out)
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Turn(gsn)), .. } => {
+                scheduler.take_grant(core, gsn);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
+                core.backlog.pass(epoch);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
+                core.note_certain(epoch);
+            }
+            Event::Message { message: Message::Sequencing(Sequencing::Large { shard, slots }), .. } => {
+                core.note_sizes(shard, &slots);
+                return;
+            }
+            Event::Message { message: Message::Saving(saving), .. } => core.take_saving(&saving),
+            Event::Message { from, message: Message::Reading(reading) } => {
+                core.take_reading(now.elapsed, from, reading, out);
+            }
+            Event::Message { from, message: Message::Engine(remote_result) } => {
+                if core.digest_exchange.members().contains(&from) {
+                    core.take_attestations(from.node, &remote_result);
+                } else {
+                    core.take_remote_result(&mut **scheduler, remote_result);
+                }
+            }
+            Event::Work(done) => core.take_computed(done),
+            Event::Message { .. } | Event::Disk(_) => {
+                out.halt(format!("shard {} was sent a message that is not for it", core.number));
+            }
+        }
+        let rested = core.begin_turn(TURN);
+        core.has_reads = core.reader.is_ready(core.backlog.published());
+        self.run();
+        if !rested.is_empty() {
+            self.core.wake(rested, TURN);
+            self.run();
+        }
+        let Shard { core, scheduler } = self;
+        core.send(&mut **scheduler, out);
+        let thaws = core.give(scheduler.first_under_way(), out);
+        let has_cleared = core.store.free_some(FREED);
+        if core.read(out) || core.has_more() || thaws || has_cleared {
+            out.set_timer(GO_ON, Micros(0));
+        }
+        core.under_way.end();
+        if let Some(reason) = core.broken.take() {
+            out.halt(reason);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "shard"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let checked = self.core.check().and_then(|()| match self.core.unfinished {
+            0 => self.scheduler.check(),
+            _ => Ok(()),
+        });
+        checked.map_err(|why| format!("shard {}: {why}", self.core.number))
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        self.core.gauges(report);
+        self.scheduler.gauges(report);
+    }
+
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        self.core.spans.iter().for_each(report);
+    }
+}

@@ -1,0 +1,795 @@
+//! Planning and executing the queues of a shard (qstore.md, sections 4.2 to 4.4).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ordain_model::args::Arg;
+use ordain_model::procedure::{Inputs, Locals, Target};
+use ordain_model::serial::seed_of;
+use ordain_model::{
+    Abort, Access, Args, Batch, Chunk, Db, Fragment, FragmentContext, Gsn, Isolation, Millis, Placed,
+    Registry, SlotNo, Txn,
+};
+use ordain_role::Bug;
+use ordain_store::{RecordId, RecordStore};
+
+use super::ahead::TOGETHER;
+use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, QueueScheduler, What};
+use super::ranges::{Place, RANGES, range_of};
+use super::unit::Unit;
+use ordain_deterministic::shard::{
+    Active, CUT, Core, EarlyItem, Item, Known, Progress, Round, Scheduler, Told, before, past_of,
+    read_record, turn_of, write_record,
+};
+
+/// How many places are run between two looks at whether others should have a turn.
+const WINDOW: usize = 64;
+/// How many places of a queue have their turn before those of another (qstore.md, section 6, `quantum`): all that there
+/// usually are, as switching gains nothing while nobody waits.
+const QUANTUM: usize = 4096;
+/// How many groups may wait on a node on its own; beyond it the order does.
+const GROUPS: usize = 128;
+
+impl<S: RecordStore> Scheduler<S> for QueueScheduler {
+    /// Runs what is in front of a queue, or else plans more.
+    fn run(&mut self, core: &mut Core<S>) -> bool {
+        if core.turn_left == 0 {
+            return false;
+        }
+        if core.settings.isolation == Isolation::ReadCommitted {
+            let published = core.backlog.published();
+            while let Some(number) = self.wake(published) {
+                self.awake(core, number);
+            }
+        }
+        if let Some(queue) = self.due.pop_front() {
+            self.queues[usize::from(queue)].is_due = false;
+            self.run_queue(core, queue);
+            return true;
+        }
+        if !self.behind.is_empty() {
+            let mut behind = std::mem::take(&mut self.behind);
+            behind.drain(..).for_each(|number| self.awake(core, number));
+            self.behind = behind;
+            return true;
+        }
+        self.go_on(core) || self.plan(core)
+    }
+
+    fn prepare(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
+        if active.is_piecemeal {
+            let is_turn = |range: u16| self.ranges.is_turn_of(range, number);
+            active.stops_at = first_without_turn(core, active, is_turn).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// Gives up the ranges in which the group has nothing left to execute or to undo by itself.
+    fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        if active.is_piecemeal {
+            self.needs[number as usize] = need_of(active);
+        }
+        let kept = self.find_kept(core, active);
+        let mut at = 0;
+        while let Some(range) = active.ranges.get(at).copied() {
+            if kept.contains(&range) {
+                at += 1;
+            } else {
+                active.ranges.swap_remove(at);
+                self.release_range(core, range);
+            }
+        }
+        self.kept = kept;
+    }
+
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
+        if let Some(unit) = &mut self.unit {
+            match active.in_unit {
+                true => unit.note_done(active),
+                false => unit.unhide(core, number, active),
+            }
+        }
+        while let Some(range) = active.ranges.pop() {
+            self.release_range(core, range);
+        }
+    }
+
+    /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
+    fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool {
+        let Some((place, txn)) = self.find_answered(gsn) else { return false };
+        let lot = &mut self.lots[place];
+        let known = match *item {
+            Item::Answers { .. } => match Told::read(item.bytes(bytes)) {
+                Some(told) => lot.take_answers(txn, told, core.registry.limits().reply),
+                None => Known::Other("what are no answers"),
+            },
+            // As versions before this one told them, and journals hold.
+            Item::Slot { slot, poisoned: false, .. } => {
+                lot.take_answer(txn, slot, item.bytes(bytes), core.registry.limits().reply)
+            }
+            _ => Known::Other("something other than an answer"),
+        };
+        match known {
+            Known::New if lot.is_done() => {
+                self.look_after(core, place);
+                self.drop_done();
+            }
+            Known::New => {}
+            Known::Same => core.counts.repeated += 1,
+            Known::Other(what) => {
+                core.broken.get_or_insert(format!(
+                    "shard {} was told of {what} of transaction {gsn}, and it is not what it was told before: one of \
+                     the two that said so has diverged",
+                    core.number
+                ));
+            }
+        }
+        true
+    }
+
+    fn take_round(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known {
+        if unit <= self.decided || core.backlog.is_past(turn_of(unit)) {
+            return Known::Same;
+        }
+        self.hear_round(from, unit, round)
+    }
+
+    fn expects_again(&self, gsn: Gsn) -> bool {
+        gsn > self.settled
+    }
+
+    fn begin_after(&mut self, last: Gsn) {
+        self.settled = last;
+    }
+
+    fn first_under_way(&self) -> Option<Gsn> {
+        self.unit.as_ref().map(|unit| unit.id).into_iter().chain(self.first_apart()).min()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.is_empty_if_idle() { Ok(()) } else { Err("idle with something in its queues".into()) }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_shard_lots", self.lots.len() as f64);
+        report("ordain_shard_queued_fragments", self.left as f64);
+        report("ordain_shard_units_total", self.counts.units as f64);
+        report("ordain_shard_undone_total", self.counts.undone as f64);
+        report("ordain_shard_tainted_total", self.counts.tainted as f64);
+        report("ordain_shard_taint_rounds_total", self.counts.rounds as f64);
+    }
+}
+
+impl QueueScheduler {
+    // ---- planning ----------------------------------------------------------------------------------------
+
+    /// Plans the next transactions of the order; says whether there were any that may be planned.
+    fn plan<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
+        if self.unit.as_ref().is_some_and(Unit::is_planned) {
+            return false;
+        }
+        while let Some(batch) = core.next_batch() {
+            if self.is_at_end_of_unit(core) {
+                return self.close_unit();
+            }
+            if let Some(choice) = batch.choice.filter(|_| self.chosen < batch.epoch) {
+                (self.chosen, self.choice) = (batch.epoch, choice);
+                self.dirt.clear();
+                self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
+            }
+            self.reach(core, (batch.epoch, batch.partition));
+            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+                if let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                    if txn.table && self.unit.is_some() && !placed.is_skipped(txn.index) {
+                        return self.close_unit();
+                    }
+                    return self.may_plan(core, txn) && self.plan_lot(core, &batch, placed);
+                }
+                core.cursor = (core.cursor.0 + 1, 0);
+            }
+            core.end_batch(&batch);
+            self.warm.begin_batch();
+        }
+        if self.is_at_end_of_unit(core) { self.close_unit() } else { false }
+    }
+
+    /// Whether there is a unit, and nothing more of its epoch, though the next may have to wait.
+    fn is_at_end_of_unit<S>(&self, core: &Core<S>) -> bool {
+        let Some(epoch) = self.unit.as_ref().map(|unit| unit.id.epoch()) else { return false };
+        core.stream.front().map_or_else(|| core.backlog.has_passed(epoch), |next| next.epoch > epoch)
+    }
+
+    /// All of the unit is planned.
+    fn close_unit(&mut self) -> bool {
+        self.unit.iter_mut().for_each(Unit::close);
+        true
+    }
+
+    fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
+        // Of a unit nothing is over before all of it is planned.
+        let may_be_full = self.unit.is_none();
+        let is_full = may_be_full && (core.by_gsn.len() >= core.settings.window || self.ahead >= AHEAD)
+            || is_held_up(core);
+        // What is over the whole table waits until all before it is done here.
+        let waits = txn.table && (core.unfinished > 0 || !self.is_idle());
+        core.barrier.is_none() && !is_full && !waits
+    }
+
+    /// Plans transactions of a chunk from the cursor on: until there are enough, or one that has to wait.
+    fn plan_lot<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
+        let begin = core.cursor.1;
+        let number = self.first.wrapping_add(self.lots.len() as u32);
+        let mut lot = self.take_spare();
+        lot.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
+        lot.in_unit = self.unit.is_some();
+        let is_stale = placed.chunk.map != *core.maps.now().map() || core.has_moved_in(batch.epoch);
+        let txns = placed.chunk.txns();
+        while let Some(txn) = txns.get(core.cursor.1).filter(|_| core.cursor.1 - begin < LOT) {
+            // One that runs alone is planned alone; and what groups have said, and whom they have made room for, goes first.
+            let is_time = core.turn_left == 0 || !core.ready.is_empty() || is_held_up(core);
+            if core.cursor.1 > begin && (txn.table || is_time) {
+                break;
+            }
+            if !placed.is_skipped(txn.index) {
+                if txn.independent && !txn.table {
+                    self.plan_apart(core, &mut lot, number, (&placed.chunk, is_stale));
+                } else if self.plan_group(core, batch, placed.base, (&placed.chunk, is_stale))
+                    && txn.table
+                    && !txn.read_only
+                {
+                    self.dirt.clear();
+                }
+            }
+            core.cursor.1 += 1;
+            if txn.table {
+                if self.chosen == batch.epoch && self.unit.is_none() {
+                    self.open_unit(core, Gsn(lot.gsn(txn).0 + 1));
+                }
+                break;
+            }
+        }
+        lot.close(core.cursor.1);
+        self.enter(core, lot);
+        true
+    }
+
+    /// Puts the fragments of the transaction at the cursor, an independent one, into their queues.
+    fn plan_apart<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        lot: &mut Lot,
+        number: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+    ) {
+        let at = core.cursor.1;
+        let txn = &chunk.txns()[at];
+        let gsn = lot.gsn(txn);
+        core.started = gsn;
+        if core.is_aborted_by_operator(gsn, chunk, txn) {
+            return;
+        }
+        if is_stale && core.is_turned_back(gsn, chunk, txn) {
+            return;
+        }
+        if core.settings.bugs.has(Bug::SkipTransaction) && gsn.0 % 97 == 13 {
+            return;
+        }
+        if core.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
+            core.flip(chunk, txn);
+        }
+        if let Some(unit) = &mut self.unit {
+            unit.note(chunk, lot.base, lot.now, at);
+        }
+        let layout = core.maps.now();
+        let only = chunk.only_shard(txn, layout);
+        if only.is_some_and(|shard| shard != core.number) {
+            return;
+        }
+        let collector = only.unwrap_or_else(|| chunk.collector(txn, layout));
+        let replies_here = collector == core.number;
+        lot.replies += usize::from(replies_here);
+        let first = lot.slots_at(at);
+        let mut is_told = false;
+        for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
+            let place = fragment.hash.slot();
+            if only.is_some() || layout.shard_of(place) == core.number {
+                let is_past = core.is_past(fragment);
+                let entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
+                is_told |= !fragment.silent;
+                let range = range_of(fragment.hash);
+                match is_past {
+                    true => self.push(ASIDE, entry),
+                    false => self.enqueue(range, entry),
+                }
+                if core.settings.bugs.has(Bug::SkipRankOrder) && gsn.0 % 5 == 2 {
+                    self.swap_last(QueueScheduler::stream_of(range));
+                }
+                lot.left += 1;
+            } else if replies_here && !fragment.silent {
+                lot.missing += 1;
+            }
+        }
+        let planned = match replies_here {
+            true => Planned::ToReply,
+            false if is_told => Planned::ToTell(collector as u8),
+            false => Planned::Apart,
+        };
+        lot.note(at, planned);
+    }
+
+    /// The transaction at the cursor cannot be taken apart: it comes to its place in every range that it touches. Says no if
+    /// this shard has nothing to do with it.
+    fn plan_group<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        batch: &Batch,
+        base: u32,
+        (chunk, is_stale): (&Arc<Chunk>, bool),
+    ) -> bool {
+        let at = core.cursor.1;
+        if core.is_awaited() {
+            let fragments = chunk.fragments(&chunk.txns()[at]).len().max(1);
+            core.turn_left = core.turn_left.saturating_sub(fragments);
+        }
+        self.warm.reach(core, chunk, |txn| !txn.independent || txn.table);
+        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
+        if let Some(unit) = &mut self.unit {
+            unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
+            (active.in_unit, active.votes_missing) = (true, 0);
+        }
+        active.guesses.extend_from_slice(self.warm.guesses(core));
+        self.start_group(core, chunk, active);
+        true
+    }
+
+    /// A group whose place it is runs as far as nobody is in front of it. Mostly that is to its end, and nobody could have
+    /// seen that it had any places.
+    fn start_group<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        chunk: &Arc<Chunk>,
+        mut active: Box<Active>,
+    ) {
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        active.is_piecemeal = is_piecemeal(&active, txn, fragments);
+        let looks_back = fragments.iter().any(|f| core.is_past(f) && core.owns(f));
+        let may_be_queued = |f: &Fragment| core.has_turn(f) && self.may_be_queued(range_of(f.hash));
+        let is_behind = !self.due.is_empty() && fragments.iter().any(may_be_queued);
+        let waits = match self.ranges.is_free() {
+            true => None,
+            false => first_without_turn(core, &active, |range| !self.ranges.is_held(range)),
+        };
+        if let Some(n) = waits.filter(|_| active.is_piecemeal) {
+            active.stops_at = n;
+        }
+        if core.early.holds(active.gsn) {
+            core.take_early(&mut active);
+        }
+        let is_asleep = looks_back && core.backlog.published() < before(active.gsn);
+        let may_begin = active.is_piecemeal || waits.is_none();
+        let progress = (may_begin && !is_asleep && !is_behind).then(|| {
+            core.credit(turn_of(active.gsn));
+            core.advance(chunk, &mut active)
+        });
+        if progress == Some(Progress::Done) {
+            let over = match &mut self.unit {
+                Some(unit) if active.in_unit => {
+                    unit.note_done(&active);
+                    core.leave_undecided(&mut active)
+                }
+                _ => core.finish_here(&mut active),
+            };
+            if over {
+                core.give_back(active);
+                return;
+            }
+        }
+        let number = core.number_of(&active);
+        if progress != Some(Progress::Done) {
+            self.hold_ranges(core, number, &mut active);
+        }
+        if is_asleep {
+            active.sleeps += 1;
+            self.asleep.push_back((before(active.gsn), number));
+        }
+        if is_behind {
+            active.sleeps += 1;
+            self.behind.push(number);
+        }
+        core.active[number as usize] = Some(active);
+    }
+
+    /// A group that is executed again comes to its place in every range that it touches.
+    pub(super) fn enter_again<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        mut active: Box<Active>,
+        unit: &mut Unit,
+    ) {
+        let number = core.number_of(&active);
+        self.hold_ranges(core, number, &mut active);
+        let is_ready = active.turns_left == 0;
+        core.take_early(&mut active);
+        if is_ready {
+            unit.hide(core, number, &active);
+        }
+        core.active[number as usize] = Some(active);
+        if is_ready {
+            core.ready.push_back(number);
+        }
+    }
+
+    /// Gives a group its place in every range that it still needs.
+    fn hold_ranges<S: RecordStore>(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
+        let kept = self.find_kept(core, active);
+        for range in &kept {
+            active.turns_left += usize::from(self.ranges.push(*range, Place::Group(number)));
+        }
+        active.ranges.extend_from_slice(&kept);
+        self.kept = kept;
+        if self.needs.len() <= number as usize {
+            self.needs.resize(number as usize + 1, Need::Nothing);
+        }
+        self.needs[number as usize] = if active.is_piecemeal { need_of(active) } else { Need::All };
+    }
+
+    /// The ranges that a group still needs: those where not all of it is executed, and those that it has changed as long as
+    /// that may be undone, unless all who come after are undone with it. One that is executed in one go needs all.
+    fn find_kept<S: RecordStore>(&mut self, core: &Core<S>, active: &Active) -> Vec<u16> {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.clear();
+        let txn = &active.chunk.txns()[active.at];
+        let fragments = active.chunk.fragments(txn);
+        let needs_all = is_in_one_go(active, txn);
+        let mut is_kept = [0_u64; RANGES / 64];
+        for (n, fragment) in fragments.iter().enumerate() {
+            if (needs_all || active.needs_turn(txn, fragments, n)) && core.has_turn(fragment) {
+                let range = range_of(fragment.hash);
+                let (word, bit) = (usize::from(range) / 64, 1 << (range % 64));
+                if is_kept[word] & bit == 0 {
+                    is_kept[word] |= bit;
+                    kept.push(range);
+                }
+            }
+        }
+        kept
+    }
+
+    /// A lot is planned: it is under way, unless there is nothing of it to do here.
+    fn enter<S: RecordStore>(&mut self, core: &mut Core<S>, mut lot: Lot) {
+        let turn = turn_of(lot.base);
+        let is_run_here = lot.left > 0;
+        lot.is_unsettled = is_run_here;
+        if is_run_here {
+            core.backlog.count_unsettled(turn, 1);
+        }
+        // With peers, it is under way until its replies are composed; without, until it has been run.
+        if if core.has_peers() { lot.replies > 0 } else { is_run_here } {
+            core.backlog.count(turn, 1);
+        }
+        self.left += lot.left;
+        self.ahead += lot.txns.len();
+        self.lots.push_back(lot);
+        let place = self.lots.len() - 1;
+        self.take_early_answers(core, place);
+        self.look_after(core, place);
+        self.drop_done();
+    }
+
+    // ---- execution ---------------------------------------------------------------------------------------
+
+    /// Runs a queue from the front until its quantum is used.
+    fn run_queue<S: RecordStore>(&mut self, core: &mut Core<S>, number: u16) {
+        let queue = &mut self.queues[usize::from(number)];
+        let (entries, mut next) = (std::mem::take(&mut queue.entries), queue.next);
+        let most = entries.len().min(next + QUANTUM);
+        let mut end = most;
+        self.fetching.begin(next);
+        if number == ASIDE {
+            let published = core.backlog.published();
+            end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
+        }
+        while next < end && core.turn_left > 0 {
+            let begin = next;
+            next = end.min(begin + WINDOW);
+            self.run_window(core, &entries, begin..next);
+            if core.has_reads || core.shards() > 1 && !core.by_gsn.is_empty() {
+                core.turn_left = core.turn_left.saturating_sub(next - begin);
+            }
+        }
+        let queue = &mut self.queues[usize::from(number)];
+        (queue.entries, queue.next) = (entries, next);
+        if next == end && end < most {
+            queue.is_held = true;
+        } else if next == queue.entries.len() {
+            queue.entries.clear();
+            queue.next = 0;
+        } else {
+            queue.is_due = true;
+            self.due.push_back(number);
+        }
+        self.drop_done();
+    }
+
+    /// What is in front of a range needs it no more: whoever comes next has a turn.
+    fn release_range<S: RecordStore>(&mut self, core: &mut Core<S>, range: u16) {
+        self.ranges.pop(range);
+        loop {
+            match self.ranges.front(range) {
+                None => return,
+                Some(Place::Group(number)) => {
+                    let number = *number;
+                    // Nobody looks at a transaction that would not go on.
+                    match self.needs[number as usize] {
+                        Need::Range(needed) if needed == range => core.ready.push_back(number),
+                        Need::All => self.give_turn(core, number),
+                        _ => {}
+                    }
+                    return;
+                }
+                Some(Place::Fragment(_)) => {
+                    if let Some(Place::Fragment(entry)) = self.ranges.pop(range) {
+                        self.fetching.begin(0);
+                        self.run_window(core, std::slice::from_ref(&*entry), 0..1);
+                        self.drop_done();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A group has one more of the turns that it needs, all of them.
+    fn give_turn<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        if let Some(active) = &mut core.active[number as usize] {
+            active.turns_left -= 1;
+            self.look_at(core, number);
+        }
+    }
+
+    /// A group waits for one thing less, beside turns.
+    fn awake<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        if let Some(active) = &mut core.active[number as usize] {
+            active.sleeps -= 1;
+            self.look_at(core, number);
+        }
+    }
+
+    /// A group goes on if it can.
+    fn look_at<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        let Some(active) = core.active[number as usize].take() else { return };
+        if active.may_run() {
+            if let Some(unit) = &mut self.unit {
+                unit.hide(core, number, &active);
+            }
+            core.ready.push_back(number);
+        }
+        core.active[number as usize] = Some(active);
+    }
+
+    /// Runs some places of a queue.
+    fn run_window<S: RecordStore>(&mut self, core: &mut Core<S>, entries: &[Entry], places: Range<usize>) {
+        let mut at = places.start;
+        while at < places.end {
+            // All that follow each other of one lot: its state is looked up once.
+            let number = entries[at].lot;
+            let place = self.place_of(number);
+            let Some(lot) = self.lots.get_mut(place) else {
+                core.broken.get_or_insert(format!(
+                    "shard {}: a queue has a fragment of a lot that is gone",
+                    core.number
+                ));
+                break;
+            };
+            core.credit(turn_of(lot.base));
+            let begin = at;
+            let mut arena = lot.slots.take_arena();
+            while let Some(entry) = entries[..places.end].get(at)
+                && entry.lot == number
+            {
+                if (at - places.start).is_multiple_of(TOGETHER) {
+                    self.fetching.reach(&core.store, entries, at);
+                }
+                run_entry(core, lot, (entry, self.fetching.guess(at)), &mut arena, &mut self.bare);
+                at += 1;
+            }
+            lot.slots.return_arena(arena);
+            lot.left -= at - begin;
+            self.left -= at - begin;
+            self.look_after(core, place);
+        }
+    }
+
+    /// Goes on with a lot as far as it has come: its records are settled, its replies composed.
+    pub(super) fn look_after<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
+        let has_peers = core.has_peers();
+        let Some(lot) = self.lots.get_mut(place) else { return };
+        let turn = turn_of(lot.base);
+        if lot.left == 0 && std::mem::take(&mut lot.is_unsettled) {
+            lot.tell(&mut core.remote_results);
+            core.backlog.count_unsettled(turn, -1);
+            if !has_peers {
+                core.backlog.count(turn, -1);
+            }
+        }
+        if !lot.is_done() || lot.replies == 0 || lot.in_unit {
+            return;
+        }
+        for (at, txn) in lot.txns.clone().zip(&lot.chunk.txns()[lot.txns.clone()]) {
+            let failure = match lot.planned(at) {
+                Planned::ToReply => None,
+                Planned::ToAbort => Some((SlotNo(0), Abort::Cascade)),
+                Planned::AsGroup | Planned::Apart | Planned::ToTell(_) => continue,
+            };
+            let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
+            let is_cut = lot.is_cut(at, core.registry.limits().reply);
+            core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut, 0), failure);
+        }
+        lot.replies = 0;
+        if has_peers {
+            core.backlog.count(turn, -1);
+        }
+    }
+
+    /// Takes what came before its lot was planned.
+    fn take_early_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
+        let Some(end) = self.lots.get(place).map(|lot| lot.gsns().end) else { return };
+        while let Some(gsn) = core.early.first().filter(|gsn| *gsn < end) {
+            for EarlyItem { item, bytes, .. } in core.early.take(gsn) {
+                self.take_item(core, gsn, &item, &bytes);
+            }
+        }
+    }
+}
+
+/// Whether so many groups wait that no more should have to. Where all shards are near, one that is ahead of the others gains
+/// nothing by going on: what it comes to waits behind what waits for them, and costs more than what runs at once.
+fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
+    core.unfinished >= GROUPS && !core.has_peers()
+}
+
+/// Whether the fragments of a group may run one by one, each when its turn has come (qstore.md, section 4.3). Not if some work
+/// on records of others.
+fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
+    !is_in_one_go(active, txn)
+        && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
+}
+
+/// Says that a group keeps all its ranges until it is done. A group that is executed again is shown other states
+/// meanwhile; one that is judged at once within a unit takes back the newest changes that the unit has noted.
+fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
+    txn.table || active.is_again || active.is_judged_at_once()
+}
+
+/// The first fragment, of those that a transaction has not come to, whose turn has not come.
+fn first_without_turn<S: RecordStore>(
+    core: &Core<S>,
+    active: &Active,
+    is_turn: impl Fn(u16) -> bool,
+) -> Option<usize> {
+    let fragments = active.chunk.fragments(&active.chunk.txns()[active.at]);
+    let mut rest = (active.next..).zip(&fragments[active.next.min(fragments.len())..]);
+    rest.find(|(_, fragment)| core.has_turn(fragment) && !is_turn(range_of(fragment.hash))).map(|(n, _)| n)
+}
+
+/// What a transaction waits for whose fragments run one by one.
+fn need_of(active: &Active) -> Need {
+    let next = active.chunk.fragments(&active.chunk.txns()[active.at]).get(active.next);
+    next.filter(|_| active.next >= active.stops_at)
+        .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
+}
+
+/// What a fragment of an independent transaction may look at, beside its record.
+struct Context<'a> {
+    args: Args<'a>,
+    key: Arg<'a>,
+    now: Millis,
+    gsn: Gsn,
+    db: Db,
+    share: usize,
+    registry: &'a Registry,
+}
+
+impl Context<'_> {
+    #[inline(always)]
+    fn on<'a>(
+        &'a self,
+        target: Target<'a>,
+        version: Gsn,
+        locals: &'a mut Locals,
+        out: &'a mut Vec<u8>,
+    ) -> FragmentContext<'a> {
+        let Context { args, key, now, gsn, db, share, registry } = *self;
+        FragmentContext {
+            args,
+            db,
+            key,
+            now,
+            seed: seed_of(gsn),
+            version,
+            inputs: Inputs::none(),
+            target,
+            below: None,
+            locals,
+            registry,
+            share,
+            most: registry.limits().reply,
+            out,
+        }
+    }
+}
+
+/// Runs a fragment of an independent transaction.
+#[inline]
+fn run_entry<S: RecordStore>(
+    core: &mut Core<S>,
+    lot: &mut Lot,
+    (entry, guess): (&Entry, Option<RecordId>),
+    arena: &mut Vec<u8>,
+    bare: &mut Active,
+) {
+    let begin = arena.len();
+    let gsn = Gsn(lot.base.0 + u64::from(entry.index));
+    core.under_way.begin(gsn.0);
+    let past = core.seen_by(gsn);
+    let is_seen = || !entry.answers || !lot.is_certain(entry.txn);
+    let result = match (entry.what, core.registry.get(entry.procedure)) {
+        (_, None) => Err(Abort::Panic),
+        (What::Read | What::Past, _) if !is_seen() => {
+            arena.extend_from_slice(CUT);
+            Ok(())
+        }
+        (What::Cover, _) => {
+            if !Arc::ptr_eq(&bare.chunk, &lot.chunk) {
+                bare.chunk = lot.chunk.clone();
+            }
+            (bare.gsn, bare.now, bare.at, bare.in_unit) = (gsn, lot.now, entry.txn as usize, lot.in_unit);
+            let n = (entry.slot - lot.slots_at(bare.at)) as usize;
+            let txn = &lot.chunk.txns()[bare.at];
+            core.noting(bare, |core, bare| core.execute(bare, &lot.chunk, txn, n, arena))
+        }
+        (what, Some(code)) => {
+            let (args_at, len) = entry.args;
+            let args = lot.chunk.args_at(args_at..args_at + len, entry.is_logged);
+            let (key, now) = (entry.key(args), lot.now);
+            let name = (entry.db, key.bytes, entry.hash);
+            let share = core.registry.limits().carried;
+            let (store, undo, locals, registry) =
+                (&mut core.store, &mut core.undo, &mut core.locals, &core.registry);
+            // What the code looks at is put together where it is looked at, and not handed on.
+            let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
+            match what {
+                What::Write => {
+                    undo.turn = Some(gsn).filter(|_| lot.in_unit);
+                    let undo = lot.in_unit.then_some(undo);
+                    write_record(store, guess, name, (gsn, now), undo, |cell, version| {
+                        code.run(entry.code, &mut cx.on(Target::Write(cell), version, locals, arena))
+                    })
+                }
+                What::Past => {
+                    let state = store.as_of(past);
+                    let (cell, version) = past_of(&state, name, now);
+                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
+                }
+                _ => read_record(store, guess, name, now, |cell, version| {
+                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
+                }),
+            }
+        }
+    };
+    if let Err(abort) = result {
+        core.broken.get_or_insert(format!(
+            "shard {}: a fragment of transaction {gsn} may not abort, and did: {abort:?}",
+            core.number
+        ));
+    }
+    if !entry.answers {
+        return arena.truncate(begin);
+    }
+    match lot.is_beyond(entry.txn, &arena[begin..], core.registry.limits().reply) {
+        true => {
+            lot.slots.leave_out(SlotNo(entry.slot));
+            arena.truncate(begin);
+        }
+        false => lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
+    }
+}
