@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::event::Event as Readiness;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
-use ordain_deterministic::shard::Message;
+use ordain_family::{Incoming, Message};
 use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Path, Ticket};
 use ordain_model::{Front, Gsn, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
 use ordain_resp::memory::Report;
@@ -144,14 +145,14 @@ impl Mailboxes {
     }
 
     /// Leaves something in a door's box and knocks.
-    fn leave(&self, door: usize, out: &mut Outbox<Message>, put: impl FnOnce(&mut Mailbox)) {
+    fn leave(&self, door: usize, out: &mut Outbox<impl From<Front>>, put: impl FnOnce(&mut Mailbox)) {
         put(&mut lock(&self.boxes[door]));
         out.send(self.places[door], Front::Outcomes(OutcomeBatch::default()));
     }
 }
 
 /// One event loop's connections.
-pub struct Door {
+pub struct Door<M> {
     number: usize,
     gateway: Gateway,
     /// What takes the gateway's departures to the nodes of the cluster.
@@ -196,6 +197,7 @@ pub struct Door {
     answered_since: Option<Micros>,
     /// From then until the replies were written, microseconds.
     reply_times: Histogram,
+    messages: PhantomData<fn(M)>,
 }
 
 #[derive(Debug, Default)]
@@ -263,7 +265,7 @@ impl Control for Asked {
     }
 }
 
-impl Door {
+impl<M: Message> Door<M> {
     /// A door of a loop; the one with the listener shares connections out to all doors.
     pub fn new(
         number: usize,
@@ -272,8 +274,8 @@ impl Door {
         shared: Shared,
         mailboxes: Arc<Mailboxes>,
         listener: Option<std::net::TcpListener>,
-    ) -> Door {
-        Door {
+    ) -> Self {
+        Self {
             number,
             gateway,
             dispatcher,
@@ -304,6 +306,7 @@ impl Door {
             now: Micros(0),
             answered_since: None,
             reply_times: Histogram::default(),
+            messages: PhantomData,
         }
     }
 
@@ -313,7 +316,7 @@ impl Door {
         mut self,
         config: Option<Current<ServerConfig>>,
         listener: Option<std::net::TcpListener>,
-    ) -> Door {
+    ) -> Self {
         self.tls = config;
         self.tls_listener = listener.map(TcpListener::from_std);
         self
@@ -321,7 +324,7 @@ impl Door {
 
     /// Has ACL LOAD and ACL SAVE use a file.
     #[must_use]
-    pub(crate) fn with_users_file(mut self, desk: Option<Desk>) -> Door {
+    pub(crate) fn with_users_file(mut self, desk: Option<Desk>) -> Self {
         self.users_file = desk;
         self
     }
@@ -332,7 +335,7 @@ impl Door {
         self.shared.elapsed = now.elapsed;
     }
 
-    fn accept(&mut self, is_tls: bool, out: &mut Outbox<Message>) {
+    fn accept(&mut self, is_tls: bool, out: &mut Outbox<M>) {
         while let Some(listener) = if is_tls { &self.tls_listener } else { &self.listener } {
             match listener.accept() {
                 Ok((socket, _)) => {
@@ -429,7 +432,7 @@ impl Door {
         else {
             return;
         };
-        Door::touch(&mut self.touched, slot, connection);
+        Self::touch(&mut self.touched, slot, connection);
         let mut cx = Context {
             gateway: &mut self.gateway,
             shared: &mut self.shared,
@@ -539,7 +542,7 @@ impl Door {
     }
 
     /// Looks at this node's memory, and tells the others how it stands if there is a limit, or was.
-    fn look_at_memory(&mut self, out: &mut Outbox<Message>) {
+    fn look_at_memory(&mut self, out: &mut Outbox<M>) {
         let report = self.shared.memory.look();
         self.shared.memory.pass(self.now);
         if report != Report::UNLIMITED || self.has_told {
@@ -553,12 +556,12 @@ impl Door {
 
     fn take_outcomes(&mut self, batch: OutcomeBatch) {
         let batch = Arc::new(batch);
-        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        let Self { gateway, connections, shared, asked, touched, now, .. } = self;
         gateway.take_outcomes_with(&batch, |gateway, finished| {
             let mut cx = Context { gateway, shared, control: asked, now: *now };
             let large = finished.outcome.filter(|_| finished.reply.len() >= LARGE_REPLY);
             let kept = large.map(|outcome| KeptReply::new(&batch, outcome));
-            Door::tell(connections, touched, (&finished, kept), &mut cx);
+            Self::tell(connections, touched, (&finished, kept), &mut cx);
         });
     }
 
@@ -572,12 +575,12 @@ impl Door {
         let slot = ConnectionId::of(finished.ticket).slot();
         if let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) {
             connection.session.finished_kept(finished, kept, cx);
-            Door::touch(touched, slot as u32, connection);
+            Self::touch(touched, slot as u32, connection);
         }
     }
 
     /// Empties this door's box.
-    fn look_in_box(&mut self, out: &mut Outbox<Message>) {
+    fn look_in_box(&mut self, out: &mut Outbox<M>) {
         let Mailbox { connections, questions, answers, settings } =
             std::mem::take(&mut *lock(&self.mailboxes.boxes[self.number]));
         for (name, value) in settings {
@@ -612,14 +615,14 @@ impl Door {
         let (gsn, path, status) = (Gsn::NONE, Path::Snapshot, OutcomeStatus::Committed);
         let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease: None, outcome: None };
         let slot = ConnectionId::of(ticket).slot();
-        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        let Self { gateway, connections, shared, asked, touched, now, .. } = self;
         let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else { return };
         connection.session.finished(&finished, &mut Context { gateway, shared, control: asked, now: *now });
-        Door::touch(touched, slot as u32, connection);
+        Self::touch(touched, slot as u32, connection);
     }
 
     /// This door's part of an answer; the last door to have done its part tells the one that asked.
-    fn answer_part(&mut self, question: &Arc<Question>, out: &mut Outbox<Message>) {
+    fn answer_part(&mut self, question: &Arc<Question>, out: &mut Outbox<M>) {
         let now = self.now;
         let matching = |filter: &ClientFilter, session: &Session| filter.matches(session);
         for slot in 0..self.connections.len() {
@@ -639,7 +642,7 @@ impl Door {
                     } else {
                         connection.session.kill();
                     }
-                    Door::touch(&mut self.touched, slot as u32, connection);
+                    Self::touch(&mut self.touched, slot as u32, connection);
                 }
                 _ => {}
             }
@@ -657,7 +660,7 @@ impl Door {
                 && self.shared.elapsed.since(connection.since) > TLS_HANDSHAKE
             {
                 connection.session.kill();
-                Door::touch(&mut self.touched, slot as u32, connection);
+                Self::touch(&mut self.touched, slot as u32, connection);
             }
         }
         let limit = Micros(self.shared.settings.number("timeout") * 1_000_000);
@@ -671,13 +674,13 @@ impl Door {
             }
             if limit > Micros(0) && session.pending() == 0 && self.now.since(session.active()) > limit {
                 session.kill();
-                Door::touch(&mut self.touched, slot as u32, connection);
+                Self::touch(&mut self.touched, slot as u32, connection);
             }
         }
     }
 
     /// Passes on what sessions have asked for.
-    fn pass_on(&mut self, out: &mut Outbox<Message>) {
+    fn pass_on(&mut self, out: &mut Outbox<M>) {
         for (ticket, request) in std::mem::take(&mut self.asked.questions) {
             let action = match request {
                 ControlRequest::Wait(time) => {
@@ -730,14 +733,14 @@ impl Door {
         self.look_for_lost(out);
     }
 
-    fn set_wait_timer(&self, out: &mut Outbox<Message>) {
+    fn set_wait_timer(&self, out: &mut Outbox<M>) {
         if let Some(((due, _), ())) = self.waits.first_key_value() {
             out.set_timer(WAITS, due.since(self.shared.elapsed));
         }
     }
 
     /// Answers those that have waited long enough.
-    fn end_waits(&mut self, out: &mut Outbox<Message>) {
+    fn end_waits(&mut self, out: &mut Outbox<M>) {
         let mut reply = Vec::new();
         Writer(&mut reply).ok();
         while let Some(entry) = self.waits.first_entry()
@@ -775,18 +778,45 @@ impl Door {
             let Some(connection) = &mut self.connections[slot].connection else { continue };
             connection.session.note_users(&self.shared);
             if connection.session.fate() == Fate::Close {
-                Door::touch(&mut self.touched, slot as u32, connection);
+                Self::touch(&mut self.touched, slot as u32, connection);
             }
         }
     }
 
+    fn take_message(&mut self, from: NodeId, now: Now, message: Incoming<M>, out: &mut Outbox<M>) {
+        match message {
+            Incoming::Front(Front::Outcomes(batch)) => {
+                if batch.is_empty() {
+                    self.look_in_box(out);
+                } else {
+                    self.answered_since.get_or_insert(now.elapsed);
+                    self.take_outcomes(batch);
+                }
+            }
+            Incoming::Front(Front::Continue(PauseNo::GREETING)) => {
+                let owed = self.dispatcher.greeted(from);
+                self.routes_changed(owed, out);
+            }
+            Incoming::Front(Front::Continue(pause)) => self.gateway.go_on_sending(from.0, pause),
+            Incoming::Front(Front::Memory { is_over, room }) => {
+                let about = (from.0, self.dispatcher.router().partition_of(from).0);
+                return self.shared.memory.report(about, Report { is_over, room }, self.now);
+            }
+            Incoming::Peer(change) => self.peer_changed(change, out),
+            Incoming::Front(_) | Incoming::Role(_) => {
+                return out.halt("the front door was sent a message that is not for it");
+            }
+        }
+        self.pass_on(out);
+    }
+
     /// The stream to another node has changed: what waits for it may go, and what it may owe is given up.
-    fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<Message>) {
+    fn peer_changed(&mut self, change: PeerChange, out: &mut Outbox<M>) {
         let owed = self.dispatcher.change(&mut self.gateway, self.now, change);
         self.routes_changed(owed, out);
     }
 
-    fn routes_changed(&mut self, owed: Option<Owed>, out: &mut Outbox<Message>) {
+    fn routes_changed(&mut self, owed: Option<Owed>, out: &mut Outbox<M>) {
         owed.into_iter().for_each(|owed| self.give_up(owed));
         self.look_for_lost(out);
         self.dispatcher.retry(&mut self.gateway, |to, message| out.send(to, message));
@@ -794,7 +824,7 @@ impl Door {
     }
 
     /// As long as something waits for what may never come, the clock is looked at.
-    fn look_for_lost(&mut self, out: &mut Outbox<Message>) {
+    fn look_for_lost(&mut self, out: &mut Outbox<M>) {
         if !self.is_looking && (self.is_stopping || self.dispatcher.waits()) {
             self.is_looking = true;
             out.set_timer(PATIENCE, LOOK_FOR_LOST);
@@ -802,10 +832,10 @@ impl Door {
     }
 
     fn give_up(&mut self, owed: Owed) {
-        let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+        let Self { gateway, connections, shared, asked, touched, now, .. } = self;
         gateway.give_up(owed, |gateway, finished| {
             let mut cx = Context { gateway, shared, control: asked, now: *now };
-            Door::tell(connections, touched, (&finished, None), &mut cx);
+            Self::tell(connections, touched, (&finished, None), &mut cx);
         });
     }
 
@@ -826,10 +856,10 @@ impl Door {
             self.take_outcomes(busy);
         }
         if is_hopeless && self.gateway.outstanding() > 0 {
-            let Door { gateway, connections, shared, asked, touched, now, .. } = self;
+            let Self { gateway, connections, shared, asked, touched, now, .. } = self;
             gateway.abandon(|gateway, finished| {
                 let mut cx = Context { gateway, shared, control: asked, now: *now };
-                Door::tell(connections, touched, (&finished, None), &mut cx);
+                Self::tell(connections, touched, (&finished, None), &mut cx);
             });
         }
     }
@@ -845,7 +875,7 @@ impl Door {
         while !connection.session.output().is_empty() {
             if sent >= SENT_AT_ONCE {
                 // Its socket takes more, so no event will say so.
-                Door::touch(&mut self.touched, slot, connection);
+                Self::touch(&mut self.touched, slot, connection);
                 break;
             }
             match connection.socket.write(connection.session.output()) {
@@ -899,45 +929,19 @@ impl Door {
     }
 }
 
-impl std::fmt::Debug for Door {
+impl<M> std::fmt::Debug for Door<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Door").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Role for Door {
-    type Message = Message;
+impl<M: Message> Role for Door<M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         self.tell_time(now);
         match event {
-            Event::Message { message: Message::Front(Front::Outcomes(batch)), .. } => {
-                if batch.is_empty() {
-                    self.look_in_box(out);
-                } else {
-                    self.answered_since.get_or_insert(now.elapsed);
-                    self.take_outcomes(batch);
-                }
-                self.pass_on(out);
-            }
-            Event::Message { from, message: Message::Front(Front::Continue(PauseNo::GREETING)) } => {
-                let owed = self.dispatcher.greeted(from.node);
-                self.routes_changed(owed, out);
-                self.pass_on(out);
-            }
-            Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
-                self.gateway.go_on_sending(from.node.0, pause);
-                self.pass_on(out);
-            }
-            Event::Message { from, message: Message::Front(Front::Memory { is_over, room }) } => {
-                let about = (from.node.0, self.dispatcher.router().partition_of(from.node).0);
-                self.shared.memory.report(about, Report { is_over, room }, self.now);
-            }
-            Event::Message { message: Message::Peer(change), .. } => {
-                self.peer_changed(change, out);
-                self.pass_on(out);
-            }
-            Event::Message { .. } => out.halt("the front door was sent a message that is not for it"),
+            Event::Message { from, message } => self.take_message(from.node, now, message.incoming(), out),
             Event::Start => {
                 out.set_timer(IDLE, LOOK_FOR_IDLE);
                 if self.number == 0 {
@@ -998,7 +1002,7 @@ impl Role for Door {
     }
 }
 
-impl Edge for Door {
+impl<M: Message> Edge for Door<M> {
     fn register(&mut self, registry: Registry, tokens: Tokens) -> io::Result<()> {
         if let Some(listener) = &mut self.listener {
             registry.register(listener, tokens.token(LISTENER), Interest::READABLE)?;
@@ -1014,7 +1018,7 @@ impl Edge for Door {
         Ok(())
     }
 
-    fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<Message>) {
+    fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<M>) {
         self.tell_time(now);
         let Some(tokens) = self.tokens else { return };
         match tokens.number(event.token()) {
@@ -1029,13 +1033,13 @@ impl Edge for Door {
                     connection.closing |= event.is_read_closed() || event.is_error();
                     self.take_input(slot);
                 } else {
-                    Door::touch(&mut self.touched, slot, connection);
+                    Self::touch(&mut self.touched, slot, connection);
                 }
             }
         }
     }
 
-    fn turn(&mut self, now: Now, out: &mut Outbox<Message>) -> Turn {
+    fn turn(&mut self, now: Now, out: &mut Outbox<M>) -> Turn {
         self.tell_time(now);
         for slot in std::mem::take(&mut self.again) {
             self.take_input(slot);
@@ -1050,7 +1054,7 @@ impl Edge for Door {
         if self.again.is_empty() { Turn::Idle } else { Turn::Again }
     }
 
-    fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
         if let Some(since) = self.answered_since.take() {
             self.reply_times.record_time(now.elapsed.since(since));
         }
@@ -1069,7 +1073,7 @@ impl Edge for Door {
         }
     }
 
-    fn stop(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn stop(&mut self, now: Now, out: &mut Outbox<M>) {
         self.tell_time(now);
         self.is_stopping = true;
         self.look_for_lost(out);
@@ -1082,7 +1086,7 @@ impl Edge for Door {
         for slot in 0..self.connections.len() as u32 {
             if let Some(connection) = &mut self.connections[slot as usize].connection {
                 connection.session.drain();
-                Door::touch(&mut self.touched, slot, connection);
+                Self::touch(&mut self.touched, slot, connection);
             }
         }
     }

@@ -1,8 +1,10 @@
 //! The messages of the sequencing layer, and how an engine's own are carried beside them.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
+use ordain_family::Incoming;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
@@ -543,13 +545,12 @@ impl<X> From<PeerChange> for Message<X> {
     }
 }
 
-impl<X> TryFrom<Message<X>> for Front {
-    type Error = Message<X>;
-
-    fn try_from(message: Message<X>) -> Result<Front, Message<X>> {
-        match message {
-            Message::Front(front) => Ok(front),
-            other => Err(other),
+impl<X: Wire + Clone + Debug + Send + Sync + 'static> ordain_family::Message for Message<X> {
+    fn incoming(self) -> Incoming<Self> {
+        match self {
+            Message::Front(front) => Incoming::Front(front),
+            Message::Peer(change) => Incoming::Peer(change),
+            other => Incoming::Role(other),
         }
     }
 }

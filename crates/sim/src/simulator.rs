@@ -14,6 +14,7 @@ use std::fmt::{self, Debug, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use ordain_family::{Incoming, Message};
 use ordain_model::{Front, Gsn, Micros, PauseNo, Registry};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId, WorkDone};
 use xxhash_rust::xxh3::xxh3_64;
@@ -777,15 +778,13 @@ impl<'a, S: System> Simulator<'a, S> {
     /// A message has arrived that was said in a life of its sender.
     pub(crate) fn deliver(&mut self, (from, life): (Address, u32), to: Address, message: S::Message) {
         if let Some(&door) = self.addresses.get(&to) {
-            if let Some(change) = self.system.peer_change(&message) {
-                return self.tell_door(door, change);
-            }
-            return match message.try_into() {
-                Ok(Front::Outcomes(batch)) => {
+            return match message.incoming() {
+                Incoming::Peer(change) => self.tell_door(door, change),
+                Incoming::Front(Front::Outcomes(batch)) => {
                     self.take_outcomes(door, (from.node, life), &batch);
                 }
-                Ok(Front::Continue(PauseNo::GREETING)) => self.greeted(door, from.node),
-                Ok(Front::Continue(pause)) => {
+                Incoming::Front(Front::Continue(PauseNo::GREETING)) => self.greeted(door, from.node),
+                Incoming::Front(Front::Continue(pause)) => {
                     self.doors[door].gateway.go_on_sending(from.node.0, pause);
                     self.flush_soon(door);
                 }
@@ -868,7 +867,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 /// hold whole batches, by the beginning of their text and a hash of all of it.
 struct Shown<'e, M>(&'e Event<M>);
 
-impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
+impl<M: Message> fmt::Display for Shown<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 160;
         let (from, message) = match self.0 {
@@ -876,8 +875,8 @@ impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
             other => return write!(f, "{other:?}"),
         };
         write!(f, "from {}/{} ", from.node.0, from.role)?;
-        match message.clone().try_into() {
-            Ok(Front::Submit(chunk)) => write!(
+        match message.clone().incoming() {
+            Incoming::Front(Front::Submit(chunk)) => write!(
                 f,
                 "submit gateway {} chunk {} txns {} {:016x}",
                 chunk.gateway,
@@ -885,19 +884,21 @@ impl<M: Clone + Debug + TryInto<Front>> fmt::Display for Shown<'_, M> {
                 chunk.txns().len(),
                 xxh3_64(chunk.logged())
             ),
-            Ok(Front::Read(chunk, snapshot)) => write!(
+            Incoming::Front(Front::Read(chunk, snapshot)) => write!(
                 f,
                 "read gateway {} chunk {} txns {} {snapshot:?}",
                 chunk.gateway,
                 chunk.number,
                 chunk.txns().len()
             ),
-            Ok(Front::ReadDone(gateway, number)) => write!(f, "read gateway {gateway} chunk {number} done"),
-            Ok(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
-            Ok(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
-            Ok(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
-            Ok(Front::Memory { is_over, room }) => write!(f, "memory {is_over} {room}"),
-            Err(_) => {
+            Incoming::Front(Front::ReadDone(gateway, number)) => {
+                write!(f, "read gateway {gateway} chunk {number} done")
+            }
+            Incoming::Front(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
+            Incoming::Front(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
+            Incoming::Front(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
+            Incoming::Front(Front::Memory { is_over, room }) => write!(f, "memory {is_over} {room}"),
+            Incoming::Peer(_) | Incoming::Role(_) => {
                 let mut text = String::new();
                 write!(text, "{message:?}")?;
                 match text.char_indices().nth(LONGEST) {

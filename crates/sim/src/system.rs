@@ -2,12 +2,12 @@
 //! are, what it holds, and how its durable log is read back.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::Arc;
 
+use ordain_family::Message;
 use ordain_gateway::{Gateway, Router};
-use ordain_model::{Batch, Digest, Front, Gsn, Layout, PartitionId, Registry};
-use ordain_role::{Address, Directory, NodeId, PeerChange, Role, StartOver, Wire};
+use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, Registry};
+use ordain_role::{Address, Directory, NodeId, Role, StartOver};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -26,7 +26,7 @@ pub struct FrontDoor {
 /// A system under simulation.
 pub trait System {
     /// What its roles say to each other and to the front doors. It crosses nodes as the bytes that it encodes to.
-    type Message: Clone + Debug + From<Front> + TryInto<Front> + From<PeerChange> + Wire;
+    type Message: Message;
 
     /// The procedures there are.
     fn registry(&self) -> Arc<Registry>;
@@ -70,12 +70,6 @@ pub trait System {
     /// # Errors
     /// Why the log cannot be read, which is a violation.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
-
-    /// The change of a stream to another node that a message to a front door tells, if it tells one.
-    fn peer_change(&self, message: &Self::Message) -> Option<PeerChange> {
-        let _ = message;
-        None
-    }
 
     /// Whether a node may ever lose its disk.
     fn bears_loss(&self) -> bool {

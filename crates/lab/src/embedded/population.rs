@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use ordain_deterministic::shard::Message;
+use ordain_family::{Incoming, Message};
 use ordain_gateway::{Dispatcher, Gateway, Path, Ticket};
 use ordain_model::{
     Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, PauseNo, ProcedureId,
@@ -141,7 +142,7 @@ struct Requests {
 }
 
 /// The clients of one loop, and their gateway.
-pub(super) struct Population {
+pub(super) struct Population<M> {
     place: Place,
     gateway: Gateway,
     source: Box<dyn Source>,
@@ -174,6 +175,7 @@ pub(super) struct Population {
     requests: Requests,
     begun: Option<Reading>,
     ended: Option<Reading>,
+    messages: PhantomData<fn(M)>,
 }
 
 /// How many transactions of loading a population has under way: enough to hide a sync.
@@ -190,7 +192,7 @@ const AUDIT_TICKET: u64 = u64::MAX;
 /// The ticket of a checkpoint, which nobody waits for.
 const CHECKPOINT_TICKET: u64 = 1 << 63;
 
-impl Population {
+impl<M: Message> Population<M> {
     #[expect(clippy::too_many_arguments, reason = "each is a group of its own already")]
     pub fn new(
         place: Place,
@@ -201,8 +203,8 @@ impl Population {
         told: Told,
         book: Book,
         meters: Meters,
-    ) -> Population {
-        Population {
+    ) -> Self {
+        Self {
             place,
             gateway,
             source,
@@ -227,11 +229,12 @@ impl Population {
             requests: Requests::default(),
             begun: None,
             ended: None,
+            messages: PhantomData,
         }
     }
 
     /// Acts upon the stage, and submits for every client that is free.
-    fn go_on(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn go_on(&mut self, now: Now, out: &mut Outbox<M>) {
         let stage = self.told.stages.stage();
         if stage != self.stage {
             self.enter(stage, now.elapsed);
@@ -469,7 +472,7 @@ impl Population {
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
         self.waiting.hear(now);
-        let Population { gateway, source, stage, free, submitted, seen, book, .. } = self;
+        let Self { gateway, source, stage, free, submitted, seen, book, .. } = self;
         book.hear(now, self.told.stages.is_capturing());
         let watched = self.asking.watch.then(Instant::now);
         let (mut committed, mut lost) = (0, 0);
@@ -516,27 +519,27 @@ impl Population {
     }
 }
 
-impl Role for Population {
-    type Message = Message;
+impl<M: Message> Role for Population<M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         match event {
-            Event::Message { message: Message::Front(Front::Outcomes(outcomes)), .. } => {
-                let meter = self.meters.answering.clone();
-                meter.time(|| self.take(&outcomes, now.elapsed));
-            }
-            Event::Message { from, message: Message::Front(Front::Continue(PauseNo::GREETING)) } => {
-                self.reach.ungreeted.remove(&from.node);
-                // Nothing has been asked for yet.
-                let _ = self.reach.dispatcher.greeted(from.node);
-            }
-            Event::Message { from, message: Message::Front(Front::Continue(pause)) } => {
-                self.gateway.go_on_sending(from.node.0, pause);
-            }
-            Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, now.elapsed),
-            Event::Message { .. } => {
-                out.halt("a population of clients was sent a message that is not for it");
-            }
+            Event::Message { from, message } => match message.incoming() {
+                Incoming::Front(Front::Outcomes(outcomes)) => {
+                    let meter = self.meters.answering.clone();
+                    meter.time(|| self.take(&outcomes, now.elapsed));
+                }
+                Incoming::Front(Front::Continue(PauseNo::GREETING)) => {
+                    self.reach.ungreeted.remove(&from.node);
+                    // Nothing has been asked for yet.
+                    let _ = self.reach.dispatcher.greeted(from.node);
+                }
+                Incoming::Front(Front::Continue(pause)) => self.gateway.go_on_sending(from.node.0, pause),
+                Incoming::Peer(change) => self.peer_changed(change, now.elapsed),
+                Incoming::Front(_) | Incoming::Role(_) => {
+                    out.halt("a population of clients was sent a message that is not for it");
+                }
+            },
             Event::Start | Event::Timer(_) => out.set_timer(LOOK, LOOK_WAITING),
             Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
@@ -547,18 +550,18 @@ impl Role for Population {
     }
 }
 
-impl Edge for Population {
+impl<M: Message> Edge for Population<M> {
     fn register(&mut self, _registry: mio::Registry, _tokens: Tokens) -> io::Result<()> {
         Ok(())
     }
 
-    fn ready(&mut self, _event: &mio::event::Event, _now: Now, _out: &mut Outbox<Message>) {}
+    fn ready(&mut self, _event: &mio::event::Event, _now: Now, _out: &mut Outbox<M>) {}
 
-    fn turn(&mut self, _now: Now, _out: &mut Outbox<Message>) -> Turn {
+    fn turn(&mut self, _now: Now, _out: &mut Outbox<M>) -> Turn {
         Turn::Idle
     }
 
-    fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
         self.told.turns.0.turn(self.told.turns.1);
         if self.reach.unmet.is_empty() && self.reach.ungreeted.is_empty() {
             self.go_on(now, out);
@@ -567,7 +570,7 @@ impl Edge for Population {
         }
     }
 
-    fn stop(&mut self, _now: Now, _out: &mut Outbox<Message>) {
+    fn stop(&mut self, _now: Now, _out: &mut Outbox<M>) {
         self.stopping = true;
     }
 
@@ -577,8 +580,9 @@ impl Edge for Population {
     }
 }
 
-impl Drop for Population {
+impl<M> Drop for Population<M> {
     fn drop(&mut self) {
-        self.say(Word::Gone(self.place));
+        // If nobody listens any more, the run has been given up.
+        let _ = self.told.words.send(Word::Gone(self.place));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use mio::Registry;
-use ordain_deterministic::shard::Message;
+use ordain_family::Message;
 use ordain_model::Micros;
 use ordain_role::{Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_runtime::{Departing, Edge, Network, Tokens, Turn};
@@ -16,17 +16,17 @@ use ordain_runtime::{Departing, Edge, Network, Tokens, Turn};
 use crate::meter::Meter;
 
 /// What it is made of.
-pub(super) struct RemoteParts {
-    pub network: Network<Message>,
+pub(super) struct RemoteParts<M: Message> {
+    pub network: Network<M>,
     /// How much later what goes to a node leaves.
     pub delays: BTreeMap<NodeId, Micros>,
     pub meter: Meter,
 }
 
 /// See the module.
-pub(super) struct Remote {
-    parts: RemoteParts,
-    waiting: BTreeMap<NodeId, VecDeque<(Micros, Departing<Message>)>>,
+pub(super) struct Remote<M: Message> {
+    parts: RemoteParts<M>,
+    waiting: BTreeMap<NodeId, VecDeque<(Micros, Departing<M>)>>,
     /// When the timer fires.
     due: Option<Micros>,
 }
@@ -34,18 +34,18 @@ pub(super) struct Remote {
 /// No timer of the edge's own has it.
 const LATER: TimerId = TimerId(u32::MAX);
 
-impl Remote {
-    pub fn new(parts: RemoteParts) -> Remote {
+impl<M: Message> Remote<M> {
+    pub fn new(parts: RemoteParts<M>) -> Self {
         Remote { parts, waiting: BTreeMap::new(), due: None }
     }
 
-    fn metered<R>(&mut self, work: impl FnOnce(&mut Network<Message>) -> R) -> R {
+    fn metered<R>(&mut self, work: impl FnOnce(&mut Network<M>) -> R) -> R {
         let RemoteParts { network, meter, .. } = &mut self.parts;
         meter.time(|| work(network))
     }
 
     /// Hands on what has waited long enough.
-    fn release(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn release(&mut self, now: Now, out: &mut Outbox<M>) {
         self.due = None;
         let due: Vec<_> = self
             .waiting
@@ -64,7 +64,7 @@ impl Remote {
         }
     }
 
-    fn wake_at(&mut self, at: Micros, now: Now, out: &mut Outbox<Message>) {
+    fn wake_at(&mut self, at: Micros, now: Now, out: &mut Outbox<M>) {
         if self.due.is_none_or(|due| at < due) {
             self.due = Some(at);
             out.set_timer(LATER, at.since(now.elapsed));
@@ -72,10 +72,10 @@ impl Remote {
     }
 }
 
-impl Role for Remote {
-    type Message = Message;
+impl<M: Message> Role for Remote<M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         if matches!(event, Event::Timer(LATER)) {
             self.release(now, out);
         } else {
@@ -92,28 +92,28 @@ impl Role for Remote {
     }
 }
 
-impl Edge for Remote {
+impl<M: Message> Edge for Remote<M> {
     fn register(&mut self, registry: Registry, tokens: Tokens) -> io::Result<()> {
         self.parts.network.register(registry, tokens)
     }
 
-    fn ready(&mut self, event: &mio::event::Event, now: Now, out: &mut Outbox<Message>) {
+    fn ready(&mut self, event: &mio::event::Event, now: Now, out: &mut Outbox<M>) {
         self.metered(|network| network.ready(event, now, out));
     }
 
-    fn turn(&mut self, now: Now, out: &mut Outbox<Message>) -> Turn {
+    fn turn(&mut self, now: Now, out: &mut Outbox<M>) -> Turn {
         self.metered(|network| network.turn(now, out))
     }
 
-    fn flush(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
         self.metered(|network| network.flush(now, out));
     }
 
-    fn stop(&mut self, now: Now, out: &mut Outbox<Message>) {
+    fn stop(&mut self, now: Now, out: &mut Outbox<M>) {
         self.metered(|network| network.stop(now, out));
     }
 
-    fn depart(&mut self, departing: Departing<Message>, now: Now, out: &mut Outbox<Message>) {
+    fn depart(&mut self, departing: Departing<M>, now: Now, out: &mut Outbox<M>) {
         match self.parts.delays.get(&departing.to.node) {
             None => self.metered(|network| network.depart(departing, now, out)),
             Some(delay) => {

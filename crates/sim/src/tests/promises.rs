@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use ordain_family::Incoming;
 use ordain_gateway::{AloneRouter, Gateway};
 use ordain_model::{Batch, Front, GatewayId, Micros, Registry};
 use ordain_role::{
@@ -47,11 +48,9 @@ impl From<Front> for Message {
     }
 }
 
-impl TryFrom<Message> for Front {
-    type Error = ();
-
-    fn try_from(_: Message) -> Result<Front, ()> {
-        Err(())
+impl ordain_family::Message for Message {
+    fn incoming(self) -> Incoming<Message> {
+        Incoming::Role(self)
     }
 }
 

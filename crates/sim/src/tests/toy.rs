@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use ordain_checker::ViolationKind;
+use ordain_family::Incoming;
 use ordain_gateway::{Gateway, Owed, Route, Router};
 use ordain_log::{LogConfig, LogWriter, Progress};
 use ordain_model::{
@@ -187,13 +188,11 @@ impl From<Front> for Message {
     }
 }
 
-impl TryFrom<Message> for Front {
-    type Error = ();
-
-    fn try_from(message: Message) -> Result<Front, ()> {
-        match message {
-            Message::Front(front) => Ok(front),
-            _ => Err(()),
+impl ordain_family::Message for Message {
+    fn incoming(self) -> Incoming<Message> {
+        match self {
+            Message::Front(front) => Incoming::Front(front),
+            other => Incoming::Role(other),
         }
     }
 }
