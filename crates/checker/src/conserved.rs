@@ -17,7 +17,7 @@ pub fn check(history: &History, conserved: &[(ProcedureId, Vec<u8>)]) -> Result<
         };
         if answer.status == OutcomeStatus::Committed && answer.reply != *always {
             let text = format!("an audit answered {:?} where it must answer {always:?}", answer.reply);
-            return Err(Violation::new(ViolationKind::NotConserved, text).at(answer.gsn).of(id));
+            return Err(Violation::new(ViolationKind::NotConserved, text).at(answer.gsn()).of(id));
         }
     }
     Ok(())

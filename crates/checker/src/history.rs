@@ -2,7 +2,7 @@
 //!
 //! The checkers work from this and from the durable log alone; they know neither the driver nor an engine.
 
-use ordain_model::{Call, Gsn, Micros, OutcomeStatus};
+use ordain_model::{Call, Gsn, Micros, OutcomeStatus, Stamp};
 use ordain_role::NodeId;
 
 /// A request's place in the history.
@@ -24,10 +24,17 @@ pub struct Answer {
     pub has_reached: bool,
     /// How the request ended.
     pub status: OutcomeStatus,
-    /// Where it stands in the serial order.
-    pub gsn: Gsn,
+    /// Where it has taken effect.
+    pub stamp: Stamp,
     /// The reply, encoded.
     pub reply: Vec<u8>,
+}
+
+impl Answer {
+    /// Its place in the order of the deterministic family.
+    pub(crate) fn gsn(&self) -> Gsn {
+        self.stamp.into()
+    }
 }
 
 /// One request. A client of a session may have sent it more than once, and then may have more than one answer;
@@ -116,8 +123,14 @@ impl History {
     }
 
     /// Notes an answer. Being told that a request was not sequenced counts as a rejection.
-    pub fn answered(&mut self, request: RequestId, status: OutcomeStatus, gsn: Gsn, reply: &[u8]) {
-        self.answered_by((NodeId(0), 0), request, status, gsn, reply);
+    pub fn answered(
+        &mut self,
+        request: RequestId,
+        status: OutcomeStatus,
+        stamp: impl Into<Stamp>,
+        reply: &[u8],
+    ) {
+        self.answered_by((NodeId(0), 0), request, status, stamp.into(), reply);
     }
 
     /// The same, if it matters which node it was, and in which of its lives.
@@ -126,7 +139,7 @@ impl History {
         answerer: (NodeId, u32),
         request: RequestId,
         status: OutcomeStatus,
-        gsn: Gsn,
+        stamp: Stamp,
         reply: &[u8],
     ) {
         let moment = self.moment();
@@ -138,7 +151,7 @@ impl History {
             OutcomeStatus::Unknown | OutcomeStatus::TooOld | OutcomeStatus::Moved => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 let (has_reached, reply) = (true, reply.to_vec());
-                request.answers.push(Answer { moment, answerer, has_reached, status, gsn, reply });
+                request.answers.push(Answer { moment, answerer, has_reached, status, stamp, reply });
             }
         }
     }

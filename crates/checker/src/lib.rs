@@ -299,7 +299,7 @@ pub(crate) mod fixture {
                 None => _ = ids.insert(i, changed.sent_by(r.client, r.at, r.call, r.args.clone())),
                 Some(n) => {
                     let a = &r.answers[n];
-                    changed.answered(ids[&i], a.status, a.gsn, &a.reply);
+                    changed.answered(ids[&i], a.status, a.gsn(), &a.reply);
                 }
             }
         }

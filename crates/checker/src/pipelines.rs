@@ -32,22 +32,22 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
         let Some(client) = request.client.filter(|_| request.connection > 0) else { continue };
         let latest = connections.entry((client, request.connection)).or_default();
         latest.under_way.retain(|(.., answered)| *answered > request.moment);
-        for answer in request.answers.iter().filter(|answer| answer.gsn != Gsn::NONE) {
-            let answered = latest.all.filter(|(earlier, _)| !follows(*earlier, answer.gsn, promise));
+        for answer in request.answers.iter().filter(|answer| answer.gsn() != Gsn::NONE) {
+            let answered = latest.all.filter(|(earlier, _)| !follows(*earlier, answer.gsn(), promise));
             // A request that is sent behind a transaction under way is sequenced behind it, whatever is promised of snapshots.
             let sequenced = latest.under_way.iter().filter(|(earlier, ..)| !earlier.is_of_read());
             let mut pipelined = sequenced
                 .map(|(earlier, by, _)| (*earlier, *by))
-                .filter(|(earlier, _)| !follows(*earlier, answer.gsn, Promise::Strict));
+                .filter(|(earlier, _)| !follows(*earlier, answer.gsn(), Promise::Strict));
             if let Some((earlier, by)) = answered.or_else(|| pipelined.next()) {
-                let text = format!("stands at {}, but was sent after what stands at {earlier}", answer.gsn);
+                let text = format!("stands at {}, but was sent after what stands at {earlier}", answer.gsn());
                 let violation = Violation::new(ViolationKind::Overtaken, text);
-                return Err(violation.at(earlier).at(answer.gsn).of(by).of(id));
+                return Err(violation.at(earlier).at(answer.gsn()).of(by).of(id));
             }
         }
-        for answer in request.answers.iter().filter(|answer| answer.gsn != Gsn::NONE) {
-            latest.all = latest.all.max(Some((answer.gsn, id)));
-            latest.under_way.push((answer.gsn, id, answer.moment));
+        for answer in request.answers.iter().filter(|answer| answer.gsn() != Gsn::NONE) {
+            latest.all = latest.all.max(Some((answer.gsn(), id)));
+            latest.under_way.push((answer.gsn(), id, answer.moment));
         }
     }
     Ok(())

@@ -32,10 +32,10 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
     for (id, request, answer) in history.answers() {
         match read_only(registry, request) {
             Some(chunk) => reads.push(Read { id, answer, chunk }),
-            None => acknowledged.entry(answer.gsn).or_default().push((id, request, answer)),
+            None => acknowledged.entry(answer.gsn()).or_default().push((id, request, answer)),
         }
     }
-    reads.sort_by_key(|read| read.answer.gsn);
+    reads.sort_by_key(|read| read.answer.gsn());
     let mut reads = reads.into_iter().peekable();
     let mut ledger = Ledger::of(registry, history);
     let mut reference = ReferenceExecutor::new(registry.clone()).isolated(isolation);
@@ -45,15 +45,15 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
     let mut now = Millis(0);
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
-        while let Some(read) = reads.next_if(|read| read.answer.gsn < start) {
+        while let Some(read) = reads.next_if(|read| read.answer.gsn() < start) {
             read.check(registry, &mut reference, now)?;
         }
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns() {
-            while let Some(read) = reads.next_if(|read| read.answer.gsn <= gsn) {
-                let time = if read.answer.gsn >= start { batch.now } else { now };
+            while let Some(read) = reads.next_if(|read| read.answer.gsn() <= gsn) {
+                let time = if read.answer.gsn() >= start { batch.now } else { now };
                 read.check(registry, &mut reference, time)?;
-                if read.answer.gsn == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
+                if read.answer.gsn() == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
                     return Err(misplaced(registry, history.get(read.id), txn, gsn).of(read.id));
                 }
             }
@@ -183,7 +183,7 @@ impl Read<'_> {
         now: Millis,
     ) -> Result<(), Violation> {
         self.chunk.txns().iter().try_for_each(|txn| {
-            let expected = reference.run_txn(self.answer.gsn, now, &self.chunk, txn);
+            let expected = reference.run_txn(self.answer.gsn(), now, &self.chunk, txn);
             compare(registry, self.id, txn.call.procedure, self.answer, &expected)
         })
     }
@@ -292,7 +292,7 @@ mod tests {
         // The same reply, said to be from before the first or after the last write.
         for epoch in [0, 4] {
             let place = Gsn::new(ordain_model::Epoch(epoch), ordain_model::PartitionId(0), 1);
-            let wrong = tampered(&history, 1, |r| r.answers[0].gsn = place);
+            let wrong = tampered(&history, 1, |r| r.answers[0].stamp = place.into());
             assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
         }
     }
@@ -302,8 +302,8 @@ mod tests {
         let registry = registry();
         let other: Ask<'_> = (p::INCREMENT, p::COUNTERS, &["m"], None);
         let (log, history) = good(&registry, &[batch(&registry, 1, &[ADD, other])]);
-        let place = history.get(RequestId(0)).answers[0].gsn;
-        let wrong = tampered(&history, 1, |r| r.answers[0].gsn = place);
+        let place = history.get(RequestId(0)).answers[0].gsn();
+        let wrong = tampered(&history, 1, |r| r.answers[0].stamp = place.into());
         assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongPlace));
     }
 
@@ -318,7 +318,7 @@ mod tests {
         let mut once = History::default();
         let first = history.get(RequestId(0));
         let id = once.sent(Micros(0), first.call, first.args.clone());
-        once.answered(id, first.answers[0].status, first.answers[0].gsn, &first.answers[0].reply);
+        once.answered(id, first.answers[0].status, first.answers[0].gsn(), &first.answers[0].reply);
         assert_eq!(run(&registry, &log, &once), Err(ViolationKind::Phantom));
         // Nor is one that was refused.
         let id = once.sent(Micros(0), first.call, first.args.clone());
@@ -346,8 +346,8 @@ mod tests {
         // The right answer at a place that is another's.
         let twice = [batch_of_two(&registry, 1, &[all, some])];
         let (log, history) = good(&registry, &twice);
-        let place = history.get(RequestId(1)).answers[0].gsn;
-        let wrong = tampered(&history, 0, |r| r.answers[0].gsn = place);
+        let place = history.get(RequestId(1)).answers[0].gsn();
+        let wrong = tampered(&history, 0, |r| r.answers[0].stamp = place.into());
         assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongPlace));
     }
 

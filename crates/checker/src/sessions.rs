@@ -36,16 +36,16 @@ pub fn check(log: &[Batch], history: &History) -> Result<(), Violation> {
             status != OutcomeStatus::Aborted(Abort::Restart)
                 && logged.is_ok_and(|at| log[at].txns().any(|(g, _, txn)| g == gsn && !txn.read_only))
         };
-        let mut answers = request.answers.iter().filter(|a| lasting(a.gsn, a.status));
+        let mut answers = request.answers.iter().filter(|a| lasting(a.gsn(), a.status));
         let Some(first) = answers.next() else { continue };
         for other in answers {
-            if (first.gsn, first.status, &first.reply) != (other.gsn, other.status, &other.reply) {
+            if (first.gsn(), first.status, &first.reply) != (other.gsn(), other.status, &other.reply) {
                 let text = format!(
                     "a request was answered {:?} {:?} and then {:?} {:?}",
                     first.status, first.reply, other.status, other.reply
                 );
                 let violation = Violation::new(ViolationKind::AnswersDiffer, text);
-                return Err(violation.at(first.gsn).at(other.gsn).of(id));
+                return Err(violation.at(first.gsn()).at(other.gsn()).of(id));
             }
         }
     }

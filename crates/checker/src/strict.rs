@@ -62,7 +62,7 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
         }
         steps.push((request.moment, id, Step::Asked));
         let answers = request.answers.iter();
-        steps.extend(answers.map(|a| (a.moment, id, Step::Answered(a.gsn, a.has_reached))));
+        steps.extend(answers.map(|a| (a.moment, id, Step::Answered(a.gsn(), a.has_reached))));
     }
     steps.sort_unstable_by_key(|(moment, ..)| *moment);
     let mut latest = Known::default();
@@ -149,7 +149,7 @@ mod tests {
     fn by_definition(history: &History) -> bool {
         history.answers().all(|(first, _, answer)| {
             history.answers().all(|(second, request, other)| {
-                first == second || answer.moment > request.moment || answer.gsn < other.gsn
+                first == second || answer.moment > request.moment || answer.gsn() < other.gsn()
             })
         })
     }

@@ -15,7 +15,7 @@ use ordain_model::cell::{CellMut, Journal};
 use ordain_model::plan::{Planner, Plans};
 use ordain_model::procedure::{FragmentContext, Inputs, Locals, Members, Target};
 use ordain_model::serial::seed_of;
-use ordain_model::{Args, ArgsBuilder, Cell, Datum, Db, Gsn, Millis, ProcedureId, Registry, Value};
+use ordain_model::{Args, ArgsBuilder, Cell, Datum, Db, Gsn, Millis, ProcedureId, Registry, Value, Version};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -46,8 +46,8 @@ impl Members for Hand<'_> {
         &self.held[member].2
     }
 
-    fn version(&self, _: usize) -> Gsn {
-        Gsn(1)
+    fn version(&self, _: usize) -> Version {
+        Version::of(1)
     }
 
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>> {
@@ -124,7 +124,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
                 key: Arg { bytes: &[], at: 0 },
                 now: Millis(1),
                 seed: seed_of(Gsn(next as u64)),
-                version: Gsn::NONE,
+                version: Version::NONE,
                 inputs: Inputs::none(),
                 target: Target::Compute(&mut hand),
                 below: None,

@@ -12,8 +12,8 @@ use ordain_commands::ids;
 use ordain_model::key::{SLOTS, shard_of_slot};
 use ordain_model::procedure::{Inputs, Locals};
 use ordain_model::{
-    Args, Cell, Datum, Db, Digest, FragmentContext, Gsn, Millis, Position, ReplyContext, Table, Target,
-    Value, Writer, args,
+    Args, Cell, Datum, Db, Digest, FragmentContext, Millis, Position, ReplyContext, Table, Target, Value,
+    Version, Writer, args,
 };
 use proptest::prelude::*;
 
@@ -68,7 +68,7 @@ fn answer(
             key: args::Arg { bytes: &[], at: 0 },
             now: client.now,
             seed,
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Table(&mut table),
             below: None,

@@ -49,6 +49,7 @@ mod router;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -58,8 +59,8 @@ use ordain_model::outcome::Outcome;
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::wire::Reader;
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Datum, Db, Epoch, Flow, Front, GatewayId, Gsn, Layout, Map, OutcomeBatch,
-    OutcomeStatus, PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, Txn,
+    Abort, Call, Chunk, ChunkNo, Datum, Db, Flow, Front, GatewayId, Layout, Map, OutcomeBatch, OutcomeStatus,
+    PartitionId, PauseNo, PlanError, ProcedureId, Reads, Registry, RequestNo, Snapshot, Stamp, Token, Txn,
     View, Writer, system,
 };
 
@@ -67,6 +68,7 @@ pub use lost::Owed;
 pub use router::{AloneRouter, Dispatcher, HOLD_FOR, ReplicaRouter, Route, Router};
 pub use streams::Stream;
 use streams::{Held, Line, Seat};
+pub use watch::{Watched, Watching};
 
 /// How often a transaction is started over because its reconnaissance was stale, before its client is told to
 /// retry (calvin.md, section 6, `ollp_max`).
@@ -135,8 +137,10 @@ pub struct Finished<'a> {
     pub ticket: Ticket,
     /// How it ended.
     pub status: OutcomeStatus,
-    /// Its place in the serial order.
-    pub gsn: Gsn,
+    /// Where it has taken effect; [`Stamp::NONE`] if nowhere.
+    pub stamp: Stamp,
+    /// What whoever asked has seen by this answer.
+    pub token: &'a Token,
     /// The way that it took at first.
     pub path: Path,
     /// The reply, encoded as a [`ordain_model::Datum`].
@@ -160,9 +164,9 @@ pub struct Gateway {
     readers: BTreeSet<ProcedureId>,
     /// The chunk being built of reads, and what it is to see.
     reading: Chunk,
-    since: Epoch,
-    /// The largest epoch that an outcome was of.
-    newest: Epoch,
+    since: Token,
+    /// All that outcomes have told of.
+    newest: Token,
     /// The chunk being built for each partition.
     building: Vec<Chunk>,
     /// The home of the last transaction: the next one is planned where it will lie if it has the same.
@@ -216,7 +220,7 @@ struct Submitted {
     /// The log is to keep reads of it that it would not keep by themselves.
     logs_reads: bool,
     /// The place in the order before its first transaction, once an outcome has told.
-    base: Option<u64>,
+    base: Option<Stamp>,
 }
 
 impl Submitted {
@@ -226,11 +230,11 @@ impl Submitted {
         let txn = self.chunk.as_ref().and_then(|chunk| chunk.txns().get(outcome.index as usize));
         // The place of a retried request is that of its first attempt.
         let is_here = |txn: &&Txn| txn.read_only || txn.call.session.is_none();
-        let Some(txn) = txn.filter(is_here).filter(|_| self.view.is_none() && outcome.gsn != Gsn::NONE)
+        let Some(txn) = txn.filter(is_here).filter(|_| self.view.is_none() && outcome.stamp != Stamp::NONE)
         else {
             return false;
         };
-        let base = outcome.gsn.0.wrapping_sub(u64::from(outcome.index));
+        let base = outcome.stamp.before_chunk(outcome.index);
         *self.base.get_or_insert(base) != base && !txn.logged
     }
 
@@ -355,8 +359,8 @@ impl Gateway {
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
             aside: chunk.clone(),
             reading: chunk,
-            since: Epoch(0),
-            newest: Epoch(0),
+            since: Token::NOTHING,
+            newest: Token::NOTHING,
             last_home: partition,
             layout,
             partition,
@@ -452,7 +456,7 @@ impl Gateway {
         call: Call,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<(), PlanError> {
-        self.submit_to(ticket, call, View::Since(Epoch(0)), write_args).map(drop)
+        self.submit_to(ticket, call, View::Since(Token::NOTHING), write_args).map(drop)
     }
 
     /// The same, and if it only reads it is to see what the view says. Answers which way it takes.
@@ -518,7 +522,7 @@ impl Gateway {
         let near = usize::from(home.0);
         // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.
         if !is_ordered && self.readers.contains(&call.procedure) {
-            self.begin_read(view);
+            self.begin_read(&view);
             let is_read = self.reading.push(&self.registry, call, write_args)?.detached;
             if is_read && self.may_read(asker) {
                 return Ok(Admitted::Placed(self.await_read(asker, view), Path::Snapshot));
@@ -533,7 +537,7 @@ impl Gateway {
         let is_read = self.building[near].push(&self.registry, call, write_args)?.detached && !is_ordered;
         if is_read {
             self.readers.insert(call.procedure);
-            self.begin_read(view);
+            self.begin_read(&view);
         }
         if if is_read { !self.may_read(asker) } else { !self.may_order(asker) } {
             return Ok(Admitted::NotYet(put_aside(&mut self.aside, &mut self.building[near])));
@@ -584,18 +588,18 @@ impl Gateway {
         place
     }
 
-    /// Whether nothing else is read with what is to see this. One that names an epoch of which nobody here has heard may
+    /// Whether nothing else is read with what is to see this. One that has seen what nobody here has heard of may
     /// have to wait for it: no other waits with it.
-    fn is_read_alone(&self, view: View) -> bool {
+    fn is_read_alone(&self, view: &View) -> bool {
         match view {
             View::At(_) | View::Open(_) => true,
-            View::Since(epoch) => epoch > self.newest,
+            View::Since(token) => !self.newest.covers(token),
             View::Ordered => false,
         }
     }
 
     /// The next transaction will be put in the chunk of reads.
-    fn begin_read(&mut self, view: View) {
+    fn begin_read(&mut self, view: &View) {
         if self.is_read_alone(view) && !self.reading.txns().is_empty() {
             self.close_reads();
         }
@@ -603,9 +607,9 @@ impl Gateway {
 
     /// Notes who waits for the transaction that was put last in the chunk of reads.
     fn await_read(&mut self, asker: Asker, view: View) -> (ChunkNo, u32) {
-        let is_alone = self.is_read_alone(view);
-        if let View::Since(epoch) | View::Open(epoch) = view {
-            self.since = self.since.max(epoch);
+        let is_alone = self.is_read_alone(&view);
+        if let View::Since(token) | View::Open(token) = &view {
+            self.since.merge(token);
         }
         let home = self.partition;
         let waiter = Waiter::new(asker, home, false);
@@ -714,15 +718,15 @@ impl Gateway {
         let chunk = self.closed(chunk);
         let since = std::mem::take(&mut self.since);
         let view = &mut self.submitted[(chunk.number.0 - self.oldest.0) as usize].view;
-        let snapshot = match (*view, self.reads) {
-            (Some(View::At(epoch)), _) => Snapshot::At(epoch),
+        if let Some(View::Since(all)) = view {
+            all.clone_from(&since);
+        }
+        let snapshot = match (view, self.reads) {
+            (Some(View::At(token)), _) => Snapshot::At(token.clone()),
             (_, Reads::Previous) => Snapshot::Closed,
             (_, Reads::Strict) => Snapshot::Latest(since),
             (_, Reads::Session | Reads::Ordered) => Snapshot::Published(since),
         };
-        if let Some(View::Since(all)) = view {
-            *all = since;
-        }
         self.closed.push_back(Departure::Read(chunk, snapshot));
     }
 
@@ -764,7 +768,7 @@ impl Gateway {
     /// the one that was in force at its place.
     fn plan_again(&mut self, Refuted { number, index, asker, map }: Refuted) {
         let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
-        let (Some(chunk), view) = (submitted.chunk.clone(), submitted.view) else { return };
+        let (Some(chunk), view) = (submitted.chunk.clone(), submitted.view.clone()) else { return };
         let known = self.map().clone();
         let is_newer = map.version() > known.version();
         let mut dependent = self.dependents.remove(&(number, index));
@@ -816,7 +820,7 @@ impl Gateway {
         for (number, index, asker) in late {
             let submitted = &self.submitted[(number.0 - self.oldest.0) as usize];
             let Some(chunk) = submitted.chunk.clone() else { continue };
-            let view = submitted.view.filter(|_| asker.late < MAX_LATE).unwrap_or(View::Ordered);
+            let view = submitted.view.clone().filter(|_| asker.late < MAX_LATE).unwrap_or(View::Ordered);
             if let Some(seat) = asker.seat {
                 self.come_back(seat, true, Held::of(asker, Some(view), &chunk, index, false));
                 continue;
@@ -902,18 +906,19 @@ impl Gateway {
             let is_turned_away = matches!(outcome.status, OutcomeStatus::Busy | OutcomeStatus::Refused);
             let is_elsewhere = is_turned_away && (is_again || !submitted.formerly.is_empty());
             let status = if is_elsewhere { OutcomeStatus::Unknown } else { outcome.status };
-            self.newest = self.newest.max(outcome.gsn.epoch());
-            let reply = batch.reply(outcome);
+            let (token, reply) = (batch.token(outcome), batch.reply(outcome));
+            self.newest.merge(token);
             let dependent = match self.dependents.is_empty() {
                 true => None,
                 false => self.dependents.remove(&(outcome.chunk, outcome.index)),
             };
-            let (gsn, outcome) = (outcome.gsn, Some(outcome));
-            let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease, outcome };
+            let (stamp, outcome) = (outcome.stamp, Some(outcome));
+            let finished =
+                Finished { ticket, status, stamp, token, path, reply, restarts: 0, lease, outcome };
             match dependent {
                 None => {
                     self.outstanding -= 1;
-                    self.leave_seat(seat, is_read, finished.gsn);
+                    self.leave_seat(seat, is_read, &finished);
                     done(self, finished);
                 }
                 Some(dependent) => {
@@ -970,35 +975,26 @@ impl Gateway {
             } else {
                 reply.extend_from_slice(step.reply);
             }
-            self.leave_seat(dependent.seat, false, step.gsn);
+            self.leave_seat(dependent.seat, false, &step);
             return done(self, Finished { reply: &reply, restarts, outcome: None, ..step });
         }
         let seat = dependent.seat;
         if let Err((ticket, refusal)) = self.go_on(dependent) {
             self.outstanding -= 1;
-            self.leave_seat(seat, false, step.gsn);
+            self.leave_seat(seat, false, &step);
             let mut reply = Vec::new();
             Writer(&mut reply).error(&refusal.0);
             let status = OutcomeStatus::Aborted(Abort::Logic);
             done(
                 self,
-                Finished {
-                    ticket,
-                    status,
-                    gsn: step.gsn,
-                    path: step.path,
-                    reply: &reply,
-                    restarts,
-                    lease: None,
-                    outcome: None,
-                },
+                Finished { ticket, status, reply: &reply, restarts, lease: None, outcome: None, ..step },
             );
         }
     }
 
     /// Submits whatever the dependent request needs next.
     fn go_on(&mut self, mut dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
-        let (ticket, view) = (dependent.ticket, dependent.view);
+        let (ticket, view) = (dependent.ticket, dependent.view.clone());
         let waits = Asker::alone(ticket);
         let refuse = |refusal| (ticket, refusal);
         let registry = self.registry.clone();
@@ -1034,10 +1030,15 @@ impl Gateway {
 }
 
 impl Finished<'_> {
+    /// A request that has taken effect nowhere, as far as is known, without a reply.
+    pub const fn nowhere(ticket: Ticket, status: OutcomeStatus, path: Path) -> Finished<'static> {
+        let (stamp, token) = (Stamp::NONE, &Token::NOTHING);
+        Finished { ticket, status, stamp, token, path, reply: &[], restarts: 0, lease: None, outcome: None }
+    }
+
     /// Nobody can tell how it ended.
     const fn unknown(ticket: Ticket, path: Path) -> Finished<'static> {
-        let (status, gsn) = (OutcomeStatus::Unknown, Gsn::NONE);
-        Finished { ticket, status, gsn, path, reply: &[], restarts: 0, lease: None, outcome: None }
+        Finished::nowhere(ticket, OutcomeStatus::Unknown, path)
     }
 }
 

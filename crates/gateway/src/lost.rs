@@ -1,6 +1,6 @@
 //! Lost nodes: which requests are asked again, sent again, or given up.
 
-use ordain_model::{Chunk, ChunkNo, Gsn, PartitionId, View};
+use ordain_model::{Chunk, ChunkNo, PartitionId, View};
 
 use crate::streams::Held;
 use crate::{Asker, Departure, Finished, Gateway, Path, Submitted, Waiter};
@@ -77,7 +77,7 @@ impl Gateway {
                 };
                 if is_lost {
                     let again = may_repeat.then(|| chunk.clone());
-                    let (late, seat, view) = (waiter.late, waiter.seat, submitted.view);
+                    let (late, seat, view) = (waiter.late, waiter.seat, submitted.view.clone());
                     let asker = waiter.ticket.take().map(|ticket| Asker { ticket, late, seat });
                     lost.extend(asker.map(|asker| (ChunkNo(number), index, (asker, view), again)));
                 } else {
@@ -113,8 +113,9 @@ impl Gateway {
                     self.outstanding -= 1;
                     let is_read = is_read && dependent.is_none();
                     let seat = dependent.map_or(asker.seat, |dependent| dependent.seat);
-                    self.leave_seat(seat, is_read, Gsn::NONE);
-                    done(self, Finished::unknown(asker.ticket, Path::Order));
+                    let unknown = Finished::unknown(asker.ticket, Path::Order);
+                    self.leave_seat(seat, is_read, &unknown);
+                    done(self, unknown);
                 }
             }
         }

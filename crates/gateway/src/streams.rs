@@ -26,8 +26,8 @@
 use std::collections::VecDeque;
 
 use ordain_model::{
-    Abort, Args, ArgsBuilder, Call, Chunk, ChunkNo, Epoch, Gsn, OutcomeStatus, PartitionId, PlanError, View,
-    Writer,
+    Abort, Args, ArgsBuilder, Call, Chunk, ChunkNo, OutcomeStatus, PartitionId, PlanError, Stamp, Token,
+    View, Writer,
 };
 
 use crate::{Admitted, Asker, Dependent, Finished, Gateway, Path, Ticket, check_number};
@@ -65,8 +65,8 @@ pub(crate) struct Line {
     is_exclusive: bool,
     /// The last request that has a place in the order.
     last: Option<u32>,
-    /// The last epoch of which it was told anything.
-    seen: Epoch,
+    /// All that it was told of.
+    seen: Token,
     /// What waits for what is under way, in order.
     pub(crate) held: VecDeque<Held>,
 }
@@ -104,7 +104,7 @@ impl Line {
             plans: 0,
             is_exclusive: false,
             last: None,
-            seen: Epoch(0),
+            seen: Token::NOTHING,
             held: VecDeque::new(),
         }
     }
@@ -124,8 +124,8 @@ impl Line {
     fn view(&self, view: View) -> View {
         match view {
             _ if self.ordered > 0 => View::Ordered,
-            View::Since(epoch) => View::Since(epoch.max(self.seen)),
-            View::Open(epoch) => View::Open(epoch.max(self.seen)),
+            View::Since(token) => View::Since(token.merged(&self.seen)),
+            View::Open(token) => View::Open(token.merged(&self.seen)),
             View::Ordered | View::At(_) => view,
         }
     }
@@ -170,26 +170,31 @@ impl Gateway {
         let line = &self.lines[at];
         let seat = Seat { stream, number: line.next };
         let asker = Asker { ticket, late: 0, seat: Some(seat) };
-        let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, view, is_dependent);
+        let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, &view, is_dependent);
         let (waits, path) = if must_wait && !self.forgets_order {
             (Some(self.look_at(call, is_dependent, write_args)?), Path::Order)
         } else if is_dependent {
             let mut args = Vec::new();
             write_args(&mut ArgsBuilder::new(&mut args));
-            self.begin_dependent(seat, Dependent::new((ticket, Some(seat)), call, args, line.view(view)))
-                .map_err(|(_, refusal)| refusal)?;
+            self.begin_dependent(
+                seat,
+                Dependent::new((ticket, Some(seat)), call, args, line.view(view.clone())),
+            )
+            .map_err(|(_, refusal)| refusal)?;
             (None, Path::Order)
         } else {
             let near = if line.ordered > 0 && !self.forgets_order { line.home } else { self.last_home };
-            match self.admit_near(near, asker, call, line.view(view), write_args)? {
+            match self.admit_near(near, asker, call, line.view(view.clone()), write_args)? {
                 Admitted::Placed(_, path) => (None, path),
                 Admitted::NotYet(args) => (Some(args), Path::Order),
             }
         };
         let line = &mut self.lines[at];
         line.next = line.next.wrapping_add(1);
-        let view = line.view_of_held(view);
-        line.held.extend(waits.map(|args| Held { asker, call, view, args, is_again: false }));
+        if let Some(args) = waits {
+            let view = line.view_of_held(view);
+            line.held.push_back(Held { asker, call, view, args, is_again: false });
+        }
         self.outstanding += 1;
         Ok(path)
     }
@@ -217,7 +222,7 @@ impl Gateway {
     }
 
     /// Whether a request of a stream may be submitted, as far as that can be told before it is planned.
-    fn may_begin(&self, line: &Line, call: &Call, view: View, is_dependent: bool) -> bool {
+    fn may_begin(&self, line: &Line, call: &Call, view: &View, is_dependent: bool) -> bool {
         let is_exclusive = is_dependent || call.session.is_some();
         let opens_late = matches!(view, View::Open(_)) && line.ordered > 0;
         line.is_idle() || !(line.is_exclusive || is_exclusive || opens_late || line.plans != self.plans)
@@ -318,14 +323,14 @@ impl Gateway {
         Ok(())
     }
 
-    /// A request of a stream has ended, at this place of the order if it has one.
+    /// A request of a stream has ended.
     #[inline]
-    pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, gsn: Gsn) {
+    pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, finished: &Finished<'_>) {
         let Some(Seat { stream, number }) = seat else { return };
         let Some(line) = self.lines.get_mut(stream.0 as usize) else { return };
         line.leave(is_read);
-        if gsn != Gsn::NONE {
-            line.seen = line.seen.max(gsn.epoch());
+        if finished.stamp != Stamp::NONE {
+            line.seen.merge(finished.token);
             line.last = Some(line.last.filter(|last| is_before(number, *last)).unwrap_or(number));
         }
         if line.is_idle() && !line.held.is_empty() {
@@ -355,16 +360,7 @@ impl Gateway {
                     held.asker.seat.zip(last).is_some_and(|(seat, last)| is_before(seat.number, last));
                 let path = if held.asker.late > 0 { Path::Snapshot } else { Path::Order };
                 let (status, mut reply) = (OutcomeStatus::Aborted(Abort::Logic), Vec::new());
-                let finished = Finished {
-                    ticket,
-                    status,
-                    gsn: Gsn::NONE,
-                    path,
-                    reply: &[],
-                    restarts: 0,
-                    lease: None,
-                    outcome: None,
-                };
+                let finished = Finished::nowhere(ticket, status, path);
                 if is_overtaken {
                     self.outstanding -= 1;
                     // Somebody may have it still, if it writes.
@@ -390,15 +386,15 @@ impl Gateway {
 
     /// Submits a request that was held; gives it back if it has to wait longer.
     fn submit_held(&mut self, held: Held) -> Result<Option<Held>, PlanError> {
-        let Held { asker, call, view, .. } = held;
+        let Held { asker, call, ref view, .. } = held;
         let Some(seat) = asker.seat else { return Ok(None) };
         let line = &self.lines[seat.stream.0 as usize];
         let is_dependent = self.is_dependent(&call);
         if !self.may_begin(line, &call, view, is_dependent) {
-            let view = line.view_of_held(view);
+            let view = line.view_of_held(view.clone());
             return Ok(Some(Held { view, ..held }));
         }
-        let seen = line.view(view);
+        let seen = line.view(view.clone());
         if is_dependent {
             let dependent = Dependent::new((asker.ticket, asker.seat), call, held.args, seen);
             return self.begin_dependent(seat, dependent).map(|()| None).map_err(|(_, refusal)| refusal);
@@ -408,7 +404,7 @@ impl Gateway {
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         match self.admit_near(near, asker, call, seen, write)? {
             Admitted::NotYet(args) => {
-                let view = self.lines[seat.stream.0 as usize].view_of_held(view);
+                let view = self.lines[seat.stream.0 as usize].view_of_held(held.view);
                 Ok(Some(Held { view, args, ..held }))
             }
             Admitted::Placed((number, index), _) => {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Epoch, Fragment, GatewayId, Gsn,
+    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Fragment, GatewayId, Gsn,
     KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
-    RequestNo, SessionId, Value, View, Writer, system,
+    RequestNo, SessionId, Token, Value, View, Writer, system,
 };
 
 use crate::{Departure, Gateway, MAX_CHUNK, MAX_RESTARTS, Path, Ticket};
@@ -459,7 +459,7 @@ fn what_reads_and_what_writes_are_told_apart_whatever_came_before() {
     for (n, ask) in (0..).zip(asks) {
         let write = |args: &mut ArgsBuilder<'_>| ask.split(' ').for_each(|arg| _ = args.push(arg.as_bytes()));
         // Some are to see an epoch of which nobody has heard: they are alone in their chunk.
-        let view = View::Since(Epoch(n % 2));
+        let view = View::Since(Token::of(n % 2));
         let path = gateway.submit_to(Ticket(n), call, view, write);
         let expected = match &ask[..1] {
             "r" => Ok(Path::Snapshot),

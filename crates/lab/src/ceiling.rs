@@ -29,7 +29,7 @@ use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Access, ArgsBuilder, Call, Cell, CellMut, Chunk, ChunkNo, Db, Epoch, Fragment, FragmentContext,
-    GatewayId, Gsn, KeyHash, Millis, PartitionId, Registry, Txn,
+    GatewayId, Gsn, KeyHash, Millis, PartitionId, Registry, Txn, Version,
 };
 use ordain_role::{Bytes, Directory, DiskOp};
 use ordain_runtime::FsDirectory;
@@ -280,7 +280,7 @@ impl Shard {
             key,
             now: Millis(1),
             seed: seed_of(gsn),
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Write(CellMut::new(&mut cell, &mut changed, None)),
             below: Some(&mut below),

@@ -41,6 +41,7 @@ pub mod procedure;
 pub mod reads;
 pub mod reference;
 pub mod serial;
+pub mod stamp;
 pub mod system;
 pub mod table;
 pub mod value;
@@ -78,5 +79,6 @@ pub use procedure::{
 };
 pub use reads::{Reads, Snapshot, UnknownReads, View};
 pub use reference::ReferenceExecutor;
+pub use stamp::{Effect, Stamp, Token, Version};
 pub use table::Table;
 pub use value::{HashValue, Value};

@@ -3,8 +3,11 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::Abort;
-use crate::ids::{ChunkNo, GatewayId, Gsn};
+use crate::ids::{ChunkNo, GatewayId};
+use crate::stamp::{Effect, Stamp, Token};
 use crate::wire::{self, Reader};
 
 /// How a submitted transaction ended.
@@ -68,8 +71,10 @@ pub struct Outcome {
     pub index: u32,
     /// How it ended.
     pub status: OutcomeStatus,
-    /// Its place in the serial order; [`Gsn::NONE`] if it has none.
-    pub gsn: Gsn,
+    /// Where it has taken effect; [`Stamp::NONE`] if nowhere.
+    pub stamp: Stamp,
+    /// The place of its token in the batch.
+    token: u32,
     at: u32,
     len: u32,
 }
@@ -82,6 +87,8 @@ pub struct OutcomeBatch {
     /// In no particular order across chunks.
     pub outcomes: Vec<Outcome>,
     replies: Vec<u8>,
+    /// What clients have seen by being told. Outcomes that follow each other mostly have one in common.
+    tokens: SmallVec<[Token; 2]>,
 }
 
 /// A reply that outlives the handling of its batch: it keeps the batch.
@@ -119,23 +126,29 @@ impl OutcomeBatch {
         &mut self,
         chunk: ChunkNo,
         index: u32,
-        gsn: Gsn,
+        effect: impl Into<Effect>,
         status: OutcomeStatus,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let at = self.replies.len();
+        let Effect { stamp, token } = effect.into();
+        if self.tokens.last() != Some(&token) {
+            self.tokens.push(token);
+        }
+        let (token, at) = (self.tokens.len() as u32 - 1, self.replies.len());
         write(&mut self.replies);
         let len = self.replies.len() - at;
-        self.outcomes.push(Outcome { chunk, index, status, gsn, at: at as u32, len: len as u32 });
+        self.outcomes.push(Outcome { chunk, index, status, stamp, token, at: at as u32, len: len as u32 });
     }
 
     /// Takes some out.
     pub fn take_out(&mut self, mut is_meant: impl FnMut(&Outcome) -> bool) -> OutcomeBatch {
         let mut taken = OutcomeBatch::new(self.gateway);
-        let OutcomeBatch { outcomes, replies, .. } = self;
-        for Outcome { chunk, index, status, gsn, at, len } in outcomes.extract_if(.., |each| is_meant(each)) {
+        let OutcomeBatch { outcomes, replies, tokens, .. } = self;
+        for outcome in outcomes.extract_if(.., |each| is_meant(each)) {
+            let Outcome { chunk, index, status, stamp, token, at, len } = outcome;
             let reply = &replies[at as usize..(at + len) as usize];
-            taken.push(chunk, index, gsn, status, |out| out.extend_from_slice(reply));
+            let effect = Effect { stamp, token: tokens[token as usize].clone() };
+            taken.push(chunk, index, effect, status, |out| out.extend_from_slice(reply));
         }
         taken
     }
@@ -144,6 +157,12 @@ impl OutcomeBatch {
     #[inline]
     pub fn reply(&self, outcome: &Outcome) -> &[u8] {
         &self.replies[outcome.at as usize..(outcome.at + outcome.len) as usize]
+    }
+
+    /// What whoever is told of an outcome has seen by that.
+    #[inline]
+    pub fn token(&self, outcome: &Outcome) -> &Token {
+        &self.tokens[outcome.token as usize]
     }
 
     /// Whether there are none.
@@ -155,12 +174,15 @@ impl OutcomeBatch {
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u32(out, self.gateway.0);
         wire::bytes(out, &self.replies);
+        wire::u32(out, self.tokens.len() as u32);
+        self.tokens.iter().for_each(|token| token.encode(out));
         wire::u32(out, self.outcomes.len() as u32);
         for outcome in &self.outcomes {
             wire::u64(out, outcome.chunk.0);
             wire::u32(out, outcome.index);
             wire::u8(out, outcome.status.code());
-            wire::u64(out, outcome.gsn.0);
+            wire::u64(out, outcome.stamp.number());
+            wire::u32(out, outcome.token);
             wire::u32(out, outcome.at);
             wire::u32(out, outcome.len);
         }
@@ -169,16 +191,18 @@ impl OutcomeBatch {
     /// What the bytes are, if they are one.
     pub fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeBatch> {
         let (gateway, replies) = (GatewayId(bytes.u32()?), bytes.bytes()?.to_vec());
-        let count = bytes.count(29)?;
+        let tokens = (0..bytes.count(9)?).map(|_| Token::decode(bytes)).collect::<Option<SmallVec<_>>>()?;
+        let count = bytes.count(33)?;
         let mut outcomes = Vec::with_capacity(count);
         for _ in 0..count {
             let (chunk, index) = (ChunkNo(bytes.u64()?), bytes.u32()?);
-            let (status, gsn) = (OutcomeStatus::from_code(bytes.u8()?)?, Gsn(bytes.u64()?));
-            let (at, len) = (bytes.u32()?, bytes.u32()?);
-            (at.checked_add(len)? as usize <= replies.len()).then_some(())?;
-            outcomes.push(Outcome { chunk, index, status, gsn, at, len });
+            let (status, stamp) = (OutcomeStatus::from_code(bytes.u8()?)?, Stamp::new(bytes.u64()?));
+            let (token, at, len) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
+            let is_within = at.checked_add(len)? as usize <= replies.len() && (token as usize) < tokens.len();
+            is_within.then_some(())?;
+            outcomes.push(Outcome { chunk, index, status, stamp, token, at, len });
         }
-        Some(OutcomeBatch { gateway, outcomes, replies })
+        Some(OutcomeBatch { gateway, outcomes, replies, tokens })
     }
 
     /// Bytes of replies held: what decides when a batch is worth sending.
@@ -200,13 +224,18 @@ mod tests {
         let more = [OutcomeStatus::Superseded, OutcomeStatus::Unknown, OutcomeStatus::Moved];
         for (i, status) in aborts.into_iter().chain(others).chain(more).enumerate() {
             let reply = vec![i as u8; i];
-            batch.push(ChunkNo(i as u64), 7, Gsn(9), status, |out| out.extend_from_slice(&reply));
+            let token = Token::of_vector(&[i as u64 / 3, i as u64 / 4], [i as u128 / 6]);
+            let effect = Effect { stamp: Stamp::new(9), token };
+            batch.push(ChunkNo(i as u64), 7, effect, status, |out| out.extend_from_slice(&reply));
         }
         let mut bytes = Vec::new();
         batch.encode(&mut bytes);
         let back = OutcomeBatch::decode(&mut Reader(&bytes)).unwrap();
         assert_eq!((back.gateway, &back.outcomes), (batch.gateway, &batch.outcomes));
         assert!(back.outcomes.iter().all(|outcome| back.reply(outcome) == batch.reply(outcome)));
+        assert!(back.outcomes.iter().all(|outcome| back.token(outcome) == batch.token(outcome)));
+        let odd = batch.clone().take_out(|outcome| outcome.chunk.0 % 2 == 1);
+        assert!(odd.outcomes.iter().all(|outcome| odd.token(outcome).number() == outcome.chunk.0 / 3));
         for cut in 0..bytes.len() {
             assert!(OutcomeBatch::decode(&mut Reader(&bytes[..cut])).is_none());
         }

@@ -11,9 +11,10 @@ use crate::computing::{Stop, Stopwatch};
 use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
-use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
+use crate::ids::{Db, Millis, ProcedureId, SlotNo};
 use crate::limits::Limits;
 use crate::plan::{CallSpan, Planner, nested_args};
+use crate::stamp::Version;
 use crate::table::Table;
 
 /// A kind of transaction. Everything it does is a function of its arguments, the records its fragments name,
@@ -75,8 +76,8 @@ pub struct Evidence {
     pub db: Db,
     /// The record's key.
     pub key: Vec<u8>,
-    /// Which transaction wrote it last; [`Gsn::NONE`] for an absent record.
-    pub version: Gsn,
+    /// Which write its content is of; [`Version::NONE`] for an absent record.
+    pub version: Version,
     /// What it held.
     pub cell: Cell,
 }
@@ -187,7 +188,7 @@ pub trait Members {
     /// The record, as the transaction sees it (an expired one is absent).
     fn cell(&self, member: usize) -> &Cell;
     /// The version of the record.
-    fn version(&self, member: usize) -> Gsn;
+    fn version(&self, member: usize) -> Version;
     /// The record for change, noting inverses in the members' own journal; `None` if it was declared
     /// read-only.
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>>;
@@ -347,8 +348,8 @@ pub struct FragmentContext<'a> {
     pub now: Millis,
     /// The transaction's own seed: the only source of randomness.
     pub seed: u64,
-    /// The transaction that last wrote the record; [`Gsn::NONE`] if it is absent.
-    pub version: Gsn,
+    /// Which write the record's content is of; [`Version::NONE`] if it is absent.
+    pub version: Version,
     /// What earlier fragments answered.
     pub inputs: Inputs<'a>,
     /// What the fragment works on.

@@ -1,8 +1,8 @@
-//! How read-only transactions are run: in the order like all others, or on the state as of the end of an epoch
+//! How read-only transactions are run: in the order like all others, or on a state that is kept
 //! (paxflow.md, section 4.6).
 
-use crate::ids::Epoch;
 use crate::named::named;
+use crate::stamp::Token;
 use crate::wire::{self, Reader};
 
 /// Where a node runs transactions that only read.
@@ -32,53 +32,53 @@ impl Reads {
 named!(Reads, UnknownReads, "no way to run reads: ordered, previous, session or strict");
 
 /// What whoever asks wants a transaction to see, if it only reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// What comes before it in the order, whatever the node does with reads.
     Ordered,
-    /// A state that holds at least this epoch.
-    Since(Epoch),
-    /// The same, and it is to be kept until it is released: more of it will be asked for.
-    Open(Epoch),
-    /// The very state as of the end of this epoch.
-    At(Epoch),
+    /// A state that holds at least all that this token has seen.
+    Since(Token),
+    /// A state that holds at least all that this token has seen, kept until it is released: more of it will be asked for.
+    Open(Token),
+    /// The very state that a read had seen which was given this token.
+    At(Token),
 }
 
 /// Which state a chunk of reads is to be run on, as the gateway asks its sequencer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Snapshot {
-    /// As of the last epoch that the partition has closed.
+    /// The last state that the partition has closed.
     Closed,
-    /// As of the last epoch that the node has published, or this one if it is later.
-    Published(Epoch),
-    /// One that holds all that was answered before, and this epoch.
-    Latest(Epoch),
-    /// As of the end of this very epoch.
-    At(Epoch),
+    /// The last state that the node has published, or a later one that holds all that this token has seen.
+    Published(Token),
+    /// A state that holds all that was answered before, and all that this token has seen.
+    Latest(Token),
+    /// The very state that a read had seen which was given this token.
+    At(Token),
 }
 
 impl Snapshot {
     /// Appends the bytes by which it travels.
-    pub fn encode(self, out: &mut Vec<u8>) {
-        let (kind, epoch) = match self {
-            Snapshot::Closed => (0, Epoch(0)),
-            Snapshot::Published(epoch) => (1, epoch),
-            Snapshot::Latest(epoch) => (2, epoch),
-            Snapshot::At(epoch) => (3, epoch),
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, token) = match self {
+            Snapshot::Closed => (0, &Token::NOTHING),
+            Snapshot::Published(token) => (1, token),
+            Snapshot::Latest(token) => (2, token),
+            Snapshot::At(token) => (3, token),
         };
         wire::u8(out, kind);
-        wire::u64(out, epoch.0);
+        token.encode(out);
     }
 
     /// What the bytes are, if they are one.
     pub fn decode(bytes: &mut Reader<'_>) -> Option<Snapshot> {
         let kind = bytes.u8()?;
-        let epoch = Epoch(bytes.u64()?);
+        let token = Token::decode(bytes)?;
         Some(match kind {
             0 => Snapshot::Closed,
-            1 => Snapshot::Published(epoch),
-            2 => Snapshot::Latest(epoch),
-            3 => Snapshot::At(epoch),
+            1 => Snapshot::Published(token),
+            2 => Snapshot::Latest(token),
+            3 => Snapshot::At(token),
             _ => return None,
         })
     }

@@ -26,6 +26,7 @@ use crate::outcome::OutcomeStatus;
 use crate::plan::{Access, Fragment, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
 use crate::serial::{key_of, seed_of};
+use crate::stamp::Version;
 use crate::system;
 use crate::table::Table;
 use crate::value::record_hash;
@@ -348,7 +349,7 @@ impl ReferenceExecutor {
             key,
             now,
             seed: seed_of(gsn),
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs { slots: step.slots, list: step.inputs },
             target: Target::Read(&Cell::ABSENT),
             below: None,
@@ -369,7 +370,7 @@ impl ReferenceExecutor {
                     false => seen(read(map, past, step, fragment, &at), now),
                 };
                 let mut changed = false;
-                cx.version = record.version;
+                cx.version = record.version.into();
                 let is_past = is_past(gsn, fragment);
                 let mut below =
                     MapBelow { map: &mut *map, past, is_past, before, cover: fragment, key: key.bytes, gsn };
@@ -388,7 +389,7 @@ impl ReferenceExecutor {
             Access::Read => {
                 if let Some(record) = read(map, past, step, fragment, &map_key(fragment, key.bytes)) {
                     cx.target = Target::Read(record.cell.at(now));
-                    cx.version = if record.cell.is_live(now) { record.version } else { Gsn::NONE };
+                    cx.version = if record.cell.is_live(now) { record.version.into() } else { Version::NONE };
                 }
                 code.run(fragment.code, &mut cx)
             }
@@ -396,7 +397,7 @@ impl ReferenceExecutor {
                 let at = map_key(fragment, key.bytes);
                 let mut record = take(map, &at, now);
                 let mut changed = false;
-                cx.version = record.version;
+                cx.version = record.version.into();
                 cx.target = Target::Write(CellMut::new(&mut record.cell, &mut changed, None));
                 let result = code.run(fragment.code, &mut cx);
                 put(map, at, record, changed, gsn);
@@ -615,8 +616,8 @@ impl Members for Hand {
         &self.held[member].record.cell
     }
 
-    fn version(&self, member: usize) -> Gsn {
-        self.held[member].record.version
+    fn version(&self, member: usize) -> Version {
+        self.held[member].record.version.into()
     }
 
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>> {

@@ -8,6 +8,7 @@ use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
 use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
+use crate::stamp::Version;
 use crate::value::Value;
 
 /// Why a call inside a transaction did not run. It had no effect.
@@ -38,7 +39,7 @@ pub trait Hand {
     /// Where a record stands, if it is in hand.
     fn find(&self, db: Db, key: &[u8]) -> Option<usize>;
     /// The record that stands there for reading, as the transaction sees it, and its version.
-    fn read(&self, at: usize) -> (&Cell, Gsn);
+    fn read(&self, at: usize) -> (&Cell, Version);
     /// The record that stands there for writing; `None` if it may not be written.
     fn write(&mut self, at: usize) -> Option<CellMut<'_>>;
 }
@@ -48,7 +49,7 @@ impl Hand for dyn Members + '_ {
         Members::find(self, db, key)
     }
 
-    fn read(&self, at: usize) -> (&Cell, Gsn) {
+    fn read(&self, at: usize) -> (&Cell, Version) {
         (self.cell(at), self.version(at))
     }
 
@@ -288,8 +289,8 @@ mod tests {
             Some(0)
         }
 
-        fn read(&self, _: usize) -> (&Cell, Gsn) {
-            (&self.0, Gsn::NONE)
+        fn read(&self, _: usize) -> (&Cell, Version) {
+            (&self.0, Version::NONE)
         }
 
         fn write(&mut self, _: usize) -> Option<CellMut<'_>> {

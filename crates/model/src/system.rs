@@ -13,12 +13,13 @@ use crate::cell::Cell;
 use crate::datum::{Datum, Writer};
 use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
-use crate::ids::{Db, Gsn, PartitionId, ProcedureId, SlotNo};
+use crate::ids::{Db, PartitionId, ProcedureId, SlotNo};
 use crate::key::{Position, SLOTS};
 use crate::layout::{Layout, MAX_SHARDS};
 use crate::map::{LANES, Lane, Lanes};
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
+use crate::stamp::Version;
 use crate::table::Expiring;
 
 /// Reads records with their versions. Arguments: database and key, alternately.
@@ -87,19 +88,26 @@ pub fn read_reply<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, reply: &[u
 }
 
 /// Writes a record's version and content as two values.
-fn write_image(version: Gsn, cell: &Cell, out: &mut Vec<u8>) {
+fn write_image(version: Version, cell: &Cell, out: &mut Vec<u8>) {
     let mut image = Vec::new();
     cell.encode(&mut image);
     let mut w = Writer(out);
-    w.int(version.0 as i64);
+    match version.number() {
+        Some(number) => w.int(number as i64),
+        None => version.with_bytes(|bytes| w.bulk(bytes)),
+    }
     w.bulk(&image);
 }
 
-fn split_image(bytes: &[u8]) -> Option<(Gsn, Cell, &[u8])> {
-    let (Datum::Int(version), rest) = Datum::split(bytes)? else { return None };
+fn split_image(bytes: &[u8]) -> Option<(Version, Cell, &[u8])> {
+    let (version, rest) = match Datum::split(bytes)? {
+        (Datum::Int(number), rest) => (Version::of(number as u64), rest),
+        (Datum::Bulk(bytes), rest) => (Version::from_bytes(bytes)?, rest),
+        _ => return None,
+    };
     let (Datum::Bulk(image), rest) = Datum::split(rest)? else { return None };
     let (cell, _) = Cell::decode(image)?;
-    Some((Gsn(version as u64), cell, rest))
+    Some((version, cell, rest))
 }
 
 struct Read;
@@ -138,12 +146,12 @@ fn db_of(arg: Arg<'_>) -> Result<Db, PlanError> {
 
 /// Writes evidence as arguments: how many, then database, key and version of each.
 pub fn evidence_args<'e>(
-    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     args: &mut ArgsBuilder<'_>,
 ) {
     args.push(&(evidence.len() as u32).to_le_bytes());
     for (db, key, version) in evidence {
-        args.push(&[db.0]).push(key).push(&version.0.to_le_bytes());
+        version.with_bytes(|bytes| _ = args.push(&[db.0]).push(key).push(bytes));
     }
 }
 
@@ -160,7 +168,7 @@ pub fn plan_evidence(
     for _ in 0..count {
         let db = db_of(items.next().ok_or(DAMAGED)?)?;
         let key = items.next().ok_or(DAMAGED)?;
-        if items.next().is_none_or(|v| v.bytes.len() != 8) {
+        if items.next().and_then(|version| Version::from_bytes(version.bytes)).is_none() {
             return Err(DAMAGED);
         }
         planner.key_in(db, code, Access::Read, key)?;
@@ -171,8 +179,8 @@ pub fn plan_evidence(
 
 /// Whether the record is still as the transaction that is named wrote it.
 fn is_as_seen(cx: &FragmentContext<'_>) -> bool {
-    let expected = cx.rest().next().and_then(|v| v.bytes.try_into().ok()).map(u64::from_le_bytes);
-    expected == Some(cx.version.0)
+    let expected = cx.rest().next().and_then(|version| Version::from_bytes(version.bytes));
+    expected == Some(cx.version)
 }
 
 /// Runs an evidence fragment of a transaction that is not found again: nobody asks how things are. All that is answered is
@@ -222,7 +230,7 @@ pub fn restart_evidence(reply: &[u8]) -> Option<Vec<Evidence>> {
 
 /// Writes the arguments of [`COMMIT`]: evidence, then database, key and new content of each record written.
 pub fn commit_args<'e>(
-    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     writes: impl IntoIterator<Item = (Db, &'e [u8], &'e Cell)>,
     args: &mut ArgsBuilder<'_>,
 ) {
@@ -278,7 +286,7 @@ impl Procedure for Commit {
 
 /// Writes the arguments of [`MULTI`]: the evidence of WATCH, then the calls, each made by [`encode_call`].
 pub fn multi_args<'e>(
-    watched: impl ExactSizeIterator<Item = (Db, &'e [u8], Gsn)>,
+    watched: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     calls: impl IntoIterator<Item = (ProcedureId, Db, &'e [u8])>,
     args: &mut ArgsBuilder<'_>,
 ) {

@@ -15,7 +15,9 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_family::{Incoming, Message};
 use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Path, Ticket};
-use ordain_model::{Front, Gsn, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer};
+use ordain_model::{
+    Effect, Front, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo, Writer,
+};
 use ordain_resp::memory::Report;
 use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, LARGE_REPLY, NodeInfo,
@@ -612,8 +614,8 @@ impl<M: Message> Door<M> {
 
     /// Gives a session what it has asked the node for.
     fn answer(&mut self, ticket: Ticket, reply: &[u8]) {
-        let (gsn, path, status) = (Gsn::NONE, Path::Snapshot, OutcomeStatus::Committed);
-        let finished = Finished { ticket, status, gsn, path, reply, restarts: 0, lease: None, outcome: None };
+        let finished =
+            Finished { reply, ..Finished::nowhere(ticket, OutcomeStatus::Committed, Path::Snapshot) };
         let slot = ConnectionId::of(ticket).slot();
         let Self { gateway, connections, shared, asked, touched, now, .. } = self;
         let Some(connection) = connections.get_mut(slot).and_then(|s| s.connection.as_mut()) else { return };
@@ -851,7 +853,7 @@ impl<M: Message> Door<M> {
         for chunk in self.dispatcher.expire(now, is_hopeless) {
             let mut busy = OutcomeBatch::new(chunk.gateway);
             for txn in chunk.txns() {
-                busy.push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Busy, |_| {});
+                busy.push(chunk.number, txn.index, Effect::NONE, OutcomeStatus::Busy, |_| {});
             }
             self.take_outcomes(busy);
         }

@@ -12,7 +12,7 @@ use ordain_checkpoint::{Found, file_name, list};
 use ordain_deterministic::shard::{self, Balance};
 use ordain_model::{
     Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Limits, Micros,
-    PartitionId, Reads, Registry,
+    PartitionId, Reads, Registry, Stamp,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::{Engine, cascades};
@@ -525,12 +525,17 @@ impl System for CalvinSystem {
         *pending = Some(StartOver { without_log, without_receive_journal });
     }
 
-    fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {
+    fn place(&self, stamp: Stamp) -> String {
+        Gsn::from(stamp).to_string()
+    }
+
+    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
         self.cuts.iter().any(|cut| {
             let then = cut.lives.get(&answerer).copied().unwrap_or_default();
             // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
             let is_over = u64::from(life) < then;
             let is_out = u64::from(life) == then && cut.evicted.contains(&answerer);
+            let gsn = Gsn::from(stamp);
             (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
         })
     }

@@ -587,7 +587,7 @@ impl<X> Sequencer<X> {
 
     /// Reads that are run on a snapshot.
     fn read(&mut self, now: Now, chunk: Arc<Chunk>, snapshot: Snapshot, out: &mut Outbox<Message<X>>) {
-        if self.snapshots.hold(&chunk, snapshot, out) {
+        if self.snapshots.hold(&chunk, &snapshot, out) {
             if !self.holding {
                 self.holding = true;
                 out.set_timer(HOLD, HOLD_FOR);
@@ -597,13 +597,13 @@ impl<X> Sequencer<X> {
         let kept = self.snapshots.kept();
         let at = match snapshot {
             Snapshot::Closed => self.epoch.max(kept),
-            Snapshot::Published(since) => since.max(self.snapshots.earliest()),
-            Snapshot::At(epoch) => epoch,
+            Snapshot::Published(since) => Epoch::from(&since).max(self.snapshots.earliest()),
+            Snapshot::At(token) => Epoch::from(&token),
             Snapshot::Latest(since) if self.snapshots.is_alone(self.members.is_some()) => {
-                since.max(self.epoch).max(kept)
+                Epoch::from(&since).max(self.epoch).max(kept)
             }
             Snapshot::Latest(since) => {
-                self.snapshots.wanted.push(Wanted::Here(chunk, since));
+                self.snapshots.wanted.push(Wanted::Here(chunk, Epoch::from(&since)));
                 return self.ask_leader(out);
             }
         };
@@ -634,7 +634,9 @@ impl<X> Sequencer<X> {
     /// An epoch is sealed that was not when this was wanted.
     fn grant(&mut self, now: Now, wanted: Wanted, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         match wanted {
-            Wanted::Here(chunk, since) => self.read(now, chunk, Snapshot::Published(epoch.max(since)), out),
+            Wanted::Here(chunk, since) => {
+                self.read(now, chunk, Snapshot::Published(epoch.max(since).into()), out)
+            }
             Wanted::Member(node, (gateway, number)) => {
                 out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
             }
@@ -669,7 +671,7 @@ impl<X> Sequencer<X> {
             }
             Reading::Stamp(gateway, number, epoch) => {
                 if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
-                    self.read(now, chunk, Snapshot::Published(epoch.max(since)), out);
+                    self.read(now, chunk, Snapshot::Published(epoch.max(since).into()), out);
                 }
             }
             Reading::Kept(epoch) => {

@@ -129,7 +129,7 @@ impl Snapshots {
     pub(crate) fn hold<X>(
         &mut self,
         chunk: &Arc<Chunk>,
-        snapshot: Snapshot,
+        snapshot: &Snapshot,
         out: &mut Outbox<Message<X>>,
     ) -> bool {
         self.is_in_use = true;
@@ -139,7 +139,7 @@ impl Snapshots {
         }
         let is_held = matches!(self.keeping, Keeping::Begun(_));
         if is_held {
-            self.held.push((chunk.clone(), snapshot));
+            self.held.push((chunk.clone(), snapshot.clone()));
         }
         is_held
     }
@@ -319,11 +319,12 @@ mod tests {
     #[test]
     fn the_first_read_waits_for_all_shards_and_a_silence_ends_what_they_keep() {
         let mut snapshots = snapshots();
-        let (chunk, wanted) = (Arc::new(Chunk::new(GatewayId(1), ChunkNo(7))), Snapshot::Published(Epoch(0)));
+        let (chunk, wanted) =
+            (Arc::new(Chunk::new(GatewayId(1), ChunkNo(7))), Snapshot::Published(Epoch(0).into()));
         snapshots.note_published(Epoch(5));
         let mut out = Outbox::default();
         assert!(!snapshots.tell_floor::<()>(true, &mut out), "nobody has read: no floor is told");
-        assert!(snapshots.hold(&chunk, wanted, &mut out));
+        assert!(snapshots.hold(&chunk, &wanted, &mut out));
         assert_eq!(told(out), all("K"));
         let mut out = Outbox::default();
         assert!(snapshots.note_kept(SHARDS[0], Epoch(5)).is_empty());
@@ -333,7 +334,7 @@ mod tests {
         assert!(snapshots.is_keeping(), "somebody waits");
         assert_eq!(snapshots.note_kept(SHARDS[1], Epoch(6)).len(), 1);
         assert_eq!((snapshots.earliest(), snapshots.kept()), (Epoch(9), Epoch(9)));
-        assert!(!snapshots.hold(&chunk, wanted, &mut out));
+        assert!(!snapshots.hold(&chunk, &wanted, &mut out));
         snapshots.tell_keeping(Some(NodeId(1)), &mut out);
         assert_eq!(told(out), [(SHARDS[2], "K".to_owned())], "to a node that was lost it is said again");
         let mut out = Outbox::default();
@@ -348,13 +349,13 @@ mod tests {
         let mut snapshots = snapshots();
         let chunk = |number| Arc::new(Chunk::new(GatewayId(1), ChunkNo(number)));
         for number in [7, 8] {
-            assert!(snapshots.hold::<()>(&chunk(number), Snapshot::Closed, &mut Outbox::default()));
+            assert!(snapshots.hold::<()>(&chunk(number), &Snapshot::Closed, &mut Outbox::default()));
         }
         snapshots.done((GatewayId(1), ChunkNo(7)));
         snapshots.note_kept(SHARDS[1], Epoch(3));
         let held: Vec<ChunkNo> = snapshots.hold_no_longer().iter().map(|(chunk, _)| chunk.number).collect();
         assert_eq!((held, snapshots.kept()), (vec![ChunkNo(8)], Epoch(3)));
-        assert!(!snapshots.hold::<()>(&chunk(9), Snapshot::Closed, &mut Outbox::default()));
+        assert!(!snapshots.hold::<()>(&chunk(9), &Snapshot::Closed, &mut Outbox::default()));
         assert!(snapshots.note_kept(SHARDS[0], Epoch(4)).is_empty());
         assert_eq!(snapshots.kept(), Epoch(4));
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Ticket};
-use ordain_model::{Epoch, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, RequestNo, SessionId};
+use ordain_model::{Effect, Front, Micros, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Token};
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::system::FrontDoor;
@@ -42,7 +42,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Answered {
     pub(crate) waiter: Waiter,
     pub(crate) status: OutcomeStatus,
-    pub(crate) gsn: Gsn,
+    pub(crate) effect: Effect,
     pub(crate) reply: Vec<u8>,
 }
 
@@ -50,14 +50,15 @@ pub(crate) struct Answered {
 struct Ended {
     ticket: Ticket,
     status: OutcomeStatus,
-    gsn: Gsn,
+    effect: Effect,
     reply: Vec<u8>,
 }
 
 impl Ended {
     fn of(finished: &Finished<'_>) -> Ended {
-        let Finished { ticket, status, gsn, reply, .. } = *finished;
-        Ended { ticket, status, gsn, reply: reply.to_vec() }
+        let Finished { ticket, status, stamp, token, reply, .. } = *finished;
+        let effect = Effect { stamp, token: token.clone() };
+        Ended { ticket, status, effect, reply: reply.to_vec() }
     }
 }
 
@@ -98,8 +99,8 @@ impl Door {
     }
 
     fn redeem_all(&mut self, finished: Vec<Ended>) -> Vec<Answered> {
-        let redeem = |Ended { ticket, status, gsn, reply }| {
-            self.redeem(ticket).map(|waiter| Answered { waiter, status, gsn, reply })
+        let redeem = |Ended { ticket, status, effect, reply }| {
+            self.redeem(ticket).map(|waiter| Answered { waiter, status, effect, reply })
         };
         finished.into_iter().filter_map(redeem).collect()
     }
@@ -140,15 +141,15 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     pub(crate) session: Option<SessionId>,
     next_request: u64,
-    /// The last epoch that it has been told of.
-    pub(crate) seen: Epoch,
+    /// All that it has been told of.
+    pub(crate) seen: Token,
     /// What each lane waits for.
     pub(crate) lanes: Vec<Option<RequestId>>,
 }
 
 impl Client {
     pub(crate) fn new(door: usize, session: Option<SessionId>, lanes: usize) -> Client {
-        let (connected, connections, next_request, seen) = (false, 0, 0, Epoch(0));
+        let (connected, connections, next_request, seen) = (false, 0, 0, Token::NOTHING);
         Client { door, connected, connections, session, next_request, seen, lanes: vec![None; lanes] }
     }
 

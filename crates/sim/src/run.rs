@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ordain_checker::{Evidence, NodeLog, Promise, Violation, ViolationKind, check};
-use ordain_model::{Abort, Call, Db, Digest, Gsn, Isolation, Micros, OutcomeStatus, system};
+use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, Stamp, system};
 use ordain_role::NodeId;
 
 use crate::faults::Faults;
@@ -150,7 +150,7 @@ pub fn run_seed<'a, S: System>(
     }
     let logs = simulator.logs();
     let Simulator { system, history, .. } = &mut simulator;
-    let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.gsn));
+    let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.stamp));
     let layout = system.layout();
     let aborted = system.aborted();
     let registry = simulator.registry.clone();
@@ -234,7 +234,7 @@ impl<S: System> Simulator<'_, S> {
                 self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
                 if self.nodes[node].incarnation != life && self.failed.is_none() {
                     // It has started over, and has forgotten that it was asked: nobody will say how that ended.
-                    self.history.answered(probe, OutcomeStatus::Unknown, Gsn::NONE, &[]);
+                    self.history.answered(probe, OutcomeStatus::Unknown, Stamp::NONE, &[]);
                     self.run(bound, |s| !s.nodes[node].up);
                     self.probe_again(node, probe);
                     continue;

@@ -2,7 +2,7 @@
 
 use ordain_gateway::Stream;
 use ordain_model::args::{Args, ArgsBuilder};
-use ordain_model::{Call, Front, Gsn, Micros, OutcomeBatch, OutcomeStatus, SessionId, View};
+use ordain_model::{Call, Effect, Front, Micros, OutcomeBatch, OutcomeStatus, SessionId, View};
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::client::{Answered, Client, Waiter};
@@ -161,7 +161,7 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn enter(&mut self, number: usize, waiter: Waiter) {
         let Waiter { request, attempt, client } = waiter;
         // The driver's own probes ask for what is there in the end.
-        let view = client.map_or(View::Ordered, |client| View::Since(self.clients[client].seen));
+        let view = client.map_or(View::Ordered, |client| View::Since(self.clients[client].seen.clone()));
         let door = &mut self.doors[number];
         let asked = self.history.get(request);
         let (call, args) = (asked.call, asked.args.clone());
@@ -187,7 +187,7 @@ impl<S: System> Simulator<'_, S> {
                 let reply = refusal.to_string();
                 let node = self.doors[number].node;
                 let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
-                self.answer(waiter, answerer, OutcomeStatus::Refused, Gsn::NONE, reply.as_bytes());
+                self.answer(waiter, answerer, OutcomeStatus::Refused, &Effect::NONE, reply.as_bytes());
             }
         }
     }
@@ -226,8 +226,8 @@ impl<S: System> Simulator<'_, S> {
                 ),
             );
         }
-        for Answered { waiter, status, gsn, reply } in self.doors[number].take_outcomes(batch) {
-            self.answer(waiter, answerer, status, gsn, &reply);
+        for Answered { waiter, status, effect, reply } in self.doors[number].take_outcomes(batch) {
+            self.answer(waiter, answerer, status, &effect, &reply);
         }
         self.flush_soon(number);
     }
@@ -255,9 +255,9 @@ impl<S: System> Simulator<'_, S> {
 
     fn give_up(&mut self, number: usize, lost: Vec<Answered>) {
         let node = self.doors[number].node;
-        for Answered { waiter, status, gsn, reply } in lost {
+        for Answered { waiter, status, effect, reply } in lost {
             let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
-            self.answer(waiter, answerer, status, gsn, &reply);
+            self.answer(waiter, answerer, status, &effect, &reply);
         }
         let sent = self.doors[number].retry();
         self.send_all(number, sent);
@@ -270,23 +270,23 @@ impl<S: System> Simulator<'_, S> {
         waiter: Waiter,
         answerer: (NodeId, u32),
         status: OutcomeStatus,
-        gsn: Gsn,
+        effect: &Effect,
         reply: &[u8],
     ) {
         let Waiter { request, client, attempt } = waiter;
+        let place = self.system.place(effect.stamp);
         self.trace.note(
             self.now,
-            format_args!("answer {} attempt {attempt} {status:?} {gsn} {reply:02x?}", request.0),
+            format_args!("answer {} attempt {attempt} {status:?} {place} {reply:02x?}", request.0),
         );
-        self.history.answered_by(answerer, request, status, gsn, reply);
+        self.history.answered_by(answerer, request, status, effect.stamp, reply);
         let Some(number) = client else { return };
         // An answer to an attempt whose connection was dropped is noted, but reaches nobody.
         if !self.is_latest(number, request, attempt) {
             return self.history.missed(request);
         }
         let Some(lane) = self.clients[number].lane_of(request) else { return };
-        let seen = &mut self.clients[number].seen;
-        *seen = gsn.epoch().max(*seen);
+        self.clients[number].seen.merge(&effect.token);
         if status == OutcomeStatus::Superseded {
             // Its session has not gone on: this is the request that it waits for.
             let text = "a request was called superseded although its session waits for it";

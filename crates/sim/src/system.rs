@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_family::Message;
 use ordain_gateway::{Gateway, Router};
-use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, Registry};
+use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, Registry, Stamp};
 use ordain_role::{Address, Directory, NodeId, Role, StartOver};
 
 /// The roles of a node, by number.
@@ -136,10 +136,15 @@ pub trait System {
         let _ = (node, how);
     }
 
+    /// The text by which people know where a transaction has taken effect.
+    fn place(&self, stamp: Stamp) -> String {
+        stamp.to_string()
+    }
+
     /// Whether an answer need not hold that a node has given in that life of it: the system has given up since what the
     /// node had executed by then. Asked after [`System::log`] of all nodes.
-    fn is_void(&self, answerer: NodeId, life: u32, gsn: Gsn) -> bool {
-        let _ = (answerer, life, gsn);
+    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
+        let _ = (answerer, life, stamp);
         false
     }
 

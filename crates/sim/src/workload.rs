@@ -9,7 +9,7 @@ pub mod procedures;
 use ordain_model::args::encode;
 use ordain_model::key::SLOTS;
 use ordain_model::system::CopyPart;
-use ordain_model::{Call, Db, Gsn, KeyHash, Position, ProcedureId, system};
+use ordain_model::{Call, Db, KeyHash, Position, ProcedureId, Version, system};
 
 use crate::random::Random;
 use ledgers as l;
@@ -323,7 +323,7 @@ impl Mix {
                     .collect();
                 let mut args = Vec::new();
                 let calls = calls.iter().map(|(procedure, db, args)| (*procedure, *db, &**args));
-                let nothing: [(Db, &[u8], Gsn); 0] = [];
+                let nothing: [(Db, &[u8], Version); 0] = [];
                 let mut builder = ordain_model::ArgsBuilder::new(&mut args);
                 system::multi_args(nothing.into_iter(), calls, &mut builder);
                 return (system::MULTI, Db(0), args);

@@ -11,7 +11,7 @@ use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Batch, Cell, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Isolation, Layouts,
-    Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, system,
+    Millis, OutcomeBatch, OutcomeStatus, Position, Registry, SlotNo, Txn, Version, system,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay};
 use ordain_sequencer::Sequencing;
@@ -680,7 +680,7 @@ impl<S: RecordStore> Core<S> {
             key,
             now,
             seed: seed_of(gsn),
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
             target: Target::Read(&Cell::ABSENT),
             below: None,
@@ -706,7 +706,7 @@ impl<S: RecordStore> Core<S> {
                     write_record(&mut self.store, guess, name, (gsn, now), undo, |mut cell, version| {
                         let before = cell.weight();
                         let target = Target::Write(cell.reborrow());
-                        let mut cx = FragmentContext { target, version, below: None, ..cx };
+                        let mut cx = FragmentContext { target, version: version.into(), below: None, ..cx };
                         let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
                         changed_bytes = cell.weight().abs_diff(before);
                         result
@@ -720,7 +720,12 @@ impl<S: RecordStore> Core<S> {
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }
             Access::Read | Access::Compute => read_record(&self.store, guess, name, now, |cell, version| {
-                let mut cx = FragmentContext { target: Target::Read(cell), version, below: None, ..cx };
+                let mut cx = FragmentContext {
+                    target: Target::Read(cell),
+                    version: version.into(),
+                    below: None,
+                    ..cx
+                };
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }),
         }

@@ -41,7 +41,7 @@ pub(super) fn run<S: RecordStore>(
         };
         let mut below = Reading { store: &*store, cover };
         let target = Target::Read(cell);
-        let mut cx = FragmentContext { target, version, below: Some(&mut below), ..cx };
+        let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
         return guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     }
     let record = find_or_reserve(store, guess, (fragment.db, cover.key, fragment.hash));
@@ -57,7 +57,7 @@ pub(super) fn run<S: RecordStore>(
     }
     let mut below = Writing { store: &mut *store, cover, gsn, undo: undo.as_deref_mut() };
     let target = Target::Write(cell);
-    let mut cx = FragmentContext { target, version, below: Some(&mut below), ..cx };
+    let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
     let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     store.put_back(record, content, if changed { gsn } else { before });
     if let Some(undo) = undo {
@@ -77,7 +77,7 @@ pub(super) fn look(
     let mut below = Looking::new(state, cx.key.bytes, fragment);
     let below = fragment.covering.then_some(&mut below as &mut dyn Below);
     let (cell, version) = past_of(state, (fragment.db, cx.key.bytes, fragment.hash), cx.now);
-    let mut cx = FragmentContext { target: Target::Read(cell), version, below, ..cx };
+    let mut cx = FragmentContext { target: Target::Read(cell), version: version.into(), below, ..cx };
     guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
 }
 
@@ -213,7 +213,7 @@ mod tests {
             key: key_of(args, fragment),
             now: Millis(1),
             seed: 0,
-            version: Gsn::NONE,
+            version: ordain_model::Version::NONE,
             inputs: Inputs::none(),
             target: Target::Read(&Cell::ABSENT),
             below: None,

@@ -7,7 +7,7 @@
 //! has to start over it never does.
 
 use ordain_model::outcome::Outcome;
-use ordain_model::{Abort, Epoch, OutcomeBatch, OutcomeStatus};
+use ordain_model::{Abort, Epoch, Gsn, OutcomeBatch, OutcomeStatus};
 
 /// What is held back.
 #[derive(Debug, Default)]
@@ -41,12 +41,12 @@ impl DeferredReplies {
 /// Whether a gateway goes on with the request by this, and it may turn out not to be so.
 fn is_uncertain(outcome: &Outcome, certain: Epoch) -> bool {
     let goes_on = matches!(outcome.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);
-    goes_on && outcome.gsn.epoch() > certain
+    goes_on && Gsn::from(outcome.stamp).epoch() > certain
 }
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{ChunkNo, GatewayId, Gsn, PartitionId};
+    use ordain_model::{ChunkNo, GatewayId, PartitionId};
 
     use super::*;
 

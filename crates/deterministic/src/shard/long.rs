@@ -14,7 +14,7 @@ use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, ProcedureId, Registry, SlotNo, Stop,
-    Stopwatch,
+    Stopwatch, Version,
 };
 
 use super::core::guarded;
@@ -57,7 +57,7 @@ impl Computation<'_> {
             key: key_of(args, fragment),
             now,
             seed: seed_of(gsn),
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs { slots, list: chunk.plans().inputs_of(fragment) },
             target: Target::Compute(members),
             below: None,

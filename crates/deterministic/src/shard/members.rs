@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::serial::key_of;
 use ordain_model::{
-    Abort, Access, Cell, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Layout, SlotNo, Txn, Writer,
+    Abort, Access, Cell, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Layout, SlotNo, Txn, Version, Writer,
 };
 use ordain_store::RecordStore;
 
@@ -203,8 +203,8 @@ impl ordain_model::Members for Members<'_> {
         &self.held[member].cell
     }
 
-    fn version(&self, member: usize) -> Gsn {
-        self.held[member].version
+    fn version(&self, member: usize) -> Version {
+        self.held[member].version.into()
     }
 
     fn cell_mut(&mut self, member: usize) -> Option<CellMut<'_>> {

@@ -705,7 +705,7 @@ impl Context<'_> {
             key,
             now,
             seed: seed_of(gsn),
-            version,
+            version: version.into(),
             inputs: Inputs::none(),
             target,
             below: None,

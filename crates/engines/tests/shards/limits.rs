@@ -3,7 +3,7 @@
 
 use ordain_deterministic::shard::Scheduling;
 use ordain_engines::{calvin, qstore};
-use ordain_model::{ArgsBuilder, Call, Db, Gsn, Limits, OutcomeStatus, Reads, system};
+use ordain_model::{ArgsBuilder, Call, Db, Limits, OutcomeStatus, Reads, Version, system};
 
 use crate::random::{Request, command};
 use crate::support::cluster::{Cluster, REPLICA, Shape};
@@ -15,7 +15,7 @@ const VALUE: &[u8] = &[b'v'; 150];
 const TOO_LONG: &str = "(ERR the reply exceeds";
 const TOO_MUCH: &str = "(ERR the records that go from key to key exceed";
 
-fn multi(watched: &[(&[u8], Gsn)], calls: &[Request]) -> Request {
+fn multi(watched: &[(&[u8], Version)], calls: &[Request]) -> Request {
     let mut args = Vec::new();
     let watched: Vec<_> = watched.iter().map(|(key, version)| (Db(0), *key, *version)).collect();
     system::multi_args(
@@ -124,7 +124,7 @@ fn what_a_block_was_to_write_is_written_though_its_reply_is_too_long() {
         assert_eq!(node.ask(&[b"get", e]), "\"1\"");
         // Whose evidence does not hold any more is told that, however much else it has read.
         let set = command(&[b"set", e, b"x"], Db(0));
-        let (status, answer) = node.request(multi(&[(e, Gsn::NONE)], &[get(a), get(b), get(c), set]));
+        let (status, answer) = node.request(multi(&[(e, Version::NONE)], &[get(a), get(b), get(c), set]));
         assert_ne!(status, OutcomeStatus::Committed);
         assert_eq!(answer, "nil-array");
         assert_eq!(node.ask(&[b"get", e]), "\"1\"");

@@ -10,7 +10,7 @@ use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::{
     Abort, ArgsBuilder, Call, Cascade, CheckpointMode, Db, Epoch, Gsn, Isolation, Millis, OutcomeStatus,
-    ProcedureId, RequestNo, SessionId, SlotNo, system,
+    ProcedureId, RequestNo, SessionId, SlotNo, Version, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -502,7 +502,7 @@ fn loans_are_undone_whatever_comes_first() {
     let script = b"redis.call('append', KEYS[1], 'x') redis.call('append', KEYS[2], 'y') return 1";
     let (eval, db, eval_args) = command(&[b"eval", script, b"2", &a, &b], Db(0));
     let (append, _, append_args) = command(&[b"append", &a, b"before"], db);
-    for version in [Gsn::NONE, Gsn(7)] {
+    for version in [Version::NONE, Version::of(7)] {
         let start = || {
             let mut cluster = Cluster::with(Shape::default(), procedures.clone());
             cluster.submit(0, REPLICA, Call::new(append, db), &append_args).unwrap();
@@ -518,7 +518,7 @@ fn loans_are_undone_whatever_comes_first() {
         };
         let ways = [every_way(start, 0, 2), every_way(start, 1, 1)];
         assert!(ways.iter().sum::<usize>() > 500, "{ways:?}");
-        if version != Gsn::NONE {
+        if version != Version::NONE {
             assert!(every_way(start, 2, 0) > 1000);
         }
     }

@@ -80,7 +80,7 @@ fn scenario_01_many_reads_seal_nothing_and_see_what_was_written_before() {
         }
         assert!(bench.sealed.is_empty(), "a read is not sequenced");
         let written = bench.ask(COUNT, &encode(&[&key])).gsn;
-        let view = View::Since(written.epoch());
+        let view = View::Since(written.epoch().into());
         let ticket = bench.submit_to(0, view, SEE, &encode(&[&key])).unwrap();
         bench.flush(0);
         bench.settle();
@@ -284,7 +284,7 @@ fn who_waits_for_an_epoch_that_does_not_come_keeps_nobody_waiting() {
     let mut bench = bench(Reads::Session);
     let key = key_on("n", 0, 2);
     bench.ask(COUNT, &encode(&[&key]));
-    let far = bench.submit_to(0, View::Since(Epoch(1 << 40)), SEE, &encode(&[&key])).unwrap();
+    let far = bench.submit_to(0, View::Since(Epoch(1 << 40).into()), SEE, &encode(&[&key])).unwrap();
     let near = bench.submit(0, SEE, &encode(&[&key])).unwrap();
     bench.flush(0);
     bench.settle();
@@ -361,7 +361,7 @@ fn reads_after_a_silence_wait_for_all_shards_and_then_for_nobody() {
         assert_eq!(older(&bench), [0.0, 0.0], "nobody has read yet");
         // The second shard is not asked for anything but must be able to show what it holds, all the same.
         bench.hold(SHARD + 1, SEQUENCER);
-        let lease = bench.submit_to(0, View::Open(Epoch(0)), SEE, &encode(&[&keys[0]])).unwrap();
+        let lease = bench.submit_to(0, View::Open(Epoch(0).into()), SEE, &encode(&[&keys[0]])).unwrap();
         bench.flush(0);
         bench.settle();
         assert!(bench.answer(lease).is_none());
@@ -369,7 +369,7 @@ fn reads_after_a_silence_wait_for_all_shards_and_then_for_nobody() {
         bench.settle();
         let at = bench.answer(lease).expect("both have said so").gsn.epoch();
         write(&mut bench);
-        let leased = bench.submit_to(0, View::At(at), SEE, &encode(&[&keys[1]])).unwrap();
+        let leased = bench.submit_to(0, View::At(at.into()), SEE, &encode(&[&keys[1]])).unwrap();
         bench.flush(0);
         bench.settle();
         assert_eq!(render(&bench.answer(leased).unwrap().reply), "[\"1\"]");
@@ -438,7 +438,7 @@ fn scenario_11_a_token_of_before_a_crash_is_honoured() {
     let last = bench.ask(COUNT, &encode(&[&key])).gsn;
     bench.crash();
     for (token, expected) in [(Gsn::NONE, "[\"2\"]"), (written, "[\"2\"]"), (last, "[\"2\"]")] {
-        let view = View::Since(token.epoch());
+        let view = View::Since(token.epoch().into());
         let ticket = bench.submit_to(0, view, SEE, &encode(&[&key])).unwrap();
         bench.flush(0);
         bench.settle();

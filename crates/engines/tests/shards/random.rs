@@ -10,7 +10,7 @@ use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
     ArgsBuilder, Call, Cascade, Db, Execution, Gsn, Isolation, Limits, Micros, OutcomeStatus, ProcedureId,
-    RequestNo, SessionId, system,
+    RequestNo, SessionId, Version, system,
 };
 use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
@@ -23,7 +23,7 @@ pub(crate) struct Requests {
     mix: Mix,
     keys: u64,
     /// Versions that READ has told, for the evidence of WATCH.
-    pub(crate) seen: BTreeMap<(Db, Vec<u8>), Gsn>,
+    pub(crate) seen: BTreeMap<(Db, Vec<u8>), Version>,
 }
 
 pub(crate) type Request = (ProcedureId, Db, Vec<u8>);
@@ -137,7 +137,7 @@ impl Requests {
                 }
             })
             .collect();
-        let mut watched: Vec<(Db, Vec<u8>, Gsn)> = Vec::new();
+        let mut watched: Vec<(Db, Vec<u8>, Version)> = Vec::new();
         for _ in 0..random.below(3) {
             let (db, key) = self.place(random);
             let version = self.seen.get(&(db, key.clone())).copied().unwrap_or_default();

@@ -5,7 +5,7 @@ use ordain_engines::qstore;
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
 use ordain_model::{
-    Abort, ArgsBuilder, Call, Db, Execution, Gsn, Isolation, OutcomeStatus, PartitionId, system,
+    Abort, ArgsBuilder, Call, Db, Execution, Isolation, OutcomeStatus, PartitionId, Version, system,
 };
 use ordain_sim::workload::procedures as p;
 
@@ -26,7 +26,7 @@ fn submit(bench: &mut Bench, words: &[&[u8]]) -> Ticket {
 }
 
 /// A MULTI block, if what was watched has the version that was seen.
-fn multi(bench: &mut Bench, watched: &[(&[u8], Gsn)], calls: &[Request]) -> Ticket {
+fn multi(bench: &mut Bench, watched: &[(&[u8], Version)], calls: &[Request]) -> Ticket {
     let mut args = Vec::new();
     system::multi_args(
         watched.iter().map(|(key, version)| (Db(0), *key, *version)),

@@ -695,7 +695,7 @@ impl Cluster {
                     assert_eq!((outcomes.gateway, to.role), (self.gateway(its_node), GATEWAY));
                     for outcome in &outcomes.outcomes {
                         let reply = outcomes.reply(outcome).to_vec();
-                        let answer = Answer { status: outcome.status, gsn: outcome.gsn, reply };
+                        let answer = Answer { status: outcome.status, gsn: outcome.stamp.into(), reply };
                         let ticket = (outcomes.gateway, outcome.chunk, outcome.index);
                         self.answers.entry(ticket).or_default().push(answer);
                     }

@@ -361,7 +361,7 @@ impl Bench {
 
     /// Hands a request to a gateway, which keeps it until [`Bench::flush`].
     pub fn submit(&mut self, gateway: usize, call: Call, args: &[u8]) -> Result<Ticket, PlanError> {
-        self.submit_to(gateway, View::Since(Epoch(0)), call, args)
+        self.submit_to(gateway, View::Since(Epoch(0).into()), call, args)
     }
 
     /// The same; if it only reads it sees what the view says.
@@ -563,14 +563,17 @@ impl Bench {
 
     fn take_outcomes(&mut self, gateway: usize, batch: &OutcomeBatch) {
         for outcome in &batch.outcomes {
-            let answer =
-                Answer { status: outcome.status, gsn: outcome.gsn, reply: batch.reply(outcome).to_vec() };
+            let answer = Answer {
+                status: outcome.status,
+                gsn: outcome.stamp.into(),
+                reply: batch.reply(outcome).to_vec(),
+            };
             self.outcomes.entry((batch.gateway, outcome.chunk, outcome.index)).or_default().push(answer);
         }
         let Bench { gateways, answers, waiting, .. } = self;
         gateways[gateway].take_outcomes(batch, |finished| {
             assert!(waiting.remove(&finished.ticket), "{:?} was answered twice", finished.ticket);
-            let (status, gsn, reply) = (finished.status, finished.gsn, finished.reply.to_vec());
+            let (status, gsn, reply) = (finished.status, finished.stamp.into(), finished.reply.to_vec());
             answers.insert(finished.ticket, Answer { status, gsn, reply });
         });
         self.flush(gateway);

@@ -208,7 +208,7 @@ impl Procedure for Peek {
             let new = bump(cell.string());
             cell.put(new);
         }
-        Writer(cx.out).int(seen.1.0 as i64);
+        Writer(cx.out).int(seen.1.number().unwrap_or_default() as i64);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Procedure for ExpireIn {
             cx.cell_mut().set_expiry(at);
         }
         let version = cx.version;
-        cx.writer().int(version.0 as i64);
+        cx.writer().int(version.number().unwrap_or_default() as i64);
         Ok(())
     }
 }

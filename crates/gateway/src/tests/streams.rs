@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::{
     ArgsBuilder, Call, Cell, Chunk, Datum, Db, Epoch, Gsn, KeyHash, Map, Millis, OutcomeBatch, OutcomeStatus,
-    PartitionId, Reads, RequestNo, SessionId, Value, View, system,
+    PartitionId, Reads, RequestNo, SessionId, Token, Value, View, system,
 };
 
 use super::cluster::{gone, in_cluster};
@@ -12,7 +12,7 @@ use super::{CONSULT, gateway};
 use crate::{Departure, Gateway, Stream, Ticket};
 
 const COMMITTED: OutcomeStatus = OutcomeStatus::Committed;
-const VIEW: View = View::Since(Epoch(0));
+const VIEW: View = View::Since(Token::NOTHING);
 
 /// Submits a read in a stream.
 fn read(gateway: &mut Gateway, stream: u32, ticket: u64, key: &[u8]) {
@@ -291,7 +291,7 @@ fn what_may_have_to_start_over_has_nothing_before_it_or_behind_it() {
     }
     let mut gateway = gateway();
     write(&mut gateway, 7, 1, b"k", None);
-    let view = View::Since(Epoch(0));
+    let view = View::Since(Token::NOTHING);
     let write_args = |args: &mut ArgsBuilder<'_>| _ = args.push(b"first");
     gateway.submit_in_order(Stream(7), Ticket(2), Call::new(CONSULT, Db(0)), view, write_args).unwrap();
     write(&mut gateway, 7, 3, b"k", None);

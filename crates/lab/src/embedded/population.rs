@@ -13,7 +13,7 @@ use ordain_family::{Incoming, Message};
 use ordain_gateway::{Dispatcher, Gateway, Path, Ticket};
 use ordain_model::{
     Args, ArgsBuilder, Call, Db, Epoch, Front, Micros, OutcomeBatch, OutcomeStatus, PauseNo, ProcedureId,
-    View, system,
+    Token, View, system,
 };
 use ordain_role::{Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
@@ -166,8 +166,8 @@ pub(super) struct Population<M> {
     free: Vec<u32>,
     /// When each client's transaction was submitted, or was due; and which kind it is.
     submitted: Vec<(Micros, u8)>,
-    /// The last epoch that each client has seen: what it reads next is not older.
-    seen: Vec<Epoch>,
+    /// What each client has seen: what it reads next holds that.
+    seen: Vec<Token>,
     /// When each client's transaction was handed to the gateway, if staleness is told.
     handed: Vec<Instant>,
     staleness: Option<Staleness>,
@@ -221,7 +221,7 @@ impl<M: Message> Population<M> {
             stopping: false,
             free: (0..LOAD_WINDOW as u32).collect(),
             submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
-            seen: vec![Epoch(0); asking.clients.max(LOAD_WINDOW)],
+            seen: vec![Token::NOTHING; asking.clients.max(LOAD_WINDOW)],
             handed: vec![Instant::now(); if asking.watch { asking.clients.max(LOAD_WINDOW) } else { 0 }],
             staleness: None,
             asking,
@@ -411,7 +411,7 @@ impl<M: Message> Population<M> {
             }
             let call = Call::new(procedure, Db(0));
             let args = Args::parse(&args[at]).ok_or("a workload wrote damaged arguments")?;
-            let view = View::Since(self.seen[client as usize]);
+            let view = View::Since(self.seen[client as usize].clone());
             self.gateway
                 .submit_to(Ticket(u64::from(client)), call, view, |out| _ = out.append(args))
                 .map_err(|refusal| format!("a transaction of the workload was refused: {refusal}"))?;
@@ -488,8 +488,7 @@ impl<M: Message> Population<M> {
             }
             let client = finished.ticket.0 as u32;
             free.push(client);
-            let seen = &mut seen[client as usize];
-            *seen = finished.gsn.epoch().max(*seen);
+            seen[client as usize].merge(finished.token);
             let (asked, kind) = submitted[client as usize];
             let is_committed = finished.status == OutcomeStatus::Committed;
             committed += u64::from(is_committed);
@@ -498,11 +497,12 @@ impl<M: Message> Population<M> {
                 return;
             }
             if let Some(answered_at) = watched {
+                let epoch = Epoch::from(finished.token);
                 match finished.path {
-                    Path::Order => self.told.answered.note(finished.gsn.epoch(), answered_at),
+                    Path::Order => self.told.answered.note(epoch, answered_at),
                     Path::Snapshot if *stage == Stage::Measure => {
                         let handed = self.handed[client as usize];
-                        let staleness = self.told.answered.staleness(finished.gsn.epoch(), handed);
+                        let staleness = self.told.answered.staleness(epoch, handed);
                         self.staleness.iter_mut().for_each(|all| all.note(staleness));
                     }
                     Path::Snapshot => {}

@@ -22,8 +22,8 @@ use ordain_model::plan::Planner;
 use ordain_model::procedure::Evidence;
 use ordain_model::serial::{self, CallError, Hand, Surroundings, key_of};
 use ordain_model::{
-    Access, Args, ArgsBuilder, Call, Cell, CellMut, Db, Epoch, Gsn, Journal, Millis, PlanError, ProcedureId,
-    View, Writer, system,
+    Access, Args, ArgsBuilder, Call, Cell, CellMut, Db, Gsn, Journal, Millis, PlanError, ProcedureId, Token,
+    Version, View, Writer, system,
 };
 
 use super::dispatch::planned;
@@ -49,7 +49,7 @@ pub(super) struct Interactive {
     /// How many reads were submitted: what one read saw is consistent as it is.
     reads: u32,
     /// The state that it reads, if it is begun READONLY and reads are run on snapshots.
-    at: Option<Epoch>,
+    at: Option<Token>,
     /// That it is kept.
     lease: Option<Lease>,
     /// One of its commands needed memory.
@@ -73,7 +73,7 @@ struct Overlay {
 struct Held {
     db: Db,
     key: Box<[u8]>,
-    version: Gsn,
+    version: Version,
     cell: Cell,
     is_changed: bool,
     bytes: usize,
@@ -122,7 +122,7 @@ impl Hand for Overlay {
         self.place(db, key)
     }
 
-    fn read(&self, at: usize) -> (&Cell, Gsn) {
+    fn read(&self, at: usize) -> (&Cell, Version) {
         let held = &self.records[at];
         (&held.cell, held.version)
     }
@@ -308,10 +308,10 @@ impl Session {
         open.reads += 1;
         let call = Call::new(system::READ, self.db);
         let keys = needs.missing.iter().map(|(db, key)| (*db, &**key));
-        let view = match open.at {
-            Some(epoch) => Some(View::At(epoch)),
+        let view = match &open.at {
+            Some(token) => Some(View::At(token.clone())),
             // What has read something elsewhere proves in the end that all of it belongs together.
-            None if open.is_read_only && open.reads == 1 => Some(View::Open(self.seen)),
+            None if open.is_read_only && open.reads == 1 => Some(View::Open(self.seen.clone())),
             None => None,
         };
         let submitted = match view {
@@ -361,7 +361,7 @@ impl Session {
         };
         read.into_iter().for_each(|evidence| open.overlay.insert(evidence));
         if open.reads == 1 && finished.lease.is_some() {
-            open.at = Some(finished.gsn.epoch());
+            open.at = Some(finished.token.clone());
             open.lease = finished.lease;
         }
         match needs(open, procedure, self.db, &args, cx) {
@@ -455,7 +455,7 @@ mod tests {
     fn evidence(key: &str, value: &str) -> Evidence {
         let cell =
             Cell { value: Some(Value::String(value.as_bytes().to_vec())), expires_at: Millis(0).into() };
-        Evidence { db: Db(0), key: key.as_bytes().to_vec(), version: Gsn(7), cell }
+        Evidence { db: Db(0), key: key.as_bytes().to_vec(), version: Version::of(7), cell }
     }
 
     #[test]
@@ -464,7 +464,7 @@ mod tests {
         overlay.insert(evidence("k", "first"));
         overlay.insert(evidence("k", "second"));
         let (cell, version) = overlay.read(overlay.find(Db(0), b"k").unwrap());
-        assert_eq!((cell.string(), version), (Some(&b"first"[..]), Gsn(7)));
+        assert_eq!((cell.string(), version), (Some(&b"first"[..]), Version::of(7)));
         assert!(overlay.find(Db(1), b"k").is_none());
     }
 

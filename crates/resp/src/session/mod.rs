@@ -35,9 +35,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_commands::table::CommandNo;
-use ordain_gateway::{Finished, Stream};
+use ordain_gateway::{Finished, Gateway, Stream, Ticket, Watched, Watching};
 use ordain_model::{
-    Call, Datum, Db, Epoch, KeptReply, Micros, OutcomeStatus, RequestNo, SessionId, View, Writer,
+    Call, Datum, Db, KeptReply, Micros, OutcomeStatus, PlanError, RequestNo, SessionId, Token, View, Writer,
 };
 use smallvec::SmallVec;
 
@@ -47,7 +47,7 @@ use crate::diagnostics::note_error;
 use crate::memory::Account;
 use crate::shared::{Context, Foreign, Notice, Shared};
 use interactive::Interactive;
-use multi::{Multi, Watched};
+use multi::Multi;
 use replies::{Replies, Sequence, Style};
 
 pub(crate) use replies::Cost;
@@ -117,7 +117,7 @@ struct Awaited {
 
 #[derive(Debug)]
 enum Awaiting {
-    Watch(Vec<(Db, Vec<u8>)>),
+    Watch(Watching),
     Exec(Box<Multi>),
     Fetch(interactive::Fetch),
     Commit,
@@ -173,8 +173,8 @@ pub struct Session {
     no_evict: bool,
     no_touch: bool,
     reply_mode: ReplyMode,
-    /// The last epoch of which it was told anything: what it reads on a snapshot holds that.
-    seen: Epoch,
+    /// All that it was told of: what it reads on a snapshot holds that.
+    seen: Token,
     /// Names requests, so that they can be retried: the session, and the next request's number once given.
     retry: Option<(SessionId, Option<RequestNo>)>,
     mode: Mode,
@@ -224,10 +224,10 @@ impl Session {
             no_evict: false,
             no_touch: false,
             reply_mode: ReplyMode::On,
-            seen: Epoch(0),
+            seen: Token::NOTHING,
             retry: None,
             mode: Mode::Plain,
-            watched: Watched::new(),
+            watched: Watched::default(),
             awaited: None,
             closing: Closing::No,
             parser: RequestParser::default(),
@@ -311,7 +311,7 @@ impl Session {
         }
         self.check_output(cx);
         let sequence = Sequence::of(finished.ticket);
-        self.seen = self.seen.max(finished.gsn.epoch());
+        self.seen.merge(finished.token);
         match &self.awaited {
             Some(awaited) if awaited.sequence == sequence => self.take_awaited(finished, cx),
             _ => match kept.filter(|_| finished.status == OutcomeStatus::Committed) {
@@ -536,8 +536,8 @@ impl Session {
         call: Call,
         cx: &mut Context<'_>,
         write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
-    ) -> Result<Sequence, ordain_model::PlanError> {
-        self.submit_to(View::Since(self.seen), call, cx, write_args)
+    ) -> Result<Sequence, PlanError> {
+        self.submit_to(View::Since(self.seen.clone()), call, cx, write_args)
     }
 
     /// The same; if it only reads it sees what the view says. It takes effect after what was submitted before.
@@ -548,17 +548,51 @@ impl Session {
         call: Call,
         cx: &mut Context<'_>,
         write_args: impl FnOnce(&mut ordain_model::ArgsBuilder<'_>),
-    ) -> Result<Sequence, ordain_model::PlanError> {
+    ) -> Result<Sequence, PlanError> {
+        let submit = |gateway: &mut Gateway, (stream, ticket)| {
+            gateway.submit_in_order(stream, ticket, call, view, write_args)
+        };
+        self.submit_with(cx, submit).map(|(sequence, _)| sequence)
+    }
+
+    /// Has the gateway submit something under the next sequence, as the answer to the command at hand.
+    #[inline]
+    fn submit_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        submit: impl FnOnce(&mut Gateway, (Stream, Ticket)) -> Result<T, PlanError>,
+    ) -> Result<(Sequence, T), PlanError> {
         let sequence = self.replies.next();
         let stream = Stream(self.id.slot() as u32);
-        cx.gateway.submit_in_order(stream, self.id.ticket(sequence), call, view, write_args)?;
+        let submitted = submit(cx.gateway, (stream, self.id.ticket(sequence)))?;
+        self.expect_reply(cx);
+        Ok((sequence, submitted))
+    }
+
+    /// Has the gateway submit something under the next sequence, if there is anything to submit.
+    fn submit_some<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        submit: impl FnOnce(&mut Gateway, (Stream, Ticket)) -> Result<Option<T>, PlanError>,
+    ) -> Result<Option<(Sequence, T)>, PlanError> {
+        let sequence = self.replies.next();
+        let stream = Stream(self.id.slot() as u32);
+        let Some(submitted) = submit(cx.gateway, (stream, self.id.ticket(sequence)))? else {
+            return Ok(None);
+        };
+        self.expect_reply(cx);
+        Ok(Some((sequence, submitted)))
+    }
+
+    /// Counts the request that was just submitted.
+    #[inline]
+    fn expect_reply(&mut self, cx: &mut Context<'_>) {
         let cost = cx.shared.scratch.cost;
         self.replies.expect(self.style(), cost);
         if cost.values > 0 || cost.need > 0 {
             // The next command of the same turn is to find it counted.
             self.settle(cx.shared);
         }
-        Ok(sequence)
     }
 
     /// Takes no more commands until the request that was just submitted is answered.

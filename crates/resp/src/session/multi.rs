@@ -1,25 +1,21 @@
 //! MULTI blocks and WATCH.
 //!
-//! A block is kept until EXEC and then submitted as one transaction ([`system::MULTI`]). WATCH reads the keys
-//! with their versions ([`system::READ`]); EXEC carries the versions along as evidence, and the transaction
-//! aborts if one of them is no longer the record's. So a watched key that was changed, deleted, flushed or has
-//! expired makes EXEC answer nil, on any engine. A key that was absent, appeared and went again is as it was.
+//! A block is kept until EXEC and then submitted as one transaction ([`Gateway::submit_block`](ordain_gateway::Gateway::submit_block)),
+//! which aborts if a key that WATCH has named was changed since ([`Watched`](ordain_gateway::Watched)).
 //!
 //! What the session answers itself inside a block (PING, SELECT, …) and calls whose arguments are refused are not
 //! part of the transaction; their replies are put in their places among the transaction's, as Redis answers
 //! them: the other commands of the block run.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_commands::rights::Denied;
 use ordain_commands::script::frugal;
 use ordain_commands::{Action, Command, Flags, SessionCommand};
-use ordain_model::key::MAX_KEYS;
+use ordain_gateway::{Watched, Watching};
 use ordain_model::plan::Planner;
-use ordain_model::procedure::Evidence;
-use ordain_model::{Args, ArgsBuilder, Call, Datum, Db, Gsn, PlanError, ProcedureId, Writer, system};
+use ordain_model::{Args, ArgsBuilder, Call, Datum, Db, PlanError, ProcedureId, View, Writer, system};
 use smallvec::SmallVec;
 
 use super::access::{carrying, changed, is_script};
@@ -31,9 +27,6 @@ use crate::shared::{Context, parse_db};
 
 /// Commands of one block. A transaction's keys are limited too; this bounds those without keys.
 const QUEUE_MAX: usize = 1 << 20;
-
-/// The keys that WATCH was told of, and the transaction that had written each last when it first was.
-pub(super) type Watched = BTreeMap<(Db, Vec<u8>), Gsn>;
 
 /// A MULTI block.
 #[derive(Debug)]
@@ -314,8 +307,9 @@ impl Session {
         multi: &Multi,
         cx: &mut Context<'_>,
     ) -> Result<super::Sequence, PlanError> {
-        let evidence = watched.iter().map(|((db, key), version)| (*db, &**key, *version));
-        self.submit(call, cx, |args| system::multi_args(evidence, multi.calls(), args))
+        let view = View::Since(self.seen.clone());
+        self.submit_with(cx, |gateway, place| gateway.submit_block(place, call, view, watched, multi.calls()))
+            .map(|(sequence, _)| sequence)
     }
 
     /// A block without a transaction.
@@ -365,22 +359,19 @@ impl Session {
 
     /// WATCH: reads the versions of keys that are not watched yet.
     pub(super) fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Answered {
-        let keys = words[1..].iter().map(|key| (self.db, key.to_vec()));
-        let fresh: Vec<(Db, Vec<u8>)> = keys.filter(|key| !self.watched.contains_key(key)).collect();
-        if fresh.is_empty() {
-            Writer(out).ok();
-            return Answered::Now;
-        }
-        if self.watched.len() + fresh.len() > MAX_KEYS {
-            Writer(out).error("ERR transaction exceeds the limit of 65536 keys");
-            return Answered::Now;
-        }
-        let call = Call::new(system::READ, self.db);
-        let keys = fresh.iter().map(|(db, key)| (*db, &**key));
-        match self.submit(call, cx, |args| system::read_args(keys, args)) {
-            Ok(sequence) => {
-                self.wait_for(sequence, Awaiting::Watch(fresh));
+        let (db, view) = (self.db, View::Since(self.seen.clone()));
+        let watched = std::mem::take(&mut self.watched);
+        let keys = words[1..].iter().map(|key| (db, key.to_vec()));
+        let submitted = self.submit_some(cx, |gateway, place| gateway.watch(place, view, keys, &watched));
+        self.watched = watched;
+        match submitted {
+            Ok(Some((sequence, watching))) => {
+                self.wait_for(sequence, Awaiting::Watch(watching));
                 Answered::Later
+            }
+            Ok(None) => {
+                Writer(out).ok();
+                Answered::Now
             }
             Err(refusal) => {
                 Writer(out).error(&refusal.0);
@@ -390,14 +381,11 @@ impl Session {
     }
 
     /// The versions of watched keys have been read.
-    pub(super) fn watch_read(&mut self, keys: &[(Db, Vec<u8>)], answer: &[u8], out: &mut Vec<u8>) {
-        let Some(read) = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), answer) else {
-            return Writer(out).error("ERR the reply is damaged; this is a bug");
-        };
-        for Evidence { db, key, version, .. } in read {
-            self.watched.entry((db, key)).or_insert(version);
+    pub(super) fn watch_read(&mut self, watching: &Watching, answer: &[u8], out: &mut Vec<u8>) {
+        match self.watched.take(watching, answer) {
+            Some(()) => Writer(out).ok(),
+            None => Writer(out).error("ERR the reply is damaged; this is a bug"),
         }
-        Writer(out).ok();
     }
 }
 

@@ -302,17 +302,9 @@ fn answers_to_nobody_are_ignored() {
     let mut reply = Vec::new();
     Writer(&mut reply).ok();
     for ticket in [Ticket(0), Ticket(5), Ticket(u64::MAX)] {
-        let (status, gsn) = (OutcomeStatus::Committed, Gsn::NONE);
-        let finished = Finished {
-            ticket,
-            status,
-            gsn,
-            path: Path::Snapshot,
-            reply: &reply,
-            restarts: 0,
-            lease: None,
-            outcome: None,
-        };
+        let status = OutcomeStatus::Committed;
+        let nowhere = Finished::nowhere(ticket, status, Path::Snapshot);
+        let finished = Finished { reply: &reply, ..nowhere };
         let mut control = NoControl;
         let Server { gateway, shared, clients, .. } = &mut server;
         let mut cx = Context { gateway, shared, control: &mut control, now: START };

@@ -222,19 +222,11 @@ impl Server {
         let (outcomes, mut finished) = (Arc::new(outcomes), Vec::new());
         self.gateway.take_outcomes(&outcomes, |f| {
             let kept = f.outcome.map(|outcome| KeptReply::new(&outcomes, outcome));
-            finished.push((f.ticket, f.status, f.gsn, f.reply.to_vec(), kept));
+            finished.push((f.ticket, f.status, (f.stamp, f.token.clone()), f.reply.to_vec(), kept));
         });
-        for (ticket, status, gsn, reply, kept) in finished {
-            let finished = Finished {
-                ticket,
-                status,
-                gsn,
-                path: Path::Snapshot,
-                reply: &reply,
-                restarts: 0,
-                lease: None,
-                outcome: None,
-            };
+        for (ticket, status, (stamp, token), reply, kept) in finished {
+            let nowhere = Finished::nowhere(ticket, status, Path::Snapshot);
+            let finished = Finished { stamp, token: &token, reply: &reply, ..nowhere };
             self.finish_kept(&finished, kept);
         }
     }
@@ -296,16 +288,8 @@ impl Server {
                     reply = UsersFileError::reply(file.map(|file| *file = text));
                 }
             }
-            self.finish(&Finished {
-                ticket,
-                path: Path::Snapshot,
-                status: OutcomeStatus::Committed,
-                gsn: Gsn::NONE,
-                reply: &reply,
-                restarts: 0,
-                lease: None,
-                outcome: None,
-            });
+            let nowhere = Finished::nowhere(ticket, OutcomeStatus::Committed, Path::Snapshot);
+            self.finish(&Finished { reply: &reply, ..nowhere });
         }
         if has_loaded {
             self.clients.iter_mut().for_each(|client| client.session.note_users(&self.shared));

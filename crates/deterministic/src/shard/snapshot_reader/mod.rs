@@ -752,7 +752,7 @@ impl<'a> At<'a> {
             key,
             now,
             seed,
-            version,
+            version: version.into(),
             inputs: Inputs::none(),
             target,
             below,

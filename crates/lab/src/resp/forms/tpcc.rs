@@ -18,7 +18,7 @@ use ordain_model::procedure::{Inputs, Locals};
 use ordain_model::value::record_hash;
 use ordain_model::{
     Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Digest, FragmentContext, GatewayId, Gsn,
-    Millis, OutcomeStatus, Position, ProcedureId, ReferenceExecutor, Registry, Table, Target, Value,
+    Millis, OutcomeStatus, Position, ProcedureId, ReferenceExecutor, Registry, Table, Target, Value, Version,
 };
 use ordain_workload::tpcc::audit::AUDIT;
 use ordain_workload::tpcc::delivery::DELIVERY;
@@ -168,7 +168,7 @@ impl Rows {
             key: ordain_model::args::Arg { bytes: &[], at: 0 },
             now: Millis(0),
             seed: 0,
-            version: Gsn::NONE,
+            version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Table(self),
             below: None,
