@@ -19,6 +19,8 @@ const FEW: usize = 64;
 #[derive(Debug, Default)]
 pub struct LockScheduler {
     locks: LockTable,
+    /// The locks that each blocked transaction holds or waits for, by number.
+    held: Vec<Vec<(RecordId, KeyHash)>>,
     warm: Warm,
     /// How many transactions did not get all their locks at once.
     waited: u64,
@@ -29,18 +31,19 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
     fn run(&mut self, core: &mut Core<S>) -> bool {
         let mut any = false;
         while let Some(batch) = core.next_batch() {
-            while let Some(placed) = batch.chunks.get(core.cursor.0) {
+            while let Some(placed) = batch.chunks.get(core.order.cursor.0) {
                 let mut is_stale = placed.chunk.map != *core.maps.now().map();
-                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+                while let Some(txn) = placed.chunk.txns().get(core.order.cursor.1) {
                     if !placed.is_skipped(txn.index) {
-                        let full = core.by_gsn.len() >= core.settings.window;
-                        let waits = core.barrier.is_some() || full || (txn.table && core.unfinished > 0);
-                        if waits || core.turn_left == 0 {
+                        let full = core.active.len() >= core.settings.window;
+                        let waits = core.active.barrier.is_some()
+                            || full
+                            || (txn.table && core.active.unfinished > 0);
+                        if waits || core.budget.is_spent() {
                             return any;
                         }
                         if core.is_awaited() {
-                            core.turn_left =
-                                core.turn_left.saturating_sub(placed.chunk.fragments(txn).len().max(1));
+                            core.budget.spend(placed.chunk.fragments(txn).len().max(1));
                         }
                         self.warm.reach(core, &placed.chunk, |_| true);
                         self.start(core, &batch, placed.base, (&placed.chunk, is_stale));
@@ -49,12 +52,12 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
                             is_stale = placed.chunk.map != *core.maps.now().map();
                         }
                     }
-                    core.cursor.1 += 1;
-                    if !core.ready.is_empty() {
+                    core.order.cursor.1 += 1;
+                    if core.active.has_ready() {
                         return true;
                     }
                 }
-                core.cursor = (core.cursor.0 + 1, 0);
+                core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
             self.warm.begin_batch();
             core.end_batch(&batch);
@@ -71,20 +74,24 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
         if active.next == 0 || fragments.len() > FEW {
             return;
         }
+        let mut held = std::mem::take(&mut self.held[number as usize]);
         let mut at = 0;
-        while let Some(lock) = active.locks.get(at).copied() {
+        while let Some(lock) = held.get(at).copied() {
             let is_of_it = |n: usize| fragments[n].is_keyed() && fragments[n].hash == lock.1;
-            if (0..fragments.len()).any(|n| is_of_it(n) && active.needs_turn(txn, fragments, n)) {
+            if (0..fragments.len()).any(|n| is_of_it(n) && active.needs_grant(txn, fragments, n)) {
                 at += 1;
             } else {
-                active.locks.swap_remove(at);
+                held.swap_remove(at);
                 self.unlock(core, lock, number);
             }
         }
+        self.held[number as usize] = held;
     }
 
-    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        active.locks.drain(..).for_each(|lock| self.unlock(core, lock, number));
+    fn release(&mut self, core: &mut Core<S>, number: u32, _: &mut Active) {
+        let mut held = std::mem::take(&mut self.held[number as usize]);
+        held.drain(..).for_each(|lock| self.unlock(core, lock, number));
+        self.held[number as usize] = held;
     }
 
     fn take_item(&mut self, _: &mut Core<S>, _: Gsn, _: &Item, _: &[u8]) -> bool {
@@ -118,9 +125,11 @@ impl LockScheduler {
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) {
         core.credit((batch.epoch, batch.partition));
-        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.cursor.1) else { return };
+        let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.order.cursor.1) else {
+            return;
+        };
         active.guesses.extend_from_slice(self.warm.guesses(core));
-        if core.early.holds(active.gsn) {
+        if core.remote.early.holds(active.gsn) {
             core.take_early(&mut active);
         }
         if self.locks.len() > 0 && !self.are_free(core, &active) {
@@ -152,16 +161,16 @@ impl LockScheduler {
             let (chunk, at) = (active.chunk.clone(), active.at);
             self.request(core, number, &mut active, (&chunk, &chunk.txns()[at]));
         }
-        core.active[number as usize] = Some(active);
+        core.active.put(number, active);
     }
 
     fn unlock<S: RecordStore>(&mut self, core: &mut Core<S>, record: (RecordId, KeyHash), number: u32) {
-        let Core { store, active: others, ready, .. } = core;
+        let Core { store, active: others, .. } = core;
         self.locks.release(store, record, number, |granted| {
-            if let Some(other) = &mut others[granted as usize] {
-                other.turns_left -= 1;
-                if other.turns_left == 0 {
-                    ready.push_back(granted);
+            if let Some(other) = others.get_mut(granted) {
+                other.grants_missing -= 1;
+                if other.grants_missing == 0 {
+                    others.make_ready(granted);
                 }
             }
         });
@@ -179,7 +188,7 @@ impl LockScheduler {
         let fragments = chunk.fragments(txn);
         let mut wanted: Vec<(RecordId, bool, KeyHash)> = Vec::new();
         for (n, fragment) in fragments.iter().enumerate() {
-            if fragment.is_keyed() && core.owns(fragment) && active.needs_turn(txn, fragments, n) {
+            if fragment.is_keyed() && core.owns(fragment) && active.needs_grant(txn, fragments, n) {
                 let key = key_of(args, fragment).bytes;
                 let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
                 // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
@@ -189,6 +198,10 @@ impl LockScheduler {
                 wanted.push((record, fragment.access == Access::Write, fragment.hash));
             }
         }
+        if self.held.len() <= number as usize {
+            self.held.resize_with(number as usize + 1, Vec::new);
+        }
+        let held = &mut self.held[number as usize];
         // One request a key, exclusive if any of its fragments writes.
         wanted.sort_unstable();
         for (i, &(record, exclusive, hash)) in wanted.iter().enumerate() {
@@ -196,9 +209,9 @@ impl LockScheduler {
                 continue;
             }
             let early = core.settings.bugs.has(Bug::GrantLockEarly) && active.gsn.0 % 31 == 7;
-            active.locks.push((record, hash));
+            held.push((record, hash));
             if !self.locks.request(&mut core.store, (record, hash), number, exclusive, early) {
-                active.turns_left += 1;
+                active.grants_missing += 1;
             }
         }
     }

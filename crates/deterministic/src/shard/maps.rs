@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_model::{Epoch, Gsn, Layout, Position};
+use ordain_model::{Epoch, Gsn, Layout, Layouts, Position};
 use ordain_store::Name;
 
 /// The layouts of late.
@@ -13,12 +13,18 @@ pub struct Maps {
     now: Arc<Layout>,
     /// Each with the epoch as of the end of which it was in force, until the next; the last one is in force.
     layouts: VecDeque<(Epoch, Arc<Layout>)>,
+    /// The layouts by which gateways have planned.
+    pub(crate) planned: Layouts,
 }
 
 impl Maps {
     /// One that is in force from the beginning.
     pub fn new(layout: Arc<Layout>) -> Maps {
-        Maps { now: layout.clone(), layouts: VecDeque::from([(Epoch(0), layout)]) }
+        Maps {
+            now: layout.clone(),
+            planned: Layouts::new(layout.clone()),
+            layouts: VecDeque::from([(Epoch(0), layout)]),
+        }
     }
 
     /// The one in force.

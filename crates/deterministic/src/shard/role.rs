@@ -69,14 +69,14 @@ impl<S: RecordStore> Shard<S> {
     /// Has these transactions end without any effect when their turn comes: an operator has aborted them.
     #[must_use]
     pub fn with_aborted(mut self, aborted: Arc<BTreeSet<Gsn>>) -> Shard<S> {
-        self.core.aborted = aborted;
+        self.core.operator.aborted = aborted;
         self
     }
 
     /// Has it say there which transaction it is executing.
     #[must_use]
     pub fn with_under_way(mut self, under_way: UnderWay) -> Shard<S> {
-        self.core.under_way = under_way;
+        self.core.operator.under_way = under_way;
         self
     }
 
@@ -96,17 +96,17 @@ impl<S: RecordStore> Shard<S> {
 
     /// Its number among the shards of the replica.
     pub fn number(&self) -> usize {
-        self.core.number
+        self.core.site.number
     }
 
     /// Where it is.
     pub fn address(&self) -> Address {
-        self.core.places.shards[self.core.number]
+        self.core.site.places.shards[self.core.site.number]
     }
 
     /// Where its peers are.
     pub fn places(&self) -> &Places {
-        &self.core.places
+        &self.core.site.places
     }
 
     /// The records.
@@ -126,12 +126,12 @@ impl<S: RecordStore> Shard<S> {
 
     /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
     pub fn applied(&self) -> (Epoch, PartitionId) {
-        self.core.backlog.applied()
+        self.core.order.backlog.applied()
     }
 
     /// The largest epoch of which, and of all before it, everything has been done to this shard's records.
     pub fn published(&mut self) -> Epoch {
-        self.core.backlog.published()
+        self.core.order.backlog.published()
     }
 
     // ---- where it begins -------------------------------------------------------------------------------
@@ -148,19 +148,19 @@ impl<S: RecordStore> Shard<S> {
 
     /// Takes an outcome from a checkpoint.
     pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
-        self.core.sessions.put(outcome);
+        self.core.replies.sessions.put(outcome);
     }
 
     /// All of a checkpoint of this epoch has been taken: the order goes on after it.
     pub fn begin_after(&mut self, epoch: Epoch) {
         self.core.begin_after(epoch);
-        self.scheduler.begin_after(self.core.started);
+        self.scheduler.begin_after(self.core.order.started);
     }
 
     /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
     pub fn resume_after(&mut self, epoch: Epoch) {
-        let partition = self.core.places.layout.partition_of_shard(self.core.number);
-        self.core.backlog.skip((epoch, partition));
+        let partition = self.core.site.places.layout.partition_of_shard(self.core.site.number);
+        self.core.order.backlog.skip((epoch, partition));
     }
 
     // ---- the order -------------------------------------------------------------------------------------
@@ -169,10 +169,10 @@ impl<S: RecordStore> Shard<S> {
     fn run(&mut self) {
         let Shard { core, scheduler } = self;
         loop {
-            while let Some(txn) = core.ready.pop_front() {
+            while let Some(txn) = core.active.pop_ready() {
                 core.resume(&mut **scheduler, txn);
             }
-            if !scheduler.run(core) && core.ready.is_empty() {
+            if !scheduler.run(core) && !core.active.has_ready() {
                 return;
             }
         }
@@ -187,7 +187,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         match event {
             Event::Start => {
                 core.go_live(out);
-                core.begin_to_withhold();
+                core.begin_to_defer();
                 core.begin_to_give_away();
                 out.set_timer(SWEEP, SWEEP_EVERY);
             }
@@ -213,10 +213,10 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 scheduler.take_grant(core, gsn);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
-                core.backlog.pass(epoch);
+                core.order.backlog.pass(epoch);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
-                core.note_certain(epoch);
+                core.replies.note_stable(epoch);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Large { shard, slots }), .. } => {
                 core.note_sizes(shard, &slots);
@@ -227,7 +227,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 core.take_reading(now.elapsed, from, reading, out);
             }
             Event::Message { from, message: Message::Engine(remote_result) } => {
-                if core.digest_exchange.members().contains(&from) {
+                if core.digests.exchange.members().contains(&from) {
                     core.take_attestations(from.node, &remote_result);
                 } else {
                     core.take_remote_result(&mut **scheduler, remote_result);
@@ -235,11 +235,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
             }
             Event::Work(done) => core.take_computed(done),
             Event::Message { .. } | Event::Disk(_) => {
-                out.halt(format!("shard {} was sent a message that is not for it", core.number));
+                out.halt(format!("shard {} was sent a message that is not for it", core.site.number));
             }
         }
         let rested = core.begin_turn(TURN);
-        core.has_reads = core.reader.is_ready(core.backlog.published());
+        core.reader.has_ready = core.reader.is_ready(core.order.backlog.published());
         self.run();
         if !rested.is_empty() {
             self.core.wake(rested, TURN);
@@ -252,7 +252,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         if core.read(out) || core.has_more() || thaws || has_cleared {
             out.set_timer(GO_ON, Micros(0));
         }
-        core.under_way.end();
+        core.operator.under_way.end();
         if let Some(reason) = core.broken.take() {
             out.halt(reason);
         }
@@ -263,11 +263,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let checked = self.core.check().and_then(|()| match self.core.unfinished {
+        let checked = self.core.check().and_then(|()| match self.core.active.unfinished {
             0 => self.scheduler.check(),
             _ => Ok(()),
         });
-        checked.map_err(|why| format!("shard {}: {why}", self.core.number))
+        checked.map_err(|why| format!("shard {}: {why}", self.core.site.number))
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -276,6 +276,6 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     }
 
     fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
-        self.core.spans.iter().for_each(report);
+        self.core.digests.spans.iter().for_each(report);
     }
 }

@@ -87,7 +87,7 @@ pub trait Scheduler<S: RecordStore>: Debug + Send {
 
     /// Takes the lock manager's grant of a transaction.
     fn take_grant(&mut self, core: &mut Core<S>, gsn: Gsn) {
-        let number = core.number;
+        let number = core.site.number;
         core.broken.get_or_insert(format!("shard {number} was granted {gsn}, and grants by itself"));
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_model::cell::Journal;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
-use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, KeyHash, Layout, Millis, SlotNo, Txn, Writer};
+use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Layout, Millis, SlotNo, Txn, Writer};
 use ordain_store::RecordId;
 
 use super::long::Computed;
@@ -389,17 +389,10 @@ pub struct Active {
     pub failure: Option<(SlotNo, Abort)>,
     /// The first failure of this shard's own fragments.
     pub own_failure: Option<(SlotNo, Abort)>,
-    pub locks: Vec<(RecordId, KeyHash)>,
-    /// The ranges of the shard in which it has a place, where there are queues instead of locks.
-    pub ranges: Vec<u16>,
-    /// How many of its locks, or places in front, it does not have yet.
-    pub turns_left: usize,
-    /// It need not have all of them to begin: each fragment runs once it has its own.
-    pub is_piecemeal: bool,
-    /// The first fragment whose turn is missing, if it is.
-    pub stops_at: usize,
-    /// How many things it waits for as a whole, beside turns.
-    pub sleeps: u8,
+    /// How many grants it lacks without which none of its fragments may run.
+    pub grants_missing: usize,
+    /// The fragments before this one are granted; all of them unless the scheduler says otherwise.
+    pub granted_until: usize,
     /// Its fragments here are done and its turns given up; only the reply is missing.
     pub(crate) done_here: bool,
     /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
@@ -439,12 +432,8 @@ impl Active {
         self.voted = false;
         self.failure = None;
         self.own_failure = None;
-        self.locks.clear();
-        self.ranges.clear();
-        self.turns_left = 0;
-        self.is_piecemeal = false;
-        self.stops_at = usize::MAX;
-        self.sleeps = 0;
+        self.grants_missing = 0;
+        self.granted_until = usize::MAX;
         self.done_here = false;
         self.in_unit = false;
         self.mark = 0;
@@ -457,9 +446,9 @@ impl Active {
         if self.is_again { self.gsn.again() } else { self.gsn }
     }
 
-    /// Whether it has the turns without which none of its fragments may run.
+    /// Returns whether it has the grants without which none of its fragments may run.
     pub const fn may_run(&self) -> bool {
-        self.sleeps == 0 && (self.turns_left == 0 || self.is_piecemeal)
+        self.grants_missing == 0
     }
 
     /// Whether every part of the reply that is composed here is there.
@@ -484,7 +473,7 @@ impl Active {
 
     /// Says that fragment `n` still needs its record's lock or range while the transaction waits: it is not executed, may be
     /// undone, or ships its record to a compute fragment.
-    pub fn needs_turn(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
+    pub fn needs_grant(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
         let may_be_undone =
             !self.in_unit && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
         n >= self.next || fragments[n].lent || may_be_undone && fragments[n].writes()

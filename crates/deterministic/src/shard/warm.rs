@@ -41,7 +41,7 @@ impl Warm {
     /// Has the records of the next transactions of a chunk on their way, of those that `wants` says yes to, unless they are.
     #[inline]
     pub fn reach<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk, wants: impl Fn(&Txn) -> bool) {
-        let (number, at) = core.cursor;
+        let (number, at) = core.order.cursor;
         if self.chunk != Some(number) {
             self.chunk = Some(number);
             self.lots.iter_mut().for_each(|lot| lot.clear(at));
@@ -64,7 +64,7 @@ impl Warm {
     /// What is likely the record of each fragment of the transaction at the cursor, as far as that has been fetched.
     pub fn guesses<S>(&self, core: &Core<S>) -> &[Option<RecordId>] {
         let lot = &self.lots[0];
-        let at = core.cursor.1.wrapping_sub(lot.begin);
+        let at = core.order.cursor.1.wrapping_sub(lot.begin);
         let Some(begin) = lot.starts.get(at) else { return &[] };
         &lot.guesses[*begin..lot.starts.get(at + 1).copied().unwrap_or(lot.guesses.len())]
     }
@@ -88,7 +88,7 @@ impl Lot {
             self.starts.push(self.guesses.len());
             self.end += 1;
             let is_elsewhere =
-                || chunk.only_shard(txn, core.maps.now()).is_some_and(|shard| shard != core.number);
+                || chunk.only_shard(txn, core.maps.now()).is_some_and(|shard| shard != core.site.number);
             if wants(txn) && !is_elsewhere() {
                 for fragment in chunk.fragments(txn).iter().take(4 * AHEAD) {
                     if is_here(core, fragment) {

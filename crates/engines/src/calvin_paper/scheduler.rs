@@ -26,19 +26,20 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
     fn run(&mut self, core: &mut Core<S>) -> bool {
         let mut any = false;
         while let Some(batch) = core.next_batch() {
-            while let Some(placed) = batch.chunks.get(core.cursor.0) {
-                while let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+            while let Some(placed) = batch.chunks.get(core.order.cursor.0) {
+                while let Some(txn) = placed.chunk.txns().get(core.order.cursor.1) {
                     if !placed.is_skipped(txn.index) {
-                        let full = core.by_gsn.len() >= core.settings.window;
-                        if core.barrier.is_some() || full || (txn.table && core.unfinished > 0) {
+                        let full = core.active.len() >= core.settings.window;
+                        if core.active.barrier.is_some() || full || (txn.table && core.active.unfinished > 0)
+                        {
                             return any;
                         }
                         self.take_up(core, &batch, placed);
                         any = true;
                     }
-                    core.cursor.1 += 1;
+                    core.order.cursor.1 += 1;
                 }
-                core.cursor = (core.cursor.0 + 1, 0);
+                core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
             core.end_batch(&batch);
         }
@@ -54,20 +55,19 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
 
     fn take_grant(&mut self, core: &mut Core<S>, gsn: Gsn) {
         self.count += 1;
-        match core.by_gsn.get(&gsn).copied() {
+        match core.active.number(gsn) {
             Some(number) => {
-                let Core { active, ready, .. } = core;
-                if let Some(active) = &mut active[number as usize] {
-                    active.turns_left = 0;
-                    ready.push_back(number);
+                if let Some(active) = core.active.get_mut(number) {
+                    active.grants_missing = 0;
+                    core.active.make_ready(number);
                 }
-                if let Some(active) = &core.active[number as usize] {
+                if let Some(active) = core.active.get(number) {
                     fetch(core, &active.chunk, active.at);
                 }
             }
-            None if gsn > core.started => _ = self.early.insert(gsn),
+            None if gsn > core.order.started => _ = self.early.insert(gsn),
             None => {
-                let number = core.number;
+                let number = core.site.number;
                 core.broken.get_or_insert(format!(
                     "shard {number} was given the turn of transaction {gsn}, which is not under way here"
                 ));
@@ -80,7 +80,7 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
     }
 
     fn send(&mut self, core: &Core<S>, out: &mut Outbox<Message>) {
-        if let Some(lock_manager) = core.places.lock_manager {
+        if let Some(lock_manager) = core.site.places.lock_manager {
             self.done.drain(..).for_each(|gsn| out.send(lock_manager, Sequencing::Done(gsn)));
         }
     }
@@ -104,17 +104,17 @@ impl WorkerScheduler {
     fn take_up<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) {
         let chunk = &placed.chunk;
         let is_stale = chunk.map != *core.maps.now().map();
-        let Some(mut active) = core.begin(batch, placed.base, (chunk, is_stale), core.cursor.1) else {
+        let Some(mut active) = core.begin(batch, placed.base, (chunk, is_stale), core.order.cursor.1) else {
             return;
         };
         let waits = takes_part(core, &active) && !self.early.remove(&active.gsn);
-        active.turns_left = usize::from(waits);
+        active.grants_missing = usize::from(waits);
         let number = core.number_of(&active);
         core.take_early(&mut active);
-        core.active[number as usize] = Some(active);
+        core.active.put(number, active);
         if !waits {
-            fetch(core, chunk, core.cursor.1);
-            core.ready.push_back(number);
+            fetch(core, chunk, core.order.cursor.1);
+            core.active.make_ready(number);
         }
     }
 }

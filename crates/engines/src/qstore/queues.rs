@@ -397,10 +397,22 @@ impl Slots for Answers<'_> {
     }
 }
 
+/// A blocked group.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// What it waits for, as far as it is others that come before it.
+    pub(crate) need: Need,
+    /// The ranges in which it has a place.
+    pub(crate) ranges: Vec<u16>,
+    /// Whether it need not be in front of all of them to begin: each fragment runs when it is in front of its own.
+    pub(crate) is_piecemeal: bool,
+}
+
 /// What a group waits for before its turn, or the next of its turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing that is in front of it.
+    #[default]
     Nothing,
     /// To be in front of a range, that of its next fragment.
     Range(u16),
@@ -415,8 +427,8 @@ pub(crate) struct QueueScheduler {
     pub(crate) queues: Vec<Queue>,
     /// The ranges that somebody holds.
     pub(crate) ranges: Ranges,
-    /// What each group waits for, by number, as far as it is others that come before it.
-    pub(crate) needs: Vec<Need>,
+    /// The blocked groups, by number.
+    pub(crate) groups: Vec<Group>,
     /// Those that have something in front that can be run.
     pub(crate) due: VecDeque<u16>,
     /// Lots that are not done, in order; among them some that are.
@@ -480,7 +492,7 @@ impl Default for QueueScheduler {
         QueueScheduler {
             queues: (0..=STREAMS).map(|_| Queue::default()).collect(),
             ranges: Ranges::default(),
-            needs: Vec::new(),
+            groups: Vec::new(),
             due: VecDeque::new(),
             lots: VecDeque::new(),
             first: 0,

@@ -124,7 +124,7 @@ impl Ranges {
 
     /// Whether a group is in front of a range.
     #[inline]
-    pub(crate) fn is_turn_of(&self, range: u16, number: u32) -> bool {
+    pub(crate) fn is_in_front(&self, range: u16, number: u32) -> bool {
         matches!(self.front(range), Some(Place::Group(group)) if *group == number)
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         let waits: Vec<bool> =
             [(5, 1), (70, 1), (5, 2), (70, 3), (5, 4)].map(|(r, n)| ranges.push(r, Place::Group(n))).into();
         assert_eq!(waits, [false, false, true, true, true]);
-        assert!(ranges.is_turn_of(5, 1) && !ranges.is_turn_of(5, 2) && !ranges.is_held(6));
+        assert!(ranges.is_in_front(5, 1) && !ranges.is_in_front(5, 2) && !ranges.is_held(6));
         assert_eq!([5, 5, 70].map(|range| group(ranges.pop(range))), [Some(1), Some(2), Some(1)]);
         // The places of those that are gone are used again.
         ranges.push(5, Place::Group(6));

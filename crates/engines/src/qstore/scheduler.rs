@@ -14,7 +14,7 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::ahead::TOGETHER;
-use super::queues::{AHEAD, ASIDE, Answers, Entry, LOT, Lot, Need, Planned, QueueScheduler, What};
+use super::queues::{AHEAD, ASIDE, Answers, Entry, Group, LOT, Lot, Need, Planned, QueueScheduler, What};
 use super::ranges::{Place, RANGES, range_of};
 use super::unit::Unit;
 use ordain_deterministic::shard::{
@@ -33,13 +33,13 @@ const GROUPS: usize = 128;
 impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     /// Runs what is in front of a queue, or else plans more.
     fn run(&mut self, core: &mut Core<S>) -> bool {
-        if core.turn_left == 0 {
+        if core.budget.is_spent() {
             return false;
         }
         if core.settings.isolation == Isolation::ReadCommitted {
-            let published = core.backlog.published();
+            let published = core.order.backlog.published();
             while let Some(number) = self.wake(published) {
-                self.awake(core, number);
+                self.grant(core, number);
             }
         }
         if let Some(queue) = self.due.pop_front() {
@@ -49,7 +49,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         }
         if !self.behind.is_empty() {
             let mut behind = std::mem::take(&mut self.behind);
-            behind.drain(..).for_each(|number| self.awake(core, number));
+            behind.drain(..).for_each(|number| self.grant(core, number));
             self.behind = behind;
             return true;
         }
@@ -57,28 +57,31 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn prepare(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
-        if active.is_piecemeal {
-            let is_turn = |range: u16| self.ranges.is_turn_of(range, number);
-            active.stops_at = first_without_turn(core, active, is_turn).unwrap_or(usize::MAX);
+        if self.groups[number as usize].is_piecemeal {
+            let is_granted = |range: u16| self.ranges.is_in_front(range, number);
+            active.granted_until = first_not_granted(core, active, is_granted).unwrap_or(usize::MAX);
         }
     }
 
     /// Gives up the ranges in which the group has nothing left to execute or to undo by itself.
     fn pause(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        if active.is_piecemeal {
-            self.needs[number as usize] = need_of(active);
+        let group = &mut self.groups[number as usize];
+        if group.is_piecemeal {
+            group.need = need_of(active);
         }
+        let mut ranges = std::mem::take(&mut group.ranges);
         let kept = self.find_kept(core, active);
         let mut at = 0;
-        while let Some(range) = active.ranges.get(at).copied() {
+        while let Some(range) = ranges.get(at).copied() {
             if kept.contains(&range) {
                 at += 1;
             } else {
-                active.ranges.swap_remove(at);
+                ranges.swap_remove(at);
                 self.release_range(core, range);
             }
         }
         self.kept = kept;
+        self.groups[number as usize].ranges = ranges;
     }
 
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
@@ -88,9 +91,9 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
                 false => unit.unhide(core, number, active),
             }
         }
-        while let Some(range) = active.ranges.pop() {
-            self.release_range(core, range);
-        }
+        let mut ranges = std::mem::take(&mut self.groups[number as usize].ranges);
+        ranges.drain(..).for_each(|range| self.release_range(core, range));
+        self.groups[number as usize].ranges = ranges;
     }
 
     /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
@@ -99,12 +102,12 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         let lot = &mut self.lots[place];
         let known = match *item {
             Item::Answers { .. } => match Told::read(item.bytes(bytes)) {
-                Some(told) => lot.take_answers(txn, told, core.registry.limits().reply),
+                Some(told) => lot.take_answers(txn, told, core.code.registry.limits().reply),
                 None => Known::Other("what are no answers"),
             },
             // As versions before this one told them, and journals hold.
             Item::Slot { slot, poisoned: false, .. } => {
-                lot.take_answer(txn, slot, item.bytes(bytes), core.registry.limits().reply)
+                lot.take_answer(txn, slot, item.bytes(bytes), core.code.registry.limits().reply)
             }
             _ => Known::Other("something other than an answer"),
         };
@@ -119,7 +122,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
                 core.broken.get_or_insert(format!(
                     "shard {} was told of {what} of transaction {gsn}, and it is not what it was told before: one of \
                      the two that said so has diverged",
-                    core.number
+                    core.site.number
                 ));
             }
         }
@@ -127,7 +130,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn take_round(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known {
-        if unit <= self.decided || core.backlog.is_past(turn_of(unit)) {
+        if unit <= self.decided || core.order.backlog.is_past(turn_of(unit)) {
             return Known::Same;
         }
         self.hear_round(from, unit, round)
@@ -177,14 +180,14 @@ impl QueueScheduler {
                 self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
             }
             self.reach(core, (batch.epoch, batch.partition));
-            while let Some(placed) = batch.chunks.get(core.cursor.0) {
-                if let Some(txn) = placed.chunk.txns().get(core.cursor.1) {
+            while let Some(placed) = batch.chunks.get(core.order.cursor.0) {
+                if let Some(txn) = placed.chunk.txns().get(core.order.cursor.1) {
                     if txn.table && self.unit.is_some() && !placed.is_skipped(txn.index) {
                         return self.close_unit();
                     }
                     return self.may_plan(core, txn) && self.plan_lot(core, &batch, placed);
                 }
-                core.cursor = (core.cursor.0 + 1, 0);
+                core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
             core.end_batch(&batch);
             self.warm.begin_batch();
@@ -195,7 +198,10 @@ impl QueueScheduler {
     /// Whether there is a unit, and nothing more of its epoch, though the next may have to wait.
     fn is_at_end_of_unit<S>(&self, core: &Core<S>) -> bool {
         let Some(epoch) = self.unit.as_ref().map(|unit| unit.id.epoch()) else { return false };
-        core.stream.front().map_or_else(|| core.backlog.has_passed(epoch), |next| next.epoch > epoch)
+        core.order
+            .batches
+            .front()
+            .map_or_else(|| core.order.backlog.has_passed(epoch), |next| next.epoch > epoch)
     }
 
     /// All of the unit is planned.
@@ -207,26 +213,26 @@ impl QueueScheduler {
     fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
         // Of a unit nothing is over before all of it is planned.
         let may_be_full = self.unit.is_none();
-        let is_full = may_be_full && (core.by_gsn.len() >= core.settings.window || self.ahead >= AHEAD)
+        let is_full = may_be_full && (core.active.len() >= core.settings.window || self.ahead >= AHEAD)
             || is_held_up(core);
         // What is over the whole table waits until all before it is done here.
-        let waits = txn.table && (core.unfinished > 0 || !self.is_idle());
-        core.barrier.is_none() && !is_full && !waits
+        let waits = txn.table && (core.active.unfinished > 0 || !self.is_idle());
+        core.active.barrier.is_none() && !is_full && !waits
     }
 
     /// Plans transactions of a chunk from the cursor on: until there are enough, or one that has to wait.
     fn plan_lot<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
-        let begin = core.cursor.1;
+        let begin = core.order.cursor.1;
         let number = self.first.wrapping_add(self.lots.len() as u32);
         let mut lot = self.take_spare();
         lot.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
         lot.in_unit = self.unit.is_some();
         let is_stale = placed.chunk.map != *core.maps.now().map() || core.has_moved_in(batch.epoch);
         let txns = placed.chunk.txns();
-        while let Some(txn) = txns.get(core.cursor.1).filter(|_| core.cursor.1 - begin < LOT) {
+        while let Some(txn) = txns.get(core.order.cursor.1).filter(|_| core.order.cursor.1 - begin < LOT) {
             // One that runs alone is planned alone; and what groups have said, and whom they have made room for, goes first.
-            let is_time = core.turn_left == 0 || !core.ready.is_empty() || is_held_up(core);
-            if core.cursor.1 > begin && (txn.table || is_time) {
+            let is_time = core.budget.is_spent() || core.active.has_ready() || is_held_up(core);
+            if core.order.cursor.1 > begin && (txn.table || is_time) {
                 break;
             }
             if !placed.is_skipped(txn.index) {
@@ -239,7 +245,7 @@ impl QueueScheduler {
                     self.dirt.clear();
                 }
             }
-            core.cursor.1 += 1;
+            core.order.cursor.1 += 1;
             if txn.table {
                 if self.chosen == batch.epoch && self.unit.is_none() {
                     self.open_unit(core, Gsn(lot.gsn(txn).0 + 1));
@@ -247,7 +253,7 @@ impl QueueScheduler {
                 break;
             }
         }
-        lot.close(core.cursor.1);
+        lot.close(core.order.cursor.1);
         self.enter(core, lot);
         true
     }
@@ -260,10 +266,10 @@ impl QueueScheduler {
         number: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) {
-        let at = core.cursor.1;
+        let at = core.order.cursor.1;
         let txn = &chunk.txns()[at];
         let gsn = lot.gsn(txn);
-        core.started = gsn;
+        core.order.started = gsn;
         if core.is_aborted_by_operator(gsn, chunk, txn) {
             return;
         }
@@ -281,17 +287,17 @@ impl QueueScheduler {
         }
         let layout = core.maps.now();
         let only = chunk.only_shard(txn, layout);
-        if only.is_some_and(|shard| shard != core.number) {
+        if only.is_some_and(|shard| shard != core.site.number) {
             return;
         }
         let collector = only.unwrap_or_else(|| chunk.collector(txn, layout));
-        let replies_here = collector == core.number;
+        let replies_here = collector == core.site.number;
         lot.replies += usize::from(replies_here);
         let first = lot.slots_at(at);
         let mut is_told = false;
         for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
             let place = fragment.hash.slot();
-            if only.is_some() || layout.shard_of(place) == core.number {
+            if only.is_some() || layout.shard_of(place) == core.site.number {
                 let is_past = core.is_past(fragment);
                 let entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
                 is_told |= !fragment.silent;
@@ -325,10 +331,10 @@ impl QueueScheduler {
         base: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) -> bool {
-        let at = core.cursor.1;
+        let at = core.order.cursor.1;
         if core.is_awaited() {
             let fragments = chunk.fragments(&chunk.txns()[at]).len().max(1);
-            core.turn_left = core.turn_left.saturating_sub(fragments);
+            core.budget.spend(fragments);
         }
         self.warm.reach(core, chunk, |txn| !txn.independent || txn.table);
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
@@ -351,22 +357,22 @@ impl QueueScheduler {
     ) {
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
-        active.is_piecemeal = is_piecemeal(&active, txn, fragments);
+        let is_piecemeal = is_piecemeal(&active, txn, fragments);
         let looks_back = fragments.iter().any(|f| core.is_past(f) && core.owns(f));
         let may_be_queued = |f: &Fragment| core.has_turn(f) && self.may_be_queued(range_of(f.hash));
         let is_behind = !self.due.is_empty() && fragments.iter().any(may_be_queued);
         let waits = match self.ranges.is_free() {
             true => None,
-            false => first_without_turn(core, &active, |range| !self.ranges.is_held(range)),
+            false => first_not_granted(core, &active, |range| !self.ranges.is_held(range)),
         };
-        if let Some(n) = waits.filter(|_| active.is_piecemeal) {
-            active.stops_at = n;
+        if let Some(n) = waits.filter(|_| is_piecemeal) {
+            active.granted_until = n;
         }
-        if core.early.holds(active.gsn) {
+        if core.remote.early.holds(active.gsn) {
             core.take_early(&mut active);
         }
-        let is_asleep = looks_back && core.backlog.published() < before(active.gsn);
-        let may_begin = active.is_piecemeal || waits.is_none();
+        let is_asleep = looks_back && core.order.backlog.published() < before(active.gsn);
+        let may_begin = is_piecemeal || waits.is_none();
         let progress = (may_begin && !is_asleep && !is_behind).then(|| {
             core.credit(turn_of(active.gsn));
             core.advance(chunk, &mut active)
@@ -386,17 +392,17 @@ impl QueueScheduler {
         }
         let number = core.number_of(&active);
         if progress != Some(Progress::Done) {
-            self.hold_ranges(core, number, &mut active);
+            self.hold_ranges(core, number, &mut active, is_piecemeal);
         }
         if is_asleep {
-            active.sleeps += 1;
+            active.grants_missing += 1;
             self.asleep.push_back((before(active.gsn), number));
         }
         if is_behind {
-            active.sleeps += 1;
+            active.grants_missing += 1;
             self.behind.push(number);
         }
-        core.active[number as usize] = Some(active);
+        core.active.put(number, active);
     }
 
     /// A group that is executed again comes to its place in every range that it touches.
@@ -407,30 +413,42 @@ impl QueueScheduler {
         unit: &mut Unit,
     ) {
         let number = core.number_of(&active);
-        self.hold_ranges(core, number, &mut active);
-        let is_ready = active.turns_left == 0;
+        self.hold_ranges(core, number, &mut active, false);
+        let is_ready = active.may_run();
         core.take_early(&mut active);
         if is_ready {
             unit.hide(core, number, &active);
         }
-        core.active[number as usize] = Some(active);
+        core.active.put(number, active);
         if is_ready {
-            core.ready.push_back(number);
+            core.active.make_ready(number);
         }
     }
 
     /// Gives a group its place in every range that it still needs.
-    fn hold_ranges<S: RecordStore>(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
+    fn hold_ranges<S: RecordStore>(
+        &mut self,
+        core: &Core<S>,
+        number: u32,
+        active: &mut Active,
+        is_piecemeal: bool,
+    ) {
         let kept = self.find_kept(core, active);
+        let mut behind = 0;
         for range in &kept {
-            active.turns_left += usize::from(self.ranges.push(*range, Place::Group(number)));
+            behind += usize::from(self.ranges.push(*range, Place::Group(number)));
         }
-        active.ranges.extend_from_slice(&kept);
+        if !is_piecemeal {
+            active.grants_missing += behind;
+        }
+        if self.groups.len() <= number as usize {
+            self.groups.resize_with(number as usize + 1, Group::default);
+        }
+        let group = &mut self.groups[number as usize];
+        group.ranges.extend_from_slice(&kept);
+        group.is_piecemeal = is_piecemeal;
+        group.need = if is_piecemeal { need_of(active) } else { Need::All };
         self.kept = kept;
-        if self.needs.len() <= number as usize {
-            self.needs.resize(number as usize + 1, Need::Nothing);
-        }
-        self.needs[number as usize] = if active.is_piecemeal { need_of(active) } else { Need::All };
     }
 
     /// The ranges that a group still needs: those where not all of it is executed, and those that it has changed as long as
@@ -443,7 +461,7 @@ impl QueueScheduler {
         let needs_all = is_in_one_go(active, txn);
         let mut is_kept = [0_u64; RANGES / 64];
         for (n, fragment) in fragments.iter().enumerate() {
-            if (needs_all || active.needs_turn(txn, fragments, n)) && core.has_turn(fragment) {
+            if (needs_all || active.needs_grant(txn, fragments, n)) && core.has_turn(fragment) {
                 let range = range_of(fragment.hash);
                 let (word, bit) = (usize::from(range) / 64, 1 << (range % 64));
                 if is_kept[word] & bit == 0 {
@@ -461,11 +479,11 @@ impl QueueScheduler {
         let is_run_here = lot.left > 0;
         lot.is_unsettled = is_run_here;
         if is_run_here {
-            core.backlog.count_unsettled(turn, 1);
+            core.order.backlog.count_unsettled(turn, 1);
         }
         // With peers, it is under way until its replies are composed; without, until it has been run.
         if if core.has_peers() { lot.replies > 0 } else { is_run_here } {
-            core.backlog.count(turn, 1);
+            core.order.backlog.count(turn, 1);
         }
         self.left += lot.left;
         self.ahead += lot.txns.len();
@@ -486,15 +504,15 @@ impl QueueScheduler {
         let mut end = most;
         self.fetching.begin(next);
         if number == ASIDE {
-            let published = core.backlog.published();
+            let published = core.order.backlog.published();
             end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
         }
-        while next < end && core.turn_left > 0 {
+        while next < end && !core.budget.is_spent() {
             let begin = next;
             next = end.min(begin + WINDOW);
             self.run_window(core, &entries, begin..next);
-            if core.has_reads || core.shards() > 1 && !core.by_gsn.is_empty() {
-                core.turn_left = core.turn_left.saturating_sub(next - begin);
+            if core.reader.has_ready || core.shards() > 1 && !core.active.is_empty() {
+                core.budget.spend(next - begin);
             }
         }
         let queue = &mut self.queues[usize::from(number)];
@@ -520,9 +538,9 @@ impl QueueScheduler {
                 Some(Place::Group(number)) => {
                     let number = *number;
                     // Nobody looks at a transaction that would not go on.
-                    match self.needs[number as usize] {
-                        Need::Range(needed) if needed == range => core.ready.push_back(number),
-                        Need::All => self.give_turn(core, number),
+                    match self.groups[number as usize].need {
+                        Need::Range(needed) if needed == range => core.active.make_ready(number),
+                        Need::All => self.grant(core, number),
                         _ => {}
                     }
                     return;
@@ -538,32 +556,17 @@ impl QueueScheduler {
         }
     }
 
-    /// A group has one more of the turns that it needs, all of them.
-    fn give_turn<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
-        if let Some(active) = &mut core.active[number as usize] {
-            active.turns_left -= 1;
-            self.look_at(core, number);
-        }
-    }
-
-    /// A group waits for one thing less, beside turns.
-    fn awake<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
-        if let Some(active) = &mut core.active[number as usize] {
-            active.sleeps -= 1;
-            self.look_at(core, number);
-        }
-    }
-
-    /// A group goes on if it can.
-    fn look_at<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
-        let Some(active) = core.active[number as usize].take() else { return };
+    /// Grants a group one of the things that it lacks; it runs on if that was the last.
+    fn grant<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32) {
+        let Some(mut active) = core.active.take(number) else { return };
+        active.grants_missing -= 1;
         if active.may_run() {
             if let Some(unit) = &mut self.unit {
                 unit.hide(core, number, &active);
             }
-            core.ready.push_back(number);
+            core.active.make_ready(number);
         }
-        core.active[number as usize] = Some(active);
+        core.active.put(number, active);
     }
 
     /// Runs some places of a queue.
@@ -576,7 +579,7 @@ impl QueueScheduler {
             let Some(lot) = self.lots.get_mut(place) else {
                 core.broken.get_or_insert(format!(
                     "shard {}: a queue has a fragment of a lot that is gone",
-                    core.number
+                    core.site.number
                 ));
                 break;
             };
@@ -605,10 +608,10 @@ impl QueueScheduler {
         let Some(lot) = self.lots.get_mut(place) else { return };
         let turn = turn_of(lot.base);
         if lot.left == 0 && std::mem::take(&mut lot.is_unsettled) {
-            lot.tell(&mut core.remote_results);
-            core.backlog.count_unsettled(turn, -1);
+            lot.tell(&mut core.remote.results);
+            core.order.backlog.count_unsettled(turn, -1);
             if !has_peers {
-                core.backlog.count(turn, -1);
+                core.order.backlog.count(turn, -1);
             }
         }
         if !lot.is_done() || lot.replies == 0 || lot.in_unit {
@@ -621,20 +624,20 @@ impl QueueScheduler {
                 Planned::AsGroup | Planned::Apart | Planned::ToTell(_) => continue,
             };
             let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
-            let is_cut = lot.is_cut(at, core.registry.limits().reply);
+            let is_cut = lot.is_cut(at, core.code.registry.limits().reply);
             core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut, 0), failure);
         }
         lot.replies = 0;
         if has_peers {
-            core.backlog.count(turn, -1);
+            core.order.backlog.count(turn, -1);
         }
     }
 
     /// Takes what came before its lot was planned.
     fn take_early_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let Some(end) = self.lots.get(place).map(|lot| lot.gsns().end) else { return };
-        while let Some(gsn) = core.early.first().filter(|gsn| *gsn < end) {
-            for EarlyItem { item, bytes, .. } in core.early.take(gsn) {
+        while let Some(gsn) = core.remote.early.first().filter(|gsn| *gsn < end) {
+            for EarlyItem { item, bytes, .. } in core.remote.early.take(gsn) {
                 self.take_item(core, gsn, &item, &bytes);
             }
         }
@@ -644,7 +647,7 @@ impl QueueScheduler {
 /// Whether so many groups wait that no more should have to. Where all shards are near, one that is ahead of the others gains
 /// nothing by going on: what it comes to waits behind what waits for them, and costs more than what runs at once.
 fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
-    core.unfinished >= GROUPS && !core.has_peers()
+    core.active.unfinished >= GROUPS && !core.has_peers()
 }
 
 /// Whether the fragments of a group may run one by one, each when its turn has come (qstore.md, section 4.3). Not if some work
@@ -660,21 +663,21 @@ fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
     txn.table || active.is_again || active.is_judged_at_once()
 }
 
-/// The first fragment, of those that a transaction has not come to, whose turn has not come.
-fn first_without_turn<S: RecordStore>(
+/// The first fragment, of those that a transaction has not come to, that is not granted.
+fn first_not_granted<S: RecordStore>(
     core: &Core<S>,
     active: &Active,
-    is_turn: impl Fn(u16) -> bool,
+    is_granted: impl Fn(u16) -> bool,
 ) -> Option<usize> {
     let fragments = active.chunk.fragments(&active.chunk.txns()[active.at]);
     let mut rest = (active.next..).zip(&fragments[active.next.min(fragments.len())..]);
-    rest.find(|(_, fragment)| core.has_turn(fragment) && !is_turn(range_of(fragment.hash))).map(|(n, _)| n)
+    rest.find(|(_, fragment)| core.has_turn(fragment) && !is_granted(range_of(fragment.hash))).map(|(n, _)| n)
 }
 
 /// What a transaction waits for whose fragments run one by one.
 fn need_of(active: &Active) -> Need {
     let next = active.chunk.fragments(&active.chunk.txns()[active.at]).get(active.next);
-    next.filter(|_| active.next >= active.stops_at)
+    next.filter(|_| active.next >= active.granted_until)
         .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
 }
 
@@ -729,10 +732,10 @@ fn run_entry<S: RecordStore>(
 ) {
     let begin = arena.len();
     let gsn = Gsn(lot.base.0 + u64::from(entry.index));
-    core.under_way.begin(gsn.0);
+    core.operator.under_way.begin(gsn.0);
     let past = core.seen_by(gsn);
     let is_seen = || !entry.answers || !lot.is_certain(entry.txn);
-    let result = match (entry.what, core.registry.get(entry.procedure)) {
+    let result = match (entry.what, core.code.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
         (What::Read | What::Past, _) if !is_seen() => {
             arena.extend_from_slice(CUT);
@@ -752,9 +755,9 @@ fn run_entry<S: RecordStore>(
             let args = lot.chunk.args_at(args_at..args_at + len, entry.is_logged);
             let (key, now) = (entry.key(args), lot.now);
             let name = (entry.db, key.bytes, entry.hash);
-            let share = core.registry.limits().carried;
+            let share = core.code.registry.limits().carried;
             let (store, undo, locals, registry) =
-                (&mut core.store, &mut core.undo, &mut core.locals, &core.registry);
+                (&mut core.store, &mut core.undo, &mut core.code.locals, &core.code.registry);
             // What the code looks at is put together where it is looked at, and not handed on.
             let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
             match what {
@@ -779,13 +782,13 @@ fn run_entry<S: RecordStore>(
     if let Err(abort) = result {
         core.broken.get_or_insert(format!(
             "shard {}: a fragment of transaction {gsn} may not abort, and did: {abort:?}",
-            core.number
+            core.site.number
         ));
     }
     if !entry.answers {
         return arena.truncate(begin);
     }
-    match lot.is_beyond(entry.txn, &arena[begin..], core.registry.limits().reply) {
+    match lot.is_beyond(entry.txn, &arena[begin..], core.code.registry.limits().reply) {
         true => {
             lot.slots.leave_out(SlotNo(entry.slot));
             arena.truncate(begin);

@@ -212,8 +212,8 @@ impl QueueScheduler {
         let Some(unit) = &mut self.unit else { return };
         if unit.turns.last() != Some(&turn) {
             unit.turns.push(turn);
-            core.backlog.count(turn, 1);
-            core.backlog.count_unsettled(turn, 1);
+            core.order.backlog.count(turn, 1);
+            core.order.backlog.count_unsettled(turn, 1);
         }
     }
 
@@ -231,7 +231,7 @@ impl QueueScheduler {
     /// Goes on with the unit as far as it can; says whether it did anything.
     pub(crate) fn go_on<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
         let Some(mut unit) = self.unit.take() else { return false };
-        let is_executed = core.unfinished == 0 && self.is_idle() && core.ready.is_empty();
+        let is_executed = core.active.unfinished == 0 && self.is_idle() && !core.active.has_ready();
         match unit.stage {
             Stage::Planned if is_executed && self.is_answered(core, &unit) => {
                 let mut round = unit.aborts();
@@ -269,30 +269,30 @@ impl QueueScheduler {
     /// Tells all others, and this shard itself, what was found in a round.
     fn tell<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit, number: u32, mut round: Round) {
         round.number = number;
-        for to in (0..core.shards()).filter(|to| *to != core.number) {
+        for to in (0..core.shards()).filter(|to| *to != core.site.number) {
             let mut round = round.clone();
-            if !core.partition.contains(&to) {
+            if !core.site.partition.contains(&to) {
                 round.at_home = Unlogged::default();
             }
-            core.remote_results.add(to, unit.id, Item::Round(Box::new(round)));
+            core.remote.results.add(to, unit.id, Item::Round(Box::new(round)));
         }
-        self.hear_round(core.number, unit.id, round);
+        self.hear_round(core.site.number, unit.id, round);
     }
 
     /// Whether all shards have said that a round is over.
     fn have_told<S>(&self, core: &Core<S>, unit: &Unit, number: u32) -> bool {
         let told = self.told.get(&(unit.id, number));
-        told.is_some_and(|told| told.len() == core.places.shards.len())
+        told.is_some_and(|told| told.len() == core.site.places.shards.len())
     }
 
     /// Whether every part of the replies that are composed here has come.
     fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &Unit) -> bool {
-        let is_whole = |number: &u32| {
-            let active = core.active[*number as usize].as_ref();
+        let is_whole = |number: u32| {
+            let active = core.active.get(number);
             active.is_none_or(|active| active.is_whole())
         };
         self.lots.iter().all(|lot| lot.missing == 0)
-            && core.by_gsn.range(unit.id..).all(|(_, number)| is_whole(number))
+            && core.active.since(unit.id).all(|(_, number)| is_whole(number))
     }
 
     /// It is known of every transaction of the unit what becomes of it.
@@ -305,10 +305,9 @@ impl QueueScheduler {
             Cascade::Abort => self.dirt = unit.dirt_at_end(core),
         }
         self.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
-        let kept: Vec<(Gsn, u32)> =
-            core.by_gsn.range(unit.id..).map(|(gsn, number)| (*gsn, *number)).collect();
+        let kept: Vec<(Gsn, u32)> = core.active.since(unit.id).collect();
         for (gsn, number) in kept {
-            let Some(mut active) = core.active[number as usize].take() else { continue };
+            let Some(mut active) = core.active.take(number) else { continue };
             let is_tainted = unit.tainted.contains(&gsn);
             if is_tainted && unit.cascade == Cascade::Repair {
                 core.forget(number, active);
@@ -321,8 +320,8 @@ impl QueueScheduler {
             } else if let Some(failure) = unit.failures.get(&gsn) {
                 Active::fail(&mut active.failure, *failure);
             }
-            core.active[number as usize] = Some(active);
-            core.ready.push_back(number);
+            core.active.put(number, active);
+            core.active.make_ready(number);
         }
         for place in 0..self.lots.len() {
             let lot = &mut self.lots[place];
@@ -330,7 +329,7 @@ impl QueueScheduler {
                 if unit.cascade == Cascade::Abort {
                     lot.abort(&unit.tainted);
                 } else if lot.leave_out(&unit.tainted) && core.has_peers() {
-                    core.backlog.count(turn_of(lot.base), -1);
+                    core.order.backlog.count(turn_of(lot.base), -1);
                 }
                 self.look_after(core, place);
             }
@@ -395,8 +394,8 @@ impl QueueScheduler {
         core.undo.end(&mut core.store, None);
         core.undo.turn = None;
         for turn in unit.turns {
-            core.backlog.count_unsettled(turn, -1);
-            core.backlog.count(turn, -1);
+            core.order.backlog.count_unsettled(turn, -1);
+            core.order.backlog.count(turn, -1);
         }
         self.decided = unit.id;
         self.told.retain(|(id, _), _| *id > unit.id);

@@ -47,17 +47,17 @@ impl<S: RecordStore> Core<S> {
 
     /// All of a checkpoint of this epoch has been taken: the order goes on after it.
     pub(in crate::shard) fn begin_after(&mut self, epoch: Epoch) {
-        let turn = (epoch, PartitionId(self.places.layout.partitions() - 1));
-        self.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
-        self.backlog.begin_after(turn);
-        self.digest_exchange.begin(turn, self.store.digest());
+        let turn = (epoch, PartitionId(self.site.places.layout.partitions() - 1));
+        self.order.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
+        self.order.backlog.begin_after(turn);
+        self.digests.exchange.begin(turn, self.store.digest());
     }
 
     /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.
     pub(in crate::shard) fn go_live(&mut self, out: &mut Outbox<Message>) {
         self.capture.is_live = true;
-        if let Some(to) = self.capture.to.filter(|_| self.started != Gsn::NONE) {
-            out.send(to, Saving::Past(self.started.epoch()));
+        if let Some(to) = self.capture.to.filter(|_| self.order.started != Gsn::NONE) {
+            out.send(to, Saving::Past(self.order.started.epoch()));
         }
     }
 
@@ -66,9 +66,9 @@ impl<S: RecordStore> Core<S> {
     pub fn cut(&mut self, epoch: Epoch, replica: u16) {
         let has_copies = self.has_copies();
         if !has_copies {
-            self.copies.cut_in = epoch;
+            self.relocation.copies.cut_in = epoch;
         }
-        let is_others = self.capture.mode == CheckpointMode::Naive && replica != self.places.replica;
+        let is_others = self.capture.mode == CheckpointMode::Naive && replica != self.site.places.replica;
         if self.capture.to.is_none() || !self.capture.is_live || is_others {
             return;
         }
@@ -82,7 +82,7 @@ impl<S: RecordStore> Core<S> {
     /// The batch that is next in the order, unless this shard stands still before it.
     #[inline]
     pub fn next_batch(&self) -> Option<Arc<Batch>> {
-        self.stream.front().filter(|batch| !self.capture.freezes(batch.epoch)).cloned()
+        self.order.batches.front().filter(|batch| !self.capture.freezes(batch.epoch)).cloned()
     }
 
     /// Keeps the state at the end of an epoch for a checkpoint, or does not any more.
@@ -91,19 +91,19 @@ impl<S: RecordStore> Core<S> {
             self.store.point(cut);
         }
         self.keep_states();
-        self.sessions.hold(cut);
+        self.replies.sessions.hold(cut);
     }
 
     /// Has the clients of this node turn to another replica while this one stands still, or to this one again.
     fn turn_away(&mut self, away: bool, out: &mut Outbox<Message>) {
-        let is_first = self.number == self.partition.start;
-        if self.capture.turned_away == away || !is_first || self.places.replicas == 1 {
+        let is_first = self.site.number == self.site.partition.start;
+        if self.capture.turned_away == away || !is_first || self.site.places.replicas == 1 {
             return;
         }
         self.capture.turned_away = away;
-        let sequencer = self.places.sequencer;
+        let sequencer = self.site.places.sequencer;
         let state = if away { PeerState::Lost } else { PeerState::Back };
-        for gateway in self.places.gateways.values() {
+        for gateway in self.site.places.gateways.values() {
             out.send(*gateway, PeerChange { node: sequencer.node, state });
         }
         out.send(sequencer, Saving::StandsStill(away));
@@ -150,7 +150,7 @@ impl<S: RecordStore> Core<S> {
         let Some(Cut { epoch, next, on_their_way, digest, rests, .. }) = self.capture.cut else {
             return false;
         };
-        if rests || on_their_way >= ON_THEIR_WAY || self.backlog.published() < epoch {
+        if rests || on_their_way >= ON_THEIR_WAY || self.order.backlog.published() < epoch {
             return false;
         }
         self.turn_away(self.capture.mode == CheckpointMode::Naive, out);
@@ -179,13 +179,13 @@ impl<S: RecordStore> Core<S> {
             _ if self.is_answering(epoch, planned) => return false,
             Next::Outcomes(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
-                self.sessions.visit(from, epoch, &mut filling);
+                self.replies.sessions.visit(from, epoch, &mut filling);
                 let Filling { piece, rest, .. } = filling;
                 (piece, Some(rest.map_or(Next::Replaced(Default::default()), Next::Outcomes)))
             }
             Next::Replaced(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
-                self.sessions.visit_replaced(from, &mut filling);
+                self.replies.sessions.visit_replaced(from, &mut filling);
                 (filling.piece, filling.rest.map(Next::Replaced))
             }
         };
@@ -246,15 +246,14 @@ impl<S: RecordStore> Core<S> {
         }
         self.broken.get_or_insert(format!(
             "shard {} was to give away the state after epoch {epoch}, and what it gave is another",
-            self.number
+            self.site.number
         ));
         false
     }
 
     /// Whether a reply of an epoch, or of one before it, is still to be composed here.
     fn is_answering(&self, epoch: Epoch, planned: Option<Gsn>) -> bool {
-        let parked = self.by_gsn.first_key_value().map(|(gsn, _)| *gsn);
-        parked.into_iter().chain(planned).any(|gsn| gsn.epoch() <= epoch)
+        self.active.first().into_iter().chain(planned).any(|gsn| gsn.epoch() <= epoch)
     }
 
     /// All of the state was given away.

@@ -15,10 +15,10 @@ impl<S: RecordStore> Core<S> {
     /// Looks whether some of the next records have outlived their time. That is only looking: removing them is
     /// a transaction like any other, so that every replica does it at the same point.
     pub(in crate::shard) fn look_for_expired(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let (found, rest) = self.store.expired(now.wall.to_millis(), self.swept, A_SWEEP);
-        self.swept = if rest < Position::END { rest } else { Position::default() };
+        let (found, rest) = self.store.expired(now.wall.to_millis(), self.upkeep.swept, A_SWEEP);
+        self.upkeep.swept = if rest < Position::END { rest } else { Position::default() };
         if let Some(positions) = found {
-            out.send(self.places.sequencer, Sequencing::Expired { positions });
+            out.send(self.site.places.sequencer, Sequencing::Expired { positions });
         }
     }
 }

@@ -25,6 +25,8 @@ enum Asker {
 /// Computations that are away, by the token of their work.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
+    /// How much work a compute fragment may do here before it is given away; no bound while nobody would do it.
+    pub(super) patience: Option<u64>,
     next: u64,
     askers: BTreeMap<u64, Asker>,
     /// Work to hand to the driver.
@@ -57,7 +59,7 @@ impl Away {
 impl<S: RecordStore> Core<S> {
     /// From now on a driver does what is given away; without one everything is computed here, however long it takes.
     pub(in crate::shard) fn begin_to_give_away(&mut self) {
-        self.patience = Some(PATIENCE);
+        self.away.patience = Some(PATIENCE);
     }
 
     /// Has what is given away be listed there.
@@ -67,7 +69,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Has scripts be timed, here and where they are given away.
     pub(in crate::shard) fn time_scripts(&mut self, stopwatch: Arc<dyn Stopwatch>) {
-        self.locals.set_stopwatch(Some(stopwatch.clone()));
+        self.code.locals.set_stopwatch(Some(stopwatch.clone()));
         self.away.stopwatch = Some(stopwatch);
     }
 
@@ -75,7 +77,7 @@ impl<S: RecordStore> Core<S> {
     pub(super) fn take_from_hands(&mut self, active: &mut Active, held: Held<'_>) {
         let chunk = active.chunk.clone();
         let fragment = &chunk.fragments(&chunk.txns()[active.at])[held.slot.0 as usize];
-        if held.owner != self.number {
+        if held.owner != self.site.number {
             let Held { slot, cell, version, .. } = held;
             active.borrowed.insert(slot, Some((cell, version)));
         } else if held.writable || held.cell.value.is_some() && !self.is_past(fragment) {
@@ -104,10 +106,10 @@ impl<S: RecordStore> Core<S> {
         let answers = Answers::of_inputs(&chunk, at, n, &active.slots);
         active.is_away = true;
         self.counts.given_away += 1;
-        let (gsn, now, registry) = (active.gsn, active.now, self.registry.clone());
+        let (gsn, now, registry) = (active.gsn, active.now, self.code.registry.clone());
         let long = Long { chunk, at, n, gsn, now, registry, answers, records };
         let asker = Asker::Ordered(active.called());
-        self.away.leave(asker, long, self.under_way.of_work());
+        self.away.leave(asker, long, self.operator.under_way.of_work());
     }
 
     /// A computation has come back.
@@ -116,31 +118,31 @@ impl<S: RecordStore> Core<S> {
         match (asker, done.product.downcast::<Computed>()) {
             (Some(Asker::Ordered(gsn)), Ok(computed)) => self.go_on_after(gsn, *computed),
             (Some(Asker::Read(number)), Ok(computed)) => {
-                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
-                let mut desk =
-                    super::Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+                let (reader, mut desk) = self.reading();
                 reader.take_computed(&mut desk, number, *computed);
             }
             _ => {
-                self.broken
-                    .get_or_insert(format!("shard {} was told of work that it did not give", self.number));
+                self.broken.get_or_insert(format!(
+                    "shard {} was told of work that it did not give",
+                    self.site.number
+                ));
             }
         }
     }
 
     fn go_on_after(&mut self, gsn: Gsn, computed: Computed) {
-        let number = self.by_gsn.get(&gsn.plain()).copied();
-        let active = number.and_then(|number| self.active[number as usize].take());
+        let number = self.active.number(gsn.plain());
+        let active = number.and_then(|number| self.active.take(number));
         let (Some(number), Some(mut active)) = (number, active) else {
             self.broken
-                .get_or_insert(format!("shard {} has ended {gsn} before it was computed", self.number));
+                .get_or_insert(format!("shard {} has ended {gsn} before it was computed", self.site.number));
             return;
         };
         self.credit(super::turn_of(gsn));
         active.is_away = false;
         active.computed = Some(computed);
-        self.active[number as usize] = Some(active);
-        self.ready.push_back(number);
+        self.active.put(number, active);
+        self.active.make_ready(number);
     }
 
     /// The transaction has its turn again: records that a computation elsewhere had in its hands go back to where they were.
@@ -154,7 +156,7 @@ impl<S: RecordStore> Core<S> {
             } else if active.slots.is_missing(slot)
                 && let Some(owner) = owner(fragment, self.maps.now())
             {
-                self.remote_results.add(owner, active.called(), Item::Return { slot, cell, changed });
+                self.remote.results.add(owner, active.called(), Item::Return { slot, cell, changed });
             }
         }
     }
@@ -170,9 +172,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Large values and replies take time as many fragments do: others of this loop have their turn in between.
     pub(super) fn charge(&mut self, bytes: usize) {
-        let fragments = bytes.checked_div(self.settings.fragment_bytes).unwrap_or(usize::MAX);
-        self.turn_left = self.turn_left.saturating_sub(fragments);
-        self.is_heavy |= fragments > 0;
+        self.budget.charge(bytes, self.settings.fragment_bytes);
     }
 
     /// Stops a transaction until the next turn if this turn is over, so that others of the event loop come first; says whether
@@ -180,38 +180,36 @@ impl<S: RecordStore> Core<S> {
     ///
     /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit or holds the whole table.
     pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
-        let rests = self.turn_left == 0 && self.patience.is_some() && !active.in_unit && !txn.table;
+        let rests = self.budget.is_spent() && self.away.patience.is_some() && !active.in_unit && !txn.table;
         if rests {
             self.counts.rested += 1;
-            self.resting.push(active.called());
+            self.active.rest(active.called());
         }
         rests
     }
 
     /// Begins a turn of so many fragments; returns those who rest, for [`Core::wake`].
     pub(in crate::shard) fn begin_turn(&mut self, fragments: usize) -> Vec<Gsn> {
-        (self.turn_left, self.is_heavy) = (fragments, false);
-        std::mem::take(&mut self.resting)
+        self.budget.begin(fragments);
+        self.active.take_resting()
     }
 
     /// Has those who rested go on for so many fragments together. They do so after what came meanwhile has had a turn: neither
     /// starves.
     pub(in crate::shard) fn wake(&mut self, rested: Vec<Gsn>, fragments: usize) {
-        self.turn_left = fragments;
-        for gsn in rested {
-            self.ready.extend(self.by_gsn.get(&gsn.plain()));
-        }
+        self.budget.renew(fragments);
+        self.active.wake(rested);
     }
 
     /// Says that the next turn has work left over from this one.
     pub(in crate::shard) fn has_more(&self) -> bool {
-        self.turn_left == 0 || !self.resting.is_empty()
+        self.budget.is_spent() || self.active.has_resting()
     }
 
     /// The number of transactions whose computation is away; each of them is among those under way.
     pub(super) fn check_away(&self) -> Result<(), String> {
         let ordered = self.away.askers.values().filter(|asker| matches!(asker, Asker::Ordered(_))).count();
-        let waiting = self.active.iter().flatten().filter(|active| active.is_away).count();
+        let waiting = self.active.iter().filter(|active| active.is_away).count();
         let reads = self.away.len() - ordered;
         if (ordered, reads) != (waiting, self.reader.away()) {
             return Err(format!(

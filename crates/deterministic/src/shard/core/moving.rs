@@ -24,7 +24,7 @@ use ordain_sequencer::Sequencing;
 use ordain_store::{Entry, RecordStore};
 
 use super::capture::SETTLED;
-use super::{Core, before, conclude};
+use super::{Core, before};
 use crate::shard::balance::SMALL;
 use crate::shard::maps::{Copied, Copying, Getting, Maps, Moving};
 use crate::shard::messages::{Copies, Item, Message, MovedRecord};
@@ -57,43 +57,43 @@ fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> Mo
 impl<S: RecordStore> Core<S> {
     /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
     pub(in crate::shard) fn begin_under(&mut self, map: &Map) {
-        let layout = self.places.layout.under(map);
-        layout.owned_by(self.number).for_each(|slot| self.store.own(slot..slot + 1));
+        let layout = self.site.places.layout.under(map);
+        layout.owned_by(self.site.number).for_each(|slot| self.store.own(slot..slot + 1));
         self.maps = Maps::new(Arc::new(layout));
     }
 
     /// Has the first shard of the partition know which slots here are large, where it shares out the load.
     pub(in crate::shard) fn tell_sizes(&mut self, out: &mut Outbox<Message>) {
-        if self.settings.balance.is_none() || self.partition.len() == 1 {
+        if self.settings.balance.is_none() || self.site.partition.len() == 1 {
             return;
         }
         let sized =
-            self.maps.now().owned_by(self.number).map(|slot| (slot, self.store.records_in(slot) as u32));
+            self.maps.now().owned_by(self.site.number).map(|slot| (slot, self.store.records_in(slot) as u32));
         let slots: Vec<(usize, u32)> = sized.filter(|(_, records)| *records > SMALL).collect();
-        if self.number == self.partition.start {
-            self.note_sizes(self.number, &slots);
-        } else if slots != self.told_sizes {
-            self.told_sizes.clone_from(&slots);
-            let first = self.places.shards[self.partition.start];
-            out.send(first, Sequencing::Large { shard: self.number, slots });
+        if self.site.number == self.site.partition.start {
+            self.note_sizes(self.site.number, &slots);
+        } else if slots != self.upkeep.reported_sizes {
+            self.upkeep.reported_sizes.clone_from(&slots);
+            let first = self.site.places.shards[self.site.partition.start];
+            out.send(first, Sequencing::Large { shard: self.site.number, slots });
         }
     }
 
     /// A shard of the partition has so many records in its large slots.
     pub(in crate::shard) fn note_sizes(&mut self, shard: usize, slots: &[(usize, u32)]) {
-        if let Some(load) = &mut self.load {
+        if let Some(load) = &mut self.upkeep.load {
             load.note_sizes(self.maps.now().owned_by(shard), slots);
         }
     }
 
     /// Looks how the load falls on the shards of the partition, and says so if it should fall otherwise.
     pub(in crate::shard) fn look_at_load(&mut self, now: Micros, out: &mut Outbox<Message>) {
-        let Some(load) = &mut self.load else { return };
+        let Some(load) = &mut self.upkeep.load else { return };
         let layout = self.maps.now();
-        let lanes = load.uneven(now, layout, self.partition.clone());
+        let lanes = load.uneven(now, layout, self.site.partition.clone());
         if !lanes.is_empty() {
-            let partition = layout.partition_of_shard(self.number);
-            out.send(self.places.sequencer, Sequencing::Uneven(partition, lanes));
+            let partition = layout.partition_of_shard(self.site.number);
+            out.send(self.site.places.sequencer, Sequencing::Uneven(partition, lanes));
         }
     }
 
@@ -111,10 +111,11 @@ impl<S: RecordStore> Core<S> {
     /// A move's turn has come, after which this layout is in force.
     fn begin_move(&mut self, gsn: Gsn, after: Layout) {
         let before = self.maps.now().clone();
-        for slot in after.owned_by(self.number).filter(|slot| before.shard_of(*slot) != self.number) {
+        for slot in after.owned_by(self.site.number).filter(|slot| before.shard_of(*slot) != self.site.number)
+        {
             self.store.own(slot..slot + 1);
         }
-        self.moving = Moving::between(gsn, self.number, &before, &after);
+        self.relocation.moving = Moving::between(gsn, self.site.number, &before, &after);
         self.use_copies(gsn.epoch(), &after);
         self.maps.change(gsn.epoch(), Arc::new(after));
         self.keep_states();
@@ -122,12 +123,12 @@ impl<S: RecordStore> Core<S> {
 
     /// Has a move send what has changed of a slot that was copied to where it goes. Copies of one that goes elsewhere are of no use.
     fn use_copies(&mut self, epoch: Epoch, after: &Layout) {
-        let Some(Copying { slot, to, last }) = self.copies.copying else { return };
-        if after.shard_of(slot) == self.number {
+        let Some(Copying { slot, to, last }) = self.relocation.copies.copying else { return };
+        if after.shard_of(slot) == self.site.number {
             return;
         }
-        self.copies.copying = None;
-        let giving = self.moving.iter_mut().flat_map(|moving| &mut moving.gives);
+        self.relocation.copies.copying = None;
+        let giving = self.relocation.moving.iter_mut().flat_map(|moving| &mut moving.gives);
         let giving = giving.filter(|giving| giving.to == after.shard_of(slot)).find(|_| lives(last, epoch));
         match (giving, self.store.copied()) {
             // In the epoch of its last copies a slot does not go by them: then as of every epoch it is known where they were.
@@ -149,25 +150,26 @@ impl<S: RecordStore> Core<S> {
         let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
         // One slot is copied at a time: who gets copies of another has those of this one no more.
         let is_other = |copying: &mut Copying| (copying.slot, copying.to) != (slot, to);
-        if self.copies.copying.take_if(is_other).is_some() {
+        if self.relocation.copies.copying.take_if(is_other).is_some() {
             self.store.give_up_copying();
         }
-        if self.number == to {
+        if self.site.number == to {
             let gets = vec![Getting::from(giver)];
-            self.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
+            self.relocation.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
         }
-        if self.number != giver {
+        if self.site.number != giver {
             return;
         }
         let goes_on =
             |copying: &Copying| copying.slot == slot && copying.to == to && lives(copying.last, epoch);
         let is_first = part.from == Position::of_slot(slot);
-        let copied = self.store.copied().filter(|_| self.copies.copying.as_ref().is_some_and(goes_on));
+        let copied =
+            self.store.copied().filter(|_| self.relocation.copies.copying.as_ref().is_some_and(goes_on));
         let is_whole = part.is_last() && copied == Some(Position::of_slot(slot + 1));
         let is_next = is_whole || copied == Some(part.from);
         let copies = match (is_first, is_next) {
             // A checkpoint of this epoch has no copies in it, so none are made.
-            _ if self.copies.cut_in == epoch => Copies::Over,
+            _ if self.relocation.copies.cut_in == epoch => Copies::Over,
             (true, _) => Copies::First,
             (false, true) => Copies::More,
             (false, false) => Copies::Over,
@@ -175,7 +177,7 @@ impl<S: RecordStore> Core<S> {
         let mut records = Vec::new();
         if copies == Copies::Over {
             self.store.give_up_copying();
-            self.copies.copying = None;
+            self.relocation.copies.copying = None;
         } else {
             if copies == Copies::More {
                 self.store.copy_changed(part.records, part.bytes, |(db, key), cell, version| {
@@ -191,32 +193,33 @@ impl<S: RecordStore> Core<S> {
             }
             // Unsettled records would all be settled in the step in which the slot goes.
             self.store.settle(SETTLED);
-            self.copies.copying = Some(Copying { slot, to, last: epoch });
-            self.copies.made += records.len() as u64;
+            self.relocation.copies.copying = Some(Copying { slot, to, last: epoch });
+            self.relocation.copies.made += records.len() as u64;
         }
-        self.remote_results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
+        self.remote.results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
     }
 
     /// Copies from here or to here exist: no checkpoint is cut then, as it would not have them.
     pub(in crate::shard) fn has_copies(&self) -> bool {
-        self.copies.copying.is_some() || self.store.copies().is_some()
+        self.relocation.copies.copying.is_some() || self.store.copies().is_some()
     }
 
     /// Gives up copies of which nobody has made more for long: he who asked for them does not go on.
     pub(in crate::shard) fn give_up_old_copies(&mut self) {
-        let now = self.started.epoch();
-        if self.copies.copying.take_if(|copying| !lives(copying.last, now)).is_some() {
+        let now = self.order.started.epoch();
+        if self.relocation.copies.copying.take_if(|copying| !lives(copying.last, now)).is_some() {
             self.store.give_up_copying();
         }
         // Here they are kept for longer than there they are thought to be.
-        if self.store.copies().is_some() && !lives(Epoch(self.copies.came_in.0 + COPIES_LIVE), now) {
+        if self.store.copies().is_some() && !lives(Epoch(self.relocation.copies.came_in.0 + COPIES_LIVE), now)
+        {
             self.store.give_up_copies();
         }
     }
 
     /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
     pub(in crate::shard) fn go_on_moving(&mut self) -> bool {
-        let Some(moving) = &mut self.moving else { return true };
+        let Some(moving) = &mut self.relocation.moving else { return true };
         let gsn = moving.gsn;
         for giving in &mut moving.gives {
             // What was taken may be known before it is sent: this shard was restarted and does it again.
@@ -260,15 +263,15 @@ impl<S: RecordStore> Core<S> {
                     }
                 }
                 let (number, is_last) = (giving.sent, giving.slots.is_empty());
-                self.remote_results.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
+                self.remote.results.add(giving.to, gsn, Item::Records { number, is_last, copies, records });
                 giving.sent += 1;
             }
         }
         let is_done = moving.is_done();
         if is_done {
-            self.moving = None;
+            self.relocation.moving = None;
             // Copies of a slot that has come without them are of no use.
-            if self.store.copies().is_some_and(|slot| self.maps.now().shard_of(slot) == self.number) {
+            if self.store.copies().is_some_and(|slot| self.maps.now().shard_of(slot) == self.site.number) {
                 self.store.give_up_copies();
             }
         }
@@ -278,7 +281,7 @@ impl<S: RecordStore> Core<S> {
     /// Takes note of what another shard says of a move.
     pub(in crate::shard) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
         // What is said of one that is done here is said again.
-        let Some(moving) = self.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
+        let Some(moving) = self.relocation.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
             return Known::Same;
         };
         match item {
@@ -299,15 +302,17 @@ impl<S: RecordStore> Core<S> {
                 if let Copies::Count(count) = copies
                     && !std::mem::replace(&mut getting.is_adopted, true)
                 {
-                    let slot =
-                        self.store.copies().filter(|slot| self.maps.now().shard_of(*slot) == self.number);
+                    let slot = self
+                        .store
+                        .copies()
+                        .filter(|slot| self.maps.now().shard_of(*slot) == self.site.number);
                     if slot.and_then(|slot| self.store.adopt(slot, gsn.epoch())) != Some(count) {
                         return Known::Other("other copies than it has");
                     }
                 }
                 for MovedRecord { db, key, cell, version } in records {
                     let hash = KeyHash::of_record(db, &key);
-                    if self.maps.now().shard_of(hash.slot()) != self.number {
+                    if self.maps.now().shard_of(hash.slot()) != self.site.number {
                         return Known::Other("a record of a slot that is not to come here");
                     }
                     let record = self.store.find_or_reserve(db, &key, hash);
@@ -315,7 +320,7 @@ impl<S: RecordStore> Core<S> {
                     // One that was copied may be no more.
                     self.store.release_if_absent(record);
                 }
-                self.remote_results.add(from, gsn, Item::Taken(number));
+                self.remote.results.add(from, gsn, Item::Taken(number));
                 Known::New
             }
             Item::Taken(number) => {
@@ -340,7 +345,7 @@ impl<S: RecordStore> Core<S> {
             Copies::Over => self.store.give_up_copies(),
             Copies::None | Copies::Count(_) => return Known::Other("records of a slot that does not move"),
         }
-        self.copies.came_in = epoch;
+        self.relocation.copies.came_in = epoch;
         let store = &mut self.store;
         let is_copied = |MovedRecord { db, key, cell, version }| store.add_copy(db, &key, cell, version);
         if records.into_iter().all(is_copied) { Known::New } else { Known::Other("copies of another slot") }
@@ -349,13 +354,13 @@ impl<S: RecordStore> Core<S> {
     /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
     /// effect. Whoever would have composed its reply says so, and which map is in force.
     fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
-        if chunk.collector(txn, self.layouts.under(&chunk.map)) != self.number {
+        if chunk.collector(txn, self.maps.planned.under(&chunk.map)) != self.site.number {
             return;
         }
         self.counts.turned_back += 1;
-        let ends = (&self.places, &mut self.outcomes, &mut self.sessions);
         let map = self.maps.now().map();
-        conclude(ends, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
+        self.replies
+            .conclude(&self.site.places, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
     }
 
     /// Whether slots have moved in an epoch, and somebody wants to see the state before it, which is where they were.

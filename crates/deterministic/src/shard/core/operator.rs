@@ -10,30 +10,29 @@ use std::sync::Arc;
 use ordain_model::{Abort, Chunk, Gsn, OutcomeStatus, Txn, Writer};
 use ordain_store::RecordStore;
 
-use super::{Core, conclude};
+use super::Core;
 
 impl<S: RecordStore> Core<S> {
     /// Whether an operator has aborted a transaction whose turn has come. It ends without any effect; the shard that would
     /// have composed its reply says so, and remembers it for the transaction's session.
     pub fn is_aborted_by_operator(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
-        if self.aborted.is_empty() || !self.aborted.contains(&gsn) {
+        if self.operator.aborted.is_empty() || !self.operator.aborted.contains(&gsn) {
             return false;
         }
-        if self.early.holds(gsn) {
+        if self.remote.early.holds(gsn) {
             self.broken.get_or_insert(format!(
                 "shard {} was told something of transaction {gsn}, which the operator has aborted here and not on the \
                  node that executed it: run ordain log abort on all nodes of the cluster",
-                self.number
+                self.site.number
             ));
         }
-        if chunk.collector(txn, self.layouts.under(&chunk.map)) == self.number {
+        if chunk.collector(txn, self.maps.planned.under(&chunk.map)) == self.site.number {
             self.counts.aborted += 1;
             self.counts.aborts[usize::from(Abort::Operator.code()) - 1] += 1;
-            let (status, ends) = (
-                OutcomeStatus::Aborted(Abort::Operator),
-                (&self.places, &mut self.outcomes, &mut self.sessions),
-            );
-            conclude(ends, (gsn, chunk, txn), status, |reply| Writer(reply).abort(Abort::Operator));
+            let status = OutcomeStatus::Aborted(Abort::Operator);
+            self.replies.conclude(&self.site.places, (gsn, chunk, txn), status, |reply| {
+                Writer(reply).abort(Abort::Operator)
+            });
         }
         true
     }

@@ -5,7 +5,7 @@ use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
-use super::{Core, Desk, IDLE_TURN, READ_TURN};
+use super::{Code, Core, Desk, IDLE_TURN, READ_TURN, Site, SnapshotReader};
 use crate::shard::capture::Cut;
 use crate::shard::messages::Message;
 
@@ -16,7 +16,7 @@ impl<S: RecordStore> Core<S> {
         let given = self.capture.cut.as_ref().map_or(Position::default(), Cut::given);
         // What is only read is as it was before its epoch, and of no epoch that is not published has all been read.
         let is_past = self.settings.isolation == Isolation::ReadCommitted;
-        let before = is_past.then(|| self.backlog.published());
+        let before = is_past.then(|| self.order.backlog.published());
         let since = self.reader.kept().into_iter().chain(before).min();
         let is_kept_so = self.capture.mode == CheckpointMode::Multiversion;
         self.store.keep(Keep { since, cut: cut.filter(|_| is_kept_so), given });
@@ -30,16 +30,15 @@ impl<S: RecordStore> Core<S> {
         reading: Reading,
         out: &mut Outbox<Message>,
     ) {
-        let published = self.backlog.published();
+        let published = self.order.backlog.published();
         match reading {
             Reading::Run { chunk, at, now } => {
                 let is_early = self.settings.bugs.has(Bug::ReadEarly);
                 self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
-                let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
-                let desk = &mut Desk { store, places, maps, layouts, registry, locals, patience: *patience };
-                reader.take_parts(desk, parts);
+                let (reader, mut desk) = self.reading();
+                reader.take_parts(&mut desk, parts);
             }
             Reading::Floor { partition, epoch } => {
                 if self.reader.note_floor((partition, epoch), published) {
@@ -49,7 +48,7 @@ impl<S: RecordStore> Core<S> {
             Reading::Keep(partition) => {
                 // Some of a later epoch than the published may have been executed already.
                 let is_late = self.settings.bugs.has(Bug::KeepLate);
-                let begun = if is_late { published } else { published.max(self.started.epoch()) };
+                let begun = if is_late { published } else { published.max(self.order.started.epoch()) };
                 let kept = self.reader.begin(partition, begun);
                 self.keep_states();
                 out.send(from, Reading::Kept(kept));
@@ -60,20 +59,26 @@ impl<S: RecordStore> Core<S> {
                 }
             }
             Reading::Kept(_) | Reading::Ask(..) | Reading::Stamp(..) => {
-                self.broken.get_or_insert(format!("shard {} was asked for an epoch", self.number));
+                self.broken.get_or_insert(format!("shard {} was asked for an epoch", self.site.number));
             }
         }
     }
 
+    /// Splits off the snapshot reader, and what it needs of the shard.
+    pub(super) fn reading(&mut self) -> (&mut SnapshotReader, Desk<'_, S>) {
+        let Core { reader, store, site: Site { places, .. }, maps, code, away, .. } = self;
+        let Code { registry, locals, .. } = code;
+        (reader, Desk { store, places, maps, registry, locals, patience: away.patience })
+    }
+
     /// Reads for a turn; says whether there is more to read.
     pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
-        let published = self.backlog.published();
-        let is_idle = self.stream.is_empty() && self.ready.is_empty();
+        let published = self.order.backlog.published();
+        let is_idle = self.order.batches.is_empty() && !self.active.has_ready();
         let turn = if is_idle { IDLE_TURN } else { READ_TURN };
-        let Core { reader, store, places, maps, layouts, registry, locals, patience, .. } = self;
-        let mut desk = Desk { store, places, maps, layouts, registry, locals, patience: *patience };
+        let (reader, mut desk) = self.reading();
         let more = reader.run(&mut desk, published, turn, out);
-        reader.send(places, out);
+        reader.send(desk.places, out);
         self.send_work(out);
         more
     }

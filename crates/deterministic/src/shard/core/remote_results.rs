@@ -19,30 +19,32 @@ impl<S: RecordStore> Core<S> {
     ) {
         let ShardMessage { from, items, bytes } = remote_result;
         if from >= self.shards() {
-            self.broken
-                .get_or_insert(format!("shard {} was sent a remote result by a shard {from}", self.number));
+            self.broken.get_or_insert(format!(
+                "shard {} was sent a remote result by a shard {from}",
+                self.site.number
+            ));
             return;
         }
         // What another node has said it may say again, when it was restarted or somebody substitutes for it.
-        let may_repeat = !self.partition.contains(&from);
+        let may_repeat = !self.site.partition.contains(&from);
         for (gsn, item) in items {
             if let Item::Round(round) = item {
                 let known = scheduler.take_round(self, from, gsn, *round);
                 self.note_known(known, from, gsn);
                 continue;
             }
-            let number = self.by_gsn.get(&gsn.plain()).copied();
+            let number = self.active.number(gsn.plain());
             let is_meant = |number: &u32| {
-                self.active[*number as usize].as_ref().is_some_and(|active| active.is_again == gsn.is_again())
+                self.active.get(*number).is_some_and(|active| active.is_again == gsn.is_again())
             };
             let is_to_come =
-                if gsn.is_again() { scheduler.expects_again(gsn.plain()) } else { gsn > self.started };
+                if gsn.is_again() { scheduler.expects_again(gsn.plain()) } else { gsn > self.order.started };
             match number.filter(is_meant) {
                 Some(number) => {
                     self.take_item(number, from, item, &bytes);
-                    self.ready.push_back(number);
+                    self.active.make_ready(number);
                 }
-                None if is_to_come => self.early.keep(gsn, from, item, &bytes),
+                None if is_to_come => self.remote.early.keep(gsn, from, item, &bytes),
                 None if scheduler.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 // Who gives slots away goes on once they are on their way.
@@ -50,7 +52,7 @@ impl<S: RecordStore> Core<S> {
                 None => {
                     self.broken.get_or_insert(format!(
                         "shard {} was sent something of transaction {gsn}, which it has finished: {item:?}",
-                        self.number
+                        self.site.number
                     ));
                 }
             }
@@ -59,7 +61,7 @@ impl<S: RecordStore> Core<S> {
 
     /// What has come for a transaction whose turn it is.
     pub fn take_early(&mut self, active: &mut Active) {
-        for EarlyItem { from, item, bytes } in self.early.take(active.called()) {
+        for EarlyItem { from, item, bytes } in self.remote.early.take(active.called()) {
             // Records of slots that move here may be among it.
             self.credit(turn_of(active.gsn));
             self.hear(active, from, item, &bytes);
@@ -67,10 +69,10 @@ impl<S: RecordStore> Core<S> {
     }
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
-        let Some(mut active) = self.active[number as usize].take() else { return };
+        let Some(mut active) = self.active.take(number) else { return };
         self.credit(turn_of(active.gsn));
         self.hear(&mut active, from, item, bytes);
-        self.active[number as usize] = Some(active);
+        self.active.put(number, active);
     }
 
     fn hear(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
@@ -86,7 +88,7 @@ impl<S: RecordStore> Core<S> {
                 self.broken.get_or_insert(format!(
                     "shard {} was told by shard {from} of {what} of transaction {gsn}, and it is not what it was told \
                      before: one of them has diverged",
-                    self.number
+                    self.site.number
                 ));
             }
         }
@@ -114,7 +116,7 @@ impl<S: RecordStore> Core<S> {
                 if active.slots.is_missing(slot) {
                     active.slots.fill(slot, bytes, poisoned);
                     if fragment.only_answers() {
-                        active.slots.bound(slot, self.registry.limits().reply);
+                        active.slots.bound(slot, self.code.registry.limits().reply);
                     }
                     return Known::New;
                 }
@@ -178,7 +180,7 @@ impl<S: RecordStore> Core<S> {
         let fragment = &chunk.fragments(txn)[slot.0 as usize];
         let key = key_of(chunk.args(txn), fragment).bytes;
         let db = fragment.db;
-        let (writable, owner) = (true, self.number);
+        let (writable, owner) = (true, self.site.number);
         self.put_home(
             active,
             fragment,

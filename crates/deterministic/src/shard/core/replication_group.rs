@@ -19,25 +19,25 @@ impl<S: RecordStore> Core<S> {
     /// Changes of the state from now on are a batch's.
     #[inline]
     pub fn credit(&mut self, turn: Turn) {
-        self.digest_exchange.credit(turn, || self.store.digest());
+        self.digests.exchange.credit(turn, || self.store.digest());
     }
 
     /// Everything up to a batch is executed: what members have said of it is compared with what came of it here.
     pub(in crate::shard) fn compare(&mut self, turn: Turn) {
-        match self.digest_exchange.applied(turn, || self.store.digest()) {
-            Ok(attestations) => self.attestations.extend(attestations),
+        match self.digests.exchange.applied(turn, || self.store.digest()) {
+            Ok(attestations) => self.digests.outgoing.extend(attestations),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }
     }
 
     /// Looks for the digests at the ends of late epochs.
     pub(in crate::shard) fn note_spans(&mut self) {
-        let complete = self.backlog.complete();
-        if !self.digest_exchange.members().is_empty() {
+        let complete = self.order.backlog.complete();
+        if !self.digests.exchange.members().is_empty() {
             let found =
-                spans::marks(complete).filter_map(|mark| self.digest_exchange.span_at(mark, complete));
-            found.for_each(|span| self.spans.note(span));
-        } else if self.backlog.is_idle() {
+                spans::marks(complete).filter_map(|mark| self.digests.exchange.span_at(mark, complete));
+            found.for_each(|span| self.digests.spans.note(span));
+        } else if self.order.backlog.is_idle() {
             self.store.settle(SETTLED);
             if self.store.unsettled() == 0 {
                 self.note_span(complete);
@@ -47,9 +47,9 @@ impl<S: RecordStore> Core<S> {
 
     /// The batch of an epoch is about to be handed in: the last moment to look at what was before it.
     pub(in crate::shard) fn note_span_before(&mut self, next: Epoch) {
-        if self.digest_exchange.members().is_empty()
-            && self.backlog.is_idle()
-            && spans::has_mark(self.backlog.applied().0, next)
+        if self.digests.exchange.members().is_empty()
+            && self.order.backlog.is_idle()
+            && spans::has_mark(self.order.backlog.applied().0, next)
             && self.store.unsettled() <= spans::HASHED_MAX
         {
             self.note_span(Epoch(next.0.saturating_sub(1)));
@@ -58,19 +58,20 @@ impl<S: RecordStore> Core<S> {
 
     /// Nothing is under way, and nothing up to the end of an epoch is still to come.
     fn note_span(&mut self, last: Epoch) {
-        let (first, digest) = (self.backlog.applied().0, self.store.digest());
-        self.spans.note(DigestSpan { first, last, digest });
+        let (first, digest) = (self.order.backlog.applied().0, self.store.digest());
+        self.digests.spans.note(DigestSpan { first, last, digest });
     }
 
     /// A member has said what its digests were.
     pub(in crate::shard) fn take_attestations(&mut self, member: NodeId, remote_result: &ShardMessage) {
         for (gsn, item) in &remote_result.items {
             let Item::Attestation { digest, doubted } = *item else {
-                self.broken.get_or_insert(format!("shard {} was told by a member: {item:?}", self.number));
+                self.broken
+                    .get_or_insert(format!("shard {} was told by a member: {item:?}", self.site.number));
                 return;
             };
-            match self.digest_exchange.hear(member, Attestation { after: turn_of(*gsn), digest, doubted }) {
-                Ok(attestation) => self.attestations.extend(attestation),
+            match self.digests.exchange.hear(member, Attestation { after: turn_of(*gsn), digest, doubted }) {
+                Ok(attestation) => self.digests.outgoing.extend(attestation),
                 Err(diverged) => _ = self.broken.get_or_insert(diverged),
             }
         }
@@ -78,29 +79,30 @@ impl<S: RecordStore> Core<S> {
 
     /// Tells members what this shard's digests were.
     pub(in crate::shard) fn attestation(&mut self, out: &mut Outbox<Message>) {
-        if self.attestations.is_empty() {
+        if self.digests.outgoing.is_empty() {
             return;
         }
         let item = |attestation: Attestation| {
             let Attestation { after: (epoch, partition), digest, doubted } = attestation;
             (Gsn::new(epoch, partition, 0), Item::Attestation { digest, doubted })
         };
-        let items: Vec<(Gsn, Item)> = self.attestations.drain(..).map(item).collect();
-        for member in self.digest_exchange.members() {
-            let remote_result = ShardMessage { from: self.number, items: items.clone(), bytes: Vec::new() };
+        let items: Vec<(Gsn, Item)> = self.digests.outgoing.drain(..).map(item).collect();
+        for member in self.digests.exchange.members() {
+            let remote_result =
+                ShardMessage { from: self.site.number, items: items.clone(), bytes: Vec::new() };
             out.send(*member, Message::Engine(remote_result));
         }
     }
 
     /// Tells them the last one.
     pub(in crate::shard) fn attestation_now_and_then(&mut self, out: &mut Outbox<Message>) {
-        self.attestations.extend(self.digest_exchange.news());
+        self.digests.outgoing.extend(self.digests.exchange.news());
         self.attestation(out);
     }
 
     /// Changes the first record of a transaction, if it is here, as nobody has asked for.
     pub fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
-        let is_last = usize::from(self.places.replica) == self.digest_exchange.members().len();
+        let is_last = usize::from(self.site.places.replica) == self.digests.exchange.members().len();
         let fragment = chunk.fragments(txn).iter().find(|f| f.is_keyed() && self.owns(f));
         let Some(fragment) = fragment.filter(|_| is_last) else { return };
         let key = key_of(chunk.args(txn), fragment).bytes;

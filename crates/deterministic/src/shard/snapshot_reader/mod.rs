@@ -9,7 +9,7 @@ use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
 use ordain_model::{
     Abort, Access, Cell, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn, KeyHash,
-    Layout, Layouts, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
+    Layout, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::Outbox;
 use ordain_sequencer::{Part, Parts, Reading};
@@ -45,7 +45,7 @@ const LOT: usize = 48;
 
 /// The reads of a shard.
 #[derive(Debug)]
-pub struct Reader {
+pub struct SnapshotReader {
     /// The shard, numbered through the replica.
     number: usize,
     /// The oldest epoch as of which may still be read, as each sequencer has said last that knows of reads.
@@ -66,6 +66,8 @@ pub struct Reader {
     next_away: u64,
     /// What is to be computed elsewhere.
     leaving: Vec<(u64, Long)>,
+    /// Whether a chunk can be read on: reads then share the budget with what is ordered.
+    pub has_ready: bool,
     outcomes: Vec<OutcomeBatch>,
     spare: SlotTable,
     lot: Lot,
@@ -147,19 +149,17 @@ struct Early {
 pub struct Desk<'a, S> {
     pub store: &'a S,
     pub places: &'a Places,
-    /// Which layout was in force when.
-    pub maps: &'a Maps,
-    /// Those by which others have planned.
-    pub layouts: &'a mut Layouts,
+    /// Which layout was in force when, and by which gateways have planned.
+    pub(crate) maps: &'a mut Maps,
     pub registry: &'a Arc<Registry>,
     pub locals: &'a mut Locals,
     /// The work that a compute fragment may do here before it is given away.
     pub patience: Option<u64>,
 }
 
-impl Reader {
-    pub fn new(number: usize) -> Reader {
-        Reader {
+impl SnapshotReader {
+    pub fn new(number: usize) -> SnapshotReader {
+        SnapshotReader {
             number,
             floors: BTreeMap::new(),
             kept: None,
@@ -170,6 +170,7 @@ impl Reader {
             away: BTreeMap::new(),
             next_away: 0,
             leaving: Vec::new(),
+            has_ready: false,
             outcomes: Vec::new(),
             spare: SlotTable::default(),
             lot: Lot::default(),
@@ -305,7 +306,7 @@ impl Reader {
     /// Goes on reading a chunk; says whether all of it is read.
     fn read<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, run: &mut Run, budget: &mut usize) -> bool {
         let chunk = run.chunk.clone();
-        let (number, layout) = (self.number, desk.layouts.under(&chunk.map).clone());
+        let (number, layout) = (self.number, desk.maps.planned.under(&chunk.map).clone());
         let then = desk.maps.as_of(run.at).clone();
         let is_stale = chunk.map != *then.map();
         let me: ShardSet = 1 << number;

@@ -1,0 +1,360 @@
+//! Execution: the fragments of a granted transaction run on this shard, and its verdict is reached (docs/protocols/calvin.md,
+//! the way of a transaction, steps 7 and 8).
+
+use super::*;
+
+impl<S: RecordStore> Core<S> {
+    /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
+    pub fn advance(&mut self, chunk: &Arc<Chunk>, active: &mut Active) -> Progress {
+        self.operator.under_way.begin(active.gsn.plain().0);
+        self.noting(active, |core, active| core.run_fragments(chunk, active))
+    }
+
+    /// Does something in the name of a transaction, and notes its changes with its unit if it is part of one. The changes
+    /// of a transaction that is judged at once stay the newest, in a row, also after it was away.
+    #[inline]
+    pub fn noting<R>(&mut self, active: &mut Active, work: impl FnOnce(&mut Core<S>, &mut Active) -> R) -> R {
+        if !active.in_unit {
+            return work(self, active);
+        }
+        self.undo.turn = Some(active.gsn);
+        std::mem::swap(&mut self.undo, &mut active.undo);
+        let is_judged_at_once = active.is_judged_at_once();
+        if is_judged_at_once {
+            active.mark = active.undo.journal.mark();
+            active.undo.journal.append(&mut active.set_aside);
+        }
+        let done = work(self, active);
+        if is_judged_at_once && active.is_away {
+            active.set_aside = active.undo.journal.split_off(active.mark);
+        }
+        std::mem::swap(&mut self.undo, &mut active.undo);
+        done
+    }
+
+    fn run_fragments(&mut self, chunk: &Chunk, active: &mut Active) -> Progress {
+        self.take_back_computed(active);
+        let txn = &chunk.txns()[active.at];
+        let fragments = chunk.fragments(txn);
+        // One that moves slots changes nothing until it is done with that.
+        if txn.table && !self.go_on_moving() {
+            return Progress::Blocked;
+        }
+        while let Some(fragment) = fragments.get(active.next) {
+            let n = active.next;
+            // A lent fragment has its turn with the compute fragment that it is lent to.
+            if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
+                if active.lent_out > 0 || active.is_away || n >= active.granted_until {
+                    return Progress::Blocked;
+                }
+                if self.rests(active, txn) {
+                    return Progress::Resting;
+                }
+                if !self.owns(fragment) {
+                    self.lend_members(active, chunk, txn, n);
+                } else if !self.run_fragment(active, chunk, txn, n) {
+                    return Progress::Blocked;
+                }
+            }
+            active.next += 1;
+            if active.next == txn.abortable_until as usize && active.lent_out == 0 {
+                // Whatever could fail here has or has not: others need not wait for the rest.
+                self.vote(active);
+            }
+        }
+        if active.lent_out > 0 {
+            return Progress::Blocked;
+        }
+        if txn.abortable {
+            self.vote(active);
+            if active.votes_missing != 0 {
+                return Progress::Blocked;
+            }
+            // One of a unit in which others take part is judged with that.
+            if active.alone || !active.in_unit {
+                self.judge(active);
+            }
+        }
+        Progress::Done
+    }
+
+    /// Runs one fragment; says no if it has to wait.
+    fn run_fragment(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, n: usize) -> bool {
+        let fragments = chunk.fragments(txn);
+        let fragment = &fragments[n];
+        let inputs = chunk.plans().inputs_of(fragment);
+        let slot = SlotNo(n as u32);
+        let mut poisoned = false;
+        let computed = active.computed.take();
+        // What was computed elsewhere had its inputs.
+        for input in inputs.iter().filter(|_| computed.is_none()) {
+            let source = &fragments[input.0 as usize];
+            if source.lent {
+                let here = self.owns(source);
+                let has_come = || matches!(active.borrowed.get(input), Some(Some(_)));
+                if !here && !has_come() && active.slots.is_missing(*input) {
+                    return false;
+                }
+            } else if active.slots.is_missing(*input) {
+                return false;
+            } else {
+                poisoned |= active.slots.is_poisoned(*input);
+            }
+        }
+        if fragment.access == Access::TableWrite && txn.abortable {
+            // What is done to a whole table is not undone: it waits until nothing can abort any more. The plan
+            // has no check after it.
+            self.vote(active);
+            if active.votes_missing != 0 {
+                return false;
+            }
+            poisoned |= active.failure.is_some();
+        }
+        let limit = self.code.registry.limits().reply;
+        // What has inputs reads the transaction's slots while it answers.
+        let mut arena = match inputs.is_empty() {
+            true => active.slots.take_arena(),
+            false => std::mem::take(&mut self.code.answer),
+        };
+        let at = arena.len();
+        let result = if let Some(computed) = computed {
+            debug_assert_eq!(computed.n, n, "a transaction waits for one computation");
+            arena.extend_from_slice(&computed.answer);
+            computed.result
+        } else if fragment.access == Access::Compute {
+            match self.compute(active, chunk, txn, n, poisoned, &mut arena) {
+                Some(result) => result,
+                None => {
+                    arena.truncate(at);
+                    match inputs.is_empty() {
+                        true => active.slots.return_arena(arena),
+                        false => self.code.answer = arena,
+                    }
+                    self.give_away(active, n);
+                    return false;
+                }
+            }
+        } else if poisoned {
+            Ok(())
+        } else if fragment.only_shows() && active.slots.is_beyond(limit) {
+            arena.extend_from_slice(CUT);
+            Ok(())
+        } else {
+            self.execute(active, chunk, txn, n, &mut arena)
+        };
+        if let Err(abort) = result {
+            if abort == Abort::Panic {
+                arena.truncate(at);
+            }
+            Active::fail(&mut active.failure, (slot, abort));
+            Active::fail(&mut active.own_failure, (slot, abort));
+        }
+        self.charge(arena.len() - at);
+        let bad = poisoned || result.is_err();
+        if inputs.is_empty() {
+            active.slots.put_arena(arena, slot, at, bad);
+        } else {
+            active.slots.fill(slot, &arena, bad);
+            empty(&mut arena);
+            self.code.answer = arena;
+        }
+        let only_answers = fragment.only_answers();
+        if only_answers {
+            active.slots.bound(slot, limit);
+        }
+        if fragment.is_table() {
+            self.answer_table(active, slot);
+        } else if !active.alone {
+            // What a fragment says as it aborts is the reply, however silent it is otherwise.
+            let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
+            let readers = (active.routes.readers[n] | told) & !self.me();
+            let bytes = if active.slots.is_cut(slot) { CUT } else { active.slots.slot(slot) };
+            self.remote.results.add_slot(readers, active.called(), slot, bytes, bad);
+            if only_answers && readers != 0 {
+                // Nobody here needs it.
+                active.slots.cut(slot);
+            }
+        }
+        true
+    }
+
+    /// Runs a fragment that reads or writes one record or the table.
+    pub fn execute(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        n: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Abort> {
+        let fragment = &chunk.fragments(txn)[n];
+        let args = chunk.args(txn);
+        let key = key_of(args, fragment);
+        let Some(code) = self.code.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
+        let (gsn, now) = (active.gsn, active.now);
+        let undoable = active.may_be_undone(txn, n);
+        let guess = active.guesses.get(n).copied().flatten();
+        let past = self.is_past(fragment).then(|| self.seen_by(gsn));
+        let mut cx = FragmentContext {
+            args: nested_args(args, fragment.call_at),
+            db: fragment.db,
+            key,
+            now,
+            seed: seed_of(gsn),
+            version: Version::NONE,
+            inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
+            target: Target::Read(&Cell::ABSENT),
+            below: None,
+            locals: &mut self.code.locals,
+            registry: &self.code.registry,
+            share: self.code.registry.limits().share(txn.carriers),
+            most: self.code.registry.limits().reply,
+            out,
+        };
+        if let Some(epoch) = past {
+            return covered::look(&self.store.as_of(epoch), fragment, code, cx);
+        }
+        let name = (fragment.db, key.bytes, fragment.hash);
+        match fragment.access {
+            Access::Read | Access::Write if fragment.covering => {
+                let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
+                covered::run((&mut self.store, guess), turn, fragment, code, cx)
+            }
+            Access::Write => {
+                let undo = undoable.then_some(&mut active.undo);
+                let mut changed_bytes = 0;
+                let result =
+                    write_record(&mut self.store, guess, name, (gsn, now), undo, |mut cell, version| {
+                        let before = cell.weight();
+                        let target = Target::Write(cell.reborrow());
+                        let mut cx = FragmentContext { target, version: version.into(), below: None, ..cx };
+                        let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
+                        changed_bytes = cell.weight().abs_diff(before);
+                        result
+                    });
+                self.charge(changed_bytes);
+                result
+            }
+            Access::TableRead | Access::TableWrite => {
+                let mut table = self.store.table(gsn);
+                cx.target = Target::Table(&mut table);
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }
+            Access::Read | Access::Compute => read_record(&self.store, guess, name, now, |cell, version| {
+                let mut cx = FragmentContext {
+                    target: Target::Read(cell),
+                    version: version.into(),
+                    below: None,
+                    ..cx
+                };
+                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
+            }),
+        }
+    }
+
+    /// Runs a compute fragment on its members, or only returns them if it must not run. None if it has given up: then
+    /// nothing has happened.
+    fn compute(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        n: usize,
+        poisoned: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<(), Abort>> {
+        let fragment = &chunk.fragments(txn)[n];
+        let is_past = self.settings.isolation == Isolation::ReadCommitted;
+        let past = is_past.then(|| self.seen_by(active.gsn));
+        let here = (self.site.number, &**self.maps.now(), past);
+        let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
+        let mut result = Ok(());
+        let share = self.code.registry.limits().share(txn.carriers);
+        let is_held_back = |slot: &SlotNo| !active.slots.is_missing(*slot);
+        let is_too_much = members.are_beyond(share, chunk, txn, n, is_held_back);
+        if is_too_much && !poisoned {
+            result = refuse(fragment, out);
+        } else if !poisoned {
+            let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
+            self.code.locals.set_patience(self.away.patience);
+            result =
+                computation.run(&self.code.registry, &mut self.code.locals, &active.slots, &mut members, out);
+            if self.code.locals.take_given_up() {
+                members.held.into_iter().for_each(|held| self.take_from_hands(active, held));
+                return None;
+            }
+        }
+        for held in members.held {
+            if held.owner == self.site.number {
+                let lent = &chunk.fragments(txn)[held.slot.0 as usize];
+                // One that was only to be read and is absent was not taken: it may be there, and expired.
+                if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
+                    self.put_home(active, lent, held);
+                }
+            } else if held.writable && active.slots.is_missing(held.slot) {
+                let Held { slot, cell, changed, owner, .. } = held;
+                self.remote.results.add(owner, active.called(), Item::Return { slot, cell, changed });
+            }
+        }
+        Some(result)
+    }
+
+    /// Sends this shard's part of a whole-table slot to the collector, or keeps it if that is this one.
+    fn answer_table(&mut self, active: &mut Active, slot: SlotNo) {
+        let part = active.slots.slot(slot).to_vec();
+        active.slots.unfill(slot);
+        if self.shards() > 1 {
+            let (readers, me) = (active.routes.readers[slot.0 as usize], self.me());
+            self.remote.results.add_slot(readers & !me, active.called(), slot, &part, false);
+            if readers & me == 0 {
+                return;
+            }
+        }
+        let (me, shards) = (self.site.number, self.shards());
+        active.tables.take(&mut active.slots, slot, (me, shards), part);
+    }
+
+    /// A record keeps its place until the unit is over.
+    pub fn keep_place(&mut self, record: RecordId) {
+        if self.store.lock(record) == 0 {
+            self.store.set_lock(record, PINNED);
+        }
+    }
+
+    /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
+    fn vote(&mut self, active: &mut Active) {
+        if active.voted || active.alone || active.in_unit {
+            return;
+        }
+        active.voted = true;
+        let me = self.me();
+        if active.routes.voters & me == 0 {
+            return;
+        }
+        let mut judges = active.routes.judges & !me;
+        while judges != 0 {
+            self.remote.results.add(
+                judges.trailing_zeros() as usize,
+                active.called(),
+                Item::Vote(active.own_failure),
+            );
+            judges &= judges - 1;
+        }
+    }
+
+    /// Every verdict is known: what was changed here stays, or is undone.
+    fn judge(&mut self, active: &mut Active) {
+        if active.failure.is_some()
+            && !(self.settings.bugs.has(Bug::IgnoreRemoteVote) && active.own_failure.is_none())
+        {
+            if self.settings.bugs.has(Bug::KeepAbortedWrite) {
+                active.undo.journal.forget_last();
+            }
+            active.undo.roll_back(&mut self.store, active.mark);
+        }
+        if !active.in_unit {
+            let of_unit = Some(&self.undo).filter(|_| active.is_again);
+            active.undo.end(&mut self.store, of_unit);
+        }
+    }
+}

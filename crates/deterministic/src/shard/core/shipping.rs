@@ -1,0 +1,138 @@
+//! Records that leave for a compute fragment, and come back.
+
+use super::*;
+
+impl<S: RecordStore> Core<S> {
+    /// Puts a record that this shard owns back where it was taken from.
+    pub(super) fn put_home(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
+        let Held { db, key, cell, version, changed, before, .. } = held;
+        let known = self.store.find(db, key, lent.hash);
+        if known.is_none() && !changed {
+            return;
+        }
+        let record = known.unwrap_or_else(|| self.store.find_or_reserve(db, key, lent.hash));
+        match before {
+            Some(before) if changed => {
+                self.store.put_back(record, before, version);
+                let tag = active.undo.touch(&mut self.store, record, lent.hash);
+                let journal = &mut active.undo.journal;
+                self.store.edit(record, active.gsn, |old, changed| {
+                    CellMut::new(old, changed, Some((journal, tag))).replace(cell);
+                });
+            }
+            _ => self.store.put_back(record, cell, if changed { active.gsn } else { version }),
+        }
+        if self.store.lock(record) == PINNED
+            && !(active.is_again && self.undo.holds(record))
+            && !active.undo.keeps(&mut self.store, record, lent.hash)
+        {
+            self.store.set_lock(record, 0);
+        }
+        self.store.release_if_absent(record);
+    }
+
+    /// The turn of a compute fragment that runs elsewhere: its members that are here go there.
+    ///
+    /// Not earlier: what comes between a lent fragment and its compute fragment may be an input of the latter, or
+    /// write the record.
+    pub(super) fn lend_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
+        let fragments = chunk.fragments(txn);
+        let to = owner(&fragments[compute], self.maps.now()).unwrap_or(self.site.number);
+        let mut back = Vec::new();
+        let mut room = self.code.registry.limits().share(txn.carriers);
+        for slot in chunk.plans().inputs_of(&fragments[compute]) {
+            let fragment = &fragments[slot.0 as usize];
+            if fragment.lent && self.owns(fragment) {
+                back.extend(
+                    self.lend(active, chunk, txn, *slot, (to, &mut room))
+                        .map(|(cell, changed)| (*slot, cell, changed)),
+                );
+            }
+        }
+        // All are lent before one comes back, as it was when the compute fragment ran.
+        for (slot, cell, changed) in back {
+            self.take_back(active, slot, cell, changed);
+        }
+    }
+
+    /// The record of a lent fragment goes to the shard that computes; answers what has come back already, if the
+    /// compute fragment ran before a restart of this shard.
+    fn lend(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        slot: SlotNo,
+        (to, room): (usize, &mut usize),
+    ) -> Option<(Cell, bool)> {
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let record = self.store.find(fragment.db, key, fragment.hash);
+        let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
+        let weight = if self.is_past(fragment) {
+            let state = self.store.as_of(self.seen_by(active.gsn));
+            past_of(&state, (fragment.db, key, fragment.hash), active.now).0.weight()
+        } else {
+            live.map_or(0, |record| self.store.cell(record).weight())
+        };
+        if weight > *room {
+            // Whatever others lend, it is too much. From here on nothing goes that weighs anything.
+            *room = 0;
+            self.remote.results.add_slot(1 << to, active.called(), slot, CUT, false);
+            return None;
+        }
+        *room -= weight;
+        let ((cell, version), back) = self.hand_out(active, chunk, txn, slot);
+        self.remote.results.add(to, active.called(), Item::Lend { slot, cell, version });
+        back
+    }
+
+    /// Takes the record of a lent fragment for whoever computes, and its version; and what has come back already, if
+    /// the compute fragment ran before a restart of this shard.
+    pub(super) fn hand_out(
+        &mut self,
+        active: &mut Active,
+        chunk: &Chunk,
+        txn: &Txn,
+        slot: SlotNo,
+    ) -> ((Cell, Gsn), Option<(Cell, bool)>) {
+        let fragment = &chunk.fragments(txn)[slot.0 as usize];
+        let key = key_of(chunk.args(txn), fragment).bytes;
+        let record = self.store.find(fragment.db, key, fragment.hash);
+        let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
+        let mut back = None;
+        let (cell, version) = if fragment.access == Access::Write {
+            let (cell, version) = match (live, record) {
+                (Some(record), _) => {
+                    // It keeps its place while it is away.
+                    if self.store.lock(record) == 0 {
+                        self.store.set_lock(record, PINNED);
+                    }
+                    self.store.take(record, active.gsn)
+                }
+                (None, Some(record)) => {
+                    drop_expired(&mut self.store, active, (txn, fragment), record);
+                    (Cell::ABSENT, Gsn::NONE)
+                }
+                (None, None) => (Cell::ABSENT, Gsn::NONE),
+            };
+            let before = (txn.abortable || active.in_unit).then(|| cell.clone());
+            if let Some(Loan::Early(cell, changed)) =
+                active.loans.insert(slot, Loan::Out(Lent { version, before }))
+            {
+                back = Some((cell, changed));
+            }
+            active.lent_out += 1;
+            (cell, version)
+        } else if self.is_past(fragment) {
+            let state = self.store.as_of(self.seen_by(active.gsn));
+            let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);
+            (cell.clone(), version)
+        } else {
+            live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
+                (self.store.cell(record).clone(), self.store.version(record))
+            })
+        };
+        ((cell, version), back)
+    }
+}
