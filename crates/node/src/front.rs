@@ -23,7 +23,7 @@ use ordain_resp::{
     ClientFilter, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, LARGE_REPLY, NodeInfo,
     Notice, Reason, Session, Shared, UsersFileError,
 };
-use ordain_role::{Address, Event, Now, Outbox, PeerChange, Role, Series, TimerId};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, Role, Series, TimerId};
 use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
 use rustls::ServerConfig;
 

@@ -428,8 +428,10 @@ impl Bench {
             return false;
         };
         if to >= GATEWAY {
-            match Front::try_from(message) {
-                Ok(Front::Outcomes(outcomes)) => self.take_outcomes((to - GATEWAY) as usize, &outcomes),
+            match message {
+                Message::Front(Front::Outcomes(outcomes)) => {
+                    self.take_outcomes((to - GATEWAY) as usize, &outcomes)
+                }
                 other => panic!("a gateway was sent {other:?}"),
             }
         } else {
